@@ -9,7 +9,7 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,6 +41,12 @@ class Captions:
     kinds: Sequence[str | None]
 
     @property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows (R,) of right images, and (R,) the places of their captions, rising."""
+        places = np.repeat(np.arange(len(self.right)), [len(rows) for rows in self.right])
+        return np.concatenate(self.right), places
+
+    @property
     def exact(self) -> bool:
         """Whether every other image is known to be wrong: some caption has several right ones."""
         return any(len(rows) > 1 for rows in self.right)
@@ -67,24 +73,58 @@ class Ranks(NamedTuple):
     first: np.ndarray
 
 
-def rank_captions(scores: np.ndarray, right: Sequence[np.ndarray]) -> Ranks:
-    """Ranks of captions by scores (Q, N); -inf stands for images that cannot be found.
+def rank_captions(
+    captions: Captions,
+    own: Mapping[str, np.ndarray],
+    parts: Iterable[tuple[int, Mapping[str, np.ndarray]]],
+) -> tuple[dict[str, Ranks], np.ndarray]:
+    """Ranks captions by the scores of methods, which come for some images at a time.
 
     Args:
-        scores: of all images.
-        right: rows of the right images of each caption, at least one.
+        captions: Q.
+        own: by method the scores of `captions.pairs`.
+        parts: the first row, and by method scores (n, Q) of the n images from there on, which are
+            overwritten; -inf stands for images that cannot be found.
+
+    Returns:
+        Ranks by method; and (Q,) the image that all methods rank above the labelled one, the last
+        method's best where there are several, -1 where there is none.
 
     Raises:
         ValueError: a score is NaN, which has no rank.
     """
-    ranks, first = np.empty((2, len(scores)), np.int32)
-    for q, (row, own) in enumerate(zip(scores, right, strict=True)):
-        best, first[q] = row[own].max(), row.argmax()  # NaN counts as the highest
-        if np.isnan(row[first[q]]):
+    count, (right, owner) = len(captions.texts), captions.pairs
+    starts, every = np.searchsorted(owner, np.arange(count)), np.arange(count)
+    best = {name: np.maximum.reduceat(scores, starts) for name, scores in own.items()}
+    labelled = {name: scores[right == captions.labelled[owner]] for name, scores in own.items()}
+    earliest = {  # equal images rank in their order
+        name: np.minimum.reduceat(np.where(scores == best[name][owner], right, UNRANKED), starts)
+        for name, scores in own.items()
+    }
+    ranks = {name: Ranks(np.ones(count, np.int32), np.zeros(count, np.int32)) for name in own}
+    above, top = (
+        np.full(count, -1, np.int32),
+        {name: np.full(count, -np.inf) for name in ["", *own]},
+    )
+
+    def take(scores: np.ndarray, start: int, name: str, first: np.ndarray) -> None:
+        row = scores.argmax(axis=0)  # NaN counts as the highest
+        if np.isnan(value := scores[row, every]).any():
             raise ValueError("a score is NaN: the weights are damaged, or the training diverged")
-        before = row[: own[row[own] == best].min()]  # the first of equal right images
-        ranks[q] = 1 + np.count_nonzero(row > best) + np.count_nonzero(before == best)
-    return Ranks(ranks, first)
+        new = value > top[name]
+        first[new], top[name][new] = start + row[new], value[new]
+
+    for start, scores in parts:
+        for name, part in scores.items():
+            rows = np.arange(start, start + len(part))[:, None]
+            inside = (right >= start) & (right < start + len(part))
+            part[right[inside] - start, owner[inside]] = own[name][inside]
+            before = (part == best[name]) & (rows < earliest[name])
+            ranks[name].rank[:] += ((part > best[name]) | before).sum(axis=0, dtype=np.int32)
+            take(part, start, name, ranks[name].first)
+        higher = np.logical_and.reduce([scores[name] > labelled[name] for name in own])
+        take(np.where(higher, part, -np.inf), start, "", above)
+    return ranks, above
 
 
 def cells(a: Ranks, b: Ranks, k: int) -> np.ndarray:
@@ -160,10 +200,8 @@ def summary(
         return dict(zip(CELLS, np.bincount(part, minlength=4).tolist(), strict=True))
 
     gain, counts = (cell == 0).astype(float) - (cell == 1), counted(cell)
-    mean, (_, group) = (
-        gain.sum() / max(1, len(gain)),
-        np.unique(captions.labelled[places], return_inverse=True),
-    )
+    mean = gain.sum() / max(1, len(gain))
+    _, group = np.unique(captions.labelled[places], return_inverse=True)
     error = math.sqrt(np.square(np.bincount(group, gain - mean)).sum()) / max(1, len(gain))
     low, middle, high = (100 * float(mean + z * error) for z in (-1.96, 0, 1.96))
     ahead, behind = contrast(*(map(captions.words, places[cell == side]) for side in (0, 1)))
@@ -171,13 +209,10 @@ def summary(
         {"kind": kind, "captions": int((kinds == kind).sum()), **counted(cell[kinds == kind])}
         for kind in dict.fromkeys(kinds.tolist())
     ]
-    test = {
-        "difference": middle,
-        "low": low,
-        "high": high,
+    return {"counts": counts, "difference": middle, "low": low, "high": high} | {
         "p": sign_test(counts["a"], counts["b"]),
-    }
-    return {"counts": counts, **test, "kinds": of_kinds, "words_a": ahead, "words_b": behind}
+        "kinds": of_kinds, "words_a": ahead, "words_b": behind,
+    }  # fmt: skip
 
 
 def suspects(captions: Captions, a: Ranks, b: Ranks, above: np.ndarray) -> np.ndarray:
@@ -197,13 +232,10 @@ def rows(
     captions: Captions, a: Ranks, b: Ranks, k: int, suspected: np.ndarray, places: Iterable[int]
 ) -> list[dict[str, Any]]:
     """What is known of some captions: who finds them, ranks, and images by row."""
-    cell, numbers = cells(a, b, k), {"rank_a": a.rank, "rank_b": b.rank}
-    numbers |= {
-        "image": captions.labelled,
-        "first_a": a.first,
-        "first_b": b.first,
-        "suspect": suspected,
-    }
+    cell, numbers = cells(a, b, k), {
+        "rank_a": a.rank, "rank_b": b.rank, "image": captions.labelled,
+        "first_a": a.first, "first_b": b.first, "suspect": suspected,
+    }  # fmt: skip
     return [
         {"caption": int(q), "text": captions.texts[q], "kind": captions.kind(q)}
         | {"found": CELLS[cell[q]]}

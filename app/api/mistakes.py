@@ -53,7 +53,8 @@ class MistakeQuestions:
             raise GoneError("these queries are not kept any more; send the file again")
         captions = table.captions
         if not {a, b, *retriever.methods} <= table.ranks.keys():
-            doing = f"ranking images for {table.done:,} of {len(captions.texts):,} captions"
+            images = len(retriever.collection.images)
+            doing = f"ranked {table.done:,} of {images:,} images for every caption"
             progress = self._opened.sentence(ValueError(table.problem or doing))
             state = "failed" if table.problem else "running"
             return answers.Mistakes(state=state, progress=progress, a=a, b=b, k=k)

@@ -1,7 +1,7 @@
 """What every method of a pack makes of every caption, computed once in the background.
 
-Captions are scored in blocks; nothing holds the scores of all images and captions. Ranks stay in
-memory with the retriever, and on disk beside what is encoded.
+Images are scored some at a time; nothing holds the scores of all images and captions. Ranks stay
+in memory with the retriever, and on disk beside what is encoded.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import logging
 import threading
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -33,13 +33,12 @@ from polyview.models import Views
 from polyview.models.files import replacing
 
 MAX_QUERIES = 5000  # captions of one file
-BLOCK_BYTES, MAX_BLOCK = 12 * 2**20, 512  # of scores at a time; captions of a block
-_PART = 1024  # images scored at a time
+PART_BYTES = 4 * 2**20  # of scores, and of products between views, at a time
+_BLOCK = 64  # captions whose right images are scored together
 _TABLES = 4  # files of queries over one retriever
-_FILES = 16  # kept on disk for one collection
 
 _log = logging.getLogger(__name__)
-Texts = Callable[[str, int, int], Views]  # views of captions start to end by a method
+Texts = Callable[[str], Views]  # views (Q, W, D) of captions by a method
 
 
 @torch.inference_mode()
@@ -51,55 +50,55 @@ def rank_all(
     files: int,
     tell: Callable[[int], object] = lambda _: None,
 ) -> tuple[dict[str, Ranks], np.ndarray]:
-    """Ranks of all captions by methods and averages of them.
+    """Ranks of all captions by methods and averages of them; see `rank_captions`.
 
     Args:
         galleries: of images, by method.
         specs: "a", or "a+b" for the average of two methods' scores.
-        texts: gives views of captions.
+        texts: gives views of the captions.
         captions: Q; their rows are file ids.
         files: how many the collection has; a clip ranks by its best window.
-        tell: is told how many captions are done.
-
-    Returns:
-        Ranks by spec; and (Q,) the image that all of `specs` rank above the labelled one, the last
-        one's best where there are several, -1 where there is none.
+        tell: is told how many images are done.
     """
-    count, blocks, above = len(captions.texts), dict[str, list[Ranks]](), list[np.ndarray]()
-    step = max(1, min(MAX_BLOCK, BLOCK_BYTES // (4 * files)))
-    for start in range(0, count, step):
-        end = min(start + step, count)
-        higher, own = np.ones((end - start, files), np.bool_), captions.labelled[start:end, None]
-        for spec in specs:
-            with shared_processors(files):
-                parts = ((galleries[n], texts(n, start, end)) for n in spec.split("+"))
-                scores = reduce(np.add, (_scores(*part, files) for part in parts))
-            ranks = mistakes.rank_captions(scores, captions.right[start:end])
-            blocks.setdefault(spec, []).append(ranks)
-            higher &= scores > np.take_along_axis(scores, own, axis=1)
-        scores[~higher] = -np.inf
-        above.append(np.where(higher.any(axis=1), scores.argmax(axis=1), -1))
-        del scores, higher
-        tell(end)
-    ranked = {
-        spec: Ranks(*map(np.concatenate, zip(*each, strict=True))) for spec, each in blocks.items()
-    }
-    return ranked, np.concatenate(above).astype(np.int32)
+    views = {name: texts(name) for spec in specs for name in spec.split("+")}
+    count, (right, owner) = len(captions.texts), captions.pairs
+
+    def scores(rows: np.ndarray, places: slice) -> dict[str, np.ndarray]:
+        with shared_processors(files):
+            own = {n: _scores(galleries[n], views[n][places], rows, files) for n in views}
+        return {spec: reduce(np.add, (own[n] for n in spec.split("+"))) for spec in specs}
+
+    own = {spec: np.empty(len(right), np.float32) for spec in specs}
+    for start in range(0, count, _BLOCK):
+        inside = slice(*np.searchsorted(owner, (start, start + _BLOCK)))
+        rows, place = np.unique(right[inside], return_inverse=True)
+        for spec, part in scores(rows, slice(start, start + _BLOCK)).items():
+            own[spec][inside] = part[place, owner[inside] - start]
+
+    def parts() -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        step = max(1, PART_BYTES // (4 * count))
+        for start in range(0, files, step):
+            yield start, scores(np.arange(start, min(start + step, files)), slice(None))
+            tell(min(start + step, files))
+
+    return mistakes.rank_captions(captions, own, parts())
 
 
-def _scores(gallery: Gallery, texts: Views, files: int) -> np.ndarray:
-    """Scores (C, files) for C captions (C, W, D); -inf for files that are not in the gallery."""
-    scores, clips = torch.full((len(texts), files), -torch.inf), gallery.ids().max() >= files
-    for ids, views in gallery.chunks():
-        for start in range(0, len(ids), _PART):  # scoring copies views
-            images = views[start : start + _PART]
-            part = gallery.method.score(images, texts.to(images.embeddings.device)).float().cpu().T
-            rows = torch.from_numpy(ids[start : start + _PART] % files)
-            if clips:
-                scores.scatter_reduce_(1, rows.expand_as(part), part, "amax")
-            else:
-                scores[:, rows] = part
-        del views, images  # before the next ones are read
+def _scores(gallery: Gallery, texts: Views, rows: np.ndarray, files: int) -> np.ndarray:
+    """Scores (n, Q) of the files `rows`, rising; -inf for those that are not in the gallery."""
+    scores, ids = torch.full((len(rows), len(texts)), -torch.inf), gallery.ids()
+    ids = ids[np.isin(ids % files, rows)]
+    if len(ids):
+        images = gallery.views(ids)
+        pairs = len(ids) * images.embeddings.shape[1] * texts.embeddings.shape[1]
+        step = max(1, PART_BYTES // (4 * pairs))
+        blocks = (texts[i : i + step] for i in range(0, len(texts), step))
+        device = images.embeddings.device
+        part = torch.cat(
+            [gallery.method.score(images, each.to(device)).float() for each in blocks], 1
+        )
+        place = torch.from_numpy(np.searchsorted(rows, ids % files))
+        scores.scatter_reduce_(0, place[:, None].expand_as(part), part.cpu(), "amax")
     return scores.numpy()
 
 
@@ -113,7 +112,7 @@ class Table:
         ranks: by method or average.
         above: (Q,) see `rank_all`, of all methods.
         running: what is being ranked.
-        done: captions of it.
+        done: images that were scored for it.
         problem: why nothing more is coming; empty otherwise.
     """
 
@@ -160,7 +159,7 @@ class Mistakes:
                 missing = {*retriever.methods, *specs} - {*table.ranks, *table.running}
                 if missing and not table.problem:
                     table.running |= missing
-                    work = (retriever, table, missing)
+                    work = (retriever, table, missing, not queries)
                     threading.Thread(target=self._rank, args=work, daemon=True).start()
             return table
 
@@ -174,16 +173,15 @@ class Mistakes:
                 del tables[old]
         return key
 
-    def _rank(self, retriever: Retriever, table: Table, missing: set[str]) -> None:
-        best_last = reversed(retriever.methods.best_first)
+    def _rank(self, retriever: Retriever, table: Table, missing: set[str], own: bool) -> None:
+        methods = [*reversed(retriever.methods.best_first)]
         try:
             with self._turn:
-                file = _file(retriever, table.captions)
-                if not table.ranks:
-                    _load(table, file)
-                averages = sorted(missing - set(retriever.methods))
-                for specs in ([*best_last], averages):
-                    if not set(specs) - table.ranks.keys():
+                kept = Kept(retriever, table.captions) if own else None
+                if kept and not table.ranks:
+                    table.ranks, table.above = kept.load()
+                for specs in (methods, sorted(missing - set(methods))):
+                    if set(specs) <= table.ranks.keys():
                         continue
                     ranks, above = rank_all(
                         retriever.index.images,
@@ -191,16 +189,48 @@ class Mistakes:
                         table.texts,
                         table.captions,
                         len(retriever.collection.images),
-                        lambda done: setattr(table, "done", done),
+                        partial(setattr, table, "done"),
                     )
-                    table.above = table.above if specs is averages else above
+                    table.above = above if specs is methods else table.above
                     table.ranks |= ranks
-                    _save(table, file)
+                    if kept:
+                        kept.save(table)
         except Exception as error:  # the page shows the sentence
             _log.exception("captions could not be ranked")
             table.problem = f"the captions could not be ranked: {error}"
         finally:
             table.running -= missing
+
+
+class Kept:
+    """Ranks of a collection's own captions on disk, one file for each pack."""
+
+    def __init__(self, retriever: Retriever, captions: Captions) -> None:
+        folder, checksum = retriever.index.encoder.folder, retriever.info.checksum
+        self._file = folder / "mistakes" / f"{checksum[:24]}.npz"
+        state = hashlib.sha256(f"{checksum} {captions.texts}".encode())
+        state.update(b"".join(rows.tobytes() for rows in (captions.labelled, *captions.right)))
+        for ids, views in retriever.gallery(retriever.methods.best).chunks():
+            state.update(ids.tobytes() + views.embeddings.cpu().numpy().tobytes())
+        self._state = np.frombuffer(state.digest(), np.uint8)
+
+    def load(self) -> tuple[dict[str, Ranks], np.ndarray]:
+        """Ranks and images above; none where images, captions or file are not as they were."""
+        with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+            with np.load(self._file) as arrays:
+                kept = dict(arrays)
+            if np.array_equal(kept.pop("state"), self._state):
+                above = kept.pop("above")
+                return {name: Ranks(*both) for name, both in kept.items()}, above
+        return {}, np.empty(0, np.int32)
+
+    def save(self, table: Table) -> None:
+        """Replaces what is on disk."""
+        try:
+            with replacing(self._file) as draft, draft.open("wb") as out:
+                np.savez_compressed(out, state=self._state, above=table.above, **table.ranks)  # type: ignore[arg-type]
+        except OSError as error:
+            _log.warning("ranks of captions are not kept: %s", error)
 
 
 def own_table(retriever: Retriever) -> Table:
@@ -219,7 +249,7 @@ def own_table(retriever: Retriever) -> Table:
     right = [np.array(sorted(ids), np.int64) for ids in relevant]
     of_kinds = [kinds.get((own, text)) for text, own in collection.captions]
     captions = Captions(texts, np.array(owners, np.int64), right, of_kinds)
-    return Table(captions, lambda name, start, end: views[name].views(range(start, end)))
+    return Table(captions, lambda name: views[name].views(range(len(texts))))
 
 
 def read_queries(retriever: Retriever, content: bytes) -> Table:
@@ -250,42 +280,5 @@ def read_queries(retriever: Retriever, content: bytes) -> Table:
     labelled, kinds = zip(*(next(iter(own.items())) for own in right.values()), strict=True)
     rows = [np.array(list(own), np.int64) for own in right.values()]
     captions = Captions(list(right), np.array(labelled, np.int64), rows, kinds)
-    return Table(captions, text_views(retriever, captions.texts))
-
-
-def text_views(retriever: Retriever, texts: Sequence[str]) -> Texts:
-    """Encodes texts when their views are asked for."""
-
-    def views(name: str, start: int, end: int) -> Views:
-        read = [retriever.reworded(text).text for text in texts[start:end]]
-        return retriever.runtime.text_views(read, name)
-
-    return views
-
-
-def _file(retriever: Retriever, captions: Captions) -> Path:
-    """Where ranks are kept, by a name that changes with whatever they depend on."""
-    contents = hashlib.sha256(f"{retriever.info.checksum} {captions.texts}".encode())
-    for ids, views in retriever.gallery(retriever.methods.best).chunks():
-        contents.update(ids.tobytes() + views.embeddings.cpu().numpy().tobytes())
-    for rows in (*captions.right, captions.labelled):
-        contents.update(rows.tobytes())
-    return retriever.index.encoder.folder / "mistakes" / f"{contents.hexdigest()[:24]}.npz"
-
-
-def _load(table: Table, file: Path) -> None:
-    """Takes what is on disk; what is damaged is computed again."""
-    with suppress(OSError, ValueError, zipfile.BadZipFile), np.load(file) as arrays:
-        ranks = {name: Ranks(*arrays[name]) for name in arrays.files if name != "above"}
-        table.above, table.ranks = arrays["above"], ranks
-
-
-def _save(table: Table, file: Path) -> None:
-    """Writes ranks, and deletes those that were written longest ago."""
-    try:
-        with replacing(file) as draft, draft.open("wb") as out:
-            np.savez_compressed(out, above=table.above, **table.ranks)  # type: ignore[arg-type]
-        for old in sorted(file.parent.glob("*.npz"), key=lambda f: -f.stat().st_mtime)[_FILES:]:
-            old.unlink(missing_ok=True)
-    except OSError as error:
-        _log.warning("ranks of captions are not kept: %s", error)
+    read = [retriever.reworded(text).text for text in right]
+    return Table(captions, partial(retriever.runtime.text_views, read))

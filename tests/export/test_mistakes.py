@@ -3,7 +3,8 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,16 +14,31 @@ from polyview.export import mistakes
 
 def test_ranks_are_those_of_sorting() -> None:
     random = np.random.default_rng(1)
-    scores = random.integers(0, 9, (12, 40)).astype(np.float32)  # with ties
+    pairs = random.integers(0, 9, (2, 12, 40)).astype(np.float32)  # with ties
+    scores = dict(zip("ab", pairs, strict=True))
     right = [np.sort(random.choice(12, random.integers(1, 5), replace=False)) for _ in range(40)]
-    ranks = mistakes.rank_captions(scores.T, right)
-    for q, rows in enumerate(right):
-        order = np.argsort(-scores[:, q], kind="stable").tolist()
-        assert ranks.rank[q] == 1 + min(order.index(row) for row in rows)
-        assert ranks.first[q] == order[0]
-    scores[3, 4] = np.nan
+    labelled = np.array([random.choice(rows) for rows in right])
+    captions = mistakes.Captions([""] * 40, labelled, right, [None] * 40)
+    own = {name: matrix[captions.pairs] for name, matrix in scores.items()}
+
+    def parts(*starts: int) -> Iterable[tuple[int, dict[str, np.ndarray]]]:
+        for start, end in pairwise([*starts, 12]):
+            yield start, {name: matrix[start:end].copy() for name, matrix in scores.items()}
+
+    for starts in ((0,), (0, 5, 6)):
+        ranks, above = mistakes.rank_captions(captions, own, parts(*starts))
+        for q, rows in enumerate(right):
+            for name, matrix in scores.items():
+                order = np.argsort(-matrix[:, q], kind="stable").tolist()
+                assert ranks[name].rank[q] == 1 + min(order.index(row) for row in rows)
+                assert ranks[name].first[q] == order[0]
+            higher = (pairs[:, :, q] > pairs[:, labelled[q], q][:, None]).all(axis=0)
+            best = np.where(higher, pairs[1, :, q], -1).argmax() if higher.any() else -1
+            assert above[q] == best
+    pairs[0, 3, 4] = np.nan
+    own["a"] = pairs[0][captions.pairs]
     with pytest.raises(ValueError, match="NaN"):
-        mistakes.rank_captions(scores.T, right)
+        mistakes.rank_captions(captions, own, parts(0))
 
 
 def ranked(ranks: np.ndarray) -> mistakes.Ranks:

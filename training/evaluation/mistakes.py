@@ -31,11 +31,12 @@ def print_mistakes(
     """
     if options.k < 1:
         raise ValueError(f"--k must be at least 1, not {options.k}")
-    captions = as_captions(data)
+    captions, names = as_captions(data), [name for name in options.mistakes if not is_run(name)]
+    matrices = {**scores, **{name: ensemble_scores(scores, name) for name in names}}
+    own = {name: matrix[captions.pairs] for name, matrix in matrices.items()}
+    ranks, above = mistakes.rank_captions(captions, own, [(0, matrices)])
     a, b = (
-        read_run(Path(name), data, options.k)
-        if is_run(name)
-        else mistakes.rank_captions(ensemble_scores(scores, name).T, captions.right)
+        ranks[name] if name in names else read_run(Path(name), data, options.k)
         for name in options.mistakes
     )
     first, second = options.mistakes
@@ -52,18 +53,10 @@ def print_mistakes(
         words = [f"{one['word']} ({one['a']} : {one['b']})" for one in about[f"words_{side}"]]
         print(f"words of what only {name} finds: {', '.join(words) or 'none'}")
     if options.csv:
-        suspected = mistakes.suspects(captions, a, b, _above_labelled(scores, data.image_of))
+        suspected = mistakes.suspects(captions, a, b, above)
         table = mistakes.rows(captions, a, b, options.k, suspected, range(len(captions.texts)))
         write_whole(options.csv, mistakes.to_csv(table))
     return {"a": first, "b": second, "k": options.k, **about}
-
-
-def _above_labelled(scores: Mapping[str, np.ndarray], image_of: np.ndarray) -> np.ndarray:
-    """For each caption the image that all methods score above the labelled one; -1 for none."""
-    own = image_of, np.arange(len(image_of))
-    higher = np.logical_and.reduce([matrix > matrix[own] for matrix in scores.values()])
-    best = np.where(higher, next(iter(scores.values())), -np.inf).argmax(axis=0)
-    return np.where(higher.any(axis=0), best, -1)
 
 
 def as_captions(data: Split) -> Captions:

@@ -1,6 +1,7 @@
 """Ranks of all captions, beside brute force; on disk; for a file of queries."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -52,12 +53,12 @@ def test_counts_on_scenes_are_those_of_brute_force(
     scenes: Retriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captions = some(scenes, 10)
-    texts = mistakes.text_views(scenes, captions.texts)
+    texts = partial(scenes.runtime.text_views, captions.texts)
     matrices: dict[str, np.ndarray] = {}
     with torch.inference_mode():
         for name in {part for pair in PAIRS for spec in pair for part in spec.split("+")}:
             gallery = scenes.gallery(name)
-            images, views = gallery.views(gallery.ids()), texts(name, 0, len(captions.texts))
+            images, views = gallery.views(gallery.ids()), texts(name)
             matrices[name] = gallery.method.score(images, views).numpy()
 
     def total(spec: str) -> np.ndarray:
@@ -69,7 +70,7 @@ def test_counts_on_scenes_are_those_of_brute_force(
         pairs = zip(orders, captions.right, strict=True)
         return np.array([1 + min(map(order.index, right.tolist())) for order, right in pairs])
 
-    monkeypatch.setattr(mistakes, "MAX_BLOCK", 64)  # several blocks
+    monkeypatch.setattr(mistakes, "PART_BYTES", 2**18)  # several parts
     specs = list(dict.fromkeys(spec for pair in PAIRS for spec in pair))
     galleries, files = scenes.index.images, len(scenes.collection.images)
     ranks, above = mistakes.rank_all(galleries, specs, texts, captions, files)
@@ -89,7 +90,8 @@ def test_counts_on_scenes_are_those_of_brute_force(
 
 def test_ranks_are_those_that_compare_shows(scenes: Retriever) -> None:
     captions = some(scenes, 500)
-    texts, files = mistakes.text_views(scenes, captions.texts), len(scenes.collection.images)
+    texts = partial(scenes.runtime.text_views, captions.texts)
+    files = len(scenes.collection.images)
     for spec in ("avse", "pvse+mvam"):
         ranked, _ = mistakes.rank_all(scenes.index.images, [spec], texts, captions, files)
         for q, text in enumerate(captions.texts):
@@ -106,9 +108,7 @@ def test_a_clip_ranks_by_its_best_frame() -> None:
     texts = Views(torch.randn(9, 1, 8))
     labelled = np.arange(9) % 3
     captions = Captions(["a dog"] * 9, labelled, list(labelled[:, None]), [None] * 9)
-    ranked, _ = mistakes.rank_all(
-        {"x": gallery}, ["x"], lambda *at: texts[slice(*at[1:])], captions, 3
-    )
+    ranked, _ = mistakes.rank_all({"x": gallery}, ["x"], lambda _: texts, captions, 3)
     scores = gallery.method.score(Views(frames), texts).numpy()
     best = np.stack([scores[0], scores[[1, 3]].max(axis=0), scores[[2, 4]].max(axis=0)])
     assert ranked["x"].first.tolist() == best.argmax(axis=0).tolist()
