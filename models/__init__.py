@@ -41,7 +41,7 @@ _MAX_COUNTS = {
     "views": 256,
     "iterations": 1000,
     "contextual_layers": 48,
-}  # arguments that count what is built or repeated
+}  # upper limits of arguments that are counts
 
 
 def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -> Method:
@@ -51,12 +51,12 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
         name: a key of `METHODS`.
         image_dim: d of the image encoder.
         text_dim: d of the text encoder.
-        arguments: the method's own named arguments, as recipes and packs store them, and those of
+        arguments: the method's named arguments, as recipes and packs store them, and those of
             `ContextConfig`.
 
     Raises:
-        ValueError: an unknown method or argument, of which the sentence lists the known ones, or a
-            value of another type or beyond any use.
+        ValueError: the method or an argument is unknown (the message lists the known ones), or a
+            value has the wrong type or is out of range.
     """
     if name not in METHODS:
         raise ValueError(f'there is no method "{name}"; choose one of {", ".join(METHODS)}')
@@ -86,7 +86,7 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
 
 
 def argument_defaults(name: str) -> dict[str, Any]:
-    """The named arguments of a method, in order, with their defaults.
+    """Returns the named arguments of a method, in order, with their defaults.
 
     >>> argument_defaults("clip")
     {'embed_dim': 512, 'rows': False}
@@ -99,7 +99,7 @@ def argument_defaults(name: str) -> dict[str, Any]:
 
 
 def _check(method: str, argument: str, value: Any, like: Any) -> None:
-    """Rejects a value of another type than `like`, and sizes beyond any use."""
+    """Rejects a value whose type differs from that of `like`, and sizes out of range."""
     start = f'method "{method}": {argument} must be'
     if isinstance(like, bool | str):
         if type(value) is not type(like):

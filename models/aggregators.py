@@ -1,9 +1,10 @@
-"""The aggregators with many parameters that VSE-infinity compares pooling with.
+"""The aggregators with many parameters to which VSE-infinity compares its pooling.
 
 Jiacheng Chen, Hexiang Hu, Hao Wu, Yuning Jiang, Changhu Wang: Learning the Best Pooling Strategy
-for Visual Semantic Embedding, CVPR 2021, section 3.1 and Table 1. The paper does not write them
-out. Its parameter counts for D = 1,024 and the release of the GCN (Kunpeng Li, Yulun Zhang, Kai Li,
-Yuanyuan Li, Yun Fu: Visual Semantic Reasoning for Image-Text Matching, ICCV 2019) give their forms:
+for Visual Semantic Embedding, CVPR 2021, section 3.1 and Table 1. The paper gives no equations for
+them. Their forms follow from its parameter counts for D = 1,024 and from the release of the GCN
+(Kunpeng Li, Yulun Zhang, Kai Li, Yuanyuan Li, Yun Fu: Visual Semantic Reasoning for Image-Text
+Matching, ICCV 2019):
 
     ============  ======  ====================================================================
     Seq2Seq       6.3 M   the last state of a GRU over the elements
@@ -37,7 +38,7 @@ class SelfAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, N, D), (B, N) -> (B, N, D), what each element reads of the others."""
+        """(B, N, D), (B, N) -> (B, N, D): the values of all elements, weighted by attention."""
         scores = self.query(features) @ self.key(features).mT / math.sqrt(features.shape[2])
         weights = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)  # (B, N, N)
         return weights @ self.value(features)
@@ -46,8 +47,8 @@ class SelfAttention(nn.Module):
 class GraphConvolution(nn.Module):
     """One layer of VSRN's region relationship reasoning, Eqs. (2)-(3), as released.
 
-    The relations are divided by the number of elements. The batch norm starts at 0, so that the
-    layer starts as its shortcut; its statistics are those of real elements.
+    Relations are divided by the number of elements. The scale of the batch norm starts at 0, so the
+    layer starts as the identity; its statistics come from real elements only.
 
     Args:
         dim: D.
@@ -60,7 +61,7 @@ class GraphConvolution(nn.Module):
         nn.init.zeros_(self.norm.weight)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, N, D), (B, N) -> (B, N, D), what each element reads; 0 on padding."""
+        """(B, N, D), (B, N) -> (B, N, D): the residual of each element; 0 on padding."""
         relations = self.query(features) @ self.key(features).mT  # Eq. (2): (B, N, N)
         relations = relations.masked_fill(~mask[:, None], 0.0) / mask.sum(dim=1)[:, None, None]
         read = self.output(relations @ self.value(features))  # Eq. (3)
@@ -68,7 +69,7 @@ class GraphConvolution(nn.Module):
 
 
 class Aggregator(nn.Module):
-    """Layers with shortcuts over a set of any size, then the average or a GRU's last state.
+    """Residual layers over a set of any size, then the average or the last state of a GRU.
 
     Args:
         kind: one of `AGGREGATORS`.

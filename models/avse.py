@@ -1,19 +1,20 @@
-"""AVSE: an image's embedding is larger than a text's, and blocks of both are matched.
+"""AVSE: image embeddings are larger than text embeddings; their blocks are matched.
 
 Yang Liu, Mengyuan Liu, Shudong Huang, Jiancheng Lv: Asymmetric Visual Semantic Embedding Framework
-for Efficient Vision-Language Alignment, AAAI 2025; equations and numbers here are those of its
-first version, "Learning Asymmetric Visual Semantic Embedding for Image-Text Retrieval".
+for Efficient Vision-Language Alignment, AAAI 2025; equations and numbers refer to its first
+version, "Learning Asymmetric Visual Semantic Embedding for Image-Text Retrieval".
 
-It adds to VSE-infinity: an image's elements are sampled into n groups, which one shared encoder
-turns into n views (section 3.1); views and text are cut into blocks of d2 dimensions, and the score
-is the sum, over text blocks, of the best visual block's place in a Sinkhorn plan (section 3.2).
+It extends VSE-infinity: the elements of an image are sampled into n groups, which one shared
+encoder turns into n views (section 3.1). Views and text are cut into blocks of d2 dimensions. The
+score is the sum, over text blocks, of the largest entry of the Sinkhorn plan among visual blocks
+(section 3.2).
 
-Choices of ours: at test time the paper samples at random; here the sample depends on the elements
-alone, so that scores neither change between calls nor with the order of the elements. Where the
-release differs, an argument offers it: `match="maxsim"` (its Sinkhorn call is commented out, and
-would take the maximum of the plan's logarithm in place of the plan's), `released_text`, `block_dim`
-(256 there), `train_share` (0.8) and `sampled_features`: it takes the patches nearest to a centre
-before its transformer reads them, as `SampledViT` does.
+Differences from the paper: at test time the paper samples at random; here the sample depends on the
+elements alone, so scores do not change between calls or with the order of the elements. Where the
+release differs from the paper, an argument selects its behaviour: `match="maxsim"` (its Sinkhorn
+call is commented out, and would take the maximum of the logarithm of the plan), `released_text`,
+`block_dim` (256 in the release), `train_share` (0.8) and `sampled_features` (the release selects
+the patches nearest to a centre before its transformer, as `SampledViT` does).
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from polyview.models.sinkhorn import log_plan, match_blocks
 from polyview.models.views import NamedArray, Views
 
 MATCHES = ("sinkhorn", "maxsim", "mean")
-_PAIRS = 1 << 14  # scored at once on a CPU: what stays in a core's cache
+_PAIRS = 1 << 14  # scored at once on a CPU, so that they fit a core's cache
 _IMAGES = 64  # of one matrix product
 _FEW_COLUMNS = 16
-_MOST_SHOWN = 100  # iterations that a reader may ask for
+_MOST_SHOWN = 100  # iterations that a user may request
 _MOST_STEPS = 1 << 24  # affinities along the paths of an integral
-_FEWEST_NODES, _MOST_NODES = 16, 512  # of an integral; a plan turns more sharply when it is colder
+_FEWEST_NODES, _MOST_NODES = 16, 512  # of an integral; a lower temperature needs more
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,17 @@ class AVSEConfig:
         views: n (paper: 2).
         train_share: share of the elements in each group while training (paper: 0.75).
         test_share: share of the elements in each group otherwise (paper: 0.9).
-        match: "sinkhorn"; "maxsim" for the best visual block of each text block as it is; or "mean"
-            for the cosine of the groups' average, one view, as in the first rows of Table 3.
+        match: "sinkhorn"; "maxsim" for the largest affinity of each text block without Sinkhorn; or
+            "mean" for one view, the average of the groups, scored by cosine, as in the first rows
+            of Table 3.
         iterations: of Sinkhorn (paper: 20).
-        temperature: of Sinkhorn; the paper names none, which reads as 1.
+        temperature: of Sinkhorn; the paper names none, so 1.
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
-        released_gpo: build the poolings as their release does, see `models/gpo.py`.
-        released_text: project the text with a residual MLP and put a layer-norm behind the pooling.
-        sampled_features: the encoder has sampled already: its features are those of the n views
-            side by side (image_dim is n times a view's width), 0 where a view left an element out.
+        released_gpo: build GPO as its release does, see `models/gpo.py`.
+        released_text: project the text with a residual MLP and apply a layer norm after pooling.
+        sampled_features: the encoder has already sampled: its features are those of the n views,
+            concatenated (image_dim is n times the width of a view), with 0 for elements that a view
+            left out.
         map_text: see `VSEInfinity`.
     """
 
@@ -101,7 +104,7 @@ class AVSEConfig:
 
     @property
     def width(self) -> int:
-        """d2, whatever `block_dim` leaves open."""
+        """d2: `block_dim`, or its default."""
         return self.embed_dim // 2 if self.block_dim is None else self.block_dim
 
 
@@ -144,8 +147,8 @@ class AVSE(Method):
             self.norm_text = nn.LayerNorm(config.embed_dim)
         # z, the dustbin's affinity; the release starts it at 0
         self.dustbin = nn.Parameter(torch.zeros(())) if config.match == "sinkhorn" else None
-        # drawn on the CPU by the default generator: a device or a generator of its own would import
-        # half of torch
+        # drawn on the CPU by the default generator: another device or generator would import half
+        # of torch
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(0)
             direction = torch.randn(image_dim, device="cpu")
@@ -179,7 +182,7 @@ class AVSE(Method):
         return parts.unit(self.block_dim)
 
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
-        """See `Method.evidence`; affinities count by the integrated gradient of the score."""
+        """See `Method.evidence`; affinities are weighted by integrated gradients."""
         visual, textual = images.blocks(self.block_dim), texts.blocks(self.block_dim)
         affinity = visual.total @ textual.total.mT  # (B, p, q), Eq. (1)
         views = images.rows.shape[1] if per_view else 1
@@ -188,21 +191,22 @@ class AVSE(Method):
         return split if per_view else split.view(0)
 
     def _gradients(self, affinity: Tensor, parts: int) -> tuple[Tensor, Tensor]:
-        """How much each affinity counts in Eq. (2), with the best blocks of this pair held.
+        """The weight of each affinity in Eq. (2), with the best blocks of this pair held constant.
 
-        Integrated gradients (Sundararajan et al., ICML 2017) from A = 0, where all blocks score
-        alike: the sum of A times its integrated gradient is the score minus that of A = 0. With the
-        best blocks held the integrand is smooth, so that Gauss and Legendre's nodes are exact.
+        Integrated gradients (Sundararajan et al., ICML 2017) from A = 0, where all blocks score the
+        same: the sum of A times its integrated gradient is the score minus the score at A = 0. With
+        the best blocks held constant the integrand is smooth, so Gauss-Legendre quadrature is
+        accurate to rounding.
 
         Args:
             affinity: (B, p, q).
-            parts: R, in which the visual blocks compete, as in `_match`.
+            parts: R, the number of groups in which visual blocks compete, as in `_match`.
 
         Returns:
-            (B, R, p, q), and the score at A = 0.
+            Weights (B, R, p, q), and the score at A = 0.
 
         Raises:
-            ValueError: so many blocks would take too much memory.
+            ValueError: the blocks would take too much memory.
         """
         count = _FEWEST_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
         nodes, lengths = np.polynomial.legendre.leggauss(
@@ -227,7 +231,7 @@ class AVSE(Method):
         return weights.permute(3, 2, 0, 1), start
 
     def _sampled(self, features: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """What each of n views reads, projected (B, N, d1), and which elements, (B, N)."""
+        """The projected features (B, N, d1) and the element mask (B, N) of each view."""
         if not self.config.sampled_features:
             projected = self.project_image(features, mask)
             return [projected] * self.config.views, list(self.groups(features, mask))
@@ -243,8 +247,8 @@ class AVSE(Method):
     def _attention(
         self, projected: list[Tensor], groups: Tensor, members: list[Tensor], mask: Tensor
     ) -> Tensor:
-        """Cosines (B, n, N) of all elements; of the view's own where each view has read its own."""
-        if not self.config.sampled_features:  # all views read one projection
+        """Cosines (B, n, N): of all elements, or only of a view's own with `sampled_features`."""
+        if not self.config.sampled_features:  # all views share one projection
             return cosine_attention(projected[0], groups, mask)
         maps = [
             cosine_attention(view, group[:, None], own)
@@ -261,9 +265,9 @@ class AVSE(Method):
     def groups(self, features: Tensor, mask: Tensor) -> Tensor:
         """Samples each set into n groups, section 3.1.
 
-        While training, every group is a random sample of its own. Otherwise the elements are put
-        in order by a fixed random projection of their features, and each group leaves out another
-        stretch of that order.
+        In training, each group is an independent random sample. Otherwise elements are sorted by a
+        fixed random projection of their features, and each group leaves out a different range of
+        that order.
 
         Args:
             features: (B, N, d).
@@ -289,24 +293,25 @@ class AVSE(Method):
         return mask & (stretch >= dropped[:, None])
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """Each view's part in the matching: Eq. (2) with the maximum over its own blocks only.
+        """Each view's part in the matching: Eq. (2) with the maximum over the blocks of that view.
 
         Returns:
-            (V, B_img, B_txt); their maximum is at most the score, which chooses for each block.
+            (V, B_img, B_txt); the maximum over views is at most the score, which may choose another
+            view for each block.
         """
         return self._match(images, texts, images.embeddings.shape[1])
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Eq. (2): the best visual block of each text block in the plan, summed."""
+        """Eq. (2): the largest entry of the plan for each text block, summed."""
         return self._match(images, texts, 1)[0]
 
     def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002
-        """A block: blocks of large cosines suggest which images are worth matching."""
+        """The width of a block: a large cosine of two blocks proposes an image as a candidate."""
         return self.block_dim
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """See `Method.knobs`: how blocks are matched, where there is a dustbin to match with."""
+        """See `Method.knobs`: how blocks are matched; none without a dustbin."""
         if self.dustbin is None:
             return ()
         return (
@@ -345,13 +350,13 @@ class AVSE(Method):
         return max(_MOST_SHOWN, self.config.iterations)
 
     def plan(self, affinity: Tensor) -> Tensor:
-        """What Eq. (2) takes the maximum of: the Sinkhorn plan, or the affinities as they are."""
+        """The table whose maxima Eq. (2) sums: the Sinkhorn plan, or the affinities."""
         if self.dustbin is None:
             return affinity
         return match_blocks(affinity, self.dustbin, self.config.iterations, self.config.temperature)
 
     def _match(self, images: Views, texts: Views, parts: int) -> Tensor:
-        """Scores with the maximum taken in `parts` parts of the visual blocks: (parts, B, B)."""
+        """Scores with the maximum taken within each of `parts` groups of visual blocks."""
         visual = self._blocks(images)  # (B_img, p, d2)
         textual = self._blocks(texts).transpose(0, 1).contiguous()  # (q, B_txt, d2)
         step = max(1, _PAIRS // textual.shape[1]) if visual.device.type == "cpu" else _IMAGES
@@ -363,7 +368,7 @@ class AVSE(Method):
         return torch.cat(scores, dim=1)  # (parts, B_img, B_txt)
 
     def _blocks(self, views: Views) -> Tensor:
-        """Views (B, V, D) as their blocks, (B, V * D / d2, d2)."""
+        """Cuts views (B, V, D) into blocks (B, V * D / d2, d2)."""
         return views.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)
 
     def _unit_blocks(self, views: Tensor) -> Tensor:
@@ -373,7 +378,7 @@ class AVSE(Method):
 def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
     """Eq. (1): (B_img, p, d2) and (q, B_txt, d2) to (p, q, B_img, B_txt)."""
     columns = textual.flatten(0, 1).T  # (d2, q * B_txt)
-    if columns.shape[1] <= _FEW_COLUMNS:  # one product with so few columns would read rows twice
+    if columns.shape[1] <= _FEW_COLUMNS:  # a single product would read the rows twice
         products = torch.bmm(visual, columns.expand(len(visual), -1, -1))
     else:
         products = visual @ columns  # (B_img, p, q * B_txt)

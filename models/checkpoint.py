@@ -1,4 +1,4 @@
-"""Strict safetensors load and save; whole files or none."""
+"""Loads and saves safetensors files strictly and atomically."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     """Writes tensors and a JSON-ready description to one file, atomically.
 
     Args:
-        path: the file to write; a file already there is replaced only once the new one is whole.
+        path: the file to write; an existing file is replaced only when the new one is complete.
         tensors: name -> tensor.
-        about: kept as JSON in the file's header.
+        about: stored as JSON in the file's header.
     """
     plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     write_whole(path, save(plain, metadata={"about": json.dumps(about)}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Reads what `save_tensors` wrote.
+    """Reads the tensors and the description that `save_tensors` wrote.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not a whole safetensors file, has a header that no weights need, or holds
-            values that are not finite.
+        ValueError: it is not a complete safetensors file, its header is too large, or a value is
+            not finite.
     """
     if not path.is_file():
         raise FileNotFoundError(no_such("weights file", path, "name a folder that training wrote"))
@@ -61,7 +61,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             "weights again"
         ) from error
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # waking others for a few small tensors takes longer than the check
+    torch.set_num_threads(1)  # for small tensors, starting threads takes longer than the check
     damaged = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     torch.set_num_threads(threads)
     if damaged:
@@ -70,7 +70,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Copies tensors into a module: every name and shape must agree, dtypes are converted.
+    """Copies tensors into a module; names and shapes must match, dtypes are converted.
 
     Raises:
         ValueError: names the first missing, unexpected or misshapen tensor.
@@ -80,7 +80,7 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -
 
 
 def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Refuses what `load_strict` refuses; a module on the "meta" device costs no memory.
+    """Checks names and shapes as `load_strict` does; a module on the "meta" device takes no memory.
 
     Raises:
         ValueError: see `load_strict`.

@@ -1,8 +1,8 @@
-"""CLIP as it was pre-trained, for search without training.
+"""CLIP as it was pre-trained: search without training.
 
 Alec Radford et al.: Learning Transferable Visual Models From Natural Language Supervision, ICML
-2021, section 2.3: the last state of [IMG] and that of [EOS], each through a linear map, compared by
-cosine. What is trained with a contrastive loss there comes ready-made (`python -m polyview clip`).
+2021, section 2.3: the last states of [IMG] and [EOS] are each mapped linearly and compared by
+cosine. The pre-trained weights are used as they are (`python -m polyview clip`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from polyview.models.views import Views
 class CLIP(Method):
     """Zero-shot CLIP; V = 1.
 
-    With `rows`, features are what each patch and each word brings to the embedding, which is their
-    sum (`models/encoders/rows.py`), and evidence lies on patches and words. Without, as in packs
-    made before, it reads the image's first element and the text's last, where CLIP's encoders put
-    what sums up the whole; the others are for the maps alone and bring nothing to the score.
+    With `rows`, each feature is the contribution of a patch or a word to the embedding, which is
+    their sum (`models/encoders/rows.py`), so evidence lies on patches and words. Without `rows`, as
+    in older packs, the embeddings are the image's first element and the text's last, which CLIP
+    trains as summaries; the other elements serve the maps only and add nothing to the score.
 
     Args:
         embed_dim: D of the joint space (512 for ViT-B/16 and B/32); with `rows`, the width of both
@@ -84,7 +84,7 @@ class CLIP(Method):
 
 
 def _add_up(rows: Tensor, mask: Tensor, attention: bool) -> Views:
-    """The sum of rows (B, N, D), and how alike each is to it."""
+    """The sum of rows (B, N, D) as a view; its attention is the cosine of each row with the sum."""
     rows = rows * mask[..., None]
     views = single_view(l2_normalize(rows.sum(dim=1)), None)
     alike = cosine_attention(rows, views.embeddings, mask) if attention else None  # (B, 1, N)
@@ -92,7 +92,7 @@ def _add_up(rows: Tensor, mask: Tensor, attention: bool) -> Views:
 
 
 def _split(rows: Tensor, mask: Tensor, place: Tensor) -> Parts:
-    """Rows (B, N, D) as parts; the one at `place` (B,) holds the rest, which belongs to all."""
+    """Rows (B, N, D) as parts; the row at `place` (B,) is the part of the whole set."""
     rows = rows * mask[..., None]
     rest = rows[torch.arange(len(rows), device=rows.device), place]  # (B, D)
     elements = rows - one_element(rest, place, rows.shape[1])
@@ -102,7 +102,7 @@ def _split(rows: Tensor, mask: Tensor, place: Tensor) -> Parts:
 def _embed(
     project: nn.Module, features: Tensor, summary: Tensor, mask: Tensor, attention: bool
 ) -> Views:
-    """The summary (B, d) in the joint space, and how alike every element (B, N, d) is there."""
+    """The projected summary (B, d) as a view; its attention is the cosine with each element."""
     views = single_view(l2_normalize(project(summary)), None)
     if not attention:
         return views

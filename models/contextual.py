@@ -3,15 +3,16 @@
 Wanqing Cui, Rui Cheng, Jiafeng Guo, Xueqi Cheng: MVAM: Multi-View Attention Method for Fine-grained
 Image-Text Matching, arXiv 2402.17237, 2025, section 4.3: over detector regions and over ViT
 patches, "the image encoder is a randomly initialized transformer, which receives outputs from FRCNN
-and ViT"; Eqs. (1) and (3) put a learned [IMG] or [CLS] in front of the set.
+and ViT"; Eqs. (1) and (3) prepend a learned [IMG] or [CLS].
 
 `models.build` takes the arguments of `ContextConfig` for every method. The transformer belongs to
-the head: it runs in torch and its weights are in `head.safetensors`, so that encoders' features can
-be cached and packs of ready-made region features need no encoder.
+the head: it runs in torch and its weights are in `head.safetensors`, so that encoder features can
+be cached, and packs with precomputed region features need no encoder.
 
-The paper names no size. The defaults are those of BERT-base, its text encoder; layer norms stand in
-front of attention and MLP, as in ViT, since post-norm layers need a warm-up, which the paper does
-not have. There are no positions: regions have none; cells, patches and words carry theirs.
+The paper gives no size. The defaults are those of BERT-base, its text encoder. Layer norms precede
+attention and MLP, as in ViT, because post-norm layers need a warm-up, which the paper does not use.
+No positions are added: regions have none, and the features of cells, patches and words already
+contain theirs.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ class ContextConfig:
     """Arguments that `models.build` takes for every method.
 
     Attributes:
-        contextual_image: "transformer" for one over the image's features; "none".
-        contextual_text: likewise over the text's.
+        contextual_image: "transformer" for a transformer over the image's features, or "none".
+        contextual_text: the same for the text's features.
         contextual_layers: number of layers.
         contextual_heads: of attention, must divide the width.
-        contextual_width: of the states; features of another width are mapped to it linearly. The
+        contextual_width: width of the states; features of another width are mapped linearly. The
             hidden layer of each MLP is four times as wide.
         contextual_dropout: in training, 0 <= rate < 1.
-        contextual_summary: put a learned element, [IMG] or [CLS], in front of the set; not needed
-            over encoders that have one.
+        contextual_summary: prepend a learned element, [IMG] or [CLS], to the set; not needed if the
+            encoder has one.
     """
 
     contextual_image: str = "none"
@@ -78,7 +79,7 @@ class ContextConfig:
 
 
 class ContextTransformer(nn.Module):
-    """Pre-norm transformer layers over sets, with a last layer norm.
+    """Pre-norm transformer layers over sets, with a final layer norm.
 
     Args:
         in_dim: d of the features.
@@ -107,15 +108,14 @@ class ContextTransformer(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features to states that have read the whole set.
+        """Turns features into contextual states.
 
         Args:
             features: (B, N, d).
             mask: (B, N) bool.
 
         Returns:
-            (B, N, width) states, 0 on padding, and the mask; both with one element more in front
-            where there is a summary.
+            States (B, N, width), 0 on padding, and their mask; N grows by one with a summary.
         """
         states = self.project(features)  # (B, N, width)
         if self.summary is not None:
@@ -127,24 +127,24 @@ class ContextTransformer(nn.Module):
 
 
 class Contextual(Method):
-    """Mixed into a method's class by `contextual`: its sets go through transformers first.
+    """Base class that `contextual` adds to a method: sets pass through transformers first.
 
-    The method's own functions must not call each other (`image_parts` not `encode_image`), or the
-    transformer would be applied twice.
+    The method's functions must not call each other (such as `image_parts` calling `encode_image`),
+    or the transformer would be applied twice.
 
     Attributes:
-        image_context: over the image's features; None for none.
-        text_context: over the text's.
+        image_context: the transformer over the image's features, or None.
+        text_context: the transformer over the text's features, or None.
     """
 
     image_context: ContextTransformer | None
     text_context: ContextTransformer | None
 
     def add_contexts(self, image_dim: int, text_dim: int, config: ContextConfig) -> None:
-        """Makes the transformers for encoders of these widths.
+        """Builds the transformers for encoders of these widths.
 
         Raises:
-            ValueError: the method's views are elements, among which a summary has no place.
+            ValueError: the method's views are elements, so it cannot take a summary.
         """
         if self.views_are_elements and config.contextual_summary:
             raise ValueError(f"{self.title} reads elements alone: set contextual_summary=false")
@@ -162,7 +162,7 @@ class Contextual(Method):
         return _encode(parent.encode_text, self.text_context, features, mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`; what the summary brings is the whole set's."""
+        """See `Method.image_parts`; the summary's contribution belongs to the whole set."""
         parent: Any = super()
         return _split(parent.image_parts, self.image_context, features, mask)
 
@@ -173,14 +173,14 @@ class Contextual(Method):
 
 @functools.cache
 def contextual(kind: type[Method]) -> type[Contextual]:
-    """A method's class with `Contextual` in front; `Contextual.add_contexts` completes it."""
+    """Derives a contextual class from a method's class; `Contextual.add_contexts` completes it."""
     return cast("type[Contextual]", type(kind.__name__, (Contextual, kind), {}))
 
 
 def _encode(
     encode: Any, context: ContextTransformer | None, features: Tensor, mask: Tensor, attention: bool
 ) -> Views:
-    """Views; of their attention the part on the features themselves."""
+    """Encodes views and drops the summary from their attention."""
     inputs = (features, mask) if context is None else context(features, mask)
     views: Views = encode(*inputs, attention=attention)
     if views.attention is None or context is None or context.summary is None:
@@ -189,7 +189,7 @@ def _encode(
 
 
 def _split(split: Any, context: ContextTransformer | None, features: Tensor, mask: Tensor) -> Parts:
-    """Parts of the features; those of a summary are brought by all of them together."""
+    """Parts of the features; the part of a summary is counted for the whole set."""
     parts: Parts = split(*((features, mask) if context is None else context(features, mask)))
     if context is None or context.summary is None:
         return parts

@@ -1,13 +1,12 @@
-"""SCAN and late interaction: views are a set's elements, nothing is pooled before two sets meet.
+"""SCAN and late interaction: views are the elements of a set; nothing is pooled beforehand.
 
-A score is a weighted sum of the cosines of cells and words; the weights of a pair are the method's.
-Sets have a fixed number of views: elements beyond it are left out, missing ones are 0.
+The score is a weighted sum of the cosines between cells and words; methods differ in the weights.
+The number of views is fixed: further elements are dropped, missing ones are 0.
 
 Kuang-Huei Lee, Xi Chen, Gang Hua, Houdong Hu, Xiaodong He: Stacked Cross Attention for Image-Text
-Matching, ECCV 2018 (SCAN). Each side attends to the other: "t2i" asks for each word what the cells
-hold of it, "i2t" for each cell what the words say of it; the cosines of each query with what it
-attends to are averaged (the paper's AVG; its LSE is not offered, since it does not add up over
-words).
+Matching, ECCV 2018 (SCAN). With "t2i" each word attends to the cells, with "i2t" each cell attends
+to the words; the cosines of the queries with their attended vectors are averaged (the paper's AVG;
+its LSE is not offered, because it does not add up over words).
 
 Omar Khattab, Matei Zaharia: ColBERT: Efficient and Effective Passage Search via Contextualized
 Late Interaction over BERT, SIGIR 2020, section 3.3: the sum over the query's tokens of the largest
@@ -15,11 +14,10 @@ cosine with a token of the document ("MaxSim").
 
 Lewei Yao, Runhui Huang, Lu Hou, Guansong Lu, Minzhe Niu, Hang Xu, Xiaodan Liang, Zhenguo Li, Xin
 Jiang, Chunjing Xu: FILIP: Fine-grained Interactive Language-Image Pre-Training, ICLR 2022, section
-3.1: the same between words and patches, with the mean over words in place of the sum, so that long
-captions do not score higher. FILIP also scores from patches to words; the direction from words to
-patches, its Eq. (4), is the one that a search with words needs, and the only one of
-`LateInteraction`. Its vectors are narrow, 32 dimensions in the recipes, where ColBERT has 128 and
-FILIP 256, since an image has as many as cells.
+3.1: the same between words and patches, with the mean over words instead of the sum, so that long
+captions do not score higher. FILIP also scores from patches to words; `LateInteraction` has only
+the direction from words to patches, Eq. (4), which a search by words needs. Recipes use vectors of
+32 dimensions (ColBERT 128, FILIP 256), because an image stores one vector for each cell.
 """
 
 from __future__ import annotations
@@ -44,17 +42,17 @@ from polyview.models.method import Method
 from polyview.models.views import Views
 
 DIRECTIONS = ("t2i", "i2t")
-MAX_PRODUCTS = 1 << 24  # of elements, computed at a time
+MAX_PRODUCTS = 1 << 24  # cosines computed at a time
 
 
 @dataclass(frozen=True)
 class ElementConfig:
-    """Arguments that `ElementMethod`s share.
+    """Arguments that the subclasses of `ElementMethod` share.
 
     Attributes:
         embed_dim: D of the joint space.
-        cells: how many elements of an image count; those beyond are left out.
-        words: how many words of a text count, likewise.
+        cells: the largest number of elements of an image; further ones are dropped.
+        words: the largest number of words of a text; further ones are dropped.
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         map_text: see `VSEInfinity`.
     """
@@ -90,7 +88,7 @@ class ElementMethod(Method):
 
     @abstractmethod
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
-        """How often each cosine counts in the score of its pair.
+        """The weight of each cosine in the score of its pair.
 
         Args:
             cosines: (..., V, W).
@@ -115,7 +113,7 @@ class ElementMethod(Method):
         return _parts(self._text_elements(features, mask, attention=True))
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """What each cell adds to the score: (V, B_img, B_txt)."""
+        """The contribution of each cell to the score: (V, B_img, B_txt)."""
         added = [(self.weights(c, *sides) * c).sum(dim=3) for c, *sides in _pairs(images, texts)]
         return torch.cat([part.permute(2, 0, 1) for part in added], dim=2)
 
@@ -125,7 +123,7 @@ class ElementMethod(Method):
         return torch.cat([(self.weights(c, *s) * c).sum(dim=(2, 3)) for c, *s in pairs], dim=1)
 
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
-        """See `Method.evidence`; with the weights of this pair held, cosines add up."""
+        """See `Method.evidence`; with the weights of this pair held constant, cosines add up."""
         cells, words = images.total, texts.total  # (B, V, D), (B or 1, W, D)
         words = words.expand(len(cells), -1, -1)
         weights = self.weights(cells @ words.mT, cells, words)  # (B, V, W)
@@ -142,11 +140,11 @@ class ElementMethod(Method):
 
 @dataclass(frozen=True)
 class SCANConfig(ElementConfig):
-    """Arguments of `SCAN` beside those of `ElementConfig` (the paper: 1,024 and 36 cells).
+    """Arguments of `SCAN` in addition to those of `ElementConfig` (paper: 1,024 and 36 cells).
 
     Attributes:
         direction: "t2i" or "i2t", see above.
-        sharpness: lambda_1, of the attention (the release's 9 for t2i; 4 for i2t).
+        sharpness: lambda_1, inverse temperature of the attention (release: 9 for t2i, 4 for i2t).
     """
 
     direction: str = "t2i"
@@ -169,7 +167,7 @@ class SCAN(ElementMethod):
     config: SCANConfig
 
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
-        """See `ElementMethod.weights`: attention, over the length of what it attends to."""
+        """See `ElementMethod.weights`: attention, divided by the length of the attended vector."""
         if self.config.direction == "i2t":
             return self._attend(cosines.mT, words, cells).mT
         return self._attend(cosines, cells, words)
@@ -180,7 +178,7 @@ class SCAN(ElementMethod):
         Args:
             cosines: (..., S, Q).
             source: (..., S, D), 0 where absent.
-            query: (..., Q, D) likewise.
+            query: (..., Q, D), 0 where absent.
         """
         sources = _present(source)[..., None]  # (..., S, 1)
         queries = _present(query)[..., None, :]  # (..., 1, Q)
@@ -209,7 +207,7 @@ class LateInteraction(ElementMethod):
     config_type = LateConfig
 
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
-        """See `ElementMethod.weights`: of each word the best cell, over the number of words."""
+        """See `ElementMethod.weights`: 1 / words at the best cell of each word, else 0."""
         absent = ~_present(cells)[..., None]  # (..., V, 1)
         best = cosines.masked_fill(absent, -torch.inf).argmax(dim=-2, keepdim=True)  # (..., 1, W)
         real = _present(words)[..., None, :].to(cosines.dtype)  # (..., 1, W)
@@ -218,16 +216,16 @@ class LateInteraction(ElementMethod):
 
 
 def _present(views: Tensor) -> Tensor:
-    """Which views are elements, (..., V, D) -> (..., V) bool; absent ones are 0."""
+    """Which views hold an element, (..., V, D) -> (..., V) bool; absent ones are 0."""
     return (views != 0).any(dim=-1)
 
 
 def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Cosines of all images with some texts, so few at a time that they fit into memory.
+    """Cosines of all images with a few texts at a time, so that they fit into memory.
 
     Yields:
-        (B_img, b, V, W') cosines, (B_img, 1, V, D) cells and (1, b, W', D) words of b texts, W' the
-        number of words of the longest.
+        (B_img, b, V, W') cosines, (B_img, 1, V, D) cells and (1, b, W', D) words of b texts; W' is
+        the number of words of the longest text.
     """
     cells = images.embeddings  # (B_img, V, D)
     each = max(1, cells.shape[0] * cells.shape[1] * texts.embeddings.shape[1])
@@ -238,7 +236,7 @@ def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor
 
 
 def _elements(features: Tensor, mask: Tensor, count: int, attention: bool) -> Views:
-    """The first `count` real elements of each set as views of unit length; 0 where it has fewer."""
+    """The first `count` real elements of each set as views of unit length, padded with 0."""
     order = (~mask).to(torch.int8).argsort(dim=1, stable=True)[:, :count]  # (B, V), real ones first
     unit = l2_normalize(features).masked_fill(~mask[..., None], 0.0)
     views = unit.gather(1, order[..., None].expand(-1, -1, unit.shape[2]))  # (B, V, D)
@@ -251,6 +249,6 @@ def _elements(features: Tensor, mask: Tensor, count: int, attention: bool) -> Vi
 
 
 def _parts(views: Views) -> Parts:
-    """Views that are one element each, as parts."""
+    """The parts of views that hold one element each."""
     assert views.attention is not None
     return Parts.of(views.attention[..., None] * views.embeddings[:, :, None])

@@ -1,15 +1,14 @@
-"""Evidence: a score, split exactly over the elements of both sets (which cell and which word).
+"""Evidence: splits a score exactly over the elements of both sets (cells and words).
 
-Every method pools: a view is a sum of contributions of its set's elements. With the ranks, the
-attention and the lengths *of one pair* held constant, the inner product of two views is the sum of
-the inner products of their contributions, without any approximation:
+Every method pools: a view is a sum of contributions of its set's elements. With ranks, attention
+and lengths *of one pair* held constant, the inner product of two views is the sum of the inner
+products of their contributions, without any approximation:
 
     <image view, text view> = sum over n, m of <part of cell n, part of word m> + the rest
 
-`Parts` is a view split into contributions (`Method.image_parts`, `Method.text_parts`), `Evidence`
-the score of a pair split into those of cells and words (`Method.evidence`). Evidence explains the
-score. It does not prove that an object is in a cell, and a cell's feature may have read its
-neighbours.
+`Parts` splits a view into contributions (`Method.image_parts`, `Method.text_parts`); `Evidence`
+splits the score of a pair over cells and words (`Method.evidence`). Evidence explains the score. It
+does not prove that an object is in a cell: the feature of a cell may depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ class Parts:
     """Views as sums of the contributions of a set's elements.
 
     Attributes:
-        rows: (B, V, N + 2, D) contributions that sum to the view: of each of N elements, 0 on
-            padding; of all elements together, such as a recurrent state; and a constant, such as a
-            bias.
+        rows: (B, V, N + 2, D) contributions that sum to the view: one for each of N elements (0 on
+            padding), one for the set as a whole (such as a recurrent state), and one constant (such
+            as a bias).
     """
 
     rows: Tensor
@@ -39,7 +38,7 @@ class Parts:
     def of(
         cls, elements: Tensor, whole: Tensor | float = 0.0, constant: Tensor | float = 0.0
     ) -> Parts:
-        """Builds parts from (B, V, N, D) of elements; the others are (B, V, D) or a number."""
+        """Builds parts from `elements` (B, V, N, D); the others are (B, V, D) or a number."""
         rows = nn.functional.pad(elements, (0, 0, 0, 2))  # (B, V, N + 2, D)
         rows[:, :, -2], rows[:, :, -1] = whole, constant
         return cls(rows)
@@ -50,11 +49,11 @@ class Parts:
         return self.rows.sum(dim=2)
 
     def unit(self, width: int | None = None) -> Parts:
-        """Divides by lengths, as `l2_normalize` does.
+        """Normalises the views to unit length, as `l2_normalize` does.
 
         Args:
-            width: of the stretches of the joined views that have a length of their own: D, the
-                default, for each view; V * D for all views as one vector; less for blocks.
+            width: number of dimensions that are normalised together: D, the default, for each view;
+                V * D for all views as one vector; a divisor of D for blocks.
         """
         total = self.total
         stretches = total.flatten(1).unflatten(1, (-1, width or total.shape[2]))
@@ -62,7 +61,7 @@ class Parts:
         return Parts(self.rows / lengths.expand_as(stretches).reshape_as(total)[:, :, None])
 
     def layer_norm(self, norm: nn.LayerNorm) -> Parts:
-        """Applies `norm`, which is affine while its deviation is held constant."""
+        """Applies `norm`, which is affine if its deviation is held constant."""
         deviation = (self.total.var(dim=2, correction=0, keepdim=True) + norm.eps).sqrt()
         centred = self.rows - self.rows.mean(dim=3, keepdim=True)
         rows = centred / deviation[:, :, None] * norm.weight
@@ -76,13 +75,13 @@ class Parts:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The contributions that sum to the scores of B pairs; views may stand on an axis behind B.
+    """The contributions that sum to the scores of B pairs; an axis of views may follow B.
 
     Attributes:
-        cells: (B, N, M) of element n of the image with element m of the text; may be negative.
-        whole_sentence: (B, N) of element n with the part of the text that cannot be split over
+        cells: (B, N, M) for element n of the image and element m of the text; may be negative.
+        whole_sentence: (B, N) for element n and the part of the text that cannot be split over
             words, such as the last state of a recurrent network.
-        base: (B,) the rest: of no element of the image, or the same for every text.
+        base: (B,) the rest: terms of no image element, or equal for every text.
     """
 
     cells: Tensor
@@ -91,20 +90,20 @@ class Evidence:
 
     @property
     def score(self) -> Tensor:
-        """The scores (B,), as sums."""
+        """The scores (B,): the sums of all contributions."""
         return self.base + self.whole_sentence.sum(dim=-1) + self.cells.sum(dim=(-2, -1))
 
     def view(self, place: int) -> Evidence:
-        """Selects one view, where views stand on the second axis."""
+        """Selects one view from the second axis."""
         return Evidence(self.cells[:, place], self.whole_sentence[:, place], self.base[:, place])
 
     def scaled(self, weight: float) -> Evidence:
-        """Multiplies by the weight of a query's term."""
+        """Multiplies all contributions by the weight of a query term."""
         return Evidence(weight * self.cells, weight * self.whole_sentence, weight * self.base)
 
 
 def mean_evidence(parts: Sequence[Evidence]) -> Evidence:
-    """The evidence of an ensemble, whose score is the mean of its methods' scores."""
+    """Averages the evidence of the methods of an ensemble, as its score averages theirs."""
     return Evidence(
         torch.stack([part.cells for part in parts]).mean(dim=0),
         torch.stack([part.whole_sentence for part in parts]).mean(dim=0),
@@ -119,7 +118,7 @@ def split_products(
 
     Args:
         images: V views of each of B images.
-        texts: W views of each of B texts, or of one for all.
+        texts: W views of each of B texts, or of one text for all images.
         weights: (B, R, V, W) of <image view v, text view w> in sum r.
         offset: added to each sum.
 

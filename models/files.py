@@ -1,4 +1,4 @@
-"""Files: their checksums, and writing them whole or not at all."""
+"""Checksums of files, and atomic writes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from pathlib import Path
 
 
 class DiskFullError(OSError):
-    """A disk has no space left; the message names what was written and what to do."""
+    """A disk has no space left; the message names the file and what to do."""
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file as 64 lower-case hexadecimal digits; read in pieces."""
+    """The SHA-256 of a file as 64 lower-case hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Gives a path beside `path` to write to, which replaces it only when all went well.
+    """Yields a draft path to write to, which replaces `path` when the block succeeds.
 
-    A file already at `path` stays until then; of a draft that fails nothing is left. Missing
-    folders are made.
+    An existing file stays until then; a failed draft is deleted. Missing folders are created.
 
     Raises:
         DiskFullError: the disk has no space left.
@@ -42,14 +41,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a file, text in UTF-8, as `replacing` does."""
+    """Writes a file atomically; text in UTF-8."""
     with replacing(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Gives an empty folder to fill, which replaces the one at `path` as `replacing` says."""
+    """Yields an empty folder to fill, which replaces `path` as in `replacing`."""
     with replacing(path) as draft:
         draft.mkdir()
         yield draft
@@ -57,7 +56,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming_full_disk(path: Path) -> Iterator[None]:
-    """Turns the error of a full disk, which names no file, into a sentence about `path`.
+    """Turns the system's error for a full disk, which names no file, into one that names `path`.
 
     Raises:
         DiskFullError: no space is left, or the user's quota is exhausted.
@@ -74,12 +73,12 @@ def naming_full_disk(path: Path) -> Iterator[None]:
 
 
 def no_such(kind: str, path: Path, advice: str) -> str:
-    """The sentence for a path that does not exist, with the nearest name that does.
+    """Error message for a path that does not exist; suggests the most similar existing name.
 
     Args:
-        kind: what it should be, such as "folder".
+        kind: the expected kind of path, such as "folder".
         path: the path.
-        advice: what to do where no name beside it is close.
+        advice: what to do if no existing name is similar.
 
     >>> no_such("file", Path(__file__).with_name("fils.py"), "check it").rpartition("/")[2]
     'files.py?'

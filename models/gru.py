@@ -9,13 +9,14 @@ Machine Translation, EMNLP 2014, Eqs. (5) to (8), as `torch.nn.GRU` writes them:
     n_t = tanh(W_in x_t + b_in + r_t * (W_hn h_(t-1) + b_hn))
     h_t = (1 - z_t) * n_t + z_t * h_(t-1)
 
-On a CPU each step of `torch.nn.GRU` is some thirty small operations forward and backward, and in
-a small network the calls take longer than the arithmetic. Here both directions advance together,
-and a step is five operations forward and four backward: what does not depend on the next step is
-computed for all steps at once, and nothing is computed beyond a sequence's end.
+On a CPU each step of `torch.nn.GRU` takes about thirty small operations forward and backward, and
+in a small network the calls take longer than the arithmetic. Here both directions advance together,
+and a step takes five operations forward and four backward: all values that do not depend on the
+previous step are computed for all steps at once, and nothing is computed beyond the end of a
+sequence.
 
-Shape letters beside those of `models/views.py`: T longest sequence, G directions, h width of a
-state, L elements of all sequences together.
+Shape letters in addition to those of `models/views.py`: T longest sequence, G directions, h width
+of a state, L elements of all sequences together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,15 +29,15 @@ from torch.autograd.function import once_differentiable
 
 
 def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
-    """The states of a bi-directional GRU, by whichever implementation is faster.
+    """The states of a bidirectional GRU, computed by the faster implementation.
 
     Args:
-        gru: one layer of both directions, with `batch_first`.
+        gru: one bidirectional layer with `batch_first`.
         inputs: (B, T, d).
         lengths: (B,) integers of 1 to T.
 
     Returns:
-        (B, T', 2 h), T' at least the largest length; 0 after a sequence's end.
+        (B, T', 2 h), with T' at least the largest length; 0 after the end of a sequence.
     """
     if trains_on_cpu(gru, inputs):
         return gru_states([gru], inputs, lengths)
@@ -47,7 +48,7 @@ def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
 
 
 def trains_on_cpu(module: nn.Module, inputs: Tensor) -> bool:
-    """Whether a module trains in full precision on a CPU, where `gru_states` is the faster way."""
+    """Whether a module trains in full precision on a CPU, where `gru_states` is faster."""
     low_precision = torch.is_autocast_enabled(inputs.device.type)
     trains = module.training and torch.is_grad_enabled()
     return trains and inputs.device.type == "cpu" and not low_precision
@@ -57,8 +58,8 @@ def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tenso
     """The states of GRUs of one layer, equal to those of `torch.nn.GRU` over packed sequences.
 
     Args:
-        grus: with biases: one of both directions, or one that reads a sequence from its start and
-            optionally one that reads it from its end. `batch_first` is ignored.
+        grus: one bidirectional GRU, or one that reads forward and optionally one that reads
+            backward; all with biases. `batch_first` is ignored.
         inputs: (B, T, d).
         lengths: (B,) integers of 1 to T.
 
@@ -68,8 +69,8 @@ def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tenso
     batch, longest, _ = inputs.shape
     ordered, order = lengths.sort(descending=True, stable=True)  # (B,) each
     steps = torch.arange(int(ordered[0]), device=inputs.device)[:, None]  # (T', 1)
-    active = steps < ordered  # (T', B): the sequences that have such a step
-    # rows (L,) of (B T, d), step by step: counted from a sequence's start, and from its end
+    active = steps < ordered  # (T', B): sequences that have this step
+    # rows (L,) of (B T, d) by step, counted from the start and from the end of a sequence
     indices = [(order * longest + step)[active] for step in (steps, ordered - 1 - steps)]
     weights = [direction for gru in grus for direction in gru.all_weights]
     indices = indices[: len(weights)]
@@ -85,13 +86,13 @@ def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tenso
 
 
 class _Recurrence(Function):
-    """All states of GRUs side by side, each from a state of 0; gates are in the order r, z, n.
+    """The states of several GRUs, each starting from 0; gates are in the order r, z, n.
 
     Args:
         from_inputs: (G, L, 3 h), W_i x + b_i of G networks, step by step.
         weight: (G, h, 3 h), W_h transposed.
         bias: (G, 1, 3 h), b_h.
-        counts: the number of sequences in each step, never more than in the step before; L in all.
+        counts: the number of sequences in each step, in descending order; they sum to L.
 
     Returns:
         (G, L, h).
@@ -136,7 +137,7 @@ class _Recurrence(Function):
         torch.mul(previous - n, z * (1 - z), out=slopes[..., 1, :])
         torch.mul(slopes[..., 2, :] * (1 - r), state_of_n, out=slopes[..., 0, :])
         to_gates = torch.empty_like(slopes)
-        to_states = grad.clone()  # gradient of h_t, the part of later steps included
+        to_states = grad.clone()  # gradient of h_t, including that of later steps
         back, later = weight.transpose(1, 2), grad[:, :0]
         rows = (to_states, slopes, to_gates, z)
         for to_state, slope, to_gate, z_t in reversed([*_steps(ctx.counts, *rows)]):
@@ -148,7 +149,7 @@ class _Recurrence(Function):
         to_bias = to_gates.sum(dim=1, keepdim=True)
         torch.mul(
             to_states, to_n, out=to_gates[..., 2 * r.shape[-1] :]
-        )  # W_in x has no r beside it
+        )  # W_in x is not multiplied by r
         return to_gates, to_weight, to_bias, None
 
 

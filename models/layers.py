@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from polyview.models.views import Views
 
-EPS = 1e-8  # beside a length, so that nothing is divided by 0
+EPS = 1e-8  # added to lengths, to avoid division by 0
 
 
 def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raises a ValueError unless an argument has one of the values that it may have."""
+    """Raises a ValueError unless the value of an argument is among its choices."""
     if value not in choices:
         raise ValueError(f'{name} must be one of {", ".join(choices)}, not "{value}"')
 
@@ -53,12 +53,12 @@ def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
 
 
 def mean_parts(features: Tensor, mask: Tensor) -> Tensor:
-    """What each element brings to `masked_mean`: (B, N, D), 0 on padding."""
+    """The contribution of each element to `masked_mean`: (B, N, D), 0 on padding."""
     return features.masked_fill(~mask[..., None], 0.0) / mask.sum(dim=1)[:, None, None]
 
 
 def last_place(mask: Tensor) -> Tensor:
-    """Where the last real element of each set stands, (B, N) -> (B,)."""
+    """The index of the last real element of each set, (B, N) -> (B,)."""
     places = torch.arange(mask.shape[1], device=mask.device)
     return torch.where(mask, places, -1).amax(dim=1)
 
@@ -73,12 +73,12 @@ def last_element(features: Tensor, mask: Tensor) -> Tensor:
 
 
 def one_element(embedding: Tensor, place: Tensor, count: int) -> Tensor:
-    """What elements bring where (B,) one of N = `count` alone brings (B, D): (B, N, D)."""
+    """Contributions (B, N, D), N = `count`: `embedding` (B, D) at `place`, else 0."""
     return nn.functional.one_hot(place, count)[..., None] * embedding[:, None]
 
 
 def cosine_attention(features: Tensor, embeddings: Tensor, mask: Tensor) -> Tensor:
-    """How alike each element and each view are (MV-VSE, section 4.4).
+    """The cosine of each element with each view (MV-VSE, section 4.4).
 
     Args:
         features: (B, N, D) elements in the joint space.
@@ -94,13 +94,12 @@ def cosine_attention(features: Tensor, embeddings: Tensor, mask: Tensor) -> Tens
 class FeatureProjection(nn.Module):
     """The linear map to the joint space, with the residual MLP of VSE-infinity.
 
-    The release adds, for region features, `linear -> batch-norm -> ReLU -> linear` to the linear
-    map.
+    For region features the release adds `linear -> batch-norm -> ReLU -> linear` to the linear map.
 
     Args:
         in_dim: d of the encoder.
         out_dim: D of the joint space.
-        hidden_dim: width of the residual MLP; 0 leaves the plain linear map.
+        hidden_dim: width of the residual MLP; 0 for the linear map alone.
         pad_statistics: let zero-padded positions enter the batch statistics, as the release does;
             otherwise only real elements do.
     """
@@ -130,15 +129,15 @@ class FeatureProjection(nn.Module):
         elif self.mlp is not None:
             residual = self.mlp(features[mask])  # (R, D), only the real elements of all sets
             projected = projected.index_put((mask,), residual, accumulate=True)
-        # (B, N, D); nothing is copied where nothing is padded
+        # (B, N, D); not copied without padding
         return projected if full else projected.masked_fill(~mask[..., None], 0.0)
 
 
 def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> nn.Module:
     """The map from text features to the joint space.
 
-    None for a recurrent encoder whose states already have the joint width, one linear map
-    otherwise, as in VSE-infinity's two text branches; with `always`, also where widths agree.
+    The identity if the encoder's features already have the joint width, as in VSE-infinity's
+    recurrent branch; otherwise, or with `always`, one linear map, as in its BERT branch.
     """
     if text_dim == embed_dim and not always:
         return nn.Identity()
@@ -170,9 +169,9 @@ def drop_elements(
         return mask
     draw = torch.rand(mask.shape, generator=generator, device=mask.device)
     if keep_first:
-        draw[:, 0] = 1.0  # above every rate, and above every other draw
+        draw[:, 0] = 1.0  # above every rate and every other draw
     undropped = mask & (draw >= rate)
-    survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the element hardest to drop
+    survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the element that is dropped last
     return undropped.index_put(
         (torch.arange(len(mask), device=mask.device), survivor), mask.new_tensor(True)
     )

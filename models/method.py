@@ -1,4 +1,4 @@
-"""The one contract: a method is a visual head, a text head, a score, an attention and evidence."""
+"""The contract of a method: image head, text head, score, attention and evidence."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from polyview.models.views import NamedArray, Views
 
 
 class Knob(NamedTuple):
-    """A setting of `Method.inside`, which changes what is shown but not the method.
+    """A setting of `Method.inside`, which changes the arrays shown but not the method.
 
     Attributes:
-        name: its key in the settings.
-        default: what the method itself does.
-        options: the choices; none where it is a whole number.
+        name: key in the settings.
+        default: the value that the method itself uses.
+        options: the choices; empty for a whole number.
         low: the lowest number.
         high: the highest number.
     """
@@ -32,41 +32,39 @@ class Knob(NamedTuple):
 
 
 class Method(nn.Module, ABC):
-    """A paper's way from two sets of features to a score.
+    """Computes a score from two sets of features, as a paper describes.
 
-    A subclass builds its heads from image_dim and text_dim, the widths d of both encoders, and its
-    own few named arguments, all with the paper's value as default; nothing outside the subclass may
-    branch on the method's name. Docstrings of overridden methods are those here.
+    A subclass builds its heads from image_dim and text_dim, the widths d of both encoders, and from
+    its own named arguments, which default to the paper's values; code outside the subclass must not
+    branch on the method's name. Overriding methods without a docstring do what is documented here.
 
     Attributes:
-        title: the name people know the method by.
+        title: the name of the method for people.
         paper: authors, venue and year.
-        attention_is: what the maps of `attention` are, in words, for captions under heatmaps. An
-            instance may say other than its class.
-        attention_sums_to_one: a map holds shares of the set, none negative, that sum to 1; where
-            False, it holds cosines in [-1, 1].
-        summary_token: the method reads the set's first element as the encoder's summary of all
-            ([CLS]), so that this element's place matters.
-        own_summaries: the sides, "image" or "text", to whose sets the method itself adds such an
-            element, so that their encoder needs none.
-        row_search: the score rises with the largest inner product between a row of the image's
-            views and a row of the text's, see `row_dim`, so that a nearest-neighbour search over
-            rows finds candidates exactly. Methods that score otherwise say False and are scored
-            against everything, or, in very large galleries, against what such a search suggests; an
-            instance may say other than its class when its arguments change the score.
-        views_add_up: the score adds what view v of the image finds in view v of the text, for every
-            v, so that no view can be left out; otherwise views compete. An instance may say other
-            than its class.
-        views_are_elements: view v is the set's v-th real element, and 0 beyond the last, so that
-            views stand in the order of the set.
-        features_add_up: an image's views follow from the sum of its features, so that a gallery
-            keeps nothing else of them. An instance may say other than its class.
-        order_matters: an image's features are a sequence, such as the frames of a clip in order of
-            time, and another order makes other views. An instance may say other than its class.
-        view_scores_are: what `view_scores` are, in words, for people. An instance may say other
-            than its class.
-        config_type: the dataclass of named arguments that the constructor takes as its third
-            parameter; None where it takes them one by one.
+        attention_is: the meaning of the `attention` maps, for captions under heatmaps. An instance
+            may override its class.
+        attention_sums_to_one: whether a map holds non-negative shares that sum to 1; otherwise it
+            holds cosines in [-1, 1].
+        summary_token: whether the method reads the first element of a set as the encoder's summary
+            ([CLS]).
+        own_summaries: the sides, "image" or "text", to which the method adds such an element
+            itself, so that their encoder needs none.
+        row_search: whether the score increases with the largest inner product between a row of the
+            image's views and a row of the text's (see `row_dim`), so that a nearest-neighbour
+            search over rows finds the best images exactly. Other methods are scored against every
+            image or, in very large galleries, against the candidates of such a search. An instance
+            may override its class.
+        views_add_up: whether the score is a sum over v of terms of view v of the image and view v
+            of the text; otherwise views compete. An instance may override its class.
+        views_are_elements: whether view v is the v-th real element of the set (0 beyond the last).
+        features_add_up: whether the views depend only on the sum of the features, so that a gallery
+            needs to store nothing else. An instance may override its class.
+        order_matters: whether the order of an image's features changes its views, such as frames of
+            a clip. An instance may override its class.
+        view_scores_are: the meaning of `view_scores`, for people. An instance may override its
+            class.
+        config_type: the dataclass of named arguments that is the constructor's third parameter;
+            None if the constructor takes them as keywords.
     """
 
     title: ClassVar[str]
@@ -102,32 +100,32 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """What each element of a set brings to the views that `encode_image` makes of it.
+        """Splits the views of `encode_image` into contributions of the set's elements.
 
         Args:
             features: (B, N, d).
             mask: (B, N) bool.
 
         Returns:
-            Parts that add up to the embeddings (B, V, D), of a method in eval mode.
+            Parts that add up to the embeddings (B, V, D) of a method in eval mode.
 
         Raises:
-            ValueError: views made as the method's arguments say cannot be split.
+            ValueError: with the method's arguments, views cannot be split.
         """
 
     @abstractmethod
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """What each word brings to the views that `encode_text` makes; see `image_parts`."""
+        """Splits the views of `encode_text` into contributions of words; see `image_parts`."""
 
     def contrastive_temperature(self) -> Tensor | None:
-        """A contrastive loss's temperature where the method learns one, a positive scalar."""
+        """The learned temperature of a contrastive loss, a positive scalar; None if not learned."""
         return None
 
     def clamp_temperature(self) -> None:
-        """Keeps a learned temperature in its range; training calls it after each step."""
+        """Clamps a learned temperature to its range; training calls it after each step."""
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """Scores of every image view: the best of the text's views, or its counterpart.
+        """The score of each image view with the best text view, or with its counterpart.
 
         Returns:
             (V, B_img, B_txt) cosines.
@@ -137,7 +135,7 @@ class Method(nn.Module, ABC):
         return cosine_scores(images.embeddings, texts.embeddings).amax(dim=1)  # (V, B_img, B_txt)
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Matching scores, higher is better: the maximum or the sum over the image's views.
+        """The scores of pairs, higher is better: the maximum or the sum over the image's views.
 
         Returns:
             (B_img, B_txt).
@@ -146,13 +144,14 @@ class Method(nn.Module, ABC):
         return scores.sum(dim=0) if self.views_add_up else scores.amax(dim=0)
 
     def pair_weights(self, pairs: Tensor) -> Tensor:
-        """How often each product of two views counts in the score of the image's view.
+        """The weight of each product of two views in the score of the image's view.
 
         Args:
             pairs: (B, V, W) inner products of the views of B pairs.
 
         Returns:
-            (B, V, W); of each image view the best product, or that with its counterpart, once.
+            (B, V, W): 1 for the best product of each image view, or for the product with its
+            counterpart; otherwise 0.
         """
         if self.views_add_up:
             return torch.eye(pairs.shape[1]).to(pairs).expand_as(pairs)  # (B, V, V)
@@ -163,8 +162,8 @@ class Method(nn.Module, ABC):
 
         Args:
             images: parts of B images.
-            texts: parts of B texts, or of one for all images. Another image's parts will do.
-            per_view: split each of the V `view_scores` in place of the score.
+            texts: parts of B texts, or of one text for all images; parts of images work as well.
+            per_view: split each of the V `view_scores` instead of the score.
 
         Returns:
             Evidence whose parts add up to the scores; with `per_view`, (B, V, ...).
@@ -179,7 +178,7 @@ class Method(nn.Module, ABC):
         return split_products(images, texts, weights[:, None]).view(0)
 
     def row_dim(self, views: int, dim: int) -> int:
-        """How wide rows are, by which candidates are searched: a view, a part of one, or all.
+        """The width of the rows in the candidate search: a view, a part of one, or all views.
 
         Args:
             views: V, of an image or a text.
@@ -191,22 +190,21 @@ class Method(nn.Module, ABC):
         return views * dim if self.views_add_up else dim
 
     def weighted(self, images: Views, weights: Tensor) -> Views:
-        """Images as they would be if some of their views counted less: the view lens.
+        """The view lens: images whose views are multiplied by weights.
 
-        Embeddings are multiplied by their view's weight. A view of weight 0 is left out, so that it
-        cannot be the best; where `views_add_up` it stays in its place and adds nothing. Scored with
-        `score`, a view's cosines are thus multiplied by its weight, which brings a negative one
-        closer to 0.
+        In `score`, the cosines of a view are thereby multiplied by its weight, which moves a
+        negative cosine closer to 0. A view of weight 0 is removed, so that it cannot be the best;
+        with `views_add_up` it stays and adds nothing.
 
         Args:
             images: (B, V, D).
-            weights: (V,) in 0..1, at least one above 0; all 1 changes nothing.
+            weights: (V,) in 0..1, at least one above 0; weights of 1 change nothing.
 
         Returns:
-            Views of the V' views that stay, in their order: those of a weight above 0, or all.
+            The V' views with a weight above 0, or all of them, in their order.
 
         Raises:
-            ValueError: weights of another number or range, or all views are off.
+            ValueError: the number or range of the weights is wrong, or all are 0.
         """
         count = images.embeddings.shape[1]
         if tuple(weights.shape) != (count,):
@@ -225,7 +223,7 @@ class Method(nn.Module, ABC):
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """What a reader may change about the arrays of `inside`; none by default."""
+        """The settings of `inside` that a user may change; none by default."""
         return ()
 
     def inside(
@@ -235,14 +233,14 @@ class Method(nn.Module, ABC):
         /,
         **_: str | int,
     ) -> list[NamedArray]:
-        """Shows what the method computes beside views, maps and scores; nothing by default.
+        """Intermediate arrays of the method, for display; none by default.
 
         Args:
             images: the views (1, V, D) of one image, with attention (1, V, N).
             texts: the views (1, W, D) of one text, with attention (1, W, M), or None.
-            _: values of `knobs` by name; those not named keep their defaults.
+            _: values of `knobs` by name; the others keep their defaults.
 
         Raises:
-            ValueError: a setting makes no sense.
+            ValueError: the value of a setting is not valid.
         """
         return []

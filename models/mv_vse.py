@@ -3,16 +3,17 @@
 Zheng Li, Caili Guo, Zerun Feng, Jenq-Neng Hwang, Xijun Xue: Multi-View Visual Semantic Embedding,
 IJCAI 2022.
 
-It adds to a single-view model K aggregators in place of one (Eq. 4), the maximum over views as the
-score (Eqs. 5-6), and losses that keep every view in use
-(`training/objectives/losses.py`). The framework takes any aggregator: `aggregator`
-chooses between the paper's GPO and the average pooling of VSE++. Views over GPO share one
-projection, which fits the 0.1 M parameters that section 3.2 counts for an aggregator; with
-`own_projections` each has its own, as section 1, step 2 and Eq. (4) read. Averages of the same
-projected features would be one view exactly, so over average pooling each view always has its own.
+It extends a single-view model by K aggregators (Eq. 4), the maximum over views as the score (Eqs.
+5-6), and losses that keep every view in use (`training/objectives/losses.py`). Any aggregator fits;
+`aggregator` selects the paper's GPO or the average pooling of VSE++. With GPO all views share one
+projection, in agreement with the 0.1 M parameters that section 3.2 counts for an aggregator; with
+`own_projections` each view has its own, as section 1, step 2 and Eq. (4) suggest. With average
+pooling each view always has its own, since averages of the same projected features would be
+identical.
 
-The release holds no GPO: its views are K linear maps with max pooling, its text is the last state
-of a forward GRU. `aggregator="released"` is that, over the text encoder "gru".
+The release does not use GPO: its views are K linear maps with max pooling, and its text embedding
+is the last state of a forward GRU. `aggregator="released"` does the same with the text encoder
+"gru".
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class MVVSEConfig:
         views: K (paper: 3; the release's default: 2).
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         aggregator: "gpo", "mean" or "released", see above.
-        released_gpo: build the poolings as their release does, see `models/gpo.py`.
-        own_projections: give each view a projection of its own over "gpo", too.
+        released_gpo: build GPO as its release does, see `models/gpo.py`.
+        own_projections: give each view its own projection also with "gpo".
         pad_statistics: see `FeatureProjection`.
         map_text: see `VSEInfinity`.
     """
@@ -107,7 +108,7 @@ class MVVSE(Method):
         embeddings = l2_normalize(self._aggregate(pool_ranked, projected, mask))  # (B, K, D)
         if not attention:
             return Views(embeddings)
-        # views of one projection share it, else each view has its own
+        # either all views share one projection, or each has its own
         groups = embeddings.chunk(len(projected), dim=1)
         maps = [cosine_attention(p, e, mask) for p, e in zip(projected, groups, strict=True)]
         return Views(embeddings, torch.cat(maps, dim=1))  # (B, K, N)
@@ -136,14 +137,14 @@ class MVVSE(Method):
     def inside(
         self, images: Views, texts: Views | None = None, /, **_: str | int
     ) -> list[NamedArray]:
-        """See `Method.inside`: the coefficients of the K poolings of Eq. (4), and of the text's."""
+        """See `Method.inside`: coefficients of the K poolings of Eq. (4) and of the text's."""
         text_poolings = [] if self.pool_text is None else [self.pool_text]
         return pooling_arrays(images, texts, self.pool_image, text_poolings)
 
     def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor
     ) -> Tensor:
-        """Eq. (4): K aggregators; views of the same projection share one sort.
+        """Eq. (4): applies K aggregators; views that share a projection share its sort.
 
         Returns:
             (B, K, D) with `pool_ranked`, (B, K, N, D) with `split_ranked`.

@@ -1,14 +1,14 @@
-"""MVAM: view codes attend to an encoder's features; the views are joined to one vector.
+"""MVAM: view codes attend to an encoder's features; the views are concatenated.
 
 Wanqing Cui, Rui Cheng, Jiafeng Guo, Xueqi Cheng: MVAM: Multi-View Attention Method for Fine-grained
 Image-Text Matching, arXiv 2402.17237, 2025.
 
-It adds m learnable view codes to each side: each is the query of an attention over the features
-(Eqs. 7-8), and the m results are concatenated (Eq. 9). With one code it is the paper's baseline of
-attention pooling, `BaseAttention`; `BaseSummary` is its other baseline, the projected [CLS] state.
-There is no release. The paper leaves open the width of a view; here it is that of its comparison
-with an ensemble, 16 views of 64 dimensions for a vector of 1,024, so features are projected to the
-width of a view first, as the baseline's are. Eq. (7) has no scale, and neither has this.
+Each side has m learnable view codes: each is the query of an attention over the features (Eqs.
+7-8), and the m results are concatenated (Eq. 9). With one code it is the paper's attention-pooling
+baseline, `BaseAttention`; `BaseSummary` is the other baseline, the projected [CLS] state. There is
+no release. The paper does not state the width of a view. As in its comparison with an ensemble, the
+default is 16 views of 64 dimensions, 1,024 in all, so features are first projected to the width of
+a view, as in the baseline. Eq. (7) has no scale factor, so none is applied.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class ViewCodes(nn.Module):
 
     Args:
         views: m.
-        dim: width of a code, that of the features it is compared with.
+        dim: width of a code and of the features it is compared with.
     """
 
     def __init__(self, views: int, dim: int) -> None:
         super().__init__()
         codes = torch.empty(views, dim)
-        if not codes.is_meta:  # of sizes alone; drawing them would load half of torch
+        if not codes.is_meta:  # drawing values would import half of torch
             codes.normal_().div_(math.sqrt(dim))
         self.codes = nn.Parameter(codes)
 
@@ -54,9 +54,9 @@ class ViewCodes(nn.Module):
         """Pools a set once for each code.
 
         Args:
-            features: (B, N, dim) that the codes are compared with.
+            features: (B, N, dim), compared with the codes.
             mask: (B, N) bool.
-            values: (B, N, D) that are pooled; the features themselves by default.
+            values: (B, N, D), pooled; the features by default.
 
         Returns:
             (B, m, D) views and (B, m, N) attention.
@@ -68,18 +68,19 @@ class ViewCodes(nn.Module):
 
 
 class MVAM(Method):
-    """MVAM; V = m on both sides, and the m views together have unit length.
+    """MVAM; V = m on both sides; the concatenated views have unit length.
 
     Args:
         embed_dim: D, width of one view (16 views of 64 make the paper's 1,024); 0 pools the
-            encoders' features as they are, d of both sides being the same, as CLIP's projected are.
+            encoders' features without a projection, which needs the same d on both sides, as with
+            CLIP's projected features.
         views: m (paper: 16).
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
-        learned_temperature: where a learnable temperature of the contrastive loss starts; 0 for
+        learned_temperature: initial value of a learned temperature of the contrastive loss; 0 for
             none, as in Eq. (5).
-        code_space: where codes meet features: "view" after the projection to D, "encoder" before
-            it, where a code has the width of the encoder's features (the paper's section 3.3) and
-            can tell them apart by all of it.
+        code_space: whether codes are compared with features after the projection to D ("view") or
+            before it ("encoder", section 3.3), where codes have the width of the encoder's
+            features.
         map_text: see `VSEInfinity`; section 4.3 maps both sides.
     """
 
@@ -152,10 +153,10 @@ class MVAM(Method):
     def inside(
         self, images: Views, texts: Views | None = None, /, **_: str | int
     ) -> list[NamedArray]:
-        """See `Method.inside`: cosines of the view codes (Eq. 7), and the spread of attention.
+        """See `Method.inside`: cosines between view codes (Eq. 7), and the spread of attention.
 
-        "attention_spread" is the entropy of each view's attention on images, and on texts, over
-        that of even attention; the diversity loss (Eq. 10) wants it low.
+        "attention_spread" is the entropy of each view's attention divided by that of uniform
+        attention, for images and for texts; the diversity loss (Eq. 10) lowers it.
         """
         arrays = []
         if images.embeddings.shape[1] > 1:
@@ -182,7 +183,7 @@ class MVAM(Method):
         return Views(joined, maps if attention else None, extras)
 
     def _parts(self, codes: ViewCodes, project: nn.Module, features: Tensor, mask: Tensor) -> Parts:
-        """Eq. (8)'s sum, element by element."""
+        """The terms of the sum in Eq. (8), one for each element."""
         values, keys = self._project(project, features, mask)
         maps = codes(keys, mask)[1]  # (B, m, N)
         values = values.masked_fill(~mask[..., None], 0.0)
@@ -190,7 +191,7 @@ class MVAM(Method):
         return parts.unit(maps.shape[1] * values.shape[2])
 
     def _project(self, project: nn.Module, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """What is pooled, (B, N, D), and what codes are compared with."""
+        """The features that are pooled, (B, N, D), and those that codes are compared with."""
         with_mask = isinstance(project, FeatureProjection)
         values = project(features, mask) if with_mask else project(features)
         return values, values if self.code_space == "view" else features
@@ -220,14 +221,14 @@ class BaseAttention(MVAM):
         map_text: bool = True,
     ) -> None:
         sizes = image_dim, text_dim, embed_dim, 1, mlp_dim
-        # section 4.3: features are projected first, then attended to
+        # section 4.3: features are projected before attention
         super().__init__(*sizes, learned_temperature, "view", map_text)
 
 
 class BaseSummary(Method):
     """A linear map and tanh of the encoder's [CLS] state, MVAM's baseline "+ [CLS]"; V = 1.
 
-    For encoders that put such a state first, as transformers do.
+    For encoders whose first element is such a state, as in transformers.
 
     Args:
         embed_dim: D (paper: 1,024).

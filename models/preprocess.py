@@ -1,7 +1,7 @@
-"""The one preprocessing of images, used by training, export and the app.
+"""The preprocessing of images in training, export and the app.
 
-Its values live in the pack (`pack.json`, key `preprocess`), so that a model always sees pixels
-the way it was trained on.
+A pack stores its values (`pack.json`, key `preprocess`), so that a model always sees pixels
+prepared as in its training.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from PIL import ExifTags, Image
 
 Box = tuple[float, float, float, float]
 MAX_SIZE = 1024  # a batch of 32 such squares takes 400 MB
-# by EXIF's orientation. Pillow's own `exif_transpose` would write all other tags anew
+# by EXIF orientation; Pillow's `exif_transpose` would also rewrite all other tags
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -31,16 +31,16 @@ Filter = Literal["bicubic", "bilinear", "lanczos", "box", "hamming", "nearest"]
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How an image becomes the pixels an image encoder reads.
+    """How an image is turned into the pixels that an image encoder reads.
 
     Attributes:
         size: side of the square the encoder sees, in pixels.
         mean: per-channel mean of pixels in 0..1 (RGB).
         std: per-channel standard deviation of pixels in 0..1 (RGB).
-        fit: "stretch" shows the whole image, its aspect ratio lost; "crop" scales the shorter
-            side to `resize` and keeps the centre.
-        resize: length of the shorter side before the centre is cut out, at least `size`; 0 for
-            `size` itself. With "crop" only.
+        fit: "stretch" shows the whole image without keeping its aspect ratio; "crop" scales the
+            shorter side to `resize` and keeps the centre.
+        resize: length of the shorter side before the crop, at least `size`; 0 for `size` itself.
+            Only with "crop".
         filter: Pillow's resampling filter.
     """
 
@@ -75,7 +75,7 @@ class Preprocess:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Preprocess:
-        """Reads the value `to_json` wrote; unknown keys are refused."""
+        """Reads a value that `to_json` wrote; rejects unknown keys."""
         unknown = set(values) - set(cls.__dataclass_fields__)
         if unknown:
             raise ValueError(f"unknown preprocess keys: {', '.join(sorted(unknown))}")
@@ -83,13 +83,13 @@ class Preprocess:
         return cls(**{**values, **lists})
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready dictionary; `resize` and `filter` are left out at their defaults."""
+        """A JSON-ready dictionary; omits `resize` and `filter` at their defaults."""
         usual = {"resize": 0, "filter": "bicubic"}
         stated = {k: v for k, v in asdict(self).items() if v != usual.get(k)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in stated.items()}
 
     def visible_box(self, width: int, height: int) -> Box:
-        """Which part of a width x height image the encoder sees, as relative xyxy."""
+        """The part of a width x height image that the encoder sees, as relative xyxy."""
         if self.fit == "stretch":
             return (0.0, 0.0, 1.0, 1.0)
         if not self.resize:
@@ -106,7 +106,7 @@ class Preprocess:
         """The square RGB image the encoder sees, before normalisation.
 
         Args:
-            image: any PIL image; see `to_rgb` for what happens to its mode and orientation.
+            image: any PIL image; `to_rgb` converts its mode and orientation.
 
         Returns:
             RGB, size x size.
@@ -121,10 +121,10 @@ class Preprocess:
         return rgb.resize((self.size, self.size), how, box, reducing_gap=3.0)
 
     def planes(self, squares: np.ndarray | Sequence[Image.Image]) -> np.ndarray:
-        """What the encoder reads of images that `square` has cut out.
+        """The encoder's input for images that `square` returned.
 
         Args:
-            squares: B RGB images of the size, or pixels (B, H, W, 3) uint8 of any.
+            squares: B RGB images of the encoder's size, or pixels (B, H, W, 3) uint8 of any size.
 
         Returns:
             (B, 3, H, W) float32, contiguous: (pixels / 255 - mean) / std.
@@ -151,9 +151,9 @@ class Preprocess:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Any PIL image as upright 8-bit RGB.
 
-    EXIF orientation is applied, transparency is laid over white, 16-bit and float greyscale are
-    scaled to 8 bits, CMYK and palettes are converted, and of an animation the first frame is used.
-    An image that is all that already is returned itself.
+    EXIF orientation is applied, transparency is blended with white, 16-bit and float greyscale are
+    scaled to 8 bits, CMYK and palettes are converted, and an animation is reduced to its first
+    frame. An upright 8-bit RGB image is returned unchanged.
     """
     image.seek(0)
     image.load()
@@ -168,17 +168,17 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def flat_rgb(image: Image.Image, most: float | None = None) -> Image.Image:
-    """`to_rgb` of an image, or of a part of one, that is upright already.
+    """`to_rgb` for an image, or a part of one, that is already upright.
 
     Args:
         image: of any mode.
-        most: the greatest value of the whole image, where this is a part of a 16-bit or float
-            greyscale one; None looks at the image itself.
+        most: the largest value of the whole image if `image` is a part of a 16-bit or float
+            greyscale image; None to compute it.
     """
     if is_deep(image):
         values = np.asarray(image, np.float64)
         most = float(values.max(initial=0.0)) if most is None else most
-        # 16-bit files hold 0..65535; what already fits into a byte is left as it is
+        # 16-bit files hold 0..65535; values that fit into a byte are not scaled
         top = 65535.0 if most > 255.0 else 255.0
         image = Image.fromarray(np.clip(values / top * 255.0, 0, 255).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
@@ -189,5 +189,5 @@ def flat_rgb(image: Image.Image, most: float | None = None) -> Image.Image:
 
 
 def is_deep(image: Image.Image) -> bool:
-    """Whether an image is greyscale of more than 8 bits."""
+    """Whether an image is greyscale with more than 8 bits."""
     return image.mode in ("I", "F") or image.mode.startswith("I;16")

@@ -1,20 +1,21 @@
-"""PVSE: several views of an image and several of a text, from attention over local features.
+"""PVSE: several views of an image and of a text, from attention over local features.
 
 Yale Song, Mohammad Soleymani: Polysemous Visual-Semantic Embedding for Cross-Modal Retrieval,
 CVPR 2019.
 
-It adds a PIE-Net to each side: K attention maps over local features (Eq. 2), their non-linear
-projections (Eq. 3) as residuals of one global feature (Eq. 4); the score is the best of the K x K
-pairs. The paper calls the cosine similarity a distance and minimises over it; that can only mean
-the largest similarity, and so does the release.
+Each side has a PIE-Net: K attention maps over local features (Eq. 2), whose non-linear projections
+(Eq. 3) are residuals of one global feature (Eq. 4); the score is the best of the K x K pairs. The
+paper calls the cosine similarity a distance and minimises it; the largest similarity is meant, and
+the release takes it.
 
-A clip's local features are those of its frames, and the last states of a bi-GRU over them are its
-global feature (section 3.1): `image_global`. Its frames stand in order of time.
+The local features of a clip are its frames in order of time; its global feature is the last states
+of a bi-GRU over them (section 3.1): `image_global`.
 
-Local features of a text are its word vectors (text encoder "words"); the bi-GRU that reads them to
-a global feature belongs to the method. Over another text encoder, its features are the local ones.
-Where the release differs from the paper, an argument offers it: `legacy_text`, and
-for clips `image_global="legacy"`. Ours is `image_global="changes"`, see `Changes`.
+The local features of a text are its word vectors (text encoder "words"); the bi-GRU that turns them
+into a global feature belongs to the method. Features of another text encoder serve as local
+features. Where the release differs from the paper, an argument selects its behaviour:
+`legacy_text`, and for clips `image_global="legacy"`. `image_global="changes"` is not in the paper,
+see `Changes`.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class PIENet(nn.Module):
         local_dim: D of the paper, width of the local features.
         global_dim: H, width of the global feature and of the views.
         views: K.
-        fusion: "residual" is the paper's; of its ablations (Fig. 6), "concat" puts local beside
-            global features and "local" leaves the global ones out.
+        fusion: "residual", as in the paper; or an ablation of Fig. 6: "concat" concatenates local
+            and global features, "local" omits the global feature.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class PIENet(nn.Module):
     def forward(
         self, local: Tensor, whole: Tensor | None, mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Embeds instances.
+        """Computes K embeddings of each set.
 
         Args:
             local: (B, N, D) local features.
@@ -91,13 +92,13 @@ class PIENet(nn.Module):
         return scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)
 
     def parts(self, local: Tensor, whole: Parts | None, mask: Tensor) -> Parts:
-        """What each element brings to the embeddings of `forward`.
+        """The contribution of each element to the embeddings of `forward`.
 
-        The sigmoid is split along its secant from 0: sigmoid(u) = 1/2 + s u with s held.
+        The sigmoid is split along its secant from 0: sigmoid(u) = 1/2 + s u, with s held constant.
 
         Args:
             local: (B, N, D).
-            whole: of the global feature, V = 1; None with "local".
+            whole: parts of the global feature, V = 1; None with "local".
             mask: (B, N) bool.
         """
         mapped = self.w3(local.masked_fill(~mask[..., None], 0.0))[:, None]  # (B, 1, N, H)
@@ -118,8 +119,8 @@ class LastStates(nn.Module):
     Args:
         in_dim: width of the sequence's elements.
         out_dim: H, even.
-        legacy: read the output at the last element instead, as the released models need; its
-            backward half has seen that element only.
+        legacy: take the output at the last element instead, as the released models do; its backward
+            half has read only that element.
     """
 
     def __init__(self, in_dim: int, out_dim: int, legacy: bool = False) -> None:
@@ -128,7 +129,7 @@ class LastStates(nn.Module):
         self.gru = nn.GRU(in_dim, out_dim // 2, batch_first=True, bidirectional=True)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, M, d), (B, M) -> (B, H); elements left out by the mask are skipped, wherever."""
+        """(B, M, d), (B, M) -> (B, H); elements outside the mask are skipped, wherever they are."""
         order = (~mask).long().argsort(dim=1, stable=True)[..., None]  # real elements first
         dense = features.gather(1, order.expand_as(features))
         lengths = mask.sum(dim=1)
@@ -140,7 +141,7 @@ class LastStates(nn.Module):
         return torch.cat([last_element(ahead, inside), behind[:, 0]], dim=1)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """What each element brings to `forward`: nothing alone, as all of them make the states."""
+        """The parts of `forward`: the states belong to the whole sequence."""
         state = self(features, mask)[:, None]  # (B, 1, H)
         none = state.new_zeros(len(state), 1, mask.shape[1], state.shape[2])
         return Parts.of(none, whole=state)
@@ -154,17 +155,17 @@ class MeanFeature(nn.Linear):
         return super().forward(masked_mean(features, mask))
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """What each element brings to `forward`."""
+        """The contribution of each element to `forward`."""
         return Parts.of(mean_parts(super().forward(features), mask)[:, None])
 
 
 class Changes(nn.Module):
-    """A clip's global feature from its mean frame and, in order, how its frames differ from that.
+    """A clip's global feature: its mean frame, and a bi-GRU over the differences from it.
 
-    Not in the paper. Where most of an image stands still, what all frames share drowns the rest,
-    and a bi-GRU over the frames themselves learns nothing of their order (docs/results.md has the
-    measurement). Both read frames through one linear map. A clip of one frame has no changes, and
-    is an image.
+    Not in the paper. Where most of the scene does not move, the common part of all frames
+    dominates, and a bi-GRU over the frames themselves learns nothing about their order (measured in
+    docs/results.md). Both parts use the same linear map of frames. A clip of one frame has no
+    changes and is treated as an image.
 
     Args:
         in_dim: width of a frame's feature.
@@ -183,7 +184,7 @@ class Changes(nn.Module):
         return mean + self.states(projected - mean[:, None], mask)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """What each frame brings to `forward`: its share of the mean; changes are the clip's."""
+        """The parts of `forward`: shares of the mean by frame; changes of the clip."""
         projected = self.project(features)
         changes = projected - masked_mean(projected, mask)[:, None]
         shares = mean_parts(projected, mask)[:, None]  # (B, 1, N, H)
@@ -198,14 +199,14 @@ class PVSE(Method):
 
     Args:
         embed_dim: H (the paper tries 512, 1,024 and 2,048), even.
-        views: K; 1 is the paper's "PVSE (K=1)", 0 leaves the PIE-Nets out.
+        views: K; 1 is the paper's "PVSE (K=1)", 0 omits the PIE-Nets.
         fusion: see `PIENet`.
-        match: "max" takes the best pair; "concat" compares the K views joined to one vector, the
-            paper's ablation "No MIL".
+        match: "max" takes the best pair; "concat" compares the K concatenated views, the paper's
+            ablation "No MIL".
         legacy_text: see `LastStates`.
-        image_global: an image's global feature: "mean" maps the average of its cells; "states",
-            for the frames of a clip, are the last states of a bi-GRU; "legacy" reads them as the
-            released models of clips do, see `LastStates`; "changes" is ours, see `Changes`.
+        image_global: the global feature of an image: "mean" maps the average of its cells; "states"
+            are the last states of a bi-GRU over the frames of a clip; "legacy" reads them as the
+            released models for clips do, see `LastStates`; for "changes" see `Changes`.
     """
 
     title = "PVSE"
@@ -255,27 +256,27 @@ class PVSE(Method):
         return self._embed(self.text_net, self.text_global, features, mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`; the last states of a bi-GRU are the whole clip's."""
+        """See `Method.image_parts`; the last states of a bi-GRU belong to the whole clip."""
         return self._parts(self.image_net, self.image_global, features, mask)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.text_parts`; the last states of the bi-GRU are the whole sentence's."""
+        """See `Method.text_parts`; the last states of the bi-GRU belong to the whole sentence."""
         return self._parts(self.text_net, self.text_global, features, mask)
 
     def pair_weights(self, pairs: Tensor) -> Tensor:
-        """See `Method.pair_weights`; "concat" takes the mean over views of the same number."""
+        """See `Method.pair_weights`; "concat" averages over pairs of views with the same index."""
         weights = super().pair_weights(pairs)
         return weights / pairs.shape[1] if self.views_add_up else weights
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """See `Method.view_scores`; for "concat", each view's part of the sum."""
+        """See `Method.view_scores`; for "concat", the contribution of each view to the sum."""
         scores = super().view_scores(images, texts)
         return scores / len(scores) if self.views_add_up else scores
 
     def inside(
         self, images: Views, texts: Views | None = None, /, **_: str | int
     ) -> list[NamedArray]:
-        """See `Method.inside`: "view_pairs", whose best one is the score (section 3.4, MIL)."""
+        """See `Method.inside`: "view_pairs"; the largest is the score (section 3.4, MIL)."""
         if texts is None or images.embeddings.shape[1] == 1:
             return []
         pairs = images.embeddings[0] @ texts.embeddings[0].T  # (K, K)

@@ -1,9 +1,9 @@
-"""Pooling by rank: each dimension's values in descending order, weighted by their ranks.
+"""Pooling by rank: the values of each dimension are sorted and weighted by their ranks.
 
-Most of the time of a GPO step goes into the sort. Three measures make it several times faster than
+Sorting dominates the time of a GPO step. Three measures make it several times faster than
 `Tensor.sort` along the set's axis: the set moves to the contiguous axis; on the CPU a value and its
-place are packed into one float64, which NumPy's vectorised sort handles as a plain number; and the
-work is cut into parts that fit a core's cache, with reused scratch memory.
+index are packed into one float64, which NumPy's vectorised sort handles as a plain number; and the
+work is split into parts that fit a core's cache, with reused scratch memory.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _PART = 1 << 17  # values of one part: 1 MiB as float64
 
 
 def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorts each dimension's values of each set, the largest first; carries no gradient.
+    """Sorts the values of each dimension and set in descending order, without gradients.
 
     Args:
         features: (B, N, D), finite.
         mask: (B, N) bool, True on real elements.
 
     Returns:
-        (B, D, N) sorted values, 0 beyond a set's size, and (B, D, N) integers, each value's place
-        in the set; padding takes the last ranks.
+        (B, D, N) sorted values, 0 beyond a set's size, and (B, D, N) integers, the index of each
+        value in its set; padding takes the last ranks.
     """
     batch, count, dim = features.shape
     ranked = features.new_empty(batch, dim, count, requires_grad=False)
@@ -55,9 +55,9 @@ def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 def _sort_packed(
     columns: Tensor, padding: Tensor | None, keys: Tensor, ranked: Tensor, places: Tensor
 ) -> None:
-    """Sorts (b, D, N) float32 into `ranked` and `places` by float64 keys, `keys` being scratch.
+    """Sorts (b, D, N) float32 into `ranked` and `places`; `keys` is float64 scratch memory.
 
-    A float32 leaves the 29 lowest bits of a float64 at 0; they take the place.
+    A float32 leaves the lowest 29 bits of a float64 at 0; they hold the index.
     """
     count = columns.shape[-1]
     place_bits = (1 << max(count - 1, 1).bit_length()) - 1
@@ -71,12 +71,13 @@ def _sort_packed(
 
 
 def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-    """The weighted sum of sorted values, VSE-infinity Eq. (2), for several weightings at once.
+    """The weighted sum of sorted values, VSE-infinity Eq. (2), for V weightings at once.
 
     Args:
         features: (B, N, D).
         mask: (B, N) bool, at least one True in each row, anywhere.
-        theta: (B, L, V) weights of the ranks, L the largest set's size; 0 beyond a set's size.
+        theta: (B, L, V) weights of the ranks, with L the size of the largest set; 0 beyond a set's
+            size.
 
     Returns:
         (B, V, D).
@@ -86,7 +87,7 @@ def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 
 
 def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-    """Each element's contribution to `pool_ranked`, its rank in each dimension held constant.
+    """The contribution of each element to `pool_ranked`, with ranks held constant.
 
     Args:
         features: (B, N, D).
@@ -109,7 +110,7 @@ def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 
 
 class _RankedPool(torch.autograd.Function):
-    """`pool_ranked` with a backward that scatters, part by part, where autograd's would add."""
+    """`pool_ranked` with a backward pass that scatters in parts; autograd would accumulate."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
@@ -123,7 +124,7 @@ class _RankedPool(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor]:
         ranked, places, theta = ctx.saved_tensors
         batch, dim, count = ranked.shape
-        grad = grad.to(ranked.dtype)  # autocast may have pooled in another one
+        grad = grad.to(ranked.dtype)  # autocast may have pooled in another dtype
         weights = nn.functional.pad(theta.mT, (0, count - theta.shape[1]))  # (B, V, N)
         to_features = ranked.new_empty(batch, count, dim)
         order = places.new_empty(0, dtype=torch.int64)
@@ -140,7 +141,7 @@ class _RankedPool(torch.autograd.Function):
 
 
 def _parts(features: Tensor) -> Iterator[slice]:
-    """Slices of the rows of (B, N, D) that fit a CPU's cache; a GPU takes all rows at once."""
+    """Slices of the rows of (B, N, D) that fit a CPU's cache; all rows at once on a GPU."""
     batch, count, dim = features.shape
     size = max(1, _PART // (count * dim)) if features.device.type == "cpu" else batch
     for start in range(0, batch, size):
@@ -148,7 +149,7 @@ def _parts(features: Tensor) -> Iterator[slice]:
 
 
 def _scratch(buffer: Tensor, like: Tensor) -> Tensor:
-    """Contiguous memory of the shape of `like`, from the buffer where that is large enough."""
+    """Contiguous memory with the shape of `like`, taken from `buffer` if that is large enough."""
     if buffer.numel() >= like.numel():
         return buffer.flatten()[: like.numel()].view(like.shape)
     return buffer.new_empty(like.shape, device=like.device)

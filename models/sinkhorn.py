@@ -1,7 +1,7 @@
 """Sinkhorn normalisation of block affinities with a dustbin (AVSE, section 3.2).
 
 Each pair of an image and a text has a small p x q matrix of block affinities, and there are many
-pairs, so pairs stand on the last, contiguous axis everywhere: (p, q, pairs).
+pairs, so the pairs are on the last, contiguous axis: (p, q, pairs).
 
 The paper prints the second marginal as (1_p, p); it must be (1_q, p), as in the release.
 """
@@ -11,26 +11,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# exp of anything up to this stays far from float32's limits, also when two such factors multiply
+# the product of two exponentials of at most this is far below float32's limit
 _LARGEST_EXPONENT = 30.0
-# a change that float32 can hardly tell; what would still follow is smaller by the contraction rate
+# about float32's precision; each further change is smaller by the contraction rate
 _CONVERGED = 1e-6
 
 
 def match_blocks(
     affinity: Tensor, dustbin: Tensor, iterations: int = 20, temperature: float = 1.0
 ) -> Tensor:
-    """The plan between visual and text blocks, without the dustbins: A* of Eq. (2).
+    """The plan between visual and text blocks without dustbins: A* of Eq. (2).
 
-    Affinities are cosines, so scaling vectors are computed on their exponentials directly, and
-    `log_plan` is left for temperatures at which those would overflow. Iterations end early once
-    they change nothing that float32 can tell, at temperature 1 after about five.
+    Affinities are cosines, so scaling vectors are computed directly on their exponentials;
+    `log_plan` is used at temperatures at which those would overflow. Iterations end when the change
+    is below float32's precision, at temperature 1 after about five.
 
     Args:
         affinity: (p, q, C) cosines of the blocks of C pairs, Eq. (1).
         dustbin: the learnable z, a scalar.
-        iterations: c of section 3.2, at most so many (paper: 20); each scales rows, then columns.
-        temperature: divides affinities and z (1 in our reading of the paper).
+        iterations: c of section 3.2, the maximum (paper: 20); each scales rows, then columns.
+        temperature: divides affinities and z (the paper names none, so 1).
 
     Returns:
         (p, q, C), non-negative.
@@ -56,7 +56,7 @@ def match_blocks(
 
 
 def _weighted(parts: tuple[Tensor, ...], weights: Tensor, rest: Tensor) -> Tensor:
-    """Rest + sum_k weights[k] * parts[k], over a short list of (n, C), without temporaries."""
+    """`rest` + sum_k weights[k] * parts[k], for a few parts (n, C), without temporaries."""
     total = torch.addcmul(rest, parts[0], weights[0])
     for part, weight in zip(parts[1:], weights.unbind(0)[1:], strict=True):
         total.addcmul_(part, weight)
@@ -69,14 +69,14 @@ def log_plan(
     """The logarithm of the whole plan, dustbins included, computed in the log domain.
 
     Args:
-        affinity: as in `match_blocks`, like all others.
+        affinity: see `match_blocks`.
         dustbin: the learnable z.
-        iterations: none are left out.
+        iterations: the exact number.
         temperature: divides affinities and z.
 
     Returns:
-        (p + 1, q + 1, C); exp of it has the row sums (1, ..., 1, q) and the column sums
-        (1, ..., 1, p) once converged, the latter always.
+        (p + 1, q + 1, C); its exponential has the column sums (1, ..., 1, p) and, when converged,
+        the row sums (1, ..., 1, q).
     """
     p, q, pairs = affinity.shape
     z = dustbin.to(affinity.dtype)
@@ -92,5 +92,5 @@ def log_plan(
 
 
 def _log_marginal(ones: int, last: int, like: Tensor) -> Tensor:
-    """Log (1, ..., 1, last) as a column."""
+    """The logarithm of (1, ..., 1, last) as a column."""
     return like.new_tensor([1.0] * ones + [float(last)]).log()[:, None]

@@ -1,4 +1,4 @@
-"""What every part passes to every other: a set of features, and the views a head makes of it.
+"""The data that all parts exchange: sets of features, and the views of a head.
 
 Legend of shape letters, used in every docstring and trailing comment of this code base:
 
@@ -27,10 +27,10 @@ class Views:
 
     Attributes:
         embeddings: (B, V, D) view embeddings; unit length along D unless a method says otherwise.
-        attention: (B, V, N) how much of each view every element of the set accounts for, or None
-            when it was not asked for. Padding holds 0.
-        extras: what the method's own loss needs beside the embeddings, by name; each has B first.
-            Filled in training mode only.
+        attention: (B, V, N) the weight of each element in each view, or None if not requested.
+            Padding holds 0.
+        extras: further tensors for the method's own loss, by name; their first axis is B. Filled in
+            training mode only.
     """
 
     embeddings: Tensor
@@ -38,7 +38,7 @@ class Views:
     extras: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuses anything that is not (B, V, D)."""
+        """Rejects embeddings that are not (B, V, D)."""
         if self.embeddings.dim() != 3:
             raise ValueError(
                 f"view embeddings must be (B, V, D), not {tuple(self.embeddings.shape)}; "
@@ -49,15 +49,15 @@ class Views:
         return self.embeddings.shape[0]
 
     def __getitem__(self, rows: slice | Tensor | list[int]) -> Views:
-        """Selects items of the batch; a single integer is not accepted, so that B stays."""
+        """Selects items of the batch; not by a single integer, so that the axis B stays."""
         return self.apply(lambda tensor: tensor[rows])
 
     def to(self, device: torch.device | str) -> Views:
-        """The same views on another device."""
+        """Moves the views to another device."""
         return self.apply(lambda tensor: tensor.to(device))
 
     def apply(self, change: Callable[[Tensor], Tensor]) -> Views:
-        """The views that come of changing every tensor in the same way."""
+        """Applies a function to every tensor."""
         return Views(
             change(self.embeddings),
             None if self.attention is None else change(self.attention),
@@ -67,13 +67,14 @@ class Views:
 
 @dataclass(frozen=True)
 class NamedArray:
-    """An array that shows how a method reads an image and a text; clients word and draw it.
+    """An intermediate array of a method for an image and a text; clients label and draw it.
 
     Attributes:
-        name: what it is, such as "plan".
+        name: such as "plan".
         values: (R, C), or () for a number.
-        axes: what a row and a column is, such as ("view", "text_view"); none for a number.
-        marks: the cells, (row, column), that decide the score.
+        axes: the meaning of a row and of a column, such as ("view", "text_view"); empty for a
+            number.
+        marks: the cells (row, column) that determine the score.
     """
 
     name: str
@@ -90,7 +91,7 @@ def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:
         size: the padded number of elements N.
 
     Returns:
-        (B, N) bool, True where there is a real element.
+        (B, N) bool, True on real elements.
 
     >>> lengths_to_mask(torch.tensor([1, 3]), 3).int().tolist()
     [[1, 0, 0], [1, 1, 1]]
@@ -99,13 +100,13 @@ def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:
 
 
 def pad_sets(sets: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Sets of different sizes as one batch.
+    """Pads sets of different sizes to one batch.
 
     Args:
-        sets: B of them, each (N_b, d).
+        sets: B sets, each (N_b, d).
 
     Returns:
-        (B, N, d) for the largest N, 0 behind each set, and its mask (B, N).
+        Features (B, N, d) for the largest N, padded with 0, and their mask (B, N).
 
     >>> pad_sets([torch.ones(1, 2), torch.ones(3, 2)])[1].int().tolist()
     [[1, 0, 0], [1, 1, 1]]

@@ -3,15 +3,15 @@
 Jiacheng Chen, Hexiang Hu, Hao Wu, Yuning Jiang, Changhu Wang: Learning the Best Pooling Strategy
 for Visual Semantic Embedding, CVPR 2021.
 
-It adds to VSE++ a pooling that learns itself (`models/gpo.py`) and size augmentation (the training
-configuration's `size_augmentation`, 0.2 in section 3.3). The residual MLP is the release's choice
-for region features; the paper does not mention it, so `mlp_dim` is 0 unless a recipe asks for it.
-The release's batch-norm counts zero-padded positions; `pad_statistics` does as well.
+It extends VSE++ by a learned pooling (`models/gpo.py`) and size augmentation (the training setting
+`size_augmentation`, 0.2 in section 3.3). The release uses a residual MLP for region features, which
+the paper does not mention, so `mlp_dim` defaults to 0. The release includes zero-padded positions
+in its batch-norm statistics, as `pad_statistics` does.
 
 VSE++ (Fartash Faghri, David J. Fleet, Jamie Ryan Kiros, Sanja Fidler: VSE++: Improving
-Visual-Semantic Embeddings with Hard Negatives, BMVC 2018) is here in the set-of-features form that
-VSE-infinity (section 2) compares with, "AvgPool [9]": average pooling on both sides. VSE++ itself
-takes the last state of a GRU.
+Visual-Semantic Embeddings with Hard Negatives, BMVC 2018) has the form to which VSE-infinity
+(section 2) compares, "AvgPool [9]": average pooling on both sides. The original takes the last
+state of a GRU.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class VSEInfinity(Method):
     Args:
         embed_dim: D of the joint space (paper: 1024).
         mlp_dim: hidden width of the residual MLP; 0 for none.
-        released_gpo: build the poolings as the release does, see `models/gpo.py`.
+        released_gpo: build GPO as its release does, see `models/gpo.py`.
         pad_statistics: see `FeatureProjection`.
-        pooling: of images: "gpo", or one of the fixed poolings of the paper's Table 1, "mean",
-            "max" and "kmax", or one of its aggregators, see `models/aggregators.py`.
-        text_pooling: of texts, likewise.
+        pooling: the pooling of images: "gpo"; one of the fixed poolings of Table 1, "mean", "max"
+            and "kmax"; or one of `models/aggregators.py`.
+        text_pooling: the pooling of texts, from the same choices.
         pool_count: K of "kmax" (20 is best over the paper's grid features).
-        map_text: map texts to the joint space linearly where their features already have its width,
-            too, so that a frozen text encoder is learned over.
+        map_text: map texts linearly to the joint space even if their features already have its
+            width, so that something is learned over a frozen text encoder.
     """
 
     title = "VSE∞"
@@ -88,7 +88,7 @@ class VSEInfinity(Method):
         return _embed(self.pool_text, self.project_text(features), mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`; elements make an aggregator's vector only together."""
+        """See `Method.image_parts`; an aggregator's vector belongs to the whole set."""
         return _parts(self.pool_image, self.project_image(features, mask), mask)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
@@ -104,7 +104,7 @@ class VSEInfinity(Method):
 def _embed(
     pooling: RankPooling | Aggregator, features: Tensor, mask: Tensor, attention: bool
 ) -> Views:
-    """Features (B, N, D) in the joint space to views; an aggregator has no attention."""
+    """Pools features (B, N, D) of the joint space into views; an aggregator has no attention."""
     if isinstance(pooling, Aggregator):
         return single_view(l2_normalize(pooling(features, mask)), None)
     pooled, shares = pooling(features, mask, shares=attention)
@@ -112,7 +112,7 @@ def _embed(
 
 
 def _parts(pooling: RankPooling | Aggregator, features: Tensor, mask: Tensor) -> Parts:
-    """Eq. (2)'s sum, element by element, of features (B, N, D) in the joint space."""
+    """The terms of Eq. (2), one for each element, of features (B, N, D) in the joint space."""
     if isinstance(pooling, Aggregator):
         whole = pooling(features, mask)[:, None]  # (B, 1, D)
         return Parts.of(torch.zeros_like(features)[:, None], whole=whole).unit()
@@ -142,5 +142,5 @@ class VSEPP(VSEInfinity):
         mlp_dim: int = 0,
         map_text: bool = False,
     ) -> None:
-        fixed = "mean", "mean", 1, map_text  # both poolings, and a count that "mean" has no use for
+        fixed = "mean", "mean", 1, map_text  # both poolings, and a count that "mean" ignores
         super().__init__(image_dim, text_dim, embed_dim, mlp_dim, False, False, *fixed)

@@ -1,4 +1,4 @@
-"""Encoders: images and word ids to sets of features, our own and published ones."""
+"""Encoders of images and texts into sets of features: our own and published ones."""
 
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.encoders.encoder import ImageEncoder, TextEncoder

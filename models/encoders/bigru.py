@@ -1,4 +1,4 @@
-"""The papers' recurrent text encoder: word embeddings and a bi-directional GRU."""
+"""The recurrent text encoder of the papers: word embeddings and a bidirectional GRU."""
 
 import torch
 from torch import Tensor, nn
@@ -10,16 +10,16 @@ from polyview.models.gru import gru_states, trains_on_cpu
 class BiGRUTextEncoder(TextEncoder):
     """Word embedding and a BiGRU whose directions are averaged, as in the papers' RNN variants.
 
-    The backward direction runs over each text reversed within its own length (a gather), which
-    gives the numbers of packed sequences and can be exported to ONNX.
+    The backward direction reads each text reversed within its own length (a gather), which equals
+    packed sequences and can be exported to ONNX.
 
     Args:
         vocab_size: rows of the word table; 0 is padding.
         word_dim: width of a word's embedding.
         hidden_dim: width d of the features.
         dropout: applied to word embeddings while training.
-        directions: 2, 1 for a forward GRU (MV-VSE's release), or 0 for the word embeddings as they
-            are, d = word_dim (PVSE, whose heads read them with a GRU of their own).
+        directions: 2; 1 for a forward GRU (MV-VSE's release); 0 for word embeddings alone, d =
+            word_dim (PVSE, whose heads have their own GRU).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What every encoder promises: images or token ids in, a set of features out."""
+"""The interface of encoders: images or token ids to a set of features."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 
 class ImageEncoder(nn.Module, ABC):
-    """Pixels to a set of features with a place in the image each.
+    """Encodes pixels as a set of features, each with a position in the image.
 
     Attributes:
         dim: width d of the features.
-        summary_token: whether the set's first element sums up the image, as a transformer's [CLS]
-            does; methods that read it (`Method.summary_token`) need an encoder with one. Its place
-            is the whole image; the others are the cells of `grid`, row-major.
+        summary_token: whether the first element summarises the image, as a transformer's [CLS]
+            does, for methods that need it (`Method.summary_token`). The others are the cells of
+            `grid`, row-major.
     """
 
     dim: int
@@ -31,17 +31,17 @@ class ImageEncoder(nn.Module, ABC):
             pixels: (B, 3, S, S).
 
         Returns:
-            (B, N, d) features; N is rows x columns of `grid(S)`, and one more with a summary.
+            (B, N, d) features; N is rows x columns of `grid(S)`, plus one with a summary.
         """
 
 
 class TextEncoder(nn.Module, ABC):
-    """Token ids to one feature a token.
+    """Encodes token ids as one feature for each token.
 
     Attributes:
         dim: width d of the features.
-        summary_token: whether the first element sums up the text, see `ImageEncoder`.
-        max_length: how many tokens it can read, special ones included; None for any number.
+        summary_token: whether the first element summarises the text, see `ImageEncoder`.
+        max_length: the largest number of tokens, including special ones; None for no limit.
     """
 
     dim: int

@@ -1,4 +1,4 @@
-"""The one place that imports `transformers`, and only for a published network or its processor."""
+"""Access to `transformers`, which is imported only for a published network or processor."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,15 +15,15 @@ from polyview.models.preprocess import Preprocess
 def build_network(
     name: str, config: dict[str, Any], *, add_pooling_layer: bool | None = None
 ) -> Any:
-    """A network with random weights.
+    """Builds a network with random weights.
 
     Args:
-        name: its class in `transformers`, or "AutoModel", which goes by the model type.
-        config: its configuration as JSON; `model_type` says which one it is.
-        add_pooling_layer: for classes that ask; a set of features has no use for a pooled one.
+        name: a class of `transformers`, or "AutoModel", which follows the model type.
+        config: its configuration as JSON, with `model_type`.
+        add_pooling_layer: for classes with this argument; a set of features needs no pooling.
 
     Raises:
-        ValueError: there is no such model type, or the configuration makes no sense.
+        ValueError: the model type is unknown, or the configuration is not valid.
     """
     transformers = import_transformers()
     settings = {k: v for k, v in config.items() if k not in ("model_type", "transformers_version")}
@@ -42,7 +42,7 @@ def build_network(
 
 
 def import_transformers() -> Any:
-    """The library, with a sentence where it is not installed."""
+    """Imports the library; the error says how to install it."""
     try:
         import transformers
     except ImportError as error:
@@ -55,7 +55,7 @@ def import_transformers() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps `transformers` from drawing bars and tables of weights, which are checked here."""
+    """Silences the progress bars and weight tables of `transformers`; weights are checked here."""
     logging = import_transformers().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -69,15 +69,15 @@ def quiet() -> Iterator[None]:
 
 
 def read_preprocess(folder: Path, name: str) -> Preprocess:
-    """What the processor configuration of a Hugging Face folder says.
+    """Reads the processor configuration of a Hugging Face folder.
 
     Args:
-        folder: holds `preprocessor_config.json`; its class's defaults fill in what it leaves out.
-        name: of the source, for messages.
+        folder: holds `preprocessor_config.json`; missing values are the defaults of its class.
+        name: the source's name, for messages.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it prepares images in a way that `Preprocess` cannot.
+        ValueError: `Preprocess` cannot prepare images in this way.
     """
     if not (folder / "preprocessor_config.json").is_file():
         raise FileNotFoundError(
@@ -94,7 +94,7 @@ def read_preprocess(folder: Path, name: str) -> Preprocess:
 
 
 def _translate(stated: dict[str, Any], name: str) -> Preprocess:
-    """A processor's values; those of a processor that only stretches, or scales and crops."""
+    """Translates a processor that only stretches, or scales and crops."""
     size = stated.get("size") or {}
     shortest, height, width = (size.get(k) for k in ("shortest_edge", "height", "width"))
     crop = stated.get("crop_size") or {}
@@ -128,7 +128,7 @@ def _square(height: object, width: object, name: str) -> int:
 
 
 def _statistics(stated: dict[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Mean and deviation of pixels in 0..1, with the processor's own scale folded in."""
+    """Mean and deviation of pixels in 0..1, including the processor's own scale."""
     scale = 255.0 * stated["rescale_factor"] if stated.get("do_rescale", True) else 255.0
     if not stated.get("do_normalize", True):
         return {"mean": (0.0,) * 3, "std": (1 / scale,) * 3}

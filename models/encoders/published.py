@@ -1,8 +1,7 @@
-"""Published backbones as encoders: the networks are those of `transformers`.
+"""Published backbones as encoders, built on the networks of `transformers`.
 
-Each is built from its Hugging Face configuration as plain JSON, so that a checkpoint can say how to
-build it; `export/encoders/` reads the weights. `transformers` is imported only when one is
-built.
+Each is built from its Hugging Face configuration as plain JSON, which a checkpoint stores;
+`export/encoders/` reads the weights. `transformers` is imported only when an encoder is built.
 """
 
 from typing import Any, ClassVar, cast
@@ -14,11 +13,11 @@ from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.encoders.huggingface import build_network
 from polyview.models.views import lengths_to_mask
 
-EVAL_SHARE = 0.9  # of the token count, [CLS] included, that a view of `SampledViT` keeps patches
+EVAL_SHARE = 0.9  # patches kept by a view of `SampledViT`, as a share of all tokens with [CLS]
 
 
 class _ConvNet(ImageEncoder):
-    """A convolutional network, whose last map before pooling is the set; `stride` pixels a cell."""
+    """A convolutional network; its last map before pooling is the set, `stride` pixels a cell."""
 
     model: Any
     stride: int
@@ -58,13 +57,13 @@ class ResNetImageEncoder(_ConvNet):
         self.model = build_network("ResNetModel", config)
         sizes = self.model.config.hidden_sizes
         self.dim = int(sizes[-1])
-        # the stem halves the image twice, and every stage halves it again, the first one optionally
+        # the stem halves the image twice; each stage halves it again, the first one optionally
         first = 1 if self.model.config.downsample_in_first_stage else 0
         self.stride = 2 ** (2 + len(sizes) - 1 + first)
 
 
 class _VisionTransformer(ImageEncoder):
-    """A transformer over patches, with one element in front that sums up the image."""
+    """A transformer over patches, whose first element summarises the image."""
 
     summary_token: ClassVar[bool] = True
     model: Any
@@ -73,7 +72,7 @@ class _VisionTransformer(ImageEncoder):
         """Rows and columns of patches.
 
         Raises:
-            ValueError: the network reads images of another size.
+            ValueError: the network expects another image size.
         """
         config = self.model.config
         if size != config.image_size:
@@ -102,18 +101,18 @@ class ViTImageEncoder(_VisionTransformer):
 
 
 class SampledViT(_VisionTransformer):
-    """The image encoder of AVSE's release: a ViT that reads an image several times, in parts.
+    """The image encoder of AVSE's release: a ViT that reads several samples of an image.
 
-    An element's states in each view stand side by side, 0 where a view left the element out. The
+    The states of an element in all views are concatenated, with 0 for views that left it out. The
     release samples by "radial bias": each view keeps [CLS] and the patches nearest to a centre, the
-    transformer's layers see those alone, and there is no last layer norm. It draws the centres anew
-    in every pass, in evaluation, too. Here they are fixed, so that an image always has the same
-    embedding (Liu et al., AAAI 2025, see `models/avse.py`).
+    transformer's layers see only those, and there is no final layer norm. The release draws new
+    centres in every pass, even in evaluation. Here they are fixed, so that an image always has the
+    same embedding (Liu et al., AAAI 2025, see `models/avse.py`).
 
     Args:
         config: a `ViTConfig` as JSON.
-        centres: a patch for each view, row-major from 0; None spreads two over the image.
-        share: how many patches a view keeps, over the number of tokens.
+        centres: a patch for each view, row-major from 0; None for two default centres.
+        share: the number of patches that a view keeps, divided by the number of tokens.
     """
 
     kept: Tensor
@@ -127,7 +126,7 @@ class SampledViT(_VisionTransformer):
     ) -> None:
         super().__init__()
         self.model = build_network("ViTModel", config, add_pooling_layer=False)
-        self.model.layernorm = None  # the release goes without it
+        self.model.layernorm = None  # as in the release
         side, _ = self.grid(self.model.config.image_size)
         self.side = side
         patches = side**2
@@ -142,7 +141,7 @@ class SampledViT(_VisionTransformer):
             raise ValueError(f"share {share} keeps {count} of {patches} patches")
         nearest = torch.stack([_nearest(centre, side, count) for centre in centres])
         tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
-        # where each token stands in each view; behind the end where it was left out
+        # position of each token in each view; past the end if the view left it out
         place = torch.full((len(nearest), patches + 1), count + 1)
         place.scatter_(1, tokens, torch.arange(count + 1).expand(len(nearest), -1))
         self.register_buffer("kept", tokens, persistent=False)  # (n, count + 1)
@@ -165,12 +164,12 @@ class SampledViT(_VisionTransformer):
 class CLIPImageEncoder(_VisionTransformer):
     """CLIP's vision transformer (Radford et al., ICML 2021): [IMG], then the patches.
 
-    Every element goes through the last layer norm, which CLIP itself applies to [IMG] alone.
+    Every element passes the final layer norm, which CLIP itself applies only to [IMG].
 
     Args:
         config: a `CLIPVisionConfig` as JSON.
-        projected: map every element into the space that images and texts share; [IMG] is then what
-            CLIP calls the image's embedding, before it is scaled to unit length.
+        projected: map every element to the joint space; [IMG] is then CLIP's image embedding before
+            normalisation.
     """
 
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
@@ -187,8 +186,8 @@ class CLIPImageEncoder(_VisionTransformer):
 class SiglipImageEncoder(_VisionTransformer):
     """SigLIP's vision transformer (Zhai et al., ICCV 2023): [IMG], then the patches.
 
-    SigLIP has no map into a joint space. One learned query attends to the patches and gives [IMG];
-    the patches follow, each as if the query had attended to it alone.
+    SigLIP has no projection to a joint space. A learned query attends to the patches, which gives
+    [IMG]; each patch follows as if the query had attended only to it.
 
     Args:
         config: a `SiglipVisionConfig` as JSON.
@@ -213,9 +212,9 @@ class SiglipImageEncoder(_VisionTransformer):
 
 
 class BertTextEncoder(TextEncoder):
-    """BERT (Devlin et al., NAACL 2019) and its kin, such as MiniLM: the last hidden states.
+    """BERT (Devlin et al., NAACL 2019) and similar networks, such as MiniLM: last hidden states.
 
-    The first element is [CLS], the last one of each text [SEP].
+    The first element is [CLS], and the last one of each text is [SEP].
 
     Args:
         config: the network's Hugging Face configuration as JSON, `model_type` included; see
@@ -227,7 +226,7 @@ class BertTextEncoder(TextEncoder):
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         self.model = build_network("AutoModel", config)
-        self.model.pooler = None  # [CLS]'s extra layer, which a set of features has no use for
+        self.model.pooler = None  # an extra layer over [CLS] that sets of features do not need
         self.dim = int(self.model.config.hidden_size)
         # RoBERTa counts positions from its padding id on
         offset = 2 if self.model.config.model_type == "roberta" else 0
@@ -242,12 +241,12 @@ class BertTextEncoder(TextEncoder):
 class CLIPTextEncoder(TextEncoder):
     """CLIP's text transformer (Radford et al., ICML 2021), after its last layer norm.
 
-    It reads from left to right, so that the last element of each text, [EOS], has seen all of it:
-    `models.layers.last_element` gives CLIP's pooled text. The first one has seen nothing.
+    It reads from left to right, so only the last element of each text, [EOS], depends on the whole
+    text; `models.layers.last_element` gives CLIP's pooled text.
 
     Args:
         config: a `CLIPTextConfig` as JSON.
-        projected: map every element into the space that images and texts share.
+        projected: map every element to the joint space.
     """
 
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
@@ -266,10 +265,10 @@ class CLIPTextEncoder(TextEncoder):
 
 
 class SiglipTextEncoder(TextEncoder):
-    """SigLIP's text transformer (Zhai et al., ICCV 2023): the tokens, the last one the whole text.
+    """SigLIP's text transformer (Zhai et al., ICCV 2023); the last token is the whole text.
 
-    SigLIP reads the last of `max_length` positions, padding or not, as the whole text; here this
-    state takes the place of each text's last token, [EOS].
+    SigLIP takes the state at position `max_length`, usually padding, as the embedding of the text;
+    here that state replaces the one of each text's last token, [EOS].
 
     Args:
         config: a `SiglipTextConfig` as JSON.
@@ -292,14 +291,14 @@ class SiglipTextEncoder(TextEncoder):
         return features * lengths_to_mask(lengths, longest)[..., None]
 
     def padded(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Token ids (B, `max_length`) with SigLIP's padding behind each text."""
+        """Token ids (B, `max_length`), each text padded as SigLIP does."""
         positions = torch.arange(cast(int, self.max_length), device=ids.device)  # (M,)
         extended = ids[:, positions.clamp(max=ids.shape[1] - 1)]  # (B, M)
         return torch.where(positions < lengths[:, None], extended, self.padding)
 
 
 def _shared_space(config: Any) -> nn.Linear:
-    """CLIP's map into the space that images and texts share."""
+    """CLIP's projection to the joint space."""
     return nn.Linear(config.hidden_size, config.projection_dim, bias=False)
 
 
@@ -308,7 +307,7 @@ def _clip_width(config: Any, projected: bool) -> int:
 
 
 def _nearest(centre: int, side: int, count: int) -> Tensor:
-    """The `count` patches nearest to a patch, itself first; of equally near ones the first."""
+    """The `count` patches nearest to a patch, itself first; ties by index."""
     row, column = divmod(centre, side)
     places = torch.arange(side)
     square = (places[:, None] - row) ** 2 + (places[None] - column) ** 2  # (side, side)

@@ -1,11 +1,11 @@
-"""ResNet and ResNeXt with the names and the layouts that the papers' releases store.
+"""ResNet and ResNeXt with the parameter names and layouts of the papers' releases.
 
 Kaiming He, Xiangyu Zhang, Shaoqing Ren, Jian Sun: Deep Residual Learning for Image Recognition,
 CVPR 2016; Saining Xie, Ross Girshick, Piotr Dollár, Zhuowen Tu, Kaiming He: Aggregated Residual
 Transformations for Deep Neural Networks, CVPR 2017 (groups).
 
-`transformers` has no grouped convolutions and other names; weights of the releases (PVSE,
-VSE-infinity) load here as they are, without the classifier. Two layouts occur:
+The ResNet of `transformers` has no grouped convolutions and uses other names; weights of the
+releases (PVSE, VSE-infinity) load here unchanged, without the classifier. There are two layouts:
 
     ==================  ==============================  ==============================
     part                "torchvision"                   "caffe" (bottom-up attention)
@@ -28,11 +28,11 @@ STAGES = 4
 
 
 class _Block(nn.Module):
-    """Convolutions `conv1`, `conv2` ... with a batch-norm each, and a shortcut.
+    """Convolutions `conv1`, `conv2`, ..., each with a batch norm, and a shortcut.
 
     Args:
         convolutions: (outputs, kernel, stride, groups) of each.
-        inputs: channels of the map that is read.
+        inputs: channels of the input map.
     """
 
     def __init__(self, inputs: int, convolutions: Sequence[tuple[int, int, int, int]]) -> None:
@@ -62,14 +62,14 @@ class ResNet(ImageEncoder):
     """A residual network; its last map before pooling is the image's set of features.
 
     Args:
-        stem: channels behind the first convolution.
+        stem: channels after the first convolution.
         widths: channels inside the blocks of each of the four stages.
-        channels: channels behind the blocks of each stage; the last are d.
+        channels: channels after each stage; the last is d.
         blocks: blocks of each stage.
-        bottleneck: whether blocks are bottlenecks; the others have no groups, and one layout.
+        bottleneck: whether blocks are bottlenecks; basic blocks have no groups and one layout.
         groups: of the 3 x 3 convolutions; 32 for ResNeXt-101 32x8d.
         layout: one of `LAYOUTS`.
-        pooled: average the map to a single feature, what PVSE reads of a clip's frame.
+        pooled: average the map to one feature, as PVSE does for the frames of a clip.
     """
 
     def __init__(

@@ -1,20 +1,19 @@
-"""CLIP and SigLIP as rows that add up to their embeddings: what each patch and each word brings.
+"""Splits the embeddings of CLIP and SigLIP into rows, the contributions of patches and words.
 
 Yossi Gandelsman, Alexei Efros, Jacob Steinhardt: Interpreting CLIP's Image Representation via
-Text-Based Decomposition, ICLR 2024. The state of the token that CLIP reads is a sum over layers:
+Text-Based Decomposition, ICLR 2024. The state of the summary token t is a sum over layers:
 
     x_L[t] = x_0[t] + sum_l (sum_i c[l, i] + b[l]) + sum_l mlp[l]
     c[l, i] = sum_h a[l, h, t, i] * v[l, h, i] @ W_O[l, h]
 
 where a is the attention of head h from t to token i, and v the value of i. With the deviation of
-the last layer norm held, norm and projection are linear, and the row of i is the projection of
-sum_l c[l, i]. The rest (the token's own embedding, MLPs, biases, [CLS], padding) is the difference
-to the embedding. The paper leaves out the first layers; here all are added up.
+the final layer norm held constant, norm and projection are linear, and the row of i is the
+projection of sum_l c[l, i]. The rest (the token's own embedding, MLPs, biases, [CLS], padding) is
+the difference to the embedding. The paper omits the first layers; here all are included.
 
-SigLIP pools patches by attention of one learned query, whose product with values and W_O is split;
-the MLP behind it belongs to the rest. Its text is read as CLIP's, at the last position.
-
-Each row has read other patches or words in earlier layers.
+SigLIP pools patches by the attention of one learned query, whose output is split; the MLP after it
+belongs to the rest. Its text is split as CLIP's, at the last position. The values of each row
+depend on other patches or words through earlier layers.
 """
 
 from collections.abc import Iterable
@@ -32,11 +31,11 @@ from polyview.models.encoders.published import (
 )
 from polyview.models.views import lengths_to_mask
 
-_MASKED = -1e30  # of attention; infinity is not allowed in a pack
+_MASKED = -1e30  # added to masked attention; packs may not contain infinity
 
 
 class ImageRows(ImageEncoder):
-    """The first row holds what has no place, the others what each patch brings.
+    """The contributions of patches; the first row holds the rest.
 
     Args:
         encoder: SigLIP, or CLIP with its projection.
@@ -85,7 +84,7 @@ class ImageRows(ImageEncoder):
 
 
 class TextRows(TextEncoder):
-    """The rows of a text's tokens; that of the last one, [EOS], holds the rest, too.
+    """The contributions of a text's tokens; the row of the last one, [EOS], includes the rest.
 
     Args:
         encoder: SigLIP, or CLIP with its projection.
@@ -104,7 +103,7 @@ class TextRows(TextEncoder):
             projection, place = joint_projection(encoder), last
             hidden = model.embeddings(input_ids=ids)  # (B, L, h)
             positions = torch.arange(longest, device=ids.device)
-            later = positions[None] > positions[:, None]  # [EOS] sees no padding, which is later
+            later = positions[None] > positions[:, None]  # [EOS] precedes the padding
             mask = torch.zeros_like(later, dtype=hidden.dtype).masked_fill(later, _MASKED)
         else:
             projection, mask = model.head, None
@@ -126,18 +125,18 @@ def read_token(
     mask: Tensor | None = None,
     first_layer: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Runs the layers of CLIP or SigLIP for the last state of one token.
+    """Runs the layers of CLIP or SigLIP and splits the last state of one token.
 
     Args:
         layers: of `transformers`.
         hidden: (B, N, h) embedded tokens.
-        place: (B,) the token of each sequence that is read.
+        place: (B,) the index of the token in each sequence.
         mask: (N, N), added to the products of queries and keys.
-        first_layer: the first one whose attention is added up.
+        first_layer: index of the first layer that is included.
 
     Returns:
-        The token's state (B, h), and what the attention of the layers brought to it from each
-        token (B, N, h), without biases of `out_proj`.
+        The token's state (B, h), and the contributions (B, N, h) of each token to it through the
+        attention of the layers, without biases of `out_proj`.
     """
     *_, last = layers
     brought = torch.zeros_like(hidden)
@@ -151,7 +150,7 @@ def read_token(
         split = _attended(own, values, attention.out_proj.weight)  # (B, N, h)
         if number >= first_layer:
             brought = brought + split
-        if layer is last:  # nothing but the token is read of it
+        if layer is last:  # only the state of the token is needed
             hidden = hidden[rows, place][:, None]  # (B, 1, h)
             attended = split.sum(dim=1, keepdim=True) + attention.out_proj.bias
         else:
@@ -162,7 +161,7 @@ def read_token(
 
 
 def hold_norm(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
-    """Applies a layer norm to parts (B, N, h) of a state (B, h), whose deviation is held.
+    """Applies a layer norm to parts (B, N, h) of a state (B, h), with its deviation held constant.
 
     The norm's bias belongs to the rest.
     """
@@ -196,7 +195,7 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
 
 
 def _attended(weights: Tensor, values: Tensor, out: Tensor) -> Tensor:
-    """What each token brings: weights (B, H, N), values (B, H, N, h / H), W_O -> (B, N, h)."""
+    """Contributions of tokens: weights (B, H, N), values (B, H, N, h / H), W_O -> (B, N, h)."""
     weighted = (weights[..., None] * values).transpose(1, 2).flatten(2)
     return nn.functional.linear(weighted, out)
 

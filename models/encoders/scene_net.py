@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from polyview.models.encoders.encoder import ImageEncoder
 
-_STEM_STRIDE = 4  # pixels of a step of the first convolution
+_STEM_STRIDE = 4  # stride of the first convolution, in pixels
 
 
 class _Block(nn.Module):
@@ -39,9 +39,8 @@ class SceneNet(ImageEncoder):
     Args:
         widths: channels of the stem and of each stage; every stage halves the map.
         blocks: residual blocks in each stage after the stem.
-        parts: rows and columns of equal parts of the map, in each of which features are averaged
-            and which are then joined to one feature, the image's only one: what a frame of a clip
-            is. None leaves the cells as they are.
+        parts: rows and columns of equal parts of the map; the averages of the parts are
+            concatenated to a single feature, as for a frame of a clip. None keeps the cells.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class SceneNet(ImageEncoder):
 
 
 def _shares(cells: int, parts: int) -> Tensor:
-    """How much of each of so many equal parts each cell makes up: (parts, cells), rows sum to 1."""
+    """The share of each cell in each of `parts` equal parts: (parts, cells); rows sum to 1."""
     edges = torch.arange(parts + 1) * (int(cells) / parts)
     start, end = edges[:-1, None], edges[1:, None]
     place = torch.arange(int(cells))
