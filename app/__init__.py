@@ -1,1 +1,1 @@
-"""The app: a gallery to search by words and pictures, and a look inside what was found."""
+"""The app: search images by words and by images, and see why an image was found."""

@@ -2,7 +2,7 @@
 
 `python -m polyview migrate --gallery DIR --pack PACK --to qdrant://host:port/collection`
 
-What was indexed on this machine is taken from the cache, what was not is encoded. A picture's point
+What was indexed on this machine is taken from the cache, what was not is encoded. An image's point
 is known by its contents, so the command can be stopped and started again at any time: what is there
 already is skipped, and a file that was moved only gets its new place. At the end all points are
 counted, and the views of some compared with those they were written from.
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m polyview migrate", description="Moves a gallery, with its views, to Qdrant."
     )
     parser.add_argument(
-        "--gallery", type=Path, help="a folder of pictures (default: those that come with the pack)"
+        "--gallery", type=Path, help="a folder of images (default: those that come with the pack)"
     )
     parser.add_argument(
         "--pack", default="scenes", help="a bundled name, a pack's folder, or a Hub id"

@@ -28,15 +28,15 @@ class Settings:
     Attributes:
         pack: a bundled name, a preset's, a folder, or a Hub id `owner/name[@revision]`; None takes
             the bundled one that suits the gallery.
-        gallery: a folder of pictures, or a ZIP archive of them, to search instead of the pack's
-            own; where such pictures lie in Qdrant; or None.
+        gallery: a folder of images, or a ZIP archive of them, to search instead of the pack's
+            own; or the address of such images in Qdrant; or None.
         device: where the models run; "auto" takes a GPU if there is one.
         host: the address to listen on.
         port: the port to listen on; None takes the first free one from 7860.
         mcp: also serve the endpoints as tools of the Model Context Protocol.
         allow_packs: Hub ids, `owner/name[@revision]`, that visitors may load where others than this
             machine reach the app; there they may load no other.
-        follow_links: links in a folder of pictures may lead out of it.
+        follow_links: links in a folder of images may lead out of it.
         allow_hosts: names by which others reach the app, as `host` or `host:port`.
     """
 
@@ -76,7 +76,7 @@ class Settings:
             )
         if isinstance(self.gallery, Path) and not self.gallery.exists():
             raise ValueError(
-                f"--gallery {self.gallery} is not a folder; give one that holds pictures, or a ZIP "
+                f"--gallery {self.gallery} is not a folder; give one that holds images, or a ZIP "
                 "archive"
             )
 
@@ -149,7 +149,7 @@ def bundled_pack(name: str) -> Path | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python app/main.py",
-        description="Polyview: search pictures by words and words by pictures, and look inside.",
+        description="Polyview: search images by words and words by images, and look inside.",
     )
     parser.add_argument(
         "--pack",
@@ -160,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--gallery",
-        help="search this folder of your own pictures (read recursively), this ZIP archive of "
+        help="search this folder of your own images (read recursively), this ZIP archive of "
         "them, or those that were migrated to qdrant://host:port/collection",
     )
     parser.add_argument("--device", default=Settings.device, help="auto (default), cpu or cuda")
@@ -196,6 +196,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--follow-links",
         action="store_true",
-        help="read what links in a folder of pictures lead to, also outside of it",
+        help="read what links in a folder of images lead to, also outside of it",
     )
     return parser

@@ -88,12 +88,12 @@ def _shown(path: Path) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m polyview search",
-        description="Search a folder of pictures; prints a score and a path a line.",
+        description="Search a folder of images; prints a score and a path on each line.",
         epilog="Ends with 0 where something was found, 1 where nothing matches, 2 after an error.",
     )
     what = 'words, or terms as "2: dog + beach - people"; or @FILE, an image'
     parser.add_argument("query", help=what)
-    what = "a folder of pictures, or a ZIP archive of them (default: the pack's own pictures)"
+    what = "a folder of images, or a ZIP archive of them (default: the pack's own images)"
     parser.add_argument("--gallery", help=what)
     what = "a bundled name, clip, a folder, or a Hub id (default: the one that suits)"
     parser.add_argument("--pack", help=what)

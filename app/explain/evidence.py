@@ -92,7 +92,7 @@ def explain(
     """
     names = (spec,) if per_view else retriever.methods.names(spec)
     if not isinstance(images, Image.Image) and not 0 < len(images) <= MAX_IMAGES:
-        raise ValueError(f"evidence is for 1 to {MAX_IMAGES} pictures, not {len(images)}")
+        raise ValueError(f"evidence is for 1 to {MAX_IMAGES} images, not {len(images)}")
     methods = [retriever.methods.one(name) for name in names]
     seen = [retriever.parts(images, name) for name in names]
     views = [Views(parts.total) for parts in seen]

@@ -74,7 +74,7 @@ class Columns:
             index.images_done.wait(_PATIENCE)
             if not index.complete:
                 raise NotReadyError(
-                    f"not all pictures are there ({index.progress}); compare once they are"
+                    f"not all images are read yet ({index.progress}); compare once they are"
                 )
         own = None if image_id is None else self.home.collection.file_id(image_id)
         runs = [self._run(column, terms, k + (own is not None)) for column in columns.values()]
@@ -116,7 +116,7 @@ class Columns:
         if pack is None:
             known = ", ".join(self.others) or "none"
             raise ValueError(
-                f'no open pack "{label}" searches the same pictures; those that do: {known}'
+                f'no open pack "{label}" searches the same images; those that do: {known}'
             )
         names = pack.methods.names(spec)
         spec = "+".join(name for name in pack.methods if name in names)

@@ -61,7 +61,7 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
 
 
 def describe_gallery(retriever: Retriever) -> dict[str, Any]:
-    """The pictures: how many there are and are searchable, which files are left out and why."""
+    """Numbers of images and of searchable ones; the files that are left out, and why."""
     index = retriever.index
     return {
         "title": retriever.collection.title,

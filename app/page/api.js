@@ -80,9 +80,6 @@ const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, mil
 /** @param {string} path @param {any} json */
 const post = (path, json) => ask(path, {}, { method: "POST", json });
 
-/** A sentence of the server with the page's word for what is searched. @param {string} text */
-export const plain = (text) => text.replaceAll("picture", "image").replaceAll("Picture", "Image");
-
 /** Which pack and collection a question is about. @param {{pack: string, collection: string}} state */
 const where = ({ pack, collection }) => ({ pack, collection });
 

@@ -304,7 +304,7 @@ export async function watch(now, context, grown) {
     }
     const stopped = stage === "stopped";
     const action = stopped ? button("Resume", act(api.resumeReading)) : mine && button("Stop", act(api.stopReading));
-    line(`${api.plain(progress) || "opening"}${searchable ? `, ${searchable} can be searched` : ""}`, done, total, action);
+    line(`${progress || "opening"}${searchable ? `, ${searchable} can be searched` : ""}`, done, total, action);
     if (searchable && !before) await grown();
     before = searchable;
     if (stopped) return;
@@ -315,7 +315,7 @@ export async function watch(now, context, grown) {
 /** What is to be known of a collection that was read. */
 function finished({ stage, progress, refused_count: count, mismatch }, mine, now, context) {
   if (stage === "failed") {
-    line(api.plain(progress));
+    line(progress);
     return;
   }
   const left = mine && count > 0;

@@ -456,7 +456,7 @@ export class Inspect {
       const answer = await api.collapse(now, method).catch((error) => ({ state: "failed", progress: error.message }));
       if (key !== this.key || !holder.isConnected) return;
       if (answer.state !== "ready") {
-        holder.replaceChildren(el("p.caption", {}, api.plain(answer.progress) || "measuring"));
+        holder.replaceChildren(el("p.caption", {}, answer.progress || "measuring"));
         if (answer.state !== "failed") setTimeout(ask, ASK_AGAIN);
         return;
       }

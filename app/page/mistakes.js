@@ -62,7 +62,7 @@ class Mistakes {
       const usual = button("Back to the usual methods", () => go(FIRST));
       this.bar.replaceChildren(el("p.problem", { role: "alert" }, answer.progress), usual, this.#file());
     } else if (answer.state === "running") {
-      this.list.replaceChildren(el("li.key", {}, `${api.plain(answer.progress)} …`));
+      this.list.replaceChildren(el("li.key", {}, `${answer.progress} …`));
       setTimeout(() => question === this.question && this.#ask(count), ASK_AGAIN);
     } else {
       Object.assign(this, { answer, count });

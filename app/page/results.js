@@ -66,7 +66,7 @@ class Results {
       if (groups.at(-1)?.group === group) groups.at(-1).count += 1;
       else groups.push({ group, count: 1 });
     }
-    const over = groups.map(({ group, count }) => el("th", { scope: "colgroup", colSpan: count }, api.plain(group)));
+    const over = groups.map(({ group, count }) => el("th", { scope: "colgroup", colSpan: count }, group));
     const first = { key: "title", title: "method", meaning: "", best: "lowest_name" };
     const heads = [first, ...columns].map((column) => this.#head(holder, answer, column));
     const tops = new Map(columns.map((column) => [column.key, bestOf(column, methods)]));
@@ -94,9 +94,8 @@ class Results {
     if (focused) /** @type {HTMLElement|null} */ (holder.querySelector(`[data-key="${focused}"] button`))?.focus();
   }
 
-  #head(holder, answer, { key, title, meaning: about, best }) {
+  #head(holder, answer, { key, title, meaning, best }) {
     const { sort } = this;
-    const meaning = api.plain(about);
     const order = sort.key === key ? (sort.down ? "descending" : "ascending") : "none";
     const explain = () => meaning && (this.tip.textContent = `${title}: ${meaning}`);
     const resort = () => {
@@ -242,8 +241,8 @@ function trainings(curves, titles) {
     const line = values.map((value, i) => `${x(i)},${25 - (22 * (value - low)) / (high - low || 1)}`);
     const [cx, cy] = line[line.length - 1].split(",");
     const curve = [svg("polyline", { points: line.join(" ") }), svg("circle", { cx, cy, r: 2.5 })];
-    const picture = svg("svg", { viewBox: "0 0 120 28", class: "spark", "aria-hidden": "true" }, ...curve);
-    return [el("td", {}, picture), `${short(points[0][1])} → ${short(points[points.length - 1][1])}`];
+    const sparkline = svg("svg", { viewBox: "0 0 120 28", class: "spark", "aria-hidden": "true" }, ...curve);
+    return [el("td", {}, sparkline), `${short(points[0][1])} → ${short(points[points.length - 1][1])}`];
   };
   const wide = (title) => el("th", { scope: "col", colSpan: 2 }, title);
   const head = ["method", "epochs", "minutes", wide("loss (log)"), wide("validation rsum, of 600")];

@@ -161,14 +161,14 @@ def satisfying(
     chosen, known = list[frozenset[int]](), collection.facts
     for fact, values in filters.items():
         if not known:
-            raise ValueError("nothing is known about these pictures that they could be filtered by")
+            raise ValueError("nothing is known about these images that they could be filtered by")
         if fact not in known:
             facts = ", ".join(known)
-            raise ValueError(f'pictures cannot be filtered by "{fact[:80]}"; choose one of {facts}')
+            raise ValueError(f'images cannot be filtered by "{fact[:80]}"; choose one of {facts}')
         if lacking := [value for value in values if value not in known[fact]]:
             some = [*list(known[fact])[:_VALUES], *(["…"] if len(known[fact]) > _VALUES else [])]
             raise ValueError(
-                f'no picture has the {fact} "{lacking[0][:80]}"; choose from {", ".join(some)}'
+                f'no image has the {fact} "{lacking[0][:80]}"; choose from {", ".join(some)}'
             )
         chosen.append(frozenset().union(*(known[fact][value] for value in values)))
     return frozenset.intersection(*chosen)

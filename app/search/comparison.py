@@ -164,7 +164,7 @@ def compare(
     ids = reduce(np.intersect1d, [run.scores.ids for run in runs])  # (N,) files, ascending
     ids = ids[ids != leave_out]
     if not len(ids):
-        raise ValueError("no picture is left to rank; add pictures to the gallery")
+        raise ValueError("no image is left to rank; add images to the gallery")
     rows = [np.intersect1d(r.scores.ids, ids, return_indices=True)[1] for r in runs]
     values = np.stack([r.scores.values[row] for r, row in zip(runs, rows, strict=True)])  # (C, N)
     images = np.stack([r.scores.images[row] for r, row in zip(runs, rows, strict=True)])  # (C, N)

@@ -53,7 +53,7 @@ def checked(text: Any) -> str:
     if not isinstance(text, str):
         raise ValueError(f"the query must be a text, not {type(text).__name__}")
     if not text.strip():
-        raise ValueError("the query is empty; type what the picture should show")
+        raise ValueError("the query is empty; type what the image should show")
     if len(text) > MAX_QUERY:
         raise ValueError(
             f"the query has {len(text):,} characters; use at most {MAX_QUERY:,}, a sentence is best"
@@ -112,7 +112,7 @@ def parse(text: str) -> list[Term]:
     return [_term(sign, part) for sign, part in zip(signs, words, strict=True)]
 
 
-def describe(terms: Sequence[Term], image: str = "picture", typed: bool = False) -> list[str]:
+def describe(terms: Sequence[Term], image: str = "image", typed: bool = False) -> list[str]:
     """How a query was read, term by term.
 
     Args:

@@ -269,7 +269,7 @@ class Retriever:
         place, file_id = divmod(image_id, len(images))
         moments = self.index.clips.get(file_id, ())
         if image_id < 0 or (place and place >= len(moments)):
-            raise ValueError(f"there is no picture {image_id}; ids go from 0 to {len(images) - 1}")
+            raise ValueError(f"there is no image {image_id}; ids go from 0 to {len(images) - 1}")
         if not moments:
             return images[file_id]
         return self.collection.frame(images[file_id], place, moments[place])
@@ -333,7 +333,7 @@ class Retriever:
         """A query as each method of an ensemble reads it."""
         names = self.methods.names(spec)
         if not terms:
-            raise ValueError("the query is empty; type what the picture should show")
+            raise ValueError("the query is empty; type what the image should show")
         for term in terms:
             if term.image is None:
                 checked(term.words)

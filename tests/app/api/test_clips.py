@@ -76,7 +76,7 @@ def test_a_clip_is_sent_whole_and_in_parts(ask: TestClient, folder: Path) -> Non
     ("path", "status", "sentence"),
     [
         ("/clip/0", 404, "image 0 is no clip"),
-        ("/clip/999", 404, "there is no picture 999"),
+        ("/clip/999", 404, "there is no image 999"),
         ("/clip/x", 400, 'image_id cannot be "x"'),
         ("/clip/1?pack=nobody", 410, "is not on this machine"),
         ("/clip/1?collection=upload-1", 410, "upload the files again"),

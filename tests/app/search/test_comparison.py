@@ -146,7 +146,7 @@ def test_only_pictures_that_all_ranked_count() -> None:
     assert comparison.pictures == 3
     lists = [[place.image_id for place in column.hits] for column in comparison.columns]
     assert lists == [[2, 3, 6], [2, 3, 6]]
-    with pytest.raises(ValueError, match="no picture is left"):
+    with pytest.raises(ValueError, match="no image is left"):
         compare("a query", [A, run("e", {9: 1.0})], 3)
 
 
