@@ -1,8 +1,8 @@
-"""Which names the app answers for, which pages may ask it, and how it says no.
+"""Access control: the host names the app answers to, the origins it accepts, and refusals.
 
-A page of another site cannot forge the `Host` and `Origin` that a browser sends. So a page whose
-name was made to point here (DNS rebinding) is told apart by its host, and a form or script of
-another site by its origin. No answer carries a CORS header: other sites never read one.
+A page cannot forge the `Host` and `Origin` headers that a browser sends. The host therefore reveals
+a name that was made to point here (DNS rebinding), and the origin reveals a form or script of
+another site. Answers carry no CORS headers, so other sites cannot read them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-_SHOWN = 100  # characters of a value that a sentence repeats
-# what proxies and tunnels add, beside `x-forwarded-...`
+_SHOWN = 100  # characters of a client's value quoted in a message
+# headers that proxies and tunnels add, besides `x-forwarded-...`
 _FORWARDING = frozenset(
     {
         "forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip",
@@ -29,12 +29,12 @@ HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
 
 
 class Refusal(Exception):  # noqa: N818 it is an answer
-    """A request goes no further.
+    """A refused request, with the HTTP status and message of its answer.
 
     Args:
         status: of HTTP: 403, 404, 405, 408, 413, 421, 429, 500 or 503.
         sentence: names the value and what to do.
-        wait: seconds after which the same request may succeed; 0 where it never does.
+        wait: seconds after which the same request may succeed; 0 if never.
     """
 
     def __init__(self, status: int, sentence: str, wait: int = 0) -> None:
@@ -42,7 +42,7 @@ class Refusal(Exception):  # noqa: N818 it is an answer
         self.status, self.wait = status, wait
 
     def response(self) -> JSONResponse:
-        """The answer, which closes the connection: something may be left of the body."""
+        """The answer; it closes the connection, because part of the body may be unread."""
         headers = {"cache-control": "no-store", "connection": "close"}
         if self.wait:
             headers["retry-after"] = str(self.wait)
@@ -50,7 +50,7 @@ class Refusal(Exception):  # noqa: N818 it is an answer
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name means this machine alone.
+    """Whether an address or name is reachable only from this machine.
 
     >>> [is_loopback(host) for host in ("localhost", "127.0.0.1", "[::1]", "0.0.0.0", "x.example")]
     [True, True, True, False, False]
@@ -62,19 +62,19 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The names the app answers for.
+    """The host names the app answers to.
 
     Attributes:
-        private: the app is for this machine alone: loopback names only, and nothing forwarded.
-        names: further names, as `host` or `host:port`; one that begins with a dot stands for every
-            name that ends with it.
+        private: only this machine may use the app: loopback names, no forwarded requests.
+        names: further names, as `host` or `host:port`; a leading dot matches every name that ends
+            with it.
     """
 
     private: bool = True
     names: tuple[str, ...] = ()
 
     def check(self, headers: Headers, method: str) -> None:
-        """Raises `Refusal` where a request comes by a foreign name, or from a foreign page."""
+        """Raises `Refusal` for a request with a foreign host name or origin."""
         for name in headers if self.private else ():
             if name in _FORWARDING or name.startswith("x-forwarded-"):
                 raise Refusal(
@@ -83,7 +83,7 @@ class Hosts:
                     "request was forwarded; start it with --allow-host NAME to serve others",
                 )
         own = headers.get("host", "").lower()
-        forwarded = ",".join(headers.getlist("x-forwarded-host"))  # which gradio believes
+        forwarded = ",".join(headers.getlist("x-forwarded-host"))  # which gradio trusts
         for host in [own, *(forwarded.lower().split(",") if forwarded else ())]:
             if not self._answers_for(host.strip()):
                 raise Refusal(
@@ -98,10 +98,9 @@ class Hosts:
             raise Refusal(403, "pages of other sites may not ask this app; open it by its address")
 
     def _answers_for(self, host: str) -> bool:
-        """Whether a host is the app's.
+        """Whether the app answers to a host.
 
-        A public app takes IP addresses for its own: a page cannot be rebound to one, because a
-        browser that shows it has been there from the start.
+        A public app answers to any IP address: DNS rebinding needs a name.
         """
         match = HOST.fullmatch(host)
         if match is None or is_loopback(match[1]):
@@ -111,7 +110,7 @@ class Hosts:
         return self._is_named(match[1]) or self._is_named(host)
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """Whether an origin is this app's: its host by name and port, or a name it was given."""
+        """Whether an origin is this app: the request's own host and port, or one of `names`."""
         scheme, _, address = origin.partition("://")
         port = _DEFAULT_PORTS.get(scheme)
         if port is None or HOST.fullmatch(address) is None:
@@ -125,7 +124,7 @@ class Hosts:
 
 
 def shown(value: str) -> str:
-    r"""A stranger's text as a sentence may repeat it: short, and printable.
+    r"""Makes a client's text safe to quote in a message: short and printable.
 
     >>> shown("evil.example\n" + "x" * 200)[:20]
     'evil.example?xxxxxxx'

@@ -1,8 +1,8 @@
-"""The front door of the server: an ASGI middleware that every request passes first.
+"""The outermost ASGI middleware, which checks every request.
 
-It checks names and origins (`app/access.py`), opens only those of Gradio's own routes that
-`gradio_client`, MCP and the queue need, and bounds bodies, the requests of a client, and what waits
-in Gradio's queue. Slow clients and floods are left to a reverse proxy (docs/deploy.md).
+It checks host names and origins (`app/access.py`), allows only the Gradio routes that
+`gradio_client`, MCP and the queue need, and limits bodies, requests per client and Gradio's queue.
+Slow clients and floods are left to a reverse proxy (docs/deploy.md).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from polyview.app.access import Hosts, Refusal, shown
 
 JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000
-HELD_BYTES = 300_000_000  # of all bodies that are in memory
-BODY_SECONDS = 120.0  # in which a body must arrive
-VALUES = 20_000  # numbers, texts and lists in a JSON body, by the signs between them
-RATE, BURST = 20.0, 200.0  # requests of a client in a second in the long run, and at once
-CHEAP = 0.1  # of a request that an image or a file of the page counts
+HELD_BYTES = 300_000_000  # all bodies in memory together
+BODY_SECONDS = 120.0  # within which a body must arrive
+VALUES = 20_000  # numbers, texts and lists in a JSON body, counted by separators
+RATE, BURST = 20.0, 200.0  # requests of a client: a second on average, and burst
+CHEAP = 0.1  # cost of an image or page file, in requests
 OPEN = 128  # requests of one client at a time
-UNREAD = 300  # answers in Gradio's queue that nobody has fetched; older ones are dropped
+UNREAD = 300  # unfetched answers in Gradio's queue; older ones are dropped
 UNANSWERED = 12  # questions of one client in Gradio's queue
-UNANSWERED_SECONDS = 120.0  # after which they no longer count
+UNANSWERED_SECONDS = 120.0  # until they no longer count
 _CLIENTS = 10_000  # remembered
 
 _OURS = r"/|/favicon\.ico|/page/.*|/api/v1(/[\w./-]*)?"
@@ -61,14 +61,14 @@ _log = logging.getLogger(__name__)
 
 
 class Door:
-    """Refuses requests, or passes them on.
+    """Refuses requests or passes them on to the app.
 
     Args:
-        app: what answers.
-        hosts: which names it answers for; a private app has no limits of clients.
-        endpoints: for each of Gradio's endpoints, in order, the defaults of its parameters.
-        mcp: assistants may ask.
-        space: the app runs as a Hugging Face Space, which shows it in a frame.
+        app: the wrapped application.
+        hosts: the host names it answers to; a private app has no limits per client.
+        endpoints: default values of the parameters of each Gradio endpoint, in order.
+        mcp: whether MCP is served.
+        space: whether the app runs as a Hugging Face Space, which embeds it in a frame.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Door:
         self._held = 0
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._unread: OrderedDict[str, str] = OrderedDict()  # the session of each event
-        self._collectable = 0  # bytes of bodies in refused questions, which Gradio leaves in cycles
+        self._collectable = 0  # bytes of refused bodies, which Gradio leaves in reference cycles
         self._tasks: set[asyncio.Task[None]] = set()
         frames = _FRAMES_OF_A_SPACE if space else "'self'"
         policy = (
@@ -98,15 +98,15 @@ class Door:
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
+        """Handles a request."""
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
-        # Gradio would build addresses from this one
+        # Gradio would build URLs from this header
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"x-gradio-server"]
         answer, name = _Answer(send, self._headers), client_of(scope)
-        # Gradio asks itself on behalf of an assistant, who has been counted already
+        # Gradio's own request for an MCP client, whose request was counted already
         itself = name == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
         client = _Client() if itself else self._clients.setdefault(name, _Client())
         if not itself:
@@ -128,7 +128,7 @@ class Door:
             client.open -= 1
 
     def _check(self, scope: Scope) -> None:
-        """Raises `Refusal` where nobody may ask this."""
+        """Raises `Refusal` for an unknown route, method or host."""
         self._hosts.check(Headers(scope=scope), scope["method"])
         if self._known.fullmatch(scope["path"]) is None:
             raise Refusal(404, "there is nothing at this address; /api/v1 lists what there is")
@@ -136,7 +136,7 @@ class Door:
             raise Refusal(405, "this method is not answered; use GET or POST")
 
     async def _post(self, scope: Scope, receive: Receive, answer: _Answer, client: _Client) -> None:
-        """Receives a body within bounds, and passes it on."""
+        """Receives a body within limits and passes it on."""
         headers, received, join = Headers(scope=scope), bytearray(), _JOIN.fullmatch(scope["path"])
         try:
             await self._receive(scope, receive, received)
@@ -173,7 +173,7 @@ class Door:
                 task.add_done_callback(self._tasks.discard)
 
     async def _receive(self, scope: Scope, receive: Receive, received: bytearray) -> None:
-        """Receives a body; raises `Refusal` where it is too large or too slow."""
+        """Receives a body; raises `Refusal` if it is too large or too slow."""
         most = IMAGE_BYTES if _IMAGES.fullmatch(scope["path"]) else JSON_BYTES
         size, more = int(Headers(scope=scope).get("content-length", "0")[:20]), True
         try:
@@ -195,7 +195,7 @@ class Door:
             raise Refusal(408, sentence) from None
 
     def _question(self, name: str | None, body: bytes) -> tuple[bytes, str]:
-        """A question for Gradio's queue, with a value for each parameter, and its session."""
+        """Completes a question for Gradio's queue with defaults; returns it and its session."""
         value = read_json(body)
         number, session = value.get("fn_index"), value.get("session_hash") or ""
         if name is None and type(number) is int and 0 <= number < len(self._endpoints):
@@ -207,14 +207,14 @@ class Door:
         if name not in self._endpoints:
             raise Refusal(404, "there is no such question; /gradio_api/info lists all")
         data, defaults = value.get("data"), self._endpoints[name]
-        if isinstance(data, list) and len(data) < len(defaults):  # Gradio would log it, whole
+        if isinstance(data, list) and len(data) < len(defaults):  # Gradio would log all of it
             body = json.dumps({**value, "data": data + defaults[len(data) :]}).encode()
         return body, session
 
     async def _answer(
         self, scope: Scope, receive: Receive, answer: _Answer, client: _Client
     ) -> None:
-        """Lets the app answer; what fails there becomes a sentence."""
+        """Lets the app answer; turns its failure into an error message."""
         try:
             await self._app(scope, receive, answer.send)
         except Exception as error:
@@ -230,7 +230,7 @@ class Door:
             client.unanswered.pop(event, None)
 
     async def _fetch(self, session: str) -> None:
-        """Fetches, for nobody, the answers of a session that Gradio would keep."""
+        """Fetches and discards answers of a session that Gradio would keep."""
         transport = httpx.ASGITransport(self, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as inside:
             with suppress(httpx.HTTPError, TimeoutError):
@@ -240,11 +240,11 @@ class Door:
 
 
 class _Client:
-    """What one client does: its open requests, and how many it may still make at once."""
+    """The open requests of one client, and its remaining burst."""
 
     def __init__(self) -> None:
         self.open = 0
-        self.unanswered: dict[str, float] = {}  # when each unanswered event of Gradio's queue began
+        self.unanswered: dict[str, float] = {}  # start time of each unanswered queue event
         self._left, self._then = BURST, time.monotonic()
 
     def use(self, requests: float) -> None:
@@ -254,7 +254,7 @@ class _Client:
         self._then = now
 
     def check_unanswered(self) -> None:
-        """Raises `Refusal` where too many questions in Gradio's queue have no answer yet."""
+        """Raises `Refusal` if too many questions in Gradio's queue are unanswered."""
         oldest = time.monotonic() - UNANSWERED_SECONDS
         self.unanswered = {e: then for e, then in self.unanswered.items() if then > oldest}
         if len(self.unanswered) >= UNANSWERED:
@@ -262,7 +262,7 @@ class _Client:
             raise Refusal(429, f"{waiting}; fetch their answers", 5)
 
     def check(self, path: str) -> None:
-        """Counts a request, or raises `Refusal` where it must wait."""
+        """Counts a request; raises `Refusal` if it must wait."""
         if self.open > OPEN:
             raise Refusal(429, f"{OPEN} requests of yours are open; end one first", 1)
         self.use(0)
@@ -273,12 +273,12 @@ class _Client:
 
 
 class _Answer:
-    """The answer to one request: with our headers and without CORS.
+    """The answer to one request, with our headers and without CORS.
 
     Attributes:
-        begun: a part was sent.
+        begun: whether a part was sent.
         first: the first part of the body.
-        delivered: events of Gradio's queue whose answers it held; empty for that of the address.
+        delivered: ids of the events of Gradio's queue that it answered; "" for the one in the URL.
     """
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
@@ -300,13 +300,13 @@ class _Answer:
 
 
 def read_json(body: bytes) -> dict[str, Any]:
-    """The object that a body holds; raises `Refusal` where it holds none, or too much."""
-    # counted before any of them is made: 70 MB of brackets would be 23 million lists
+    """Parses a JSON object; raises `Refusal` for other bodies and for too many values."""
+    # counted before parsing: 70 MB of brackets would become 23 million lists
     if sum(body.count(sign) for sign in (b",", b"[", b"{")) > VALUES:
         raise Refusal(413, f"the body holds too many values; at most {VALUES:,}")
     try:
         value = json.loads(body)
-        if b"\\ud" in body or b"\\uD" in body:  # halves of characters, which no text has
+        if b"\\ud" in body or b"\\uD" in body:  # lone surrogates, which are not valid text
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise Refusal(400, "the body is no JSON") from None
@@ -316,9 +316,9 @@ def read_json(body: bytes) -> dict[str, Any]:
 
 
 def _is_nested(value: Any, depth: int = 4) -> bool:
-    """Whether a value is an object, which Gradio may take for a file to fetch, or holds one.
+    """Whether a value is or contains an object, which Gradio may take for a file to fetch.
 
-    So does a list more than three deep; Gradio's questions have flat parameters.
+    Also true for a list more than three deep; Gradio's questions have flat parameters.
     """
     if isinstance(value, list):
         return depth == 0 or any(_is_nested(one, depth - 1) for one in value)
@@ -326,7 +326,7 @@ def _is_nested(value: Any, depth: int = 4) -> bool:
 
 
 def client_of(scope: Scope) -> str:
-    """By which name a client is counted: its address, or the network of an IPv6 address.
+    """The key by which requests are counted: an IPv4 address, or an IPv6 network.
 
     >>> client_of({"client": ("2001:db8::1:2:3:4", 5)})
     '2001:db8::/64'

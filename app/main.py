@@ -1,7 +1,7 @@
 """Starts the app: `python app/main.py [--pack ...] [--gallery DIR] [--device ...] [--mcp] ...`.
 
-Also the `app_file` of a Hugging Face Space. Imports that take seconds are made late, so that a
-mistake in the command line is reported at once.
+Also the `app_file` of a Hugging Face Space. Slow imports come late, so that a mistake in the
+command line is reported at once.
 """
 
 import atexit
@@ -25,15 +25,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the app until it is stopped.
 
     Args:
-        argv: the arguments; None takes the program's.
+        argv: the arguments; None for those of the program.
 
     Returns:
-        0 after a normal end, 1 where it could not start; the reason is printed as a sentence.
+        0 after a normal end; 1 if the app could not start, after printing the reason.
     """
     # before gradio and huggingface_hub are imported, which read these once
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    # by default gradio remembers 10,000 events and sums them up after each one
+    # by default gradio keeps 10,000 events and summarises them after each one
     os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(10**12)
     os.environ["GRADIO_ANALYTICS_MAX_EVENTS"] = "1"
     from polyview.app.settings import Settings
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     handler.setFormatter(OneLine("polyview: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    # app/gallery/images.py has its own limit and says so in a sentence
+    # app/gallery/images.py has its own limit with a better message
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
         opened = Opened(settings, cache_folder())
@@ -62,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             title = opened.first.info.title
             print(f"polyview: the gallery is searched with {title}; --pack names another pack")
         declare_zerogpu()
-        # The last thing that is done at the end, since exit functions run in reverse: where a
-        # thread still computes, the interpreter's own end is torch's "terminate called".
+        # Runs last, since exit functions run in reverse. If a thread still computes when the
+        # interpreter ends, torch aborts with "terminate called".
         atexit.register(os._exit, 0)
         launch(build(settings, opened), settings)
     except (ValueError, OSError) as error:
@@ -73,11 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         gc.enable()
     gc.collect()
-    gc.freeze()  # what the start made stays, and is not looked through for garbage
+    gc.freeze()  # objects made at the start are permanent: exclude them from collection
     wait = threading.Event()
     try:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends in order, as Ctrl-C does
-        # only now, so that the first page does not wait for processors busy with images
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # shuts down as on Ctrl-C
+        # only now, so that reading images does not delay the first page
         opened.first.index.start(ProgressBar())
         threading.Thread(target=opened.first.make_thumbnails, daemon=True).start()
         while not wait.wait(_SWEEP_SECONDS):
@@ -90,29 +90,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class OneLine(logging.Formatter):
-    """Writes each message as one short line: it may repeat what a stranger sent."""
+    """Formats each message as one short line, since it may quote a client."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Returns the line."""
         line = " | ".join(super().format(record).splitlines())
         return "".join(c if c.isprintable() else "?" for c in line[:_LONGEST_LINE])
 
 
 def declare_zerogpu() -> None:
-    """Names a function that could borrow a GPU, without which ZeroGPU ends an app at its start.
+    """Declares a GPU function, without which ZeroGPU stops an app at its start.
 
-    It is never called: a loan takes seconds, and a question takes the processor milliseconds.
+    It is never called: requesting a GPU takes seconds, answering on the CPU milliseconds.
     """
     from polyview.export.sessions import on_zerogpu
 
     if not on_zerogpu():
         return
-    import spaces  # there only
+    import spaces  # exists on Spaces only
     import torch
 
     @spaces.GPU
     def lent_gpu() -> str:
-        """The name of the GPU that a call gets."""
+        """The name of the GPU of a call."""
         return torch.cuda.get_device_name()
 
 

@@ -2,10 +2,10 @@
 
 `python -m polyview migrate --gallery DIR --pack PACK --to qdrant://host:port/collection`
 
-What was indexed on this machine is taken from the cache, what was not is encoded. An image's point
-is known by its contents, so the command can be stopped and started again at any time: what is there
-already is skipped, and a file that was moved only gets its new place. At the end all points are
-counted, and the views of some compared with those they were written from.
+Views come from the cache if the gallery was indexed on this machine; other images are encoded. A
+point's id depends on the image's contents, so the command can be stopped and repeated at any time:
+existing points are skipped, and for a moved file only the path is updated. At the end all points
+are counted, and the views of some are compared with the originals.
 """
 
 import argparse
@@ -22,15 +22,14 @@ from polyview.app.packs.presets import pack_folder
 from polyview.app.settings import DEVICES
 from polyview.export.runtime import Runtime
 
-_SHOWN = 20  # refused files that are listed
+_SHOWN = 20  # refused files listed
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command.
 
     Returns:
-        0 where everything is in Qdrant, 1 where not, 130 where it was stopped; the reason is
-        printed as a sentence.
+        0 if everything is in Qdrant, 1 if not, 130 if it was stopped; the reason is printed.
     """
     logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
     options = _parser().parse_args(argv)
@@ -46,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _migrate(options: argparse.Namespace) -> int:
     address = Address.parse(options.to)
-    from polyview.app.gallery.migration import migrate  # needs a package that few have
+    from polyview.app.gallery.migration import migrate  # needs an optional package
     from polyview.app.gallery.qdrant import Points
 
     points = Points(address)  # before the pack is loaded, which takes seconds

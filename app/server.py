@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from polyview.app.settings import Settings
 
 PAGE = Path(__file__).parent / "page"
-_SESSIONS = 50  # whose state Gradio keeps; our endpoints have none
-_NEAR = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"  # a Space's
+_SESSIONS = 50  # kept by Gradio; our endpoints have no state
+# proxies of a Space
+_NEAR = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
 
 
 def build(settings: Settings, opened: Opened) -> Server:
-    """A server with every route and endpoint; `launch` starts it."""
+    """Builds the server with every route and endpoint; `launch` starts it."""
     from starlette.middleware import Middleware
     from starlette.middleware.gzip import GZipMiddleware
     from starlette.requests import Request
@@ -36,7 +37,7 @@ def build(settings: Settings, opened: Opened) -> Server:
         description="Searches images by words and by images, and says why.",
         version="1",
         openapi_url=None,  # `register` adds it
-        docs_url=None,  # FastAPI's own pages fetch scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from other servers
         redoc_url=None,
         redirect_slashes=False,
         middleware=[
@@ -57,8 +58,8 @@ def build(settings: Settings, opened: Opened) -> Server:
 
 
 def launch(server: Server, settings: Settings) -> str:
-    """Begins to serve in a thread of its own; returns the address."""
-    if settings.on_space:  # its proxies say who asks
+    """Starts serving in a background thread; returns the address."""
+    if settings.on_space:  # its proxies pass the client's address
         os.environ.setdefault("FORWARDED_ALLOW_IPS", _NEAR)
     _, url, _ = server.launch(
         server_name=settings.host,

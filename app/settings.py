@@ -1,4 +1,4 @@
-"""What the command line of the app says, checked."""
+"""The settings of the app, from its command line."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Device = Literal["auto", "cpu", "cuda"]
 
 DEVICES = ("auto", "cpu", "cuda")
 BUNDLED = Path(__file__).parent / "bundled"
-SCENES, PHOTOGRAPHS = "scenes", "photos"  # bundled: the rendered world, and for photographs
-# Names of a Space, and of a page shared by gradio's tunnel (GRADIO_SHARE).
+SCENES, PHOTOGRAPHS = "scenes", "photos"  # bundled packs for rendered scenes and photographs
+# Host names of a Space, and of gradio's tunnel (GRADIO_SHARE).
 _SPACE_NAMES, _SHARE_NAMES = (".hf.space",), (".gradio.live",)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the app was asked to run.
+    """The options of the app.
 
     Attributes:
-        pack: a bundled name, a preset's, a folder, or a Hub id `owner/name[@revision]`; None takes
-            the bundled one that suits the gallery.
+        pack: a bundled name, a preset's, a folder, or a Hub id `owner/name[@revision]`; None for
+            the bundled pack that suits the gallery.
         gallery: a folder of images, or a ZIP archive of them, to search instead of the pack's
             own; or the address of such images in Qdrant; or None.
-        device: where the models run; "auto" takes a GPU if there is one.
+        device: where the models run; "auto" uses a GPU if available.
         host: the address to listen on.
-        port: the port to listen on; None takes the first free one from 7860.
+        port: the port to listen on; None for the first free one from 7860.
         mcp: also serve the endpoints as tools of the Model Context Protocol.
-        allow_packs: Hub ids, `owner/name[@revision]`, that visitors may load where others than this
-            machine reach the app; there they may load no other.
-        follow_links: links in a folder of images may lead out of it.
+        allow_packs: Hub ids `owner/name[@revision]` that visitors of a public app may load; they
+            may load no others.
+        follow_links: follow links that lead out of a folder of images.
         allow_hosts: names by which others reach the app, as `host` or `host:port`.
     """
 
@@ -51,7 +51,7 @@ class Settings:
     allow_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuses what cannot work, in a sentence."""
+        """Rejects options that cannot work."""
         if self.pack is not None and not self.pack.strip():
             raise ValueError(
                 "--pack is empty; give a folder, a Hub id such as owner/name, or scenes"
@@ -82,7 +82,7 @@ class Settings:
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> Settings:
-        """Reads a command line; prints the sentence and exits with 2 where it makes no sense."""
+        """Parses a command line; prints an error and exits with status 2 if it is not valid."""
         parser = _parser()
         values, variables = vars(parser.parse_args(argv)), os.environ
         try:
@@ -99,15 +99,15 @@ class Settings:
 
     @property
     def first_pack(self) -> str:
-        """The pack to start with; images of somebody's own are taken for photographs."""
+        """The pack to start with; a user's own images are assumed to be photographs."""
         return self.pack or (PHOTOGRAPHS if isinstance(self.gallery, Path) else SCENES)
 
     @property
     def private(self) -> bool:
-        """Whether only this machine reaches the app, so that its visitor may name local folders.
+        """Whether only this machine can reach the app, so that visitors may name local folders.
 
-        What nobody can see from here is a proxy or a tunnel that passes strangers' requests on as
-        its own; so whoever runs one names its host, and the app is private no more.
+        The app cannot detect a proxy or tunnel that forwards requests of others, so whoever runs
+        one names its host, which makes the app public.
         """
         return not (self.on_space or self.shared or self.allow_hosts) and is_loopback(self.host)
 
@@ -118,12 +118,12 @@ class Settings:
 
     @property
     def shared(self) -> bool:
-        """Whether gradio is to open a tunnel to the app."""
+        """Whether gradio opens a tunnel to the app."""
         return os.environ.get("GRADIO_SHARE", "").lower() == "true" and not self.on_space
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name but loopback's by which the app may be asked (`app.access`)."""
+        """All host names of the app other than loopback names (`app.access`)."""
         own_names = (*self.allow_hosts, self.host)
         if self.on_space:
             own = os.environ.get("SPACE_HOST", "").split(",")
@@ -137,9 +137,9 @@ def bundled_packs() -> list[str]:
 
 
 def bundled_pack(name: str) -> Path | None:
-    """The folder of a pack that comes with the app, or None if there is none of that name."""
+    """The folder of a bundled pack; None for an unknown name."""
     from polyview.export.pack.schema import (
-        current_name,  # late, because it takes seconds with torch
+        current_name,  # imported here, because torch takes seconds
     )
 
     plain, folder = name.replace("_", "").isalnum(), BUNDLED / current_name(name)

@@ -1,1 +1,1 @@
-"""What a program asks: the app's endpoints, plain HTTP, a shell, and Python."""
+"""The programming interfaces: HTTP, Gradio endpoints, shell and Python."""

@@ -1,8 +1,8 @@
 """Registers each question twice: as a route below /api/v1, and as an endpoint of Gradio.
 
-A question is a function with flat, typed parameters and an answer of `app/api/answers.py`. Both
-registrations check the parameters with a pydantic model made of the function's signature, and run
-the function in a thread, of which a bounded number work and wait.
+A question is a function with flat, typed parameters that returns an answer of `app/api/answers.py`.
+Both registrations check the parameters with a pydantic model derived from the function's signature,
+and run the function in a thread; the numbers of running and waiting questions are limited.
 """
 
 from __future__ import annotations
@@ -40,31 +40,32 @@ from polyview.app.search.hits import NotReadyError
 from polyview.app.search.ranking import MANY
 
 PREFIX = "/api/v1"
-WAITING = 64  # questions at a time, those that are being answered included
+WAITING = 64  # questions at a time, including those being answered
 _AT_ONCE = max(2, os.cpu_count() or 1)  # questions that run a model at the same time
-_LONGEST = 2000  # characters of a sentence, which may repeat what was sent
+_LONGEST = 2000  # characters of an error message, which may quote the request
 _log = logging.getLogger(__name__)
 
 
 class Server(gr.Server):
-    """Gradio's server, with the middleware that Gradio adds inside of ours.
+    """Gradio's server, with our middleware outside of Gradio's.
 
-    So ours sees every request first, and answers carry no CORS headers.
+    Ours therefore sees every request first, and can remove CORS headers.
     """
 
     def add_middleware(self, middleware_class: Any, *args: Any, **options: Any) -> None:
-        """Adds a middleware inside of those that are there."""
+        """Adds a middleware inside of the existing ones."""
         self.user_middleware.append(Middleware(middleware_class, *args, **options))
 
 
 class BusyError(Exception):
-    """Too many questions wait already."""
+    """Too many questions are waiting."""
 
 
 class Slots:
-    """Runs functions in threads: a few at a time, a bounded number of others wait their turn.
+    """Runs functions in threads, a few at a time; a limited number of others may wait.
 
-    Quick ones run one by one: most of their work is Python's, for whose lock threads would fight.
+    Quick functions run one at a time: they are mostly Python code, which holds the interpreter's
+    lock.
     """
 
     def __init__(self, at_once: int = _AT_ONCE, waiting: int = WAITING) -> None:
@@ -75,12 +76,12 @@ class Slots:
     async def run(
         self, function: Callable[[], Any], quick: bool = False, decodes: bool = False
     ) -> Any:
-        """What a function returns, once it is its turn.
+        """Runs a function when a slot is free, and returns its result.
 
-        One that decodes a stranger's image may take seconds: those leave a place for others.
+        Functions that decode a client's image may take seconds; they never use all slots.
 
         Raises:
-            BusyError: too many wait already.
+            BusyError: too many functions are waiting.
         """
         if self._count >= self._most:
             raise BusyError
@@ -96,19 +97,19 @@ class Question:
     """A function that answers one question.
 
     Args:
-        function: with flat, typed parameters; its docstring describes it. Where it takes `opened`,
-            it gets all that is open; where it takes `retriever`, the question has the parameters
-            `pack` and `collection`, and the function gets the first over the second.
+        function: has flat, typed parameters and a docstring for users. A parameter `opened`
+            receives the `Opened`; a parameter `retriever` receives the retriever for the question's
+            parameters `pack` and `collection`.
         path: of the route, below `PREFIX`.
-        methods: of HTTP.
-        quick: it takes a millisecond or so in a small gallery.
+        methods: HTTP methods.
+        quick: whether it takes about a millisecond in a small gallery.
 
     Attributes:
-        name: of Gradio's endpoint: the function's.
-        parameters: a model that checks them.
-        types: of the parameters, as Gradio describes them: bytes are data URIs there.
-        body: the parameter that the body of a POST holds; "" for none.
-        lists: the parameters that may come several times, by both names.
+        name: the name of the function and of Gradio's endpoint.
+        parameters: a model that validates the parameters.
+        types: the types that Gradio shows for the parameters; bytes are data URIs.
+        body: the parameter that is the body of a POST request; "" for none.
+        lists: names, including aliases, of the parameters that may be repeated.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Question:
 
     @property
     def defaults(self) -> list[Any]:
-        """The default of each parameter; None where there is none."""
+        """The default of each parameter; None if it has none."""
         return [
             field.get_default(call_default_factory=True) if not field.is_required() else None
             for field in self.parameters.model_fields.values()
@@ -152,8 +153,8 @@ class Question:
         """The answer.
 
         Raises:
-            ValidationError: a value makes no sense.
-            ValueError: what the function refuses.
+            ValidationError: a value is not valid.
+            ValueError: the function refuses the question.
         """
         fields = self.parameters.model_fields.items()
         names = [field.alias or name for name, field in fields]
@@ -169,7 +170,7 @@ class Question:
         return self.function(**checked)
 
     def describe(self, method: str) -> dict[str, Any]:
-        """Parameters and, of a POST, the body, for the OpenAPI description."""
+        """The OpenAPI description of the parameters and, for POST, of the body."""
         schema, parameters = self.parameters.model_json_schema(), []
         aliases = {field.alias: name for name, field in self.parameters.model_fields.items()}
         for alias, about in schema.get("properties", {}).items():
@@ -187,9 +188,9 @@ class Adapter:
     """Registers questions with a server.
 
     Args:
-        server: of Gradio.
-        opened: what is open; words errors for whoever reaches the app.
-        slots: shared by all questions.
+        server: Gradio's server.
+        opened: the open packs and collections; also phrases error messages.
+        slots: run the questions; shared by all.
     """
 
     def __init__(self, server: Server, opened: Opened, slots: Slots | None = None) -> None:
@@ -198,9 +199,9 @@ class Adapter:
         self._described = FastAPI(title=server.title, description=server.description, version="1")
 
     def add(self, question: Question) -> None:
-        """Registers a question both ways."""
+        """Registers a question as a route and as a Gradio endpoint."""
         self._add_route(question)
-        # `Slots` bounds what runs; Gradio's own queue would run one question at a time
+        # `Slots` limits concurrency; Gradio's own queue would run one question at a time
         endpoint = self._endpoint(question)
         self._server.api(endpoint, name=question.name, concurrency_limit=None)
 
@@ -230,7 +231,7 @@ class Adapter:
         responses = {status: {"model": Refused} for status in (400, 404, 410, 429, 503)}
         if question.answer is not Blob:
             responses[200] = {"model": question.answer}
-        # a plain route: FastAPI would look into a request once more, and describes it only
+        # a plain route, since the values are validated here; FastAPI only documents it
         self._server.add_route(path, route, methods, include_in_schema=False)
         for method in methods:
             self._described.add_api_route(
@@ -246,7 +247,7 @@ class Adapter:
             )
 
     def _endpoint(self, question: Question) -> Callable[..., Any]:
-        """A question as Gradio calls it: values in order, plain types, a dictionary as answer."""
+        """Wraps a question for Gradio: positional values, plain types, a dictionary as answer."""
 
         async def endpoint(*values: Any) -> dict[str, Any]:
             try:
@@ -274,7 +275,7 @@ class Adapter:
         return endpoint
 
     def refusal(self, error: Exception) -> tuple[int, str, int]:
-        """Status, sentence and seconds to wait for an error."""
+        """HTTP status, message and seconds to wait for an error."""
         if isinstance(error, ValidationError):
             return 400, _sentence(error), 0
         if isinstance(error, Refusal):
@@ -322,13 +323,13 @@ _STATUSES: tuple[tuple[type[Exception], int, int], ...] = (
 
 
 def refused(status: int, sentence: str, wait: int = 0) -> JSONResponse:
-    """An answer that says why there is none."""
+    """An error response."""
     headers = {"Retry-After": str(wait)} if wait else None
     return JSONResponse({"error": sentence[:_LONGEST]}, status, headers)
 
 
 def page(schema: Mapping[str, Any]) -> HTMLResponse:
-    """The list of all routes, for people; it fetches nothing."""
+    """An HTML page that lists all routes, without external resources."""
     rows = []
     for path, methods in schema["paths"].items():
         for method, about in methods.items():
@@ -345,7 +346,7 @@ def page(schema: Mapping[str, Any]) -> HTMLResponse:
 
 
 async def _read(request: Request, question: Question) -> dict[str, Any]:
-    """The values of a request: in the path, behind the "?", and in the body of a POST."""
+    """The values of a request from its path, query string and body."""
     values: dict[str, Any] = dict(request.path_params)
     for key in request.query_params:
         several = request.query_params.getlist(key)
@@ -371,7 +372,7 @@ def _inline(blob: Blob) -> dict[str, str]:
 
 
 def _sentence(error: ValidationError) -> str:
-    """Which value cannot be used, and why."""
+    """An error message that names the first invalid value."""
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0]) if first["loc"] else "the question"
     if first["type"] == "missing":

@@ -1,6 +1,6 @@
-"""What every question answers. A field that has nothing to say may be left out where noted.
+"""The answers to all questions. Optional fields may be left out where noted.
 
-Ids of images and views count from 0. Numbers of maps are nested lists, row by row.
+Ids of images and views count from 0. Maps are nested lists of numbers, row by row.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pydantic import BaseModel
 
 from polyview.app.search.hits import Hit, QueryTerm
 
-Rows = list[Any]  # of numbers, nested; validated by whoever computed them
-Fields = dict[str, Any]  # as the docstring names them
+Rows = list[Any]  # nested lists of numbers, not validated again
+Fields = dict[str, Any]  # documented in the docstring
 
 
 class Refused(BaseModel):
-    """Why there is no answer, in a sentence."""
+    """An error message."""
 
     error: str
 
 
 class Blob(BaseModel):
-    """A file: the body of an HTTP answer, a data URI elsewhere; it lies at `file`, or is `data`."""
+    """A file, from the path `file` or from `data`; the body over HTTP, else a data URI."""
 
     media_type: str
     data: bytes = b""

@@ -47,7 +47,7 @@ def clip(
         raise FileNotFoundError(str(error)) from error
     if source.moment is None:
         raise FileNotFoundError(f"image {image_id} is no clip")
-    with source.reached().open():  # it is a regular file, inside of its folder
+    with source.reached().open():  # checks that it is a regular file inside of its folder
         kind = _CLIPS.get(PurePath(source.file).suffix.lower(), "video/mp4")
     return answers.Blob(media_type=kind, file=source.path.resolve())
 
@@ -60,11 +60,11 @@ def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> ans
 
 
 def info(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
-    """Says what is searched: pack, methods, device, gallery, facts to filter by."""
+    """Describes what is searched: pack, methods, device, gallery, facts to filter by."""
     retriever = opened.retriever(pack, collection)
     about = describe(retriever)
     about["gallery"]["key"] = opened.resolve(pack, collection)[1]
-    about["gallery"]["first"] = retriever.index.first  # searchable while images are read
+    about["gallery"]["first"] = retriever.index.first  # searchable while other methods are filled
     known = retriever.collection.facts.items()
     facts = {fact: {v: len(ids) for v, ids in values.items()} for fact, values in known}
     return answers.Info(**about, facts=facts)

@@ -1,4 +1,4 @@
-"""Questions that say why: evidence of scores, a look inside an image, collapse of views."""
+"""Questions that explain: evidence of scores, views of an image, collapse of views."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from polyview.app.search.retriever import Retriever
 from polyview.models.views import NamedArray
 
 _MAX_NUMBERS = 500_000  # of one answer about several images
-_DIGITS = 8  # of evidence, so that what is added up stays the score
+_DIGITS = 8  # of evidence, so that its sum stays the score
 _MAP_DIGITS = 5
 _meters = Meters()  # of all packs
 
@@ -205,10 +205,10 @@ def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> ans
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
-    """An image of the collection by id or file.
+    """Finds an image of the collection by id or file.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such image.
     """
     if isinstance(image, int):
         return retriever.image(image)
@@ -240,7 +240,7 @@ def _counted(seen: evidence.Explained) -> list[QueryTerm]:
 
 
 def _no_place(seen: evidence.Explained) -> str:
-    """Why there is no map to show; empty where there is one."""
+    """The reason why there is no map; empty if there is one."""
     return evidence.NO_PLACE if seen.placeless else ""
 
 
@@ -257,7 +257,7 @@ def _sums(seen: evidence.Explained) -> dict[str, Any]:
 
 
 def _sheet(retriever: Retriever, images: list[int]) -> tuple[list[int] | None, list[list[int]]]:
-    """Rows and columns of the sheets on which clips are read, and the frames of each."""
+    """Rows and columns of the sheets of clips, and the frames on each sheet."""
     if not retriever.reads_sets:
         return None, []
     frames = [retriever.index.clips.read_with(image_id) for image_id in images]

@@ -46,12 +46,11 @@ class FileHit(Hit):
 
 
 class Hits(list[FileHit]):
-    """Found images, best first.
+    """Images found, best first.
 
     Attributes:
-        matches: whether anything in the gallery satisfies the query; None where the pack cannot
-            tell.
-        unknown: words of the query that the pack does not know, and what it reads them as.
+        matches: whether anything in the gallery satisfies the query; None if the pack cannot tell.
+        unknown: words of the query that the pack does not know, and their replacements.
     """
 
     matches: bool | None = None
@@ -60,14 +59,14 @@ class Hits(list[FileHit]):
 
 @dataclass(frozen=True)
 class Why:
-    """What a score is made of: base + cells.sum() = score.
+    """The parts of a score: base + cells.sum() = score.
 
     Attributes:
-        score: of the image for the query.
-        base: what no cell brings.
-        words: M words as the method's encoder reads them; "" for what cannot be split over words,
-            the last where there is any, and for an image that was asked with.
-        cells: (rows, columns, M) what each cell of the image finds in each word.
+        score: the score of the image for the query.
+        base: the part that no cell contributes.
+        words: M words as the method's encoder reads them; a last "" stands for the part that cannot
+            be split over words, and "" also for a query image.
+        cells: (rows, columns, M) the contribution of each cell with each word.
     """
 
     score: float
@@ -79,7 +78,7 @@ class Why:
     _image_id: int
 
     def light(self, word: str | None = None) -> Image.Image:
-        """The image, lit where the score comes from; in all words, or in one of them.
+        """The image, lit where the score for all words, or for one word, comes from.
 
         Raises:
             ValueError: there is no such word.
@@ -88,22 +87,22 @@ class Why:
 
 
 class Library:
-    """Images that can be searched; everything is read when it is made.
+    """A searchable gallery. The constructor reads all images.
 
-    What was read once is kept on this machine, and only what is new is read again.
+    Results are cached on this machine, so only new images are read the next time.
 
     Args:
         pack: a bundled name, a folder, a Hub id, or a preset ("tinyclip"), which is fetched once;
-            None takes the bundled one that suits.
-        gallery: a folder of images, or a ZIP archive of them; None takes the pack's own.
-        method: that is asked where a call names none; None takes the one that measured best.
+            None for the bundled pack that suits the gallery.
+        gallery: a folder of images, or a ZIP archive of them; None for the pack's own.
+        method: the default method of all calls; None for the one with the best metrics.
         device: "cpu", "cuda", or "auto".
-        watch: is told how far the reading is.
+        watch: called with the progress of reading.
 
     Attributes:
-        methods: the pack's, by name.
-        method: as given, or the best.
-        refused: files that are left out, and why.
+        methods: the methods of the pack, by name.
+        method: the default method.
+        refused: the files that are left out, and why.
 
     Raises:
         FileNotFoundError: there is no such pack or gallery.
@@ -124,9 +123,7 @@ class Library:
         cache = cache_folder()
         folder = bundled_pack(settings.first_pack)
         if folder is None:
-            from polyview.app.packs.presets import (
-                pack_folder,  # most starts need none of its imports
-            )
+            from polyview.app.packs.presets import pack_folder  # its imports are rarely needed
 
             folder = pack_folder(settings.first_pack, cache)
         runtime = Runtime.load(folder, device)
@@ -137,7 +134,7 @@ class Library:
         self.methods = tuple(runtime.methods)
         self.method = method or self._retriever.methods.best
         index = self._retriever.index
-        # also as the program ends: torch and onnxruntime abort it while a thread is within them
+        # also at exit, where torch and onnxruntime abort if a thread still runs in them
         self._end = weakref.finalize(self, _end, index)
         index.start(watch)
         index.first_done.wait()
@@ -152,19 +149,19 @@ class Library:
         self.close()
 
     def close(self) -> None:
-        """Ends what is still being read for other methods; what was read is kept."""
+        """Stops reading for other methods; completed work is kept."""
         self._end()
 
     def search(self, query: Query, k: int = 10, method: str | None = None) -> Hits:
-        """The best images, best first.
+        """Finds the best images, best first.
 
         Args:
             query: words, or terms such as "2: dog + beach - people"; or an image, or its file.
-            k: how many, 1 to 1,000.
-            method: of the pack, or several joined by "+", whose scores are averaged.
+            k: number of images, 1 to 1,000.
+            method: a method, or several joined by "+", whose scores are averaged.
 
         Raises:
-            ValueError: the query, the method or k makes no sense.
+            ValueError: the query, the method or k is not valid.
         """
         method = method or self.method
         if method != self._retriever.index.first:
@@ -179,10 +176,10 @@ class Library:
         return hits
 
     def explain(self, query: Query, image: Hit | int, method: str | None = None) -> Why:
-        """Splits the score of a found image over its cells and the words.
+        """Splits the score of an image over its cells and the words of the query.
 
         Raises:
-            ValueError: as `search`; there is no such image; or the method's score is no sum.
+            ValueError: as in `search`; or the image is unknown, or the score cannot be split.
         """
         image_id = image.image_id if isinstance(image, Hit) else image
         terms = self._question(query).terms(self._retriever)
@@ -202,7 +199,7 @@ class Library:
         )
 
     def compare(self, query: Query, methods: Sequence[str], k: int = 10) -> dict[str, Hits]:
-        """What `search` finds by each of several methods."""
+        """Runs `search` with each of several methods."""
         return {method: self.search(query, k, method) for method in methods}
 
     def _question(self, query: Query) -> Question:

@@ -14,7 +14,7 @@ from polyview.export.mistakes import CELLS, cells, contrast, rows, summary, susp
 
 
 class MistakeQuestions:
-    """The questions, over whatever is open."""
+    """The questions about mistakes."""
 
     def __init__(self, opened: Opened) -> None:
         self._opened, self._mistakes = opened, Mistakes()
@@ -22,7 +22,7 @@ class MistakeQuestions:
     def add_queries(
         self, content: p.Table, pack: p.Pack = "", collection: p.Collection = ""
     ) -> answers.Queries:
-        """Takes queries with their right images from a CSV file, in place of the captions."""
+        """Takes queries with their right images from a CSV file, instead of the captions."""
         retriever = self._opened.retriever(pack, collection)
         return answers.Queries(queries=self._mistakes.add_queries(retriever, content))
 
@@ -106,12 +106,12 @@ class MistakeQuestions:
 
 
 def compared(retriever: Retriever, a: str, b: str) -> tuple[str, str]:
-    """The two methods that are compared: empty names become the best of different families.
+    """The two methods to compare; empty names become the best methods of both families.
 
-    Methods of one view are a family, methods of several another.
+    The families are methods with one view and methods with several.
 
     Raises:
-        ValueError: there is no such method, or none to compare with.
+        ValueError: a method is unknown, or there is no second one.
     """
     methods = retriever.methods
     if len(methods) < 2:

@@ -1,4 +1,4 @@
-"""The parameters of the questions: their types, ranges and descriptions, for every way to ask."""
+"""The parameters of all questions: types, ranges and descriptions, for every interface."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pydantic import BeforeValidator, Field
 from polyview.app.search.query import MAX_QUERY, MAX_WEIGHT
 from polyview.app.search.retriever import MAX_HITS
 
-IMAGE_BYTES = 50_000_000  # of one image that is sent
+IMAGE_BYTES = 50_000_000  # of one uploaded image
 TABLE_BYTES = 1_000_000
 
 
 def _split(value: Any) -> Any:
-    """A list where a text has commas, or where each item of a list has."""
+    """Splits a text, or each item of a list, at commas."""
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list):
         return value
@@ -25,7 +25,7 @@ def _split(value: Any) -> Any:
 
 
 def _content(value: Any) -> Any:
-    """The bytes of a data URI; a body is bytes already."""
+    """Decodes a data URI; leaves bytes, the body of a request, unchanged."""
     if not isinstance(value, str):
         return value
     head, comma, encoded = value.partition(",")
@@ -40,12 +40,12 @@ def _content(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """A whole number where a text is one, as in a query string."""
+    """Converts a text that is a whole number, as in a query string."""
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
 
 
 def _whole(value: Any) -> Any:
-    """Refuses true and false, which pydantic takes for 1 and 0."""
+    """Rejects true and false, which pydantic would accept as 1 and 0."""
     if isinstance(value, bool) or (isinstance(value, list) and bool in map(type, value)):
         raise ValueError("it must be a number, not true or false")
     return value
@@ -64,7 +64,7 @@ def _list(least: int, most: int, description: str, alias: str | None = None) -> 
 
 
 NUMBER, LIST, CONTENT = map(BeforeValidator, (_whole, _split, _content))
-NONE: list[Any] = []  # the default of lists; nobody changes it
+NONE: list[Any] = []  # the default of lists; must not be changed
 
 _Item = Annotated[str, Field(max_length=500)]
 _Id = Annotated[int, NUMBER, _range(0, 10**9)]
@@ -181,7 +181,7 @@ Collection = Annotated[
 
 
 def pairs(texts: list[str], name: str, example: str) -> dict[str, list[str]]:
-    """Texts `key:value` as the values of each key.
+    """Groups texts `key:value` by key.
 
     Raises:
         ValueError: a text has no colon.

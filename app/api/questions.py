@@ -1,4 +1,4 @@
-"""Every question with its route; docs/api.md describes them."""
+"""All questions with their routes; documented in docs/api.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POST, _BOTH = ("POST",), ("GET", "POST")
 
 
 def questions(opened: Opened) -> list[Question]:
-    """All questions over what is open."""
+    """Creates all questions."""
     packs, mistakes = PackQuestions(opened), MistakeQuestions(opened)
     return [
         Question(search.search_text, "/search", quick=True),

@@ -1,4 +1,4 @@
-"""Questions that find images: by words, by an image, by both; compared, weighed, over time."""
+"""Questions that find images: by words, by image or both; comparison, lens and timeline."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ EXAMPLES = 6
 
 
 class ImageFile(io.BytesIO):
-    """An image that was sent, as the decoder takes files."""
+    """An uploaded image as a file for the decoder."""
 
     name = "the image"
 
 
 def sent_image(content: bytes) -> Image.Image:
-    """Decodes an image that was sent.
+    """Decodes an uploaded image.
 
     Raises:
-        ImageError: it is too large, damaged or no image.
+        ImageError: it is too large, damaged or not an image.
     """
     return decode(ImageFile(content), ImageFile.name)
 
 
 def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
-    """Adds the sizes of thumbnails, and which hits look nearly the same as an earlier one."""
+    """Adds the sizes of thumbnails, and marks hits that look nearly like an earlier one."""
     thumbnails = retriever.thumbnails([hit.image_id for hit in hits])
     present = [hit for hit in hits if hit.image_id in thumbnails]
     firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in present])
@@ -55,7 +55,7 @@ def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
 
 
 def add_size(image: Hit | Place, thumbnails: Mapping[int, Path]) -> None:
-    """Adds the size of an image's thumbnail, where it has one."""
+    """Adds the size of an image's thumbnail, if it has one."""
     with suppress(OSError, KeyError):
         image.width, image.height = image_size(str(thumbnails[image.image_id]))
 
@@ -182,5 +182,5 @@ def _answer(
 
 
 def milliseconds(start: float) -> float:
-    """Milliseconds since a reading of `time.perf_counter`, to a tenth."""
+    """Milliseconds since a value of `time.perf_counter`, rounded to a tenth."""
     return round((time.perf_counter() - start) * 1000, 1)

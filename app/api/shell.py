@@ -1,9 +1,9 @@
 """Searches a folder of images from a shell: `python -m polyview search "a dog" --gallery DIR`.
 
-Prints a score and a path a line, of a clip also when its best frame is shown. What is new in the
-folder is read first, with progress on stderr; what was read before, by the app too, is not read
-again. Ends with 0 where something was found, with 1 where nothing matches, with 2 where it could
-not be done.
+Prints a score and a path on each line, and for a clip the time of its best frame. New files in the
+folder are read first, with progress on stderr; files that this command or the app has read before
+are not read again. The exit status is 0 if something was found, 1 if nothing matches, 2 after an
+error.
 """
 
 import argparse
@@ -22,12 +22,12 @@ FOUND, NOTHING, FAILED = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; see the module. Without `argv` it takes the program's."""
+    """Runs the command; `argv` defaults to the program's arguments."""
     options = _parser().parse_args(argv)
     logging.basicConfig(level=logging.ERROR, format="polyview: %(message)s")
     try:
         return _search(options)
-    except BrokenPipeError:  # who reads has enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FOUND
     except (ValueError, OSError) as error:
@@ -43,7 +43,7 @@ def _search(options: argparse.Namespace) -> int:
         raise ValueError(f"--explain {options.explain} must end in .png")
     if not 1 <= options.k <= 1000:
         raise ValueError(f"-k must be 1 to 1,000, not {options.k}")
-    from polyview.app.api.library import Library  # of torch, for which a wrong option need not wait
+    from polyview.app.api.library import Library  # imports torch, which takes seconds
     from polyview.app.gallery.indexing import ProgressBar
     from polyview.models.files import write_whole
 
@@ -51,7 +51,7 @@ def _search(options: argparse.Namespace) -> int:
     with Library(
         options.pack, options.gallery, method=options.method, device=options.device, watch=watch
     ) as library:
-        library.close()  # other methods, which nobody asks here, need not be ready
+        library.close()  # stops reading for other methods
         for refused in library.refused:
             print(f"polyview: left out: {refused.reason}", file=sys.stderr)
         query = Path(options.query[1:]) if options.query.startswith("@") else options.query
@@ -81,7 +81,7 @@ def _search(options: argparse.Namespace) -> int:
 
 
 def _shown(path: Path) -> str:
-    """A path on one line, whatever it is called."""
+    """A path as printable text on one line."""
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in str(path))
 
 

@@ -1,1 +1,1 @@
-"""A look inside: maps, the lens, the collapse meter."""
+"""Explanations: evidence, attention maps, the view lens, the collapse meter."""

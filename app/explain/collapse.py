@@ -1,16 +1,16 @@
-"""The view-collapse meter: do a method's views of a gallery's images differ, and are all in use?
+"""The view-collapse meter: whether a method's views differ, and whether all are used.
 
-Three numbers say so:
+It measures:
 
-- *Wins*: for each caption of the gallery and the image it was written for, the view with the
-  highest view score wins (where views add up: the one that adds most). Views within 1e-6 of the
-  highest share the win. A view's share of wins is its part of all captions.
+- *Wins*: for each caption and the image it was written for, the view with the highest view score
+  wins (where views add up: the largest term). Views within 1e-6 of the highest share the win. A
+  view's share of wins is its fraction of all captions.
 - *Similarity*: the cosine between two different views of the same image, averaged over all pairs
   of views and all images.
-- *Overlap*: two maps of the same image, negative values set to 0 and each scaled to sum to 1,
-  overlap by the sum over cells of the smaller value: 1 for equal maps, 0 where they share no cell;
-  averaged over all pairs of views and a sample of images. A map without a positive value counts
-  as even.
+- *Overlap*: negative values of two maps of an image are set to 0 and each map is scaled to sum to
+  1; their overlap is the sum over cells of the smaller value: 1 for equal maps, 0 if they share no
+  cell. It is averaged over all pairs of views and a sample of images. A map without positive values
+  counts as uniform.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from polyview.app.search.retriever import Retriever
 from polyview.models import Method, Views
 
 SAMPLE = 200  # images whose maps are compared
-COLLAPSED = 0.95  # mean cosine from which views are called the same
+COLLAPSED = 0.95  # mean cosine at which views are called the same
 _TIE = 1e-6
 _IMAGES_AT_ONCE = 16
 
@@ -40,16 +40,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Collapse:
-    """What the meter reads; see the module's head for what each number is.
+    """The result of the meter; the numbers are defined at the top of the module.
 
     Attributes:
         views: V.
-        images: how many were compared for `similarity`.
-        captions: how many decided the wins.
-        wins: (V) shares that sum to 1; None without captions.
+        images: number of images compared for `similarity`.
+        captions: number of captions for the wins.
+        wins: V shares that sum to 1; None without captions.
         similarity: None with one view.
         overlap: None with one view, or without attention.
-        maps: of how many images the maps were compared.
+        maps: number of images whose maps were compared.
     """
 
     views: int
@@ -62,29 +62,29 @@ class Collapse:
 
     @property
     def in_use(self) -> float | None:
-        """How many views the wins would need if they shared them evenly: 2 to their entropy."""
+        """The effective number of winning views: 2 to the power of the entropy of the wins."""
         if self.wins is None:
             return None
         return 2.0 ** -sum(share * math.log2(share) for share in self.wins if share > 0)
 
     @property
     def collapsed(self) -> bool:
-        """Whether the views say nearly the same, so that it means nothing which of them wins."""
+        """Whether the views are nearly the same, so that the winning view has no meaning."""
         return self.similarity is not None and self.similarity >= COLLAPSED
 
 
 @torch.inference_mode()
 def count_wins(method: Method, images: Views, texts: Views, rows: Tensor) -> Tensor:
-    """For how many texts each view of their own image scores highest.
+    """Counts the texts for which each view of their image has the highest score.
 
     Args:
-        method: gives `view_scores`.
+        method: supplies `view_scores`.
         images: (N, V, D).
         texts: (T, W, D), at least one.
-        rows: (T,) each text's own row of `images`.
+        rows: (T,) the row of `images` that belongs to each text.
 
     Returns:
-        (V,) float64 that sums to T; views that tie share a text.
+        (V,) float64, sum T; tied views share a text.
     """
     scores = method.view_scores(images, texts)  # (V, N, T)
     own = scores[:, rows, torch.arange(len(rows), device=rows.device)].double().cpu()  # (V, T)
@@ -96,12 +96,12 @@ def mean_similarity(parts: Iterable[Tensor]) -> float:
     """Mean cosine between different views of the same image.
 
     Args:
-        parts: all images' views, (n, V, D) each, with V > 1.
+        parts: the views of all images, in tensors (n, V, D) with V > 1.
     """
     total, images, views = 0.0, 0, 0
     for part in parts:
         unit = torch.nn.functional.normalize(part.float(), dim=2)
-        # the sum over all pairs is the squared length of the sum of the views
+        # the sum over all pairs follows from the squared length of the sum of the views
         pairs = unit.sum(dim=1).square().sum(dim=1) - unit.square().sum(dim=(1, 2))
         total += float(pairs.double().sum())
         images, views = images + len(part), part.shape[1]
@@ -109,13 +109,13 @@ def mean_similarity(parts: Iterable[Tensor]) -> float:
 
 
 def map_overlap(maps: np.ndarray) -> float:
-    """Mean over images and pairs of views of the sum of the smaller of both maps.
+    """Mean overlap of two maps of an image, over images and pairs of views.
 
     Args:
         maps: (N, V, P) with V > 1; shares or cosines.
 
     Returns:
-        0 to 1, see the module's head.
+        0 to 1, defined at the top of the module.
 
     >>> map_overlap(np.array([[[3.0, 1.0, 0.0], [0.0, 0.5, 0.5]]]))
     0.25
@@ -130,7 +130,7 @@ def map_overlap(maps: np.ndarray) -> float:
 
 
 def measure(retriever: Retriever, name: str) -> Collapse:
-    """Reads the meter for one method, over what is searchable now.
+    """Measures one method over the images that are searchable now.
 
     Raises:
         ValueError: nothing is searchable.
@@ -151,7 +151,7 @@ def measure(retriever: Retriever, name: str) -> Collapse:
     for image_id in ids[:: math.ceil(len(ids) / SAMPLE)].tolist():
         try:
             attention = retriever.views(image_id, name, attention=True).attention
-        except ValueError:  # its file is gone
+        except ValueError:  # its file was deleted
             continue
         if attention is not None:
             maps.append(attention[0].float().cpu().numpy())  # (V, N)
@@ -160,13 +160,13 @@ def measure(retriever: Retriever, name: str) -> Collapse:
 
 
 def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
-    """For how many captions each view of their own image scores highest, see `count_wins`.
+    """`count_wins` for all captions of a gallery.
 
     Args:
         gallery: of images.
-        captions: of C captions; one whose image is not in the gallery, for it may have been
-            refused, is left out.
-        owners: (C,) each caption's image.
+        captions: the views of C captions; captions of images that are not in the gallery, such as
+            refused ones, are left out.
+        owners: (C,) the image of each caption.
 
     Returns:
         (V,) float64.
@@ -190,7 +190,7 @@ def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> T
 
 @dataclass(frozen=True)
 class Reading:
-    """What the meter says at the moment: a result, why there is none yet, or what went wrong."""
+    """The state of a measurement: a result, progress, or a problem."""
 
     result: Collapse | None = None
     progress: str = ""
@@ -198,18 +198,18 @@ class Reading:
 
 
 class Meters:
-    """Reads the meter in the background, once for each method and size of each gallery."""
+    """Measures in the background, once for each method and size of each gallery."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # of the readings
-        self._turn = threading.Lock()  # one measurement at a time: others want the processor too
+        self._lock = threading.Lock()  # guards the readings
+        self._turn = threading.Lock()  # one measurement at a time, to leave processors free
         self._readings: WeakKeyDictionary[Retriever, dict[tuple[str, int], Reading]]
         self._readings = WeakKeyDictionary()
         self._sampled: WeakKeyDictionary[Retriever, dict[tuple[str, int], float]]
         self._sampled = WeakKeyDictionary()
 
     def read(self, retriever: Retriever, name: str) -> Reading:
-        """What is known of a method; the first call begins to measure, none waits."""
+        """The reading of a method; the first call starts the measurement; does not block."""
         index = retriever.index
         if not index.progress.finished:
             return Reading(progress=f"waits for the gallery, {index.progress}")
@@ -224,7 +224,7 @@ class Meters:
         return Reading(progress="measuring")
 
     def collapsed(self, retriever: Retriever, name: str) -> bool:
-        """Whether a method's views say nearly the same, by a sample of images."""
+        """Whether a method's views are nearly the same on a sample of images."""
         gallery = retriever.gallery(name)
         key = (name, len(gallery))
         if gallery.shape is None or gallery.shape[0] == 1:

@@ -1,4 +1,4 @@
-"""Evidence for answers: how much each cell of a found image and each word brings to its score."""
+"""Evidence for answers: splits the scores of images over their cells and the query's words."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from polyview.app.search.retriever import Retriever
 from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
 
-MAX_IMAGES = 100  # of one call
+MAX_IMAGES = 100  # in one call
 NO_PLACE = (
     "No map can be drawn: in this pack the method reads one summary of the whole image. "
     "Convert a CLIP again to see patches."
@@ -23,18 +23,18 @@ NO_PLACE = (
 
 @dataclass(frozen=True)
 class TermEvidence:
-    """What one term of a query brings to the scores of n images, times its weight.
+    """The contributions of one query term to the scores of n images, times its weight.
 
-    With `per_view` there is an axis V behind n everywhere.
+    With `per_view`, an axis V follows n in all arrays.
 
     Attributes:
         term: the term.
-        words: M words as their encoder reads them, without marks such as [CLS]; none for an image,
-            whose columns are its cells.
-        cells: (n, rows, columns, M) what a cell finds in a word, or in a cell.
-        whole_sentence: (n, rows, columns) what a cell finds in marks, and in what cannot be split
-            over words.
-        base: (n,) the rest: constants, and what a summary such as [CLS] brings, which has no place.
+        words: M words as their encoder reads them, without special tokens such as [CLS]; empty for
+            an image, whose columns are its cells.
+        cells: (n, rows, columns, M) for each cell and each word, or cell of a query image.
+        whole_sentence: (n, rows, columns) for each cell and the special tokens, and the part of the
+            text that cannot be split over words.
+        base: (n,) the rest: constants and summaries such as [CLS], which have no place.
     """
 
     term: Term
@@ -46,14 +46,14 @@ class TermEvidence:
 
 @dataclass(frozen=True)
 class Explained:
-    """What scores are made of: they are the sums of their terms' evidence.
+    """Scores and their evidence, which adds up to them.
 
     Attributes:
         grid: rows and columns of an image's cells.
-        scores: (n,) as a search finds them; (n, V) of each view with `per_view`.
-        terms: the terms that count, see `app.search.query.combined`.
-        seconds: of clips that are read as sets, when the frames of each of n sheets are shown,
-            over which their cells lie (`app/explain/places.py`); none for others.
+        scores: (n,) as in a search; (n, V) for each view with `per_view`.
+        terms: the terms with a weight, see `app.search.query.combined`.
+        seconds: for clips that are read as sets, the times of the frames on each of n sheets
+            (`app/explain/places.py`); empty for others.
     """
 
     grid: tuple[int, int]
@@ -63,7 +63,7 @@ class Explained:
 
     @property
     def placeless(self) -> bool:
-        """Whether scores have terms, but no part with a place in an image: no map can be drawn."""
+        """Whether the evidence has no part with a place in an image, so no map can be drawn."""
         maps = (array for term in self.terms for array in (term.cells, term.whole_sentence))
         return bool(self.terms) and not any(array.any() for array in maps)
 
@@ -83,12 +83,12 @@ def explain(
         retriever: the pack and its images.
         terms: at least one.
         spec: a method of the pack, or several joined by "+", whose scores are averaged.
-        images: of the collection, 1 to 100 by their ids; or any image.
+        images: the ids of 1 to 100 images of the collection; or any image.
         per_view: split the scores of each view, see `Method.view_scores`; of one method only.
 
     Raises:
-        ValueError: there is no such image or method, or none that can be split; or a term, or the
-            number of images, makes no sense.
+        ValueError: an image or method is unknown, the score cannot be split, or a term or the
+            number of images is not valid.
     """
     names = (spec,) if per_view else retriever.methods.names(spec)
     if not isinstance(images, Image.Image) and not 0 < len(images) <= MAX_IMAGES:
@@ -119,7 +119,7 @@ def explain(
 def _placed(
     split: Evidence, term: Term, retriever: Retriever, images: Sequence[int] | Image.Image
 ) -> TermEvidence:
-    """Evidence on the grid; what has no place there goes to where it adds up."""
+    """Puts evidence on the grid; parts without a place go to the other fields."""
     subject = retriever.subject(term)
     by_words, words = isinstance(subject, str), list[str]()
     table, whole = split.cells, split.whole_sentence  # (n, ..., N, M), (n, ..., N)
@@ -128,7 +128,7 @@ def _placed(
         marks, places = sorted(tokens.marks), sorted({*range(len(tokens.words))} - tokens.marks)
         whole, table = whole + table[..., marks].sum(dim=-1), table[..., places]
         words = [tokens.words[place] for place in places]
-    if retriever.reads_sets:  # an image that is a term is one column
+    if retriever.reads_sets:  # a query image is one column
         table = table if by_words else table.sum(dim=-1, keepdim=True)
         cells, whole_map = on_sheet(retriever, table.mT), on_sheet(retriever, whole)
         everything = table.sum(dim=(-2, -1)) + whole.sum(dim=-1)
@@ -137,7 +137,7 @@ def _placed(
         count = math.prod(retriever.grid)
         if retriever.runtime.regions is not None:
             count = whole.shape[-1]  # every region has a place
-        if not isinstance(subject, str):  # its features are placed, too
+        if not isinstance(subject, str):  # the features of a query image have places, too
             whole = whole + table[..., :-count].sum(dim=-1)
             table = placed(retriever, table[None, ..., -count:], subject)[0].flatten(-2)
         unplaced = table[..., :-count, :].sum(dim=(-2, -1)) + whole[..., :-count].sum(dim=-1)

@@ -1,4 +1,4 @@
-"""The view lens: what is found when some views of every image count less, or not at all."""
+"""The view lens: search with reduced weights for some views of every image."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from polyview.models import Views
 
 @dataclass(frozen=True)
 class Ranking:
-    """What the lens finds.
+    """The result of the lens.
 
     Attributes:
         hits: best first, each with its rank without the lens.
-        ids: (N,) of the images that were ranked.
+        ids: (N,) the ids of the ranked images.
     """
 
     hits: list[tuple[Hit, int]]
@@ -32,7 +32,7 @@ class Ranking:
 
     @property
     def stayed(self) -> int:
-        """How many of the hits are among as many without the lens."""
+        """The number of hits that would also be hits without the lens."""
         return sum(before <= len(self.hits) for _, before in self.hits)
 
 
@@ -41,19 +41,19 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
     """Ranks every searchable image with weighted views, see `Method.weighted`.
 
     Args:
-        retriever: whose images are ranked.
+        retriever: the pack and its images.
         words: a sentence.
         name: a method.
         weights: one for each view, 0 to 1, not all 0.
         k: at least 1; at most 1,000 images are returned.
 
     Raises:
-        ValueError: an unknown method, weights or a k that make no sense, or nothing is searchable.
+        ValueError: the method is unknown, the weights or k are not valid, or nothing is searchable.
     """
     method, k = retriever.methods.one(name), min(checked_k(k), MAX_HITS)
     query, gallery = retriever.views(checked(words), name), retriever.gallery(name)
     ids, scores, plain, lens = score(gallery, query, weights)
-    if retriever.index.clips:  # the best frame of each, with the lens and without
+    if retriever.index.clips:  # the best frame of each clip, with and without the lens
         files = retriever.index.files
         plain = best_of_files(Scores(ids, plain), files).values
         best_frames = best_of_files(Scores(ids, scores), files)
@@ -62,7 +62,7 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
     best = np.argsort(comparison.rank(scores))[:k]
     weighted = method.weighted(gallery.views(ids[best]), lens)
     query = query.to(weighted.embeddings.device)
-    won = method.view_scores(weighted, query)[..., 0].argmax(dim=0)  # (k,), of those that stay
+    won = method.view_scores(weighted, query)[..., 0].argmax(dim=0)  # (k,), of remaining views
     stay = torch.arange(len(lens))
     if weighted.embeddings.shape[1] < len(lens):
         stay = stay[lens > 0]
@@ -79,18 +79,18 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
 def score(
     gallery: Gallery, query: Views, weights: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
-    """Scores a gallery's images with the lens and without, a few hundred at a time.
+    """Scores a gallery's images with and without the lens, a few hundred at a time.
 
     Args:
-        gallery: of N images.
-        query: (1, W, D) views of a text.
+        gallery: the views of N images.
+        query: the views (1, W, D) of a text.
         weights: see `rank`.
 
     Returns:
         Ids, scores with the lens, and scores without it, (N,) each, and the weights as (V,).
 
     Raises:
-        ValueError: weights that make no sense, or nothing is searchable.
+        ValueError: the weights are not valid, or nothing is searchable.
     """
     method, ids, now, before = gallery.method, [], [], []
     lens = torch.tensor(weights, dtype=torch.float32)

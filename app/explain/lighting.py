@@ -1,6 +1,6 @@
-"""An image lit where its score comes from, drawn on the server for the shell and `/explain.png`.
+"""Draws evidence over an image, for the shell command and `/explain.png`.
 
-A clip that is read as a set is drawn as a sheet of its frames, row by row in order of time.
+A clip that is read as a set is drawn as a sheet of its frames, row by row in time order.
 """
 
 import numpy as np
@@ -11,23 +11,23 @@ from polyview.app.explain.places import sheet_shape
 from polyview.app.search.retriever import Retriever
 from polyview.models.preprocess import Box
 
-SIDE = 640  # pixels of the longer side of an image that is lit, at most
+SIDE = 640  # pixels of the longer side of the result, at most
 _DARK = np.array((10.0, 12.0, 20.0), np.float32)  # where there is no evidence
-_AGAINST = np.array((213.0, 94.0, 0.0), np.float32)  # where it speaks against: orange
-_SHADE = 0.66  # how much of the image they cover
-_FRAME = 320  # pixels of a sheet's frame, at most
+_AGAINST = np.array((213.0, 94.0, 0.0), np.float32)  # negative evidence: orange
+_SHADE = 0.66  # opacity of these colours
+_FRAME = 320  # pixels of a frame on a sheet, at most
 _GAP = 2  # between frames
 
 
 def light(retriever: Retriever, seen: Explained, image_id: int, word: str | None) -> Image.Image:
-    """Lights an image by what it finds in one word, wherever it stands, or in all.
+    """Lights an image by the evidence of all words, or of all occurrences of one word.
 
     Raises:
-        ValueError: there is no such word, nothing has a place, or the image cannot be opened.
+        ValueError: the word is unknown, no evidence has a place, or the image cannot be opened.
     """
     if seen.placeless:
         raise ValueError(NO_PLACE)
-    if word is not None and word.strip():  # as the pack reads it
+    if word is not None and word.strip():  # as the pack reads the word
         word = retriever.reworded(word).text
     cells = _cells(seen, word)
     if retriever.reads_sets and retriever.image(image_id).moment:
@@ -42,14 +42,14 @@ def light(retriever: Retriever, seen: Explained, image_id: int, word: str | None
 def spotlight(
     image: Image.Image, evidence: np.ndarray, box: Box = (0, 0, 1, 1), *, smooth: bool = True
 ) -> Image.Image:
-    """Lays evidence over an image: what speaks for the text is lit and keeps its colours.
+    """Lays evidence over an image: cells with positive evidence keep their colours.
 
     Args:
         image: RGB, any size.
-        evidence: (rows, columns), drawn relative to its largest magnitude; what is negative speaks
-            against the text and is drawn orange.
+        evidence: (rows, columns), drawn relative to its largest magnitude; negative evidence is
+            drawn in orange.
         box: the part of the image that the cells cover, relative xyxy.
-        smooth: between cells; those of a sheet of frames end where a frame does.
+        smooth: interpolate between cells; not across the frames of a sheet.
 
     Returns:
         RGB of the image's size.
@@ -73,10 +73,10 @@ def spotlight(
 
 
 def draw_sheet(retriever: Retriever, image_id: int) -> Image.Image:
-    """The sheet of the frames that are read with an image, each as far as the encoder sees it.
+    """Draws the sheet of the frames of an image's set, each cropped to the encoder's view.
 
     Raises:
-        ValueError: none of them can be opened.
+        ValueError: no frame can be opened.
     """
     ids = retriever.index.clips.read_with(image_id)
     rows, columns = sheet_shape(len(ids))
@@ -104,10 +104,10 @@ def draw_sheet(retriever: Retriever, image_id: int) -> Image.Image:
 
 
 def _cells(seen: Explained, word: str | None) -> np.ndarray:
-    """What an image's cells (rows, columns) bring to one word, wherever it stands, or to all.
+    """The evidence (rows, columns) of all words, or of all occurrences of one word.
 
     Raises:
-        ValueError: there is no such word.
+        ValueError: the query has no such word.
     """
     total = np.zeros(seen.grid)
     for term in seen.terms:

@@ -1,4 +1,4 @@
-"""A look inside: what a method makes of one image and of one text, view by view."""
+"""How a method represents one image and one text, view by view."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from polyview.models.views import NamedArray
 
 @dataclass(frozen=True)
 class Look:
-    """What a method computes of an image; what needs a text is None without one.
+    """The views of an image, and of a text if any; attributes that need a text are else None.
 
     Attributes:
-        maps: (V, rows, columns) what each view is made of, see `Method.attention_is`; None where
-            the method has no attention.
+        maps: (V, rows, columns) attention of each view, see `Method.attention_is`; None if the
+            method has none.
         similarity: (V, V) cosines between the image's views.
-        arrays: what the method shows beside, see `Method.inside`.
+        arrays: intermediate arrays of the method, see `Method.inside`.
         words: the text as its encoder reads it.
-        word_maps: (W, M) the same as `maps` for each view of the text over its words.
+        word_maps: (W, M) attention of each view of the text over its words.
         text_similarity: (W, W) cosines between the text's views.
         view_scores: (V,) see `Method.view_scores_are`.
         score: the method's score of image and text.
-        mentioned: which objects of the image the text mentions, where it is one of the image's
-            captions and that is known.
+        mentioned: the objects of the image that the text mentions, if it is one of the image's
+            captions and they are recorded.
     """
 
     maps: np.ndarray | None
@@ -56,13 +56,13 @@ def look(
 
     Args:
         retriever: the pack and its images.
-        image: one of the collection by id, or any image.
+        image: the id of an image of the collection, or any image.
         name: a method of the pack.
-        text: a sentence to look at beside it; without words, there is none.
-        settings: of the method's knobs, see `Method.knobs`.
+        text: a sentence; empty for none.
+        settings: values of the method's knobs, see `Method.knobs`.
 
     Raises:
-        ValueError: there is no such image, method or setting, or the text cannot be read.
+        ValueError: the image, method or a setting is unknown, or the text cannot be read.
     """
     method, settings = retriever.methods.one(name), settings or {}
     images = retriever.views(image, name, attention=True)

@@ -1,6 +1,6 @@
-"""Where in an image its features lie: on the grid of an encoder, in regions' boxes, on a sheet.
+"""Maps features to places in an image: an encoder's grid, boxes of regions, or a sheet.
 
-A clip that is read as a set has its frames side by side on a sheet, row by row in order of time.
+A clip that is read as a set is a sheet of its frames, row by row in time order.
 """
 
 import math
@@ -17,20 +17,20 @@ from polyview.models import Views
 def attention_maps(
     retriever: Retriever, views: Views, image: int | Image.Image, name: str
 ) -> Tensor | None:
-    """What each view of an image is made of; `Method.attention_is` says in what sense.
+    """The attention maps of an image's views, see `Method.attention_is`.
 
-    Of regions, shares are spread over their boxes and add up where these overlap, and of cosines a
-    cell shows that of its strongest region; see `export/pack/regions.py`.
+    Shares of regions are spread over their boxes and added where boxes overlap; of cosines, a cell
+    shows the largest of its regions. See `export/pack/regions.py`.
 
     Args:
         retriever: the pack and its images.
-        views: (1, V, D) of `Retriever.views`, with attention.
-        image: the same image, as `Retriever.views` took it.
+        views: (1, V, D) from `Retriever.views`, with attention.
+        image: the same image, as passed to `Retriever.views`.
         name: the method.
 
     Returns:
-        (V, rows, columns) float32 on `Retriever.grid`, or on a sheet; shares of 1, or cosines
-        where `Method.attention_sums_to_one` is False. None where the method has no attention.
+        (V, rows, columns) float32 on `Retriever.grid`, or on a sheet: shares that sum to 1, or
+        cosines if `Method.attention_sums_to_one` is False. None if the method has no attention.
     """
     if views.attention is None:
         return None
@@ -44,12 +44,12 @@ def attention_maps(
 
 
 def placed(retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image) -> Tensor:
-    """What features of images bring to a score, as maps whose sums stay what they are.
+    """Turns contributions of features into maps with the same sums.
 
     Args:
         retriever: the pack and its images.
-        values: (n, ..., N) of features that have a place.
-        images: n of the collection by id, or any image.
+        values: (n, ..., N) for features that have a place.
+        images: the ids of n images of the collection, or any image.
 
     Returns:
         (n, ..., rows, columns) on `Retriever.grid`, or on sheets.
@@ -64,7 +64,7 @@ def placed(retriever: Retriever, values: Tensor, images: Sequence[int] | Image.I
 
 
 def sheet_shape(count: int) -> tuple[int, int]:
-    """Rows and columns of a sheet of so many frames.
+    """Rows and columns of a sheet of `count` frames.
 
     >>> sheet_shape(1), sheet_shape(10), sheet_shape(16)
     ((1, 1), (3, 4), (4, 4))
@@ -74,12 +74,12 @@ def sheet_shape(count: int) -> tuple[int, int]:
 
 
 def on_sheet(retriever: Retriever, values: Tensor) -> Tensor:
-    """Values of the features of sets as maps over their sheets.
+    """Arranges values of the features of sets on their sheets.
 
     Args:
-        retriever: of the pack.
-        values: (..., T * n) for T frames of n features; a frame's summary is left out, as it has
-            no place.
+        retriever: the pack and its images.
+        values: (..., T * n) for T frames of n features; summaries of frames, which have no place,
+            are dropped.
 
     Returns:
         (..., rows, columns).

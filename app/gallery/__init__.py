@@ -1,1 +1,1 @@
-"""The gallery: which images there are, their embeddings on disk, and the search over them."""
+"""The gallery: its images, their embeddings on disk, and the search over them."""

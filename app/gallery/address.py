@@ -20,13 +20,13 @@ class Address:
 
     Attributes:
         name: of the collection.
-        host: the server; empty where the collection lies in a folder.
+        host: the server; empty if the collection is in a folder.
         port: of the server's REST interface.
         tls: whether the server speaks TLS.
-        folder: where qdrant-client keeps a collection without a server, or None.
-        approximate: Qdrant may use its HNSW graph, where the collection has one.
-        pictures: the folder of the images' files on this machine, or None where they lie at the
-            paths they were migrated from.
+        folder: the folder of a collection without a server, or None.
+        approximate: whether Qdrant may use the collection's HNSW graph.
+        pictures: the folder of the image files on this machine; None if they are still at the paths
+            from which they were migrated.
     """
 
     name: str
@@ -45,13 +45,13 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Reads an address.
+        """Parses an address.
 
         Args:
             text: see `FORM`; `?search=approximate` and `pictures=DIR` may follow, joined by "&".
 
         Raises:
-            ValueError: it is not an address; the sentence says what one looks like.
+            ValueError: it is not an address; the message shows the form.
 
         >>> Address.parse("qdrants://vectors.example:443/photos").port
         443
@@ -70,7 +70,7 @@ class Address:
                 "a key in the address would be seen by whoever lists this machine's processes; "
                 "give it in the variable QDRANT_API_KEY"
             )
-        placed = bool(parts.hostname) != bool(before)  # a server or a folder, not both
+        placed = bool(parts.hostname) != bool(before)  # either a server or a folder
         if parts.scheme not in _SCHEMES or _NAME.fullmatch(name) is None or not placed:
             raise ValueError(f'"{text[:200]}" names no collection of Qdrant; give {FORM}')
         if unknown := options.keys() - set(_OPTIONS):
@@ -88,7 +88,7 @@ class Address:
 
     @staticmethod
     def meant(text: str) -> bool:
-        """Whether something is an address, rather than a folder.
+        """Whether a text is an address rather than a folder.
 
         >>> Address.meant("qdrant://localhost/photos"), Address.meant("photos")
         (True, False)

@@ -1,8 +1,8 @@
-"""Features and views of a collection's images and captions, each computed once and kept.
+"""Computes features and views of a collection's images and captions, and stores them.
 
-A chunk of files at a time: what the store knows is looked up; other files are read, decoded and
-encoded by a few threads, each of which works on a few images alone (threads that share one image
-wait for each other after every operator), while the views of earlier chunks are made and saved.
+Files are processed in chunks: known ones are looked up in the store; others are read, decoded and
+encoded by a few threads while the views of earlier chunks are computed and saved. Each thread works
+on its own images, because threads that share an image wait for each other after every operator.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from polyview.models.views import pad_sets
 
 CHUNK = 64  # files
 SHARD = 16  # images of 224 x 224 that one thread encodes at once; fewer larger ones
-_AHEAD = 2  # chunks that are being read while the views of another are made
-_PIECE = 2**20  # bytes of a file that are read at once
+_AHEAD = 2  # chunks read ahead while the views of another are computed
+_PIECE = 2**20  # bytes of a file read at once
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the galleries: a still image, or a window of a clip's frames.
+    """A row of a gallery: a still image, or a window of a clip's frames.
 
     Attributes:
         digest: the SHA-256 of its file.
-        frames: the image; or the window's frames, in order of time.
+        frames: the image, or the frames of the window in time order.
     """
 
     digest: bytes
@@ -62,12 +62,12 @@ class Row:
 
     @property
     def image_id(self) -> int:
-        """The id by which galleries know it: that of its first frame."""
+        """The id in galleries: that of the first frame."""
         return self.frames[0].image_id
 
     @property
     def parts(self) -> list[bytes]:
-        """The keys of the images whose features it is made of."""
+        """The keys of the images whose features it consists of."""
         return [_key(self.digest, image.moment) for image in self.frames]
 
     @property
@@ -78,15 +78,15 @@ class Row:
 
 @dataclass
 class Chunk:
-    """Some files of a collection and what is in them.
+    """A chunk of a collection's files and their content.
 
     Attributes:
         images: the files.
-        digests: the SHA-256 of each file that could be read, by its name.
-        notes: what is in files, by SHA-256.
-        reasons: why files cannot be used, by their names.
-        rows: of the galleries, in the order of the files.
-        clips: the moments of clips' frames by the clips' ids.
+        digests: the SHA-256 of each readable file, by its name.
+        notes: the notes about files, by SHA-256.
+        reasons: why files cannot be used, by name.
+        rows: rows of the galleries, in the order of the files.
+        clips: the moments of each clip's frames, by the clip's id.
     """
 
     images: Sequence[CollectionImage]
@@ -104,18 +104,18 @@ class Chunk:
 
 
 class Encoder:
-    """A pack's runtime that keeps what it has computed for one collection.
+    """A pack's runtime with a store of its results for one collection.
 
-    Views are kept under the pack's checksum, features under that of the image encoder, which packs
-    may share. Of features that count by their sum alone (`Method.features_add_up`) the sum is kept;
-    those of the images that were looked at last stay in memory. Of ready-made features nothing is
-    kept: heads alone take milliseconds.
+    Views are stored under the checksum of the pack, features under that of the image encoder, which
+    packs may share. If only the sum of the features matters (`Method.features_add_up`), the sum is
+    stored, and the features of recently explained images stay in memory. With ready-made features
+    nothing is stored: heads take milliseconds.
 
     Args:
         runtime: the loaded pack.
-        collection: whose images are encoded.
+        collection: the images.
         cache: the user's cache folder.
-        thumbnails: where frames of clips are kept small as they are read; None for nowhere.
+        thumbnails: a folder for thumbnails of clip frames, made while clips are read; or None.
     """
 
     def __init__(
@@ -128,21 +128,21 @@ class Encoder:
         self._checksum = runtime.info.checksum
         self._together = runtime.info.image_encoder.frames
         self._reader = f"{reader()}, sets of {self._together}"
-        # a method that reads what each image encoder gives, by the encoder's space
+        # for each image encoder's space, one method that uses the encoder
         self._encoders = {self._space(name): name for name in runtime.methods}
         self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
 
     def read(self, images: Sequence[CollectionImage], stop: threading.Event) -> Generator[Chunk]:
-        """Reads files and encodes what is not known of them, a chunk at a time, in order.
+        """Reads files and encodes new ones, a chunk at a time, in order.
 
-        The features of what is yielded are on the disk.
+        The features of a yielded chunk are on disk.
 
         Args:
             images: of the collection.
-            stop: once it is set, nothing more is read.
+            stop: ends the reading when set.
 
         Raises:
-            StoppedError: `stop` was set before all was read.
+            StoppedError: `stop` was set before everything was read.
         """
         on_cpu = self._runtime.device.type == "cpu"
         threads = self._runtime.threads if on_cpu else min(8, os.cpu_count() or 1)
@@ -166,9 +166,9 @@ class Encoder:
     def views(
         self, rows: Sequence[Row], methods: Sequence[str]
     ) -> dict[str, tuple[list[int], Tensor]]:
-        """Ids and views (n, V, D) of rows by method, loaded or made and kept.
+        """Ids and views (n, V, D) of rows by method, loaded or computed and stored.
 
-        Rows whose features are not kept any more are left out.
+        Rows whose features are no longer stored are left out.
         """
         views, features = dict[str, tuple[list[int], Tensor]](), Vectors()
         for name in methods if rows else ():
@@ -196,19 +196,19 @@ class Encoder:
     def features(
         self, images: Sequence[CollectionImage], method: str, *, at_hand: bool = False
     ) -> dict[int, Tensor]:
-        """What a method reads of images: features (N, d) by an image's id.
+        """The features (N, d) of images by id, as a method reads them.
 
         Args:
-            images: of the collection; of clips, frames.
-            method: its image encoder gives the features.
-            at_hand: only those that need not be computed.
+            images: images or clip frames of the collection.
+            method: determines the image encoder.
+            at_hand: return only features that need not be computed.
 
         Raises:
-            ImageError: an image cannot be read; the sentence says why.
+            ImageError: an image cannot be read.
         """
         stamps = dict[str, Stamp]()
         for image in images:
-            with suppress(OSError):  # whoever opens it says why
+            with suppress(OSError):  # opening it reports the reason
                 stamps[image.file] = Stamp.of(image.path)
         digests = self.store.digests(stamps)
         for image in images:
@@ -242,13 +242,13 @@ class Encoder:
         return torch.from_numpy(np.stack([known[text] for text in texts]))
 
     def _keep(self, space: str, keys: Iterable[Key], rows: np.ndarray) -> dict[Key, np.ndarray]:
-        """Saves an array for each key, and returns them."""
+        """Stores an array for each key and returns them by key."""
         fresh = dict(zip(keys, rows, strict=True))
         self.store.save({space: fresh})
         return fresh
 
     def _look_up(self, chunk: Chunk) -> list[CollectionImage]:
-        """Notes what is known of files; returns those that have to be read."""
+        """Adds the stored notes about files; returns the files that must be read."""
         stamps = dict[str, Stamp]()
         for image in chunk.images:
             try:
@@ -261,7 +261,7 @@ class Encoder:
         return [one for one in chunk.images if one.file in stamps.keys() - known]
 
     def _known(self, digests: Iterable[bytes]) -> dict[bytes, Note]:
-        """Notes of those files that need not be decoded: refused, or with all features kept."""
+        """Notes about files that need not be decoded: refused, or with all features stored."""
         notes = self.store.notes(digests, self._reader)
         parts = {digest: _parts(digest, note) for digest, note in notes.items()}
         for space in self._encoders:
@@ -272,14 +272,14 @@ class Encoder:
         return notes
 
     def _shards(self, images: Sequence[CollectionImage]) -> list[list[CollectionImage]]:
-        """Files that one thread reads together; a video by itself."""
+        """Groups of files for one thread each; a video is a group of its own."""
         stills = [image for image in images if not image.is_video]
         starts = range(0, len(stills), self._at_once)
         shards = [stills[start : start + self._at_once] for start in starts]
         return shards + [[image] for image in images if image.is_video]
 
     def _read(self, chunk: Chunk, images: Sequence[CollectionImage], stop: threading.Event) -> None:
-        """Reads, decodes, encodes and keeps a few files of a chunk."""
+        """Reads, decodes, encodes and stores a few files of a chunk."""
         squares = dict[Key, Image.Image]()
         files, notes = dict[str, tuple[Stamp, int, bytes]](), dict[bytes, Note]()
         for image in images:
@@ -319,10 +319,10 @@ class Encoder:
         squares: dict[Key, Image.Image],
         stop: threading.Event,
     ) -> Note:
-        """Adds what encoders see of a file, small enough to hold many of, to `squares`.
+        """Decodes a file and adds the encoder's square input images to `squares`.
 
         Raises:
-            NotNowError: it cannot be decoded now.
+            NotNowError: the file cannot be decoded now.
         """
         moments = []
         try:
@@ -335,7 +335,7 @@ class Encoder:
                     squares[key] = self._runtime.preprocess.square(frame)
                 if moment is not None:
                     moments.append(moment)
-                    if self._thumbnails is not None:  # now, as it would have to be decoded again
+                    if self._thumbnails is not None:  # now, to avoid decoding it again
                         with suppress(ImageError, OSError):
                             name = replace(image, moment=moment).thumbnail_name()
                             keep_thumbnail(frame, self._thumbnails / f"{name}.webp")
@@ -357,7 +357,7 @@ class Encoder:
         return features
 
     def _collect(self, chunk: Chunk, reading: Iterable[Future[None]]) -> Chunk:
-        """Waits for a chunk, and finds the rows of its files."""
+        """Waits until a chunk is read, and sets its rows."""
         for future in reading:
             future.result()
         for image in chunk.images:
@@ -377,7 +377,7 @@ class Encoder:
         return chunk
 
     def _space(self, method: str) -> str:
-        """Where features of a method's image encoder are kept, whichever pack it is in."""
+        """The store's space for the features of a method's image encoder, shared by packs."""
         info, file = self._runtime.info, self._runtime.image_encoder_of(method)
         about = [asdict(info.preprocess), info.files[file].sha256 if file else None]
         if self._runtime.methods[method].features_add_up:

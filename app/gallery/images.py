@@ -1,8 +1,8 @@
-"""Opens and decodes one image file, within limits of bytes, pixels and memory.
+"""Opens and decodes an image file within limits on bytes, pixels and memory.
 
-A file from outside may be anything: a pipe, a renamed text, half a JPEG, a few bytes that unpack to
-gigabytes. The header is read first, and refuses an image that is too large; only then are pixels
-decoded. Every failure becomes one sentence.
+A file may be anything: a pipe, a renamed text file, half a JPEG, a few bytes that unpack to
+gigabytes. The header is read first, and too large images are refused before any pixel is decoded.
+Every failure becomes an `ImageError` with one sentence.
 """
 
 from __future__ import annotations
@@ -29,42 +29,43 @@ from polyview.app.gallery.video_decoder import Moment, sample
 from polyview.models.preprocess import flat_rgb, is_deep, to_rgb
 
 MAX_BYTES = 512 * 2**20  # of one file
-MAX_PIXELS = 100_000_000  # of the file, not of the fraction of a JPEG that is decoded
-WORKING_SIDE = 1024  # no encoder of ours sees more, so larger JPEGs are decoded at a fraction
-_RULES = 6  # increase when other files are refused, or other frames of clips chosen, than before
-# Formats of photographs and of drawings; Pillow reads more, and runs other programs for some.
+MAX_PIXELS = 100_000_000  # of the file, before a JPEG is reduced
+WORKING_SIDE = 1024  # no encoder needs more, so larger JPEGs are decoded at reduced size
+_RULES = 6  # increase when the rules for refusing files or choosing frames change
+# Pillow reads more formats, some by running other programs.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
-_SLOW_PIXELS = 4_000_000  # of an image that Pillow decodes in a Python loop
-_LARGE = 16_000_000  # pixels; one larger image is decoded at a time
+_SLOW_PIXELS = 4_000_000  # limit for formats that Pillow decodes in Python
+_LARGE = 16_000_000  # pixels; larger images are decoded one at a time
 _BAND = 4_000_000  # pixels converted at once
-_MAX_SCANS = 100  # of a JPEG; encoders write 10, and 18 of CMYK
-_MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB, and each fraction takes 20 times its size
+_MAX_SCANS = 100  # of a JPEG; encoders write at most 10, or 18 for CMYK
+_MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
 _MARKER = re.compile(
     rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL
-)  # of a JPEG's segment, or its end
-# A pipe answers at once instead of waiting for a writer; a terminal does not become ours.
+)  # of a JPEG segment or the end of the image
+# Do not wait for a pipe's writer, and do not make a terminal ours.
 _FLAGS = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 
-# of an animation: frames, pixels of all of them, and of one
+# limits of an animation: frames, pixels of all frames, pixels of a frame
 FRAMES, ALL_PIXELS, FRAME_PIXELS = 10_000, 1_500_000_000, 16_000_000
 _ANIMATED = frozenset({"GIF", "WEBP", "PNG"})
-_SHORTEST, _USUAL = 0.011, 0.1  # seconds; browsers show a frame of the first or less for the second
+# seconds; browsers show a frame with a duration below the first for the second
+_SHORTEST, _USUAL = 0.011, 0.1
 
 Frames = Generator[tuple[Moment | None, Image.Image]]
 _one_large = threading.Semaphore(1)
 
 
 class ImageError(ValueError):
-    """A file cannot be used as an image; the message is a sentence that says why."""
+    """A file cannot be used as an image; the message says why."""
 
 
 class NotNowError(ImageError):
-    """A file cannot be used now; later it may be, although its content is the same."""
+    """A file cannot be used now, but the same content may be usable later."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A file that was left out, and why, in a sentence."""
+    """A file that was left out, and the reason."""
 
     file: str
     reason: str
@@ -72,9 +73,9 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Size in bytes and times in nanoseconds, by which a file is taken to be unchanged.
+    """Size in bytes and times in nanoseconds; a file with the same stamp is unchanged.
 
-    Anybody can set the time of writing; the time of change nobody can set.
+    Programs can set the modification time, but not the change time.
     """
 
     size: int
@@ -83,7 +84,7 @@ class Stamp:
 
     @classmethod
     def of(cls, file: Path | BinaryIO) -> Stamp:
-        """A file's stamp now.
+        """The present stamp of a file.
 
         Raises:
             OSError: the file does not exist.
@@ -93,15 +94,15 @@ class Stamp:
 
 
 def open_file(path: Path, name: str, root: Path | None = None) -> BinaryIO:
-    """Opens a regular file of at most `MAX_BYTES`; never waits for one.
+    """Opens a regular file of at most `MAX_BYTES`; never blocks.
 
     Args:
         path: the file.
-        name: what messages call it.
-        root: a resolved folder that links may not lead out of; None for anywhere.
+        name: the file's name in messages.
+        root: a resolved folder that links may not lead out of; None for no limit.
 
     Raises:
-        ImageError: it is missing, empty, too large, no regular file, or outside `root`.
+        ImageError: it is missing, empty, too large, not a regular file, or outside `root`.
     """
     try:
         real = Path(os.path.realpath(path, strict=True))
@@ -112,7 +113,7 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BinaryIO:
         raise
     except (OSError, ValueError) as error:
         raise unreadable(name, error) from error
-    about = os.fstat(file.fileno())  # of the file that was opened, which cannot be exchanged now
+    about = os.fstat(file.fileno())  # of the open file, which cannot be replaced any more
     message = ""
     if not stat.S_ISREG(about.st_mode):
         message = "is not a regular file; put the image itself in its place"
@@ -132,7 +133,7 @@ def _descriptor(path: str, flags: int) -> int:
 
 
 def outside(name: str) -> NotNowError:
-    """Why a link is not followed."""
+    """The error for a link that leads out of the gallery's folder."""
     return NotNowError(
         f"{name} is a link that leads out of the gallery's folder; put the image itself there, or "
         "start the app with --follow-links"
@@ -140,14 +141,14 @@ def outside(name: str) -> NotNowError:
 
 
 def unreadable(name: str, error: Exception) -> NotNowError:
-    """Why a file or a folder cannot be read."""
+    """The error for a file or a folder that cannot be read."""
     if isinstance(error, FileNotFoundError):
         return NotNowError(f"{name} is not there any more")
     return NotNowError(f"{name} cannot be read ({reason(error)})")
 
 
 def reason(error: Exception) -> str:
-    """An exception's first line, short enough for a sentence and without paths."""
+    """The first line of an exception's message, shortened and without paths."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -159,8 +160,8 @@ def open_image(path: Path, name: str | None = None, root: Path | None = None) ->
 
     Args:
         path: the file.
-        name: what messages call it; by default the file's own name.
-        root: a resolved folder that links may not lead out of; None for anywhere.
+        name: the file's name in messages; by default its own name.
+        root: a resolved folder that links may not lead out of; None for no limit.
 
     Returns:
         An upright RGB image whose longer side is at most 2,048 pixels, without metadata.
@@ -174,25 +175,25 @@ def open_image(path: Path, name: str | None = None, root: Path | None = None) ->
 
 
 def decode(file: BinaryIO, name: str) -> Image.Image:
-    """As `open_image`, of an open file."""
+    """Like `open_image`, for an open file."""
     with open_header(file, name) as image:
         return _decoded(image, name)
 
 
 def read_frames(file: BinaryIO, name: str, together: int = 1) -> Frames:
-    """A still image with None; or the frames by which an animation is found, always the same.
+    """Yields a still image with None, or the frames that represent an animation.
 
     Args:
         file: an open file.
-        name: what messages call it.
-        together: how many frames are read as one set.
+        name: the file's name in messages.
+        together: number of frames that are read as one set.
 
     Yields:
-        When a frame is on the screen, and the frame, as `open_image`. For sets, a frame that fills
-        several slots comes several times.
+        The moment of a frame, and the frame as from `open_image`. For sets, a frame that fills
+        several slots is repeated.
 
     Raises:
-        ImageError: it cannot be used; the sentence says why.
+        ImageError: the file cannot be used.
     """
     with open_header(file, name) as image:
         if image.format in _ANIMATED and getattr(image, "is_animated", False):
@@ -219,17 +220,17 @@ def _decoded(image: Image.Image, name: str) -> Image.Image:
 
 
 def working_copy(rgb: Image.Image) -> Image.Image:
-    """An RGB image, which becomes at most 2,048 pixels a side, without metadata."""
+    """Shrinks an RGB image to sides of at most 2,048 pixels and removes its metadata."""
     rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
-    rgb.info = {}  # nothing made of it says where it was taken
+    rgb.info = {}  # drop metadata, such as the location
     return rgb
 
 
 def open_header(file: BinaryIO, name: str) -> ImageFile.ImageFile:
-    """Reads an image's header and checks its size; no pixel is decoded.
+    """Reads an image's header and checks its size, without decoding pixels.
 
     Returns:
-        The image; a large JPEG will be decoded at a fraction of its size.
+        The image; a large JPEG will be decoded at reduced size.
 
     Raises:
         ImageError: it is too large, damaged, or not an image.
@@ -246,7 +247,7 @@ def open_header(file: BinaryIO, name: str) -> ImageFile.ImageFile:
         heic = Path(str(file.name)).suffix.lower() in {".heic", ".heif"}
         hint = "; convert it to JPEG first, or install pillow-heif" if heic else ""
         raise ImageError(f"{name} is not an image in a format that can be read{hint}") from error
-    except Exception as error:  # a hostile header can make a format's parser raise anything
+    except Exception as error:  # a malicious header can make a parser raise anything
         raise ImageError(f"{name} cannot be opened ({reason(error)})") from error
     width, height = image.size
     in_python = bool(image.tile) and image.tile[0][0] in Image.DECODERS
@@ -266,7 +267,7 @@ def open_header(file: BinaryIO, name: str) -> ImageFile.ImageFile:
 
 
 def _scans(file: BinaryIO) -> int:
-    """How often a JPEG's samples are gone over; a megabyte can ask for 100,000 scans."""
+    """The number of scans of a JPEG; a file of a megabyte can contain 100,000."""
     place = file.tell()
     file.seek(0)
     content, scans, end = file.read(), 0, 2
@@ -281,7 +282,7 @@ def _scans(file: BinaryIO) -> int:
 
 @contextmanager
 def decoding(image: Image.Image, name: str) -> Iterator[None]:
-    """Waits for its turn to decode a large image; turns what a decoder raises into a sentence."""
+    """Serialises the decoding of large images, and turns decoder errors into `ImageError`."""
     large = image.width * image.height > _LARGE
     try:
         with _one_large if large else nullcontext():
@@ -290,14 +291,14 @@ def decoding(image: Image.Image, name: str) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise NotNowError(f"{name} needs more memory than there is; make it smaller") from error
-    except Exception as error:  # decoders raise nearly anything on damaged files
+    except Exception as error:  # decoders raise many exceptions on damaged files
         raise ImageError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
 
 
 def _shrunk(image: Image.Image) -> Image.Image:
-    """A large image at a fraction, in RGB; its orientation is still to be applied.
+    """Reduces a large image to RGB at working size; its orientation is not applied yet.
 
-    Converted whole, an image of 16 bits would take thirty times the memory of its pixels.
+    Converting a 16-bit image at full size would take thirty times the memory of its pixels.
     """
     factor = max(image.size) // (2 * WORKING_SIDE)
     if image.width * image.height <= 2 * _BAND or factor < 2:
@@ -321,7 +322,7 @@ def _animation(image: Image.Image, name: str, together: int) -> Frames:
             f"{name} has frames of {image.width} x {image.height} pixels, more than the "
             f"{FRAME_PIXELS // 10**6} million allowed in an animation; make it smaller"
         )
-    # a PNG may show another image to those that know no animations; it comes first
+    # the first image of a PNG may be a fallback that is not part of the animation
     still = int(bool(getattr(image, "default_image", False)))
     durations: list[float] = []
     with decoding(image, name):
@@ -347,7 +348,7 @@ def _animation(image: Image.Image, name: str, together: int) -> Frames:
 
 @cache
 def reader() -> str:
-    """Versions of what decodes images; a refused file is tried again when one changes."""
+    """Versions of the decoders; refused files are tried again when one changes."""
     heif = metadata.version("pillow_heif") if "HEIF" in _formats() else "none"
     others = f"pillow-heif {heif}, PyAV {metadata.version('av')}"
     return f"rules {_RULES}, Pillow {PIL.__version__}, {others}"
@@ -355,7 +356,7 @@ def reader() -> str:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """Those of `_FORMATS` that this Pillow reads; HEIC with the package pillow-heif."""
+    """The formats of `_FORMATS` that this Pillow reads; HEIC needs pillow-heif."""
     if importlib.util.find_spec("pillow_heif"):
         importlib.import_module("pillow_heif").register_heif_opener()
     Image.init()

@@ -1,4 +1,4 @@
-"""The views of a gallery in memory, and the best of them for a query."""
+"""Keeps the views of a gallery in memory and finds the best ones for a query."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from torch import Tensor
 
 from polyview.models import Method, Views
 
-HALF_FROM = 32 * 2**20  # bytes in float32 from which views are kept in float16
-HALF_SCORED_FROM = 2 * 2**30  # the same where every item is scored by the method
-CLUSTERED_FROM = 2**30  # bytes in float16 from which candidates come from clusters
-RECALL = 0.97  # of the ten best, that clusters must reach
+HALF_FROM = 32 * 2**20  # bytes in float32 above which views are stored in float16
+HALF_SCORED_FROM = 2 * 2**30  # the same for methods that score every item
+CLUSTERED_FROM = 2**30  # bytes in float16 above which candidates come from clusters
+RECALL = 0.97  # of the ten best, required of clusters
 _BEST = 10
 _CHUNK = 4096  # items scored at once
-_MARGIN = 2.0**-8  # of the lengths of two rows: twice what a product in float16 may be wrong by
-_LISTED = 1024  # rows that clusters list, at least
-_TRAINING = 40  # rows for each cluster that centres are found with
+_MARGIN = 2.0**-8  # times the lengths of two rows: twice the error of a float16 product
+_LISTED = 1024  # minimum number of rows listed by clusters
+_TRAINING = 40  # training rows for each cluster
 
 
 class Match(NamedTuple):
@@ -36,28 +36,28 @@ class Match(NamedTuple):
 class Gallery:
     """Views of one method, for images or captions; safe to use from several threads.
 
-    - Small galleries lie in float32, and every item is scored.
-    - Larger ones lie in float16. Where one pair of rows decides the score (`Method.row_search`),
-      the products of all rows with the query's are computed in float16, and the items that they do
-      not rule out are scored. That is exact: let x be one of the k best, by the query's row w.
-      Fewer than k items have a row with a larger product with w, so the product of x is at least
-      the k-th largest; `_MARGIN` covers the rounding of both.
-    - Above `CLUSTERED_FROM`, after `settle`, rows come from the nearest clusters (FAISS IVF over
-      rows of 8 bits): approximate, and `recall` says how much of the ten best is found.
+    - Small galleries are stored in float32, and every item is scored.
+    - Larger ones are stored in float16. If one pair of rows determines the score
+      (`Method.row_search`), the products of all rows with those of the query are computed in
+      float16, and the items that can be among the best are scored. This is exact: if x is one of
+      the k best, by row w of the query, fewer than k items have a row with a larger product with w,
+      so the product of x is at least the k-th largest; `_MARGIN` covers the rounding of both.
+    - Above `CLUSTERED_FROM`, after `settle`, candidates come from the nearest clusters (FAISS IVF
+      over 8-bit rows). This is approximate; `recall` is the measured share of the ten best.
 
     Args:
-        side: what the items are; a query is of the other kind or, for images, may be an image.
-        method: makes the views, and scores them.
-        device: where views are kept and scored; float16 and clusters are for the CPU alone.
-        expected: about how many items will come.
-        half_from: bytes of float32 from which float16 is used; None decides by the method.
-        clustered_from: bytes of float16 from which `settle` makes clusters.
+        side: the kind of the items; a query is of the other kind or, for images, also an image.
+        method: computes the scores.
+        device: where views are stored and scored; float16 and clusters need the CPU.
+        expected: the approximate number of items.
+        half_from: bytes of float32 above which float16 is used; None to decide by the method.
+        clustered_from: bytes of float16 above which `settle` builds clusters.
 
     Attributes:
-        shape: views of an item and dimensions of a view, (V, D); None while there is no item.
-        kept_as: how the views are kept, in words.
-        recall: the share of the ten best that is found; None where searches are exact.
-        local: the views lie in this process.
+        shape: views of an item and dimensions of a view, (V, D); None without items.
+        kept_as: the storage format of the views, for people.
+        recall: the share of the ten best that is found; None if searches are exact.
+        local: whether the views are in this process.
     """
 
     local = True
@@ -78,7 +78,7 @@ class Gallery:
         self._half_from = usual if half_from is None else half_from
         self._side, self._device = side, torch.device(device)
         self._clustered_from, self._expected = clustered_from, expected
-        self._lock = threading.Lock()  # of the next three
+        self._lock = threading.Lock()  # guards the next three
         self._ids, self._count = np.empty(0, np.int64), 0
         self._tensor = torch.empty(0, 1, 1)  # (capacity, V, D)
         self._longest = 0.0  # length of the longest row
@@ -89,7 +89,7 @@ class Gallery:
 
     @property
     def bytes(self) -> int:
-        """Memory of this process that the views and their clusters take."""
+        """Bytes of memory of this process for the views and clusters."""
         views, clusters = self._count * self._tensor[:0].itemsize * self._numbers, self._clusters
         if clusters is None:
             return views
@@ -97,7 +97,7 @@ class Gallery:
 
     @property
     def _numbers(self) -> int:
-        """Of an item."""
+        """The number of values of an item."""
         return math.prod(self.shape or (0,))
 
     def ids(self) -> np.ndarray:
@@ -105,7 +105,7 @@ class Gallery:
         return self._filled()[0]
 
     def caveat(self, only: AbstractSet[int] | None = None) -> str:
-        """In what way such a search is not exact, in a sentence; empty where it is."""
+        """Why such a search is not exact, for people; empty if it is exact."""
         if self._clusters is None or only is not None:
             return ""
         return f"Approximate: finds {self.recall:.0%} of the ten best."
@@ -114,11 +114,11 @@ class Gallery:
         """Appends items.
 
         Args:
-            ids: what `search` calls each item.
-            views: (B, V, D) with B = len(ids); V and D as in what was added before.
+            ids: the ids of the items.
+            views: (B, V, D) with B = len(ids); V and D must match earlier items.
 
         Raises:
-            ValueError: the shapes do not fit.
+            ValueError: the shapes do not match.
         """
         views = views.detach().to(self._device, torch.float32)
         if len(ids) != len(views):
@@ -138,7 +138,7 @@ class Gallery:
                     f"items of shape {tuple(views.shape[1:])} do not fit a gallery of {self.shape}"
                 )
             count, total = self._count, self._count + len(ids)
-            if total > len(self._ids):  # readers keep the old ones
+            if total > len(self._ids):  # running searches keep the old arrays
                 more = max(total, self._expected, 2 * count)
                 known, self._ids = self._ids, np.empty(more, np.int64)
                 held, self._tensor = self._tensor, self._tensor.new_empty((more, *self.shape))
@@ -148,16 +148,16 @@ class Gallery:
             self._count = total
 
     def _filled(self) -> tuple[np.ndarray, Tensor]:
-        """Every id (N,) and its views (N, V, D), as they are kept."""
+        """All ids (N,) and their views (N, V, D), as stored."""
         with self._lock:
             return self._ids[: self._count], self._tensor[: self._count]
 
     def _rows(self, views: Tensor) -> Tensor:
-        """Views (n, V, D), cut into rows (n R, E) as the method says."""
+        """Views (n, V, D) as rows (n R, E), see `Method.row_dim`."""
         return views.reshape(-1, self.method.row_dim(*(self.shape or (1, 1))))
 
     def chunks(self) -> Iterator[tuple[np.ndarray, Views]]:
-        """Every id and its views, some at a time: ids (n,), views (n, V, D) float32.
+        """Iterates over all items: ids (n,) and views (n, V, D) float32 of a chunk.
 
         Raises:
             ValueError: there is none.
@@ -170,11 +170,11 @@ class Gallery:
             yield ids[part], Views(views[part].float())
 
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
-        """The views (n, V, D) float32 of n ids, each of which was added before."""
+        """The views (n, V, D) float32 of n ids, all of which must exist."""
         known, views = self._filled()
         requested = np.asarray(ids, np.int64)
         places = np.minimum(np.searchsorted(known, requested), len(known) - 1)
-        if (known[places] != requested).any():  # ids did not come in ascending order
+        if (known[places] != requested).any():  # ids were not added in ascending order
             order = np.argsort(known, kind="stable")
             places = order[np.searchsorted(known, requested, sorter=order)]
         if views.is_cuda:
@@ -184,11 +184,11 @@ class Gallery:
 
     @torch.inference_mode()
     def search(self, query: Views, k: int, only: AbstractSet[int] | None = None) -> list[Match]:
-        """The k best items, best first; ties in the order of adding.
+        """Finds the k best items, best first; ties in the order of adding.
 
         Args:
-            query: (1, W, D) the views of one text or image.
-            k: at least 1; more than there are items returns them all.
+            query: the views (1, W, D) of a text or image.
+            k: at least 1; the result is shorter if there are fewer items.
             only: ids of the items to rank; None ranks all.
         """
         if not len(self):
@@ -216,7 +216,7 @@ class Gallery:
 
     @torch.inference_mode()
     def scores(self, query: Views) -> tuple[np.ndarray, np.ndarray]:
-        """Every id (N,) and its exact score (N,) float32, for a query (1, W, D).
+        """All ids (N,) and their exact scores (N,) float32 for a query (1, W, D).
 
         Raises:
             ValueError: there is no item.
@@ -233,11 +233,11 @@ class Gallery:
         return self.method.score(query, items)[0]
 
     def candidates(self, query: Views, k: int, only: AbstractSet[int] | None) -> np.ndarray | None:
-        """Ids among which the k best are, in the order of adding; None for all.
+        """Ids that include the k best, in the order of adding; None for all items.
 
         Args:
             query: (1, W, D).
-            k: at most as many as there are items.
+            k: at most the number of items.
             only: ids of the items to rank; None ranks all.
         """
         ids, views = self._filled()
@@ -249,14 +249,14 @@ class Gallery:
             return None
         rows, near = self._rows(views), torch.zeros(len(ids), dtype=torch.bool)
         for needle in self._rows(query.embeddings):
-            # one vector at a time: torch has no fast product of matrices in float16 for CPUs
+            # one vector at a time: torch has no fast float16 matrix product on CPUs
             products = (rows @ needle.half()).view(len(ids), -1).amax(dim=1).float()  # (N,)
             least = products.topk(k).values[-1] - _MARGIN * self._longest * needle.norm()
             near |= products >= least
         return ids[near.numpy()]
 
     def _clustered(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
-        """Ids that own the rows with the largest products in clusters; None for too few."""
+        """Ids of the rows with the largest products in the clusters; None if there are too few."""
         ids, each = self.ids(), self._numbers // clusters.d
         needles = self._rows(query.embeddings).float().contiguous().numpy()
         _, rows = clusters.search(needles, max(_LISTED, 16 * k * each))  # -1 where too few
@@ -265,18 +265,18 @@ class Gallery:
         return ids[np.concatenate([items, later])] if len(items) >= k else None
 
     def is_large(self) -> bool:
-        """Whether `settle` makes clusters."""
+        """Whether `settle` builds clusters."""
         size = 2 * self._count * self._numbers
         return self.kept_as.startswith("float16") and size >= self._clustered_from
 
     def settle(self, probes: Sequence[Views]) -> None:
-        """Makes a large gallery fast once it is filled; searches go on meanwhile.
+        """Builds the clusters of a large gallery once it is filled; searches go on meanwhile.
 
-        Finding clusters takes minutes for millions of rows. As many of them are searched as give
-        `RECALL` of what scoring everything finds for the probes.
+        This takes minutes for millions of rows. The number of clusters searched is chosen so that
+        the probes reach `RECALL` of the exact results.
 
         Args:
-            probes: queries (1, W, D) like those that will come; at least one.
+            probes: typical queries (1, W, D); at least one.
         """
         if self.is_large():
             clusters = self._find_clusters()
@@ -289,13 +289,13 @@ class Gallery:
         views = self._filled()[1]
         dim, count = self._rows(views).shape[1], len(self._rows(views))
         clusters = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING))
-        import faiss  # 13 MB of memory, which most galleries never need
+        import faiss  # 13 MB of memory that most galleries do not need
 
         kind, product = faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
         centres = faiss.IndexFlatIP(dim)
-        # rows themselves are kept, not their differences from the centre
+        # store rows, not residuals
         index = faiss.IndexIVFScalarQuantizer(centres, dim, clusters, kind, product, False)
-        index.parallel_mode = 1  # threads share the clusters of one row
+        index.parallel_mode = 1  # threads share the clusters of a row
         index.cp.niter, index.cp.spherical, index.cp.seed = 8, True, 0
         some = np.random.default_rng(0).permutation(count)[: clusters * _TRAINING]
         index.train(self._rows(views)[torch.from_numpy(np.sort(some))].float().numpy())
@@ -305,7 +305,7 @@ class Gallery:
 
     @torch.inference_mode()
     def _tune(self, clusters: Any, probes: Sequence[Views]) -> float:
-        """Searches twice as many clusters until the recall suffices; returns the recall."""
+        """Doubles the number of clusters searched until the recall suffices; returns the recall."""
         exact = [{match.id for match in self.search(probe, _BEST)} for probe in probes]
         while True:
             shares = []
@@ -319,7 +319,7 @@ class Gallery:
 
 
 def _best(scores: Tensor, k: int) -> Tensor:
-    """Places of the k largest of (N,), falling; ties in their order."""
+    """Indices of the k largest of (N,), descending; ties in order."""
     if not len(scores):
         return torch.empty(0, dtype=torch.int64)
     kth = scores.topk(min(k, len(scores))).values[-1]

@@ -1,4 +1,4 @@
-"""The galleries of one pack over one collection, filled in the background."""
+"""Fills the galleries of a pack over a collection in the background."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from polyview.export.runtime import Runtime
 from polyview.models import Views
 
 _CAPTIONS_AT_ONCE = 512
-_SURE = 2.0  # seconds of a stage, before which its rate says little
-_PROBES = 64  # queries that recall is measured with
+_SURE = 2.0  # seconds until the rate of a stage is reported
+_PROBES = 64  # queries with which recall is measured
 
 _log = logging.getLogger(__name__)
 Stage = Literal["pictures", "views", "captions", "clusters", "stopped", "ready", "failed"]
@@ -34,14 +34,14 @@ Stage = Literal["pictures", "views", "captions", "clusters", "stopped", "ready",
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a gallery is.
+    """The progress of filling a gallery.
 
     Attributes:
-        stage: what is being done.
-        done: items of the stage that are done.
-        total: items of the stage.
-        detail: where it was stopped, or why it failed.
-        rate: items a second; 0 where that is not known yet.
+        stage: the present stage.
+        done: completed items of the stage.
+        total: all items of the stage.
+        detail: a sentence about where it stopped or why it failed.
+        rate: items a second; 0 if not known yet.
     """
 
     stage: Stage
@@ -52,7 +52,7 @@ class Progress:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will be added, even if somebody waits or goes on."""
+        """Whether the filling has ended and cannot be resumed."""
         return self.stage in ("ready", "failed")
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Copy:
-    """A file that is the same, byte for byte, as one that is shown in its place."""
+    """A file with the same bytes as one that is shown instead."""
 
     file: str
     same_as: str
@@ -81,32 +81,32 @@ class Copy:
 class Index:
     """The galleries of every method of a pack; nothing is read before `start`.
 
-    One method's gallery is filled first, so that somebody can search as soon as the images are
-    encoded; the other methods' views are made of the same features after that.
+    The gallery of one method is filled first, so that searches can start as soon as the images are
+    encoded; the views of the other methods are computed from the same features afterwards.
 
     Args:
         runtime: the loaded pack.
-        collection: the images, and their captions where there are any.
+        collection: the images and their captions, if any.
         cache: the user's cache folder.
-        first: the method whose gallery is filled first; None takes the pack's first.
-        ready: the images' gallery of each method, where they lie ready elsewhere.
-        thumbnails: where frames of clips are kept small as they are read; None for nowhere.
+        first: the method whose gallery is filled first; None for the pack's first.
+        ready: ready-made galleries of the images by method, if there are any.
+        thumbnails: a folder for thumbnails of clip frames, made while clips are read; or None.
 
     Attributes:
-        first: as given.
-        images: the images' gallery of each method.
-        captions: the captions' gallery of each method; ids count `collection.captions`.
-        first_done: set once no more images will come for `first`.
-        images_done: set once no more images will come for any method.
-        captions_done: set once no more captions will come.
-        complete: whether every method can find all images that can be read.
-        encoder: the runtime with what it has computed.
-        refused: the files that were left out so far, and why.
-        copies: the files that are not shown because another one is the same. Images that come with
-            captions are all shown: captions and measurements mean each of them.
-        progress: how far the galleries are.
-        files: how many the collection has.
-        clips: the moments of each clip's frames; the galleries hold their windows.
+        first: the method that is filled first.
+        images: the gallery of images of each method.
+        captions: the gallery of captions of each method; ids are indices of `collection.captions`.
+        first_done: set when all images of `first` are added.
+        images_done: set when all images of all methods are added.
+        captions_done: set when all captions are added.
+        complete: whether every method can find all readable images.
+        encoder: computes and stores features and views.
+        refused: the files left out so far, and why.
+        copies: the files that are not shown because another one has the same bytes. Images with
+            captions are all shown, because captions and metrics refer to each of them.
+        progress: the progress of filling.
+        files: the number of files in the collection.
+        clips: the moments of each clip's frames; the galleries contain their windows.
     """
 
     def __init__(
@@ -136,29 +136,29 @@ class Index:
         self._prepared: prepared.Prepared | None = None
         self._first_files: dict[bytes, str] = {}  # the first file of each content
         self._rows: list[Row] = []  # of the first method's gallery
-        self._passed = 0  # files that were read
+        self._passed = 0  # number of files read
         self._stopped, self._starting = threading.Event(), threading.Lock()
         self._filling: threading.Thread | None = None
         self._watch: Callable[[Progress], None] | None = None
-        self._began = ("", 0.0, 0)  # stage, when it began, and how much was done then
+        self._began = ("", 0.0, 0)  # stage, its start time, and items done at the start
 
     def __len__(self) -> int:
-        """How many images every method can find; a clip is one."""
+        """The number of images that every method can find; a clip counts as one."""
         if not self.clips:
             return min(map(len, self.images.values()))
         return min(int((one.ids() < self.files).sum()) for one in self.images.values())
 
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
-        """Begins to fill the galleries, or goes on where `stop` ended it.
+        """Starts filling the galleries, or resumes after `stop`.
 
         Args:
-            watch: is told of every step; None leaves the one that was given before.
+            watch: called with every step; None keeps the present one.
         """
         with self._starting:
             if self._filling is not None:
                 if not self._stopped.is_set() or self.progress.finished:
                     return
-                self._filling.join()  # it ends after its present step
+                self._filling.join()  # it stops after the present step
             self._watch = watch or self._watch
             for event in (self._stopped, self.first_done, self.images_done, self.captions_done):
                 event.clear()
@@ -167,30 +167,30 @@ class Index:
             self._filling.start()
 
     def stop(self) -> None:
-        """Ends the filling after its present step; what was read can be searched."""
+        """Stops after the present step; images read so far can be searched."""
         self._stopped.set()
 
     def join(self, seconds: float) -> None:
-        """Waits for the end of the filling, at most so long."""
+        """Waits at most `seconds` for the end of the filling."""
         if self._filling is not None:
             self._filling.join(seconds)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits until images and captions are ready; False where that took too long."""
+        """Waits until images and captions are ready; returns False on timeout."""
         return self.images_done.wait(seconds) and self.captions_done.wait(seconds)
 
     def features(
         self, images: Sequence[CollectionImage], method: str, *, at_hand: bool = False
     ) -> dict[int, Tensor]:
-        """What a method reads of images: features (N, d) by id; of clips, of frames.
+        """The features (N, d) of images or clip frames by id, as a method reads them.
 
         Args:
             images: of the collection.
             method: of the pack.
-            at_hand: only those that need not be computed.
+            at_hand: return only features that need not be computed.
 
         Raises:
-            ImageError: an image cannot be read; the sentence says why.
+            ImageError: an image cannot be read.
         """
         ids = [image.image_id for image in images]
         if self._runtime.regions is not None:
@@ -200,7 +200,7 @@ class Index:
         return self.encoder.features(images, method, at_hand=at_hand)
 
     def _fill(self) -> None:
-        """Fills everything; runs in its own thread, and a failure becomes part of `progress`."""
+        """Fills everything, in a background thread; a failure is reported in `progress`."""
         try:
             if not self._take_ready():
                 self._fill_images()
@@ -216,7 +216,7 @@ class Index:
             done = f"{self.progress.done:,} of {self.progress.total:,}"
             what = "images" if self.progress.stage == "pictures" else self.progress.stage
             self._tell("stopped", detail=f"stopped after {done} {what}")
-        except Exception as error:  # whatever it was, the app goes on and says so
+        except Exception as error:  # the app goes on and reports it
             _log.exception("the gallery could not be filled")
             self._tell("failed", detail=f"the gallery could not be read: {reason(error)}")
         finally:
@@ -236,13 +236,13 @@ class Index:
             self._watch(self.progress)
 
     def _step(self, stage: Stage, done: int, total: int) -> None:
-        """Tells of a step; raises StoppedError where somebody wants it to be the last."""
+        """Reports a step; raises StoppedError after `stop`."""
         self._tell(stage, done, total)
         if self._stopped.is_set():
             raise StoppedError
 
     def _take_ready(self) -> bool:
-        """Fills the images' galleries without reading images, where that can be done."""
+        """Fills the galleries from prepared views; returns whether that was possible."""
         if self._ready or self._prepared is not None:
             return True
         if (regions := self._runtime.regions) is not None:
@@ -287,7 +287,7 @@ class Index:
             self._own[name].add(ids, views)
 
     def _without_copies(self, chunk: Chunk) -> list[Row]:
-        """The rows of a chunk; of files that are the same, those of the first."""
+        """The rows of a chunk without those of copies."""
         copies = set()
         for image in chunk.images:
             if image.file in chunk.reasons or image.captions:
@@ -310,22 +310,22 @@ class Index:
                 self._step("captions", done, len(texts) * len(self.captions))
 
     def _find_clusters(self) -> None:
-        """Makes large galleries fast, once they are filled."""
+        """Builds the clusters of large galleries."""
         large = [name for name, gallery in self._own.items() if gallery.is_large()]
         for done, name in enumerate(large):
             self._step("clusters", done, len(large))
             captions = [text for text, _ in self._collection.captions]
-            known = captions or self._runtime.reader.words()  # like what visitors will ask
+            known = captions or self._runtime.reader.words()  # similar to users' queries
             sentences = known[:: max(1, len(known) // _PROBES)][:_PROBES]
             probes = self._runtime.text_views(sentences, name).embeddings  # (Q, W, D)
             self._own[name].settle([Views(probe[None]) for probe in probes])
 
 
 class ProgressBar:
-    """Follows an index on a terminal; call it with each step. One bar for each stage.
+    """Shows progress on a terminal, with one bar for each stage.
 
     Args:
-        out: where the last line goes, by default to stdout; the bars go to stderr.
+        out: stream for the final line, by default stdout; bars go to stderr.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:

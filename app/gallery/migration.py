@@ -24,7 +24,7 @@ Made = Mapping[str, tuple[list[int], torch.Tensor]]  # ids and views (n, V, D) b
 
 @dataclass
 class Report:
-    """What came of a migration: how many images were written, or were there; and files left out."""
+    """Counts of a migration: images written, images that existed, files left out."""
 
     written: int = 0
     present: int = 0
@@ -48,16 +48,16 @@ def migrate(
     half: bool = False,
     graph: bool = False,
 ) -> Report:
-    """Writes the images of a collection that Qdrant lacks; it may be stopped and started again.
+    """Writes the images that Qdrant lacks; may be stopped and repeated.
 
     Args:
-        runtime: the pack that makes the views.
+        runtime: the pack that computes the views.
         collection: the images.
-        points: where they go.
+        points: the target collection.
         cache: the user's cache folder.
-        progress: called with how many images are done, and of how many.
-        half: a new collection keeps float16: half the memory; scores move by less than 0.001.
-        graph: a new collection gets an HNSW graph for approximate search.
+        progress: called with the numbers of images done and in total.
+        half: store float16 in a new collection: half the memory; scores change by less than 0.001.
+        graph: build an HNSW graph in a new collection, for approximate search.
 
     Raises:
         QdrantError: Qdrant cannot be reached, or the collection is another pack's.
@@ -100,12 +100,12 @@ def migrate(
 
 
 def _widths(runtime: Runtime, views: Made) -> dict[str, int]:
-    """Dimensions of a row of each method."""
+    """The dimensions of a row for each method."""
     return {name: runtime.methods[name].row_dim(*v.shape[1:]) for name, (_, v) in views.items()}
 
 
 def _points(runtime: Runtime, rows: Mapping[str, Row], views: Made) -> Iterator[api.PointStruct]:
-    """Images as points, by their ids."""
+    """The points of images."""
     shapes = {name: list(made.shape[1:]) for name, (_, made) in views.items()}
     widths = _widths(runtime, views)
     for i, (point, row) in enumerate(rows.items()):
@@ -118,7 +118,7 @@ def _points(runtime: Runtime, rows: Mapping[str, Row], views: Made) -> Iterator[
 
 
 def _point(row: Row) -> str:
-    """An image's id, so that writing the same image again changes nothing."""
+    """The id of an image's point; the same image always has the same id."""
     image, digest = row.frames[0], row.digest
     if image.captions:
         digest = hashlib.sha256(digest + image.file.encode()).digest()
@@ -126,5 +126,5 @@ def _point(row: Row) -> str:
 
 
 def _place(image: CollectionImage) -> dict[str, object]:
-    """The part of the payload that goes by where an image's file lies."""
+    """The part of the payload that depends on the location of the image's file."""
     return {"file": image.file, "facts": image.facts}

@@ -1,11 +1,12 @@
-"""Views of a bundled pack's own images, computed ahead: `python -m app.gallery.prepared`.
+"""Precomputed views of a bundled pack's own images: `python -m app.gallery.prepared`.
 
-A first question would wait seconds until a thousand images are encoded. The file made here comes
-with the app and is read instead. It names the checksum of the pack it was made with; with any other
-pack or other images it is not used. Numbers are in half precision: scores move by less than 0.001.
+Encoding a thousand images takes seconds, for which the first question would have to wait. The app
+comes with the file written here and reads it instead. The file names the checksum of its pack; it
+is not used with another pack or other images. Values are in half precision, which changes scores by
+less than 0.001.
 
-Of a pack that reads the frames of clips as sets, views are of the clips' windows, and the features
-of all frames lie in a second file: the frame a hit owes its score to is computed from them.
+If a pack reads the frames of clips as sets, the views are those of windows, and a second file has
+the features of all frames, from which the best frame of a hit is computed.
 """
 
 import argparse
@@ -38,14 +39,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """What comes with a pack of its own images.
+    """Precomputed data of a pack's own images.
 
     Attributes:
-        ids: of N rows of views, in the order of the images; of clips, of their windows.
+        ids: the ids of N rows of views (for clips, of windows), in the order of the images.
         views: (N, V, D) float32 by method.
         clips: the moments of each clip's frames, by its id.
-        file: where features of frames lie.
-        starts: for each image of the collection, its first row there.
+        file: the file of the frames' features.
+        starts: the first row in `file` of each image of the collection.
     """
 
     ids: list[int]
@@ -55,7 +56,7 @@ class Prepared:
     starts: list[int]
 
     def features(self, encoder: str | None, image_ids: Sequence[int]) -> dict[int, Tensor]:
-        """What an image encoder of the pack makes of images: (n, d) by id, from the disk."""
+        """The features (n, d) of images by id, read from disk."""
         with safe_open(self.file, framework="pt") as file:
             rows = file.get_slice(str(encoder))
             places = [divmod(image_id, len(self.starts)) for image_id in image_ids]
@@ -64,12 +65,12 @@ class Prepared:
 
 
 def place(info: PackInfo, kind: str = "views") -> Path:
-    """Where a pack's file is: beside its folder, within which pack.json lists every file."""
+    """The path of a pack's file: beside its folder, since pack.json lists every file inside."""
     return info.folder.parent / f"{info.folder.name}.{kind}.safetensors"
 
 
 def load(info: PackInfo, collection: Collection) -> Prepared | None:
-    """What comes with a pack of its own images, `collection`; None where no file fits."""
+    """Loads the data for `collection`, a pack's own images; None if no file matches."""
     if not place(info).is_file():
         return None
     try:
@@ -120,14 +121,14 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
                 features[str(runtime.image_encoder_of(name))] = torch.stack(
                     [read[frame.image_id] for frame in frames]
                 ).half()
-            save_tensors(place(info, "features"), features, {})  # first: they count with the views
+            save_tensors(place(info, "features"), features, {})  # before the views that use it
         encoder.store.close()
     save_tensors(place(info), views, {"checksum": info.checksum, **about})
     return [place(info), place(info, "features")] if clips else [place(info)]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Writes the files of one bundled pack."""
+    """Writes the files of a bundled pack."""
     parser = argparse.ArgumentParser(prog="python -m app.gallery.prepared")
     parser.add_argument("--pack", type=Path, default=SCENES, help="the pack's folder")
     folder = parser.parse_args(argv).pack

@@ -6,8 +6,8 @@
               sum over the rows of the query of the largest inner product with a row of the point
     payload   file, captions, objects, facts, the pack's checksum, shapes of views
 
-The rows are the V views of D dimensions, cut as the method says (`Method.row_dim`), so that MaxSim
-is the method's score where it can be.
+The rows are the V views of D dimensions, cut by `Method.row_dim`, so that MaxSim equals the
+method's score if possible.
 """
 
 from __future__ import annotations
@@ -43,36 +43,36 @@ except ImportError as error:
     ) from error
 
 KEY = "QDRANT_API_KEY"
-PACK = "pack"  # the payload's field with the checksum of the pack that made the views
-SCORED_UP_TO = 4096  # images that are all scored where candidates prove nothing
-READ_UP_TO = 20_000  # images whose views, or captions, are read for one answer
+PACK = "pack"  # payload field with the checksum of the pack
+SCORED_UP_TO = 4096  # images that are all scored if candidates are not exact
+READ_UP_TO = 20_000  # images whose views or captions are read for one answer
 _CONNECT, _ANSWER = 3.0, 60  # seconds to wait
 _PAGE = 1000  # payloads of one answer
-NUMBERS = 1 << 19  # of one request or answer; as JSON they take up to 10 MB, and a server takes 32
-_SPARE = 8  # candidates beyond k, so that equal scores are among them
-_RERANKED = 8  # candidates for each of k where their order is not the method's
+NUMBERS = 1 << 19  # in one request or answer: up to 10 MB of JSON; a server accepts 32
+_SPARE = 8  # candidates beyond k, to include equal scores
+_RERANKED = 8  # candidates for each of k if MaxSim is not the score
 _MAX_NAME = 4096  # characters of a file's name
 
 
 class QdrantError(ValueError):
-    """Qdrant cannot be reached, or refuses; the message says why, in a sentence."""
+    """Qdrant cannot be reached or refuses; the message says why."""
 
 
 class Points:
-    """One collection of a Qdrant server, or of a folder; safe to use from several threads.
+    """A collection of a Qdrant server or folder; safe to use from several threads.
 
     Args:
-        address: of the collection.
+        address: the address of the collection.
 
     Raises:
-        QdrantError: by every method, where Qdrant cannot be reached or refuses.
+        QdrantError: in every method, if Qdrant cannot be reached or refuses.
     """
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._lock = threading.Lock()  # qdrant-client without a server is for one thread
+        self._lock = threading.Lock()  # qdrant-client in a folder is not thread-safe
         with warnings.catch_warnings(), self._asking():
-            # that a folder is slow, or that a key is sent in clear
+            # warnings: a folder is slow; a key is sent unencrypted
             warnings.simplefilter("ignore", UserWarning)
             if address.folder is not None:
                 self._client = QdrantClient(
@@ -86,22 +86,22 @@ class Points:
                 https=address.tls,
                 api_key=os.environ.get(KEY) or None,
                 timeout=_ANSWER,
-                check_compatibility=False,  # it would ask in a thread, and warn
+                check_compatibility=False,  # would connect in a thread, and warn
             )
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._client.close()
 
     def vectors(self) -> dict[str, api.VectorParams] | None:
-        """The collection's named vectors; None where it does not exist."""
+        """The named vectors of the collection; None if it does not exist."""
         if not self._ask("collection_exists"):
             return None
         params = self._ask("get_collection").config.params.vectors
         return params if isinstance(params, dict) else {}
 
     def create(self, widths: Mapping[str, int], half: bool, graph: bool) -> None:
-        """Makes the collection, with rows of so many dimensions for each method."""
+        """Creates the collection; `widths` are the dimensions of a row of each method."""
         best = api.MultiVectorConfig(comparator=api.MultiVectorComparator.MAX_SIM)
         vectors = {
             name: api.VectorParams(
@@ -116,7 +116,7 @@ class Points:
         self._ask("create_collection", vectors_config=vectors)
 
     def add(self, points: Sequence[api.PointStruct]) -> None:
-        """Writes points, and returns once they are kept and searchable."""
+        """Writes points; returns when they are stored and searchable."""
         self._ask("upsert", points=list(points), wait=True)
 
     def move(self, point: str, payload: Mapping[str, object]) -> None:
@@ -124,7 +124,7 @@ class Points:
         self._ask("set_payload", payload=dict(payload), points=[point], wait=True)
 
     def payloads(self) -> Iterator[tuple[str, dict]]:
-        """Every point's id and payload, a page at a time."""
+        """Iterates over the ids and payloads of all points."""
         offset, first = None, True
         while first or offset is not None:
             page, offset = self._ask("scroll", limit=_PAGE, offset=offset, with_payload=True)
@@ -134,7 +134,7 @@ class Points:
     def fetch(
         self, points: Sequence[str], vector: str | None = None
     ) -> dict[str, tuple[dict, np.ndarray]]:
-        """Payload, and rows (R, E) float32 of a named vector, of those points that exist."""
+        """The payload and the rows (R, E) float32 of a named vector of the existing points."""
         vectors = [vector] if vector else False
         records = self._ask("retrieve", ids=list(points), with_payload=True, with_vectors=vectors)
         return {
@@ -148,13 +148,13 @@ class Points:
     def candidates(
         self, vector: str, queries: np.ndarray, count: int, only: Sequence[str] | None
     ) -> list[str]:
-        """The points of the largest MaxSim with each of several queries.
+        """The points with the largest MaxSim for each of several queries.
 
         Args:
             vector: a named vector.
-            queries: (Q, R, E), each of R rows.
-            count: points for each query.
-            only: ids of the points that are searched; None for all.
+            queries: (Q, R, E), R rows each.
+            count: number of points for each query.
+            only: ids of the points to search; None for all.
         """
         chosen = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
         params = api.SearchParams(exact=not self.address.approximate)
@@ -174,7 +174,7 @@ class Points:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Turns what goes wrong into a sentence."""
+        """Turns errors of the client into `QdrantError`."""
         where = f"Qdrant at {self.address}"
         try:
             with nullcontext() if self.address.folder is None else self._lock:
@@ -192,20 +192,19 @@ class Points:
 class QdrantGallery(Gallery):
     """The views of one method in a collection; `add` is `Points.add`.
 
-    Scores are always computed here, by the method, from the rows that Qdrant holds. Where one pair
-    of rows decides (`Method.row_search`), each row of the query is asked by itself, and MaxSim is
-    the score it could give: an image among the k best is among the k best of one of these lists.
-    So the answer is exact; of more than 8 equal scores at the k-th place, any may be returned.
-    Blocks are matched otherwise: up to `SCORED_UP_TO` images all are scored, of more the best by
-    MaxSim.
+    Scores are always computed here, by the method, from the rows stored in Qdrant. If one pair of
+    rows determines the score (`Method.row_search`), each row of the query is searched by itself,
+    and every one of the k best images is among the k best of one of these lists. The answer is
+    therefore exact; of more than 8 equal scores at rank k, any may be returned. For other methods,
+    all images are scored up to `SCORED_UP_TO`, and beyond that the best by MaxSim.
 
     Args:
         points: the collection.
-        places: the image of each point's id, in the order of ids.
-        name: the method's.
-        method: the one of this name.
+        places: point id -> image id, in the order of image ids.
+        name: the name of the method.
+        method: the method.
         shape: (V, D) of the views.
-        half: whether Qdrant holds float16.
+        half: whether Qdrant stores float16.
         device: where scores are computed.
     """
 
@@ -229,7 +228,7 @@ class QdrantGallery(Gallery):
 
     @property
     def bytes(self) -> int:
-        """None of this process's memory."""
+        """0: the views are not in this process."""
         return 0
 
     def caveat(self, only: AbstractSet[int] | None = None) -> str:
@@ -286,7 +285,7 @@ class QdrantGallery(Gallery):
 
 @dataclass(frozen=True)
 class QdrantStore:
-    """A collection that can be searched: its images, its points, and the first one's payload."""
+    """A searchable collection: its images, its points, and the payload of the first point."""
 
     collection: Collection
     points: Points
@@ -294,10 +293,10 @@ class QdrantStore:
     about: Mapping[str, Any]
 
     def galleries(self, runtime: Runtime) -> dict[str, QdrantGallery]:
-        """The images' gallery of each method of a pack.
+        """The gallery of images for each method of a pack.
 
         Raises:
-            QdrantError: the views are not the pack's.
+            QdrantError: the views come from another pack.
         """
         check_pack(self.points.address, self.about, runtime)
         vectors, shapes = self.points.vectors() or {}, self.about.get("shapes", {})
@@ -316,7 +315,7 @@ class QdrantStore:
 
 
 def check_pack(address: Address, payload: Mapping[str, Any], runtime: Runtime) -> None:
-    """Raises QdrantError for a point that another pack has written."""
+    """Raises QdrantError for a point written by another pack."""
     if payload.get(PACK) != runtime.info.checksum:
         raise QdrantError(
             f"{address} holds views of the pack {str(payload.get(PACK))[:12]}, not of this one "
@@ -326,10 +325,10 @@ def check_pack(address: Address, payload: Mapping[str, Any], runtime: Runtime) -
 
 
 def open_store(points: Points) -> QdrantStore:
-    """Reads what is known of the images of a collection, without their views.
+    """Reads the payloads of a collection, without views.
 
     Raises:
-        QdrantError: Qdrant cannot be reached, or the collection is missing, empty, or not ours.
+        QdrantError: Qdrant cannot be reached, or the collection is missing, empty, or foreign.
     """
     address = points.address
     if points.vectors() is None:
@@ -354,7 +353,7 @@ def open_store(points: Points) -> QdrantStore:
 
 
 def _image(about: Mapping[str, Any], folder: Path | None) -> CollectionImage:
-    """An image from its payload, which may be anything: files of the folder alone are opened."""
+    """Builds an image from its untrusted payload; only files in `folder` are opened."""
     file = str(about["file"])
     parts = PurePosixPath(file)
     odd = len(file) > _MAX_NAME or "\0" in file or ".." in parts.parts or parts.is_absolute()

@@ -1,4 +1,4 @@
-"""Which files a gallery has: those of a pack, a folder, a ZIP archive, or of a visitor's upload."""
+"""Lists the files of a gallery: of a pack, a folder, a ZIP archive, or an upload."""
 
 from __future__ import annotations
 
@@ -33,42 +33,42 @@ from polyview.export.pack.gallery import GalleryImage, load_gallery
 from polyview.export.pack.schema import FOLDER
 from polyview.models.files import replacing_folder
 
-# HEIC is listed so that it is refused with a reason where it cannot be read, not silently missed.
+# HEIC is listed even if it cannot be read, so that it is refused with a reason.
 _PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}
 _GRAPHICS = {".png", ".apng", ".gif", ".bmp", ".tif", ".tiff", ".ppm"}
 VIDEOS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm"})
 SUFFIXES = frozenset(_PHOTOS | _GRAPHICS | VIDEOS)
-MAX_DEPTH = 100  # folders within one another
+MAX_DEPTH = 100  # of nested folders
 MAX_ENTRIES = 50_000  # of a ZIP archive
 MAX_UNPACKED = 64 * 2**30  # bytes of all images of an archive
-_MAX_RATIO, _SMALL = 200, 16 * 2**20  # packed to unpacked size, of entries of more bytes than these
+_MAX_RATIO, _SMALL = 200, 16 * 2**20  # compression ratio of entries above so many bytes
 _SPARE = 2**30  # bytes of the disk that stay free
-_LONGEST = 300  # characters of a folder's name in a sentence
+_LONGEST = 300  # characters of a folder's name in a message
 
 
 class StoppedError(Exception):
-    """Somebody stopped what was being done."""
+    """The operation was stopped on request."""
 
 
 class ArchiveError(ValueError):
-    """An archive cannot be used; the message is a sentence that says why."""
+    """An archive cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
 class CollectionImage:
-    """One image and what is known about it: a file, or one frame of a clip.
+    """An image (a file or a frame of a clip) and its metadata.
 
     Attributes:
-        image_id: its place in the collection; of a clip's further frames, see `Collection.frame`.
+        image_id: its index in the collection; for further frames of a clip, see `Collection.frame`.
         path: the file.
-        file: what visitors see of the path: relative to the collection's folder.
+        file: the path relative to the collection's folder, which visitors see.
         captions: sentences that describe it.
         objects: names of the objects it shows.
-        truth: what a rendered image is known to show, or None.
-        root: the folder that links may not lead out of, resolved; None for anywhere.
-        moment: where the frame is in its clip; None for a whole file.
-        known: facts of an image that is known from a database alone; None for others. It is opened
-            only within a root.
+        truth: the ground truth of a rendered image, or None.
+        root: the resolved folder that links may not lead out of; None for no limit.
+        moment: the position of a frame in its clip; None for a whole file.
+        known: facts of an image from a database; None for others. Such an image is opened only
+            within `root`.
     """
 
     image_id: int
@@ -83,12 +83,12 @@ class CollectionImage:
 
     @property
     def is_video(self) -> bool:
-        """Whether its file has the name of a video."""
+        """Whether the file has a video suffix."""
         return _suffix(self.file) in VIDEOS
 
     @property
     def facts(self) -> dict[str, str]:
-        """What images can be filtered by: name of a fact, and its value for this image."""
+        """The facts by which images can be filtered, with their values."""
         if self.known is not None:
             return dict(self.known)
         if self.truth is None:
@@ -98,10 +98,10 @@ class CollectionImage:
         return {name: value for name, value in known.items() if value}
 
     def reached(self) -> CollectionImage:
-        """Itself.
+        """Returns itself if its file can be reached.
 
         Raises:
-            ImageError: the file lies on another machine.
+            ImageError: the file is on another machine.
         """
         if self.known is None or (self.root is not None and self.path.is_file()):
             return self
@@ -111,16 +111,16 @@ class CollectionImage:
         )
 
     def open(self) -> BinaryIO:
-        """Opens its file.
+        """Opens the file.
 
         Raises:
-            ImageError: it may not be opened, or not now.
+            ImageError: it cannot be opened.
         """
         self.reached()
         return open_file(self.path, self.file, self.root)
 
     def thumbnail_name(self) -> str:
-        """A file name that changes whenever the file does, and tells nothing about the path.
+        """A file name that changes with the file and does not reveal its path.
 
         Raises:
             OSError: the file does not exist.
@@ -136,9 +136,9 @@ class Collection:
 
     Attributes:
         title: for people.
-        folder: where they lie.
+        folder: the folder of the images.
         images: `images[i].image_id == i`.
-        left_out: folders and files that are not among them, and why.
+        left_out: folders and files that were left out, and why.
     """
 
     title: str
@@ -147,35 +147,35 @@ class Collection:
     left_out: tuple[Refusal, ...] = ()
 
     def frame(self, image: CollectionImage, place: int, moment: Moment) -> CollectionImage:
-        """A frame of a clip as an image of its own.
+        """A frame of a clip as an image.
 
-        The first has the clip's id; the ids of further ones follow those of all files, so that
-        `file_id` gives the clip.
+        The first frame has the id of the clip; further ids follow those of all files, so that
+        `file_id` maps them to the clip.
 
         Args:
             image: the clip.
-            place: of the frame among those that were chosen, from 0.
-            moment: where it is in the clip.
+            place: index of the frame among the chosen ones, from 0.
+            moment: its position in the clip.
         """
         image_id = self.file_id(image.image_id) + place * len(self.images)
         return replace(image, image_id=image_id, moment=moment)
 
     def file_id(self, image_id: int) -> int:
-        """The place in `images` of an image's file."""
+        """The index in `images` of the file of an image."""
         return image_id % len(self.images)
 
     def comes_with(self, pack: Path) -> bool:
-        """Whether these are the images in a pack's folder."""
+        """Whether the images are those in a pack's folder."""
         return self.folder == (pack / FOLDER).resolve()
 
     @cached_property
     def captions(self) -> tuple[tuple[str, int], ...]:
-        """Every caption with the id of its image, image by image."""
+        """All captions with the ids of their images."""
         return tuple((text, p.image_id) for p in self.images for text in p.captions)
 
     @cached_property
     def facts(self) -> dict[str, dict[str, frozenset[int]]]:
-        """Each fact with its values, in alphabetical order, and the ids of the images with each."""
+        """The values of each fact in alphabetical order, with the ids of their images."""
         ids: dict[str, dict[str, set[int]]] = {}
         for image in self.images:
             for fact, value in image.facts.items():
@@ -187,7 +187,7 @@ class Collection:
 
     @cached_property
     def relevant(self) -> dict[str, frozenset[int]]:
-        """For each caption, the ids of all images that are known to satisfy it."""
+        """The ids of all images that are known to satisfy a caption, by caption."""
         ids: dict[str, set[int]] = {}
         for image in self.images:
             for caption in image.truth.captions if image.truth else ():
@@ -196,11 +196,11 @@ class Collection:
 
 
 def from_pack(pack: Path) -> Collection:
-    """The gallery that comes with a pack.
+    """The gallery of a pack.
 
     Raises:
-        FileNotFoundError: it has none.
-        ValueError: its gallery is not valid.
+        FileNotFoundError: the pack has no gallery.
+        ValueError: the gallery is not valid.
     """
     gallery, images = load_gallery(pack), list[CollectionImage]()
     for i, image in enumerate(gallery.images):
@@ -221,13 +221,13 @@ def open_images(
 
     Args:
         place: the folder or the archive.
-        cache: the user's cache folder; archives are unpacked there.
+        cache: the user's cache folder, where archives are unpacked.
         follow_links: see `from_folder`.
-        stopped: once it is set, an archive is read no further.
+        stopped: ends the unpacking when set.
 
     Raises:
         FileNotFoundError: the place does not exist, or holds no image.
-        ArchiveError: the archive cannot be used; nothing of it is kept.
+        ArchiveError: the archive cannot be used; no extracted file remains.
         StoppedError: `stopped` was set.
         OSError: the archive cannot be read.
     """
@@ -238,14 +238,14 @@ def open_images(
 
 
 def from_folder(folder: Path, follow_links: bool = False) -> Collection:
-    """Every image file under a folder, however deep, in the order of their paths.
+    """All image files below a folder, in the order of their paths.
 
-    Hidden files and folders are left out. Nothing is opened: what cannot be, or may not be, is
-    found out when it is read.
+    Hidden files and folders are skipped. No file is opened; unreadable files are reported when they
+    are read.
 
     Args:
         folder: any folder.
-        follow_links: links may lead out of it, and those to folders are followed.
+        follow_links: follow links to folders, and links out of the folder.
 
     Raises:
         FileNotFoundError: the folder is missing or holds no image.
@@ -265,14 +265,14 @@ def from_folder(folder: Path, follow_links: bool = False) -> Collection:
 
 
 def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
-    """Images that a visitor sent.
+    """The images of an upload.
 
     Args:
-        folder: where all of them lie.
-        files: each with the name that it had; a name that comes again gets a number.
+        folder: the folder of all files.
+        files: each file with its original name; repeated names get a number.
 
     Raises:
-        ValueError: none of them has the name of an image.
+        ValueError: no file has an image suffix.
     """
     images: list[CollectionImage] = []
     left_out, taken = [], Counter[str]()
@@ -290,7 +290,7 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
 
 
 def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
-    """The image files below a folder, each with its name for people."""
+    """The image files below a folder, each with a printable name."""
     walked = set()
 
     def leave_out(error: OSError) -> None:
@@ -306,7 +306,7 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
             left_out.append(Refusal(name, f"the folders in {name} {message}"))
             folders.clear()
         real = os.path.realpath(place)
-        if real in walked:  # a link to a folder above, or to one that was seen before
+        if real in walked:  # a link to a parent, or to a folder already visited
             folders.clear()
             continue
         walked.add(real)
@@ -316,7 +316,7 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
             if not Path(os.path.realpath(folder / name)).is_relative_to(root):
                 link = _printable((folder / name).relative_to(root).as_posix())
                 left_out.append(Refusal(link, str(outside(link))))
-        folders[:] = sorted(visible, key=links.__contains__)  # a folder itself before a link to it
+        folders[:] = sorted(visible, key=links.__contains__)  # real folders before links to them
         for name in names:
             if not name.startswith(".") and _suffix(name) in SUFFIXES:
                 readable = _printable(name)
@@ -324,28 +324,28 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
 
 
 def _suffix(file: str) -> str:
-    """The end of a file's name, such as ".jpg"; ten times as fast as `PurePath`."""
+    """The suffix of a file name, such as ".jpg"; ten times as fast as `PurePath`."""
     return os.path.splitext(file)[1].lower()  # noqa: PTH122
 
 
 def _printable(path: str) -> str:
-    """A path for people; bytes that are no UTF-8, which some systems allow, as numbers."""
+    """A printable path; bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def unpack(archive: Path, folder: Path, stopped: Event) -> Path:
-    """Unpacks the images of a ZIP archive, unless that was done before.
+    """Unpacks the images of a ZIP archive, unless they already are.
 
     Args:
-        archive: known by its name, size and time of writing; files that are no images stay in it.
-        folder: of all unpacked archives.
-        stopped: once it is set, the archive is read no further.
+        archive: identified by name, size and modification time; only images are unpacked.
+        folder: parent folder of all unpacked archives.
+        stopped: ends the unpacking when set.
 
     Returns:
         The folder of its images.
 
     Raises:
-        ArchiveError: it is damaged or too large; nothing of it is kept.
+        ArchiveError: it is damaged or too large; no extracted file remains.
         StoppedError: `stopped` was set.
         OSError: the archive cannot be read.
     """
@@ -356,7 +356,7 @@ def unpack(archive: Path, folder: Path, stopped: Event) -> Path:
     with FileLock(folder / f"{target.name}.lock"):
         if target.is_dir():
             return target
-        for draft in folder.glob(f".{target.name}.*"):  # of a process that was killed
+        for draft in folder.glob(f".{target.name}.*"):  # left by a killed process
             shutil.rmtree(draft, ignore_errors=True)
         try:
             with zipfile.ZipFile(archive) as opened, replacing_folder(target) as draft:
@@ -364,7 +364,7 @@ def unpack(archive: Path, folder: Path, stopped: Event) -> Path:
                 for info in images:
                     if stopped.is_set():
                         raise StoppedError
-                    opened.extract(info, draft)  # never outside of the folder, and never a link
+                    opened.extract(info, draft)  # writes no links, and nothing outside of it
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as e:
             raise ArchiveError(
                 f"{name} is damaged, locked or not a ZIP archive; make it again ({reason(e)})"
@@ -378,7 +378,7 @@ def unpack(archive: Path, folder: Path, stopped: Event) -> Path:
 
 
 def _checked(entries: Sequence[zipfile.ZipInfo], name: str, free: int) -> list[zipfile.ZipInfo]:
-    """The images among the entries of an archive, whose sizes fit; else an ArchiveError."""
+    """The images among an archive's entries; raises ArchiveError beyond the limits."""
     if len(entries) > MAX_ENTRIES:
         raise ArchiveError(
             f"{name} has {len(entries):,} entries, more than {MAX_ENTRIES:,}; make several archives"

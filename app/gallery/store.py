@@ -1,9 +1,9 @@
-"""What was computed once for a gallery, in one SQLite file.
+"""Stores computed features and views of a gallery in one SQLite file.
 
-Images are known by the SHA-256 of their file, so one that was moved or copied is known and one that
-was changed is another. A *space* holds what one model makes of images or captions; its name has the
-model's checksum, so packs share a gallery and never mix numbers. SQLite's transactions are the
-crash safety: `save` keeps all of its parts or none.
+Images are identified by the SHA-256 of their file, so moved and copied files are recognised and
+changed files are new. A *space* contains the output of one model for images or captions; its name
+includes the model's checksum, so packs share a gallery without mixing their values. SQLite's
+transactions make `save` atomic.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ import numpy as np
 from polyview.app.gallery.images import Stamp
 from polyview.app.gallery.video_decoder import Moment
 
-# the SHA-256 of a file, with the numbers of frames after that of a clip; or a caption
+# the SHA-256 of a file (of a clip, followed by frame numbers), or a caption
 Key = bytes | str
 Vectors = dict[str, dict[Key, np.ndarray]]  # by space and key
-RECENT = 200  # images whose features `Recent` keeps: 80 MB of CLIP ViT-B/16's
+RECENT = 200  # images whose features `Recent` keeps: 80 MB for CLIP ViT-B/16
 DIGEST = 32  # bytes of a SHA-256
-_VERSION = 7  # of another version nothing is kept: everything is indexed again
+_VERSION = 7  # files of another version are discarded
 _AT_ONCE = 500  # values in one SQL statement
-_WAIT = 10.0  # seconds for another process that writes
-# A file written within this time of being read may change again without a new time: some file
-# systems count in steps of two seconds.
+_WAIT = 10.0  # seconds to wait for another process that writes
+# A file modified this shortly before it was read may change again with the same time stamp: some
+# file systems count in steps of two seconds.
 _UNSURE_NS = 2_000_000_000
 _SCHEMA = f"""
     BEGIN IMMEDIATE;
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Note:
-    """What a reader found in a file: why it cannot be used, or the moments of its frames.
+    """A reader's note about a file: the reason for refusing it, or the moments of its frames.
 
     A still image has neither.
     """
@@ -65,14 +65,14 @@ class Note:
 
 
 class Recent:
-    """Features of the images that were looked at last; safe to use from several threads."""
+    """Features of recently used images; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rows: OrderedDict[tuple[str, Key], np.ndarray] = OrderedDict()
 
     def load(self, space: str, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
-        """The features (N, d) of those keys that are still in memory."""
+        """The features (N, d) of the keys that are in memory."""
         with self._lock:
             known = {key: self._rows[space, key] for key in keys if (space, key) in self._rows}
             for key in known:
@@ -80,7 +80,7 @@ class Recent:
         return known
 
     def save(self, vectors: Vectors) -> None:
-        """Keeps features in place of those that were not asked for longest."""
+        """Adds features and drops the least recently used."""
         with self._lock:
             for space, fresh in vectors.items():
                 self._rows.update({(space, key): rows for key, rows in fresh.items()})
@@ -91,11 +91,11 @@ class Recent:
 class Store:
     """The files of one gallery, and vectors by space and key; safe to use from several threads.
 
-    Several processes may use it at once. In the place of a file that cannot be used, such as one on
-    a full disk, memory serves this process. A damaged file is made anew. Warnings say so.
+    Several processes may use it at once. If the file cannot be used, for example on a full disk,
+    this process uses memory instead. A damaged file is replaced. Both are logged as warnings.
 
     Args:
-        folder: belongs to this gallery alone; made when it is first used.
+        folder: the gallery's own folder, created at first use.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -104,7 +104,7 @@ class Store:
         self._db: sqlite3.Connection | None = None
 
     def digests(self, stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
-        """The SHA-256 of those files, by path, that have not changed since they were read."""
+        """The SHA-256, by path, of files that have not changed since they were read."""
         paths = {os.fsencode(path): path for path in stamps}
         columns = "path, size, mtime_ns, ctime_ns, read_ns, sha256"
         return {
@@ -114,7 +114,7 @@ class Store:
         }
 
     def notes(self, digests: Iterable[bytes], reader: str) -> dict[bytes, Note]:
-        """What a reader found in files, by SHA-256; a still image is one for every reader."""
+        """A reader's notes by SHA-256; notes about still images hold for every reader."""
         notes = {}
         columns = "sha256, refusal, moments, reader"
         for digest, refusal, text, by in self._select(columns, "notes WHERE sha256", digests):
@@ -124,7 +124,7 @@ class Store:
         return notes
 
     def load(self, space: str, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
-        """The vectors (n, d) float32 of those keys that a space has."""
+        """The vectors (n, d) float32 of the keys that a space contains."""
         table = f"vectors WHERE space = {_number(space)} AND key"
         return {
             key: np.frombuffer(data, np.float32).reshape(count, -1)
@@ -132,7 +132,7 @@ class Store:
         }
 
     def known(self, space: str, keys: Iterable[Key]) -> set[Key]:
-        """Those of some keys that a space has."""
+        """The keys that a space contains."""
         table = f"vectors WHERE space = {_number(space)} AND key"
         return {key for (key,) in self._select("key", table, keys)}
 
@@ -143,13 +143,13 @@ class Store:
         notes: Mapping[bytes, Note] | None = None,
         reader: str = "",
     ) -> None:
-        """Keeps all of it, or nothing.
+        """Saves everything in one transaction.
 
         Args:
-            vectors: by space and key (n, d); what is kept under a key already is replaced.
-            files: stamp, when it was read in ns, and SHA-256, by path.
-            notes: by SHA-256.
-            reader: what found them.
+            vectors: (n, d) by space and key; existing ones are replaced.
+            files: by path, the stamp, the time of reading in ns, and the SHA-256.
+            notes: notes by SHA-256.
+            reader: the reader that made the notes.
         """
         rows: dict[str, list[tuple[object, ...]]] = {
             "vectors": [
@@ -177,11 +177,11 @@ class Store:
             self._run(write, None)
 
     def prune(self, root: Path, keep: Iterable[str]) -> None:
-        """Forgets files that are gone, and what was computed of content that no file has.
+        """Deletes entries of missing files, and results for content that no file has.
 
         Args:
-            root: the folder that paths begin at.
-            keep: paths that exist; others are looked for.
+            root: the folder to which paths are relative.
+            keep: paths known to exist; others are checked.
         """
         existing = {os.fsencode(path) for path in keep}
 
@@ -191,18 +191,18 @@ class Store:
             db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in gone])
             used = "IN (SELECT sha256 FROM files)"
             db.execute(f"DELETE FROM notes WHERE NOT sha256 {used}")
-            digest = f"substr(key, 1, {DIGEST})"  # a frame's key begins with that of its clip
+            digest = f"substr(key, 1, {DIGEST})"  # a frame's key starts with that of its clip
             db.execute(f"DELETE FROM vectors WHERE typeof(key) = 'blob' AND NOT {digest} {used}")
 
         self._run(write, None)
 
     def close(self) -> None:
-        """Closes the file; the next call opens it again."""
+        """Closes the file; the next call reopens it."""
         with self._lock:
             self._close()
 
     def _select(self, columns: str, table: str, values: Iterable[object]) -> list[tuple]:
-        """The rows of a table whose column, with which `table` ends, is one of some values."""
+        """Selects rows whose column, named at the end of `table`, is among `values`."""
         distinct = list(dict.fromkeys(values))
 
         def read(db: sqlite3.Connection) -> list[tuple]:
@@ -216,7 +216,7 @@ class Store:
         return self._run(read, [])
 
     def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """Does some work in a transaction; `otherwise` where the file cannot be used."""
+        """Runs `work` in a transaction; returns `otherwise` if the file cannot be used."""
         with self._lock:
             for _ in range(3):
                 try:
@@ -243,7 +243,7 @@ class Store:
 
 
 def _connect(name: str) -> sqlite3.Connection:
-    """Opens a file of this version, or one that is new."""
+    """Opens a new file, or one of this version."""
     db = sqlite3.connect(name, timeout=_WAIT, check_same_thread=False)
     try:
         db.execute("PRAGMA journal_mode = WAL")
@@ -264,9 +264,9 @@ def _number(space: str) -> int:
 
 
 def cache_folder() -> Path:
-    """Where this user's caches lie: POLYVIEW_CACHE, or the platform's usual place.
+    """The user's cache folder: POLYVIEW_CACHE, or the platform's usual place.
 
-    Where that cannot be written, a folder for this run alone takes its place.
+    If it cannot be written, a temporary folder for this run.
     """
     if sys.platform == "win32":
         usual = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData/Local")) / "polyview"

@@ -15,25 +15,25 @@ from polyview.app.gallery.scan import CollectionImage
 from polyview.app.gallery.video import open_frame
 
 SIDE = 320  # pixels of the longer side
-FOLDER_BYTES = 2_000_000_000  # beyond, those that were used longest ago are deleted
-_USED = 24 * 3600.0  # seconds after which a further use is noted
-_SWEEP = 2_000  # thumbnails written between two looks at the folder
+FOLDER_BYTES = 2_000_000_000  # above this, the least recently used are deleted
+_USED = 24 * 3600.0  # seconds between updates of the time of use
+_SWEEP = 2_000  # thumbnails written between two checks of the folder's size
 
-_written = _SWEEP - 1  # so that the first one is followed by a look
+_written = _SWEEP - 1  # so that the first one triggers a check
 
 
 def make_thumbnail(image: CollectionImage, folder: Path) -> Path:
-    """A small copy of an image, made once.
+    """Makes a thumbnail, unless it exists.
 
     Args:
-        image: a file, or a clip's frame.
-        folder: of all thumbnails.
+        image: a file or a frame of a clip.
+        folder: the folder of all thumbnails.
 
     Returns:
         The thumbnail's file, a WebP.
 
     Raises:
-        ImageError: the image cannot be opened, or the thumbnail not be written.
+        ImageError: the image cannot be opened, or the thumbnail cannot be written.
         OSError: the image's file does not exist.
     """
     thumbnail = folder / f"{image.thumbnail_name()}.webp"
@@ -45,7 +45,7 @@ def make_thumbnail(image: CollectionImage, folder: Path) -> Path:
 
 
 def keep_thumbnail(image: Image.Image, thumbnail: Path) -> Path:
-    """Writes an open image, which becomes smaller itself, as a thumbnail; whole or not at all."""
+    """Shrinks an open image in place and writes it atomically as a thumbnail."""
     global _written
     image.thumbnail((SIDE, SIDE))
     try:
@@ -70,7 +70,7 @@ def keep_thumbnail(image: Image.Image, thumbnail: Path) -> Path:
 
 
 def sweep(folder: Path) -> None:
-    """Deletes the thumbnails that were used longest ago, where all together are too large."""
+    """Deletes the least recently used thumbnails if the folder is too large."""
     files, total = [], 0
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

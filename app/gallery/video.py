@@ -1,7 +1,7 @@
-"""Frames of clips; videos are decoded by PyAV in a process that may fail.
+"""Reads frames of clips; PyAV decodes videos in a separate process.
 
-A clip is a video or an animated image: one file, and an image of the collection for each frame that
-was chosen of it, the one on the screen in the middle of each second (`video_decoder.py`).
+A clip is a video or an animated image. Each of its chosen frames is an image of the collection: the
+frame shown in the middle of each second (`video_decoder.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from polyview.app.gallery.scan import Collection, CollectionImage
 from polyview.app.gallery.video_decoder import HEADER, MOST, Moment
 
 DECODER = Path(__file__).with_name("video_decoder.py")
-MEMORY = 1_500 * 2**20  # bytes of addresses that the decoder may have; enforced on Linux alone
-SECONDS = 900.0  # for one clip, however busy the machine is
-_LONGEST_SIDE = 8192  # pixels of a frame that the decoder may hand on
+MEMORY = 1_500 * 2**20  # bytes of address space of the decoder; enforced on Linux only
+SECONDS = 900.0  # for one clip, also on a busy machine
+_LONGEST_SIDE = 8192  # pixels of a frame from the decoder
 _TURNS = {
     1: Image.Transpose.ROTATE_90,
     2: Image.Transpose.ROTATE_180,
@@ -34,11 +34,11 @@ _decoders = threading.Semaphore(2)
 
 
 class Clips(dict[int, tuple[Moment, ...]]):
-    """The moments of clips' frames by the clips' ids; see `Collection.frame`.
+    """The moments of clip frames by clip id; see `Collection.frame`.
 
     Args:
-        collection: whose clips they are.
-        together: how many frames the pack reads as one set; 1 for each by itself.
+        collection: the collection of the clips.
+        together: number of frames that the pack reads as one set.
     """
 
     def __init__(self, collection: Collection, together: int = 1) -> None:
@@ -46,12 +46,12 @@ class Clips(dict[int, tuple[Moment, ...]]):
         self._files, self._together = len(collection.images), together
 
     def rows(self, file_id: int) -> list[int]:
-        """The ids that stand for a file in galleries: of the first frames of its windows."""
+        """The ids of a file in galleries: those of the first frames of its windows."""
         runs = windows(len(self.get(file_id, ())), self._together)
         return [file_id + run.start * self._files for run in runs] or [file_id]
 
     def read_with(self, image_id: int) -> list[int]:
-        """The ids of the images that are read as one set with an image, in order of time."""
+        """The ids of the images in the same set as an image, in time order."""
         place, file_id = divmod(image_id, self._files)
         for window in windows(len(self.get(file_id, ())), self._together):
             if place in window:
@@ -60,7 +60,7 @@ class Clips(dict[int, tuple[Moment, ...]]):
 
 
 def windows(count: int, together: int) -> list[range]:
-    """Cuts frames into runs of at most `together` that are about as long as each other.
+    """Splits frames into windows of at most `together` frames and nearly equal length.
 
     >>> windows(20, 16), windows(2, 1)
     ([range(0, 10), range(10, 20)], [range(0, 1), range(1, 2)])
@@ -70,10 +70,10 @@ def windows(count: int, together: int) -> list[range]:
 
 
 def open_frame(image: CollectionImage) -> Image.Image:
-    """An image of a collection, decoded: of a clip its frame, the first where it is not known.
+    """Decodes an image; for a clip its frame, or the first one if none is given.
 
     Raises:
-        ImageError: it cannot be decoded; the sentence says why.
+        ImageError: it cannot be decoded.
     """
     with image.open() as file:
         if image.is_video:
@@ -88,9 +88,9 @@ def open_frame(image: CollectionImage) -> Image.Image:
 def read_video(
     file: BinaryIO, name: str, together: int = 1, seconds: float | None = None
 ) -> Generator[tuple[Moment, Image.Image]]:
-    """The frames by which a video is found; with `seconds`, the one that is shown then.
+    """Yields the frames that represent a video; with `seconds`, the frame shown then.
 
-    As `app.gallery.images.read_frames`.
+    See `app.gallery.images.read_frames`.
     """
     file.seek(0)
     kind = "matroska" if file.read(4) == b"\x1aE\xdf\xa3" else "mov"
@@ -113,7 +113,7 @@ def read_video(
 
 
 def _received(pipe: IO[bytes], name: str) -> Iterator[tuple[Moment, Image.Image]]:
-    """The frames that the decoder writes."""
+    """Reads frames from the decoder's output."""
     for _ in range(MOST + 1):
         head = pipe.read(HEADER.size)
         if len(head) < HEADER.size:

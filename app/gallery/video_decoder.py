@@ -1,13 +1,13 @@
-"""Decodes a video in a process of its own: `video_decoder.py FORMAT BYTES TOGETHER [SECONDS]`.
+"""Decodes a video in a separate process: `video_decoder.py FORMAT BYTES TOGETHER [SECONDS]`.
 
-A damaged video can end the process that decodes it, or make it take all memory. This process reads
-the open file on its standard input and nothing else, within limits of memory and time, and ends
-with the clip. Containers and codecs are those of cameras and browsers; whatever would open another
-file is refused.
+A damaged video can crash the process that decodes it, or use up all memory. This process reads only
+the open file on its standard input, within limits on memory and time, and decodes one clip. It
+accepts the containers and codecs of cameras and browsers; formats that would open other files are
+refused.
 
-It writes for each frame a `HEADER` (seconds, number, width, height, counter-clockwise turns by 90
-degrees) and its RGB pixels. A width of 0 ends the stream; the height is then the length in bytes of
-a sentence that follows: why the clip cannot be used.
+For each frame it writes a `HEADER` (seconds, number, width, height, counter-clockwise turns by 90
+degrees) and the RGB pixels. A width of 0 ends the stream; the height is then the length in bytes of
+an error message that follows.
 """
 
 import math
@@ -23,27 +23,27 @@ FEWEST, MOST = 8, 64  # frames of a clip, one for each second
 HEADER = struct.Struct("<dIIII")
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "h263", "mpeg2video")
 MAX_PIXELS = 36_000_000  # of a frame; 8192 x 4320 is less
-ALL_PIXELS = 8_000_000_000  # of all frames, beyond which key frames alone are decoded
-_LEAST_PIXELS = 50_000  # that any frame counts for
-_SIDE = 1024  # of a frame that is written, the longer one
-_CPU = 120  # seconds of one processor
-_ODD = 4  # a pixel this many times as wide as high, or more, counts as square
+ALL_PIXELS = 8_000_000_000  # of all frames; above this only key frames are decoded
+_LEAST_PIXELS = 50_000  # minimum count for a frame
+_SIDE = 1024  # longer side of the written frames
+_CPU = 120  # seconds of CPU time
+_ODD = 4  # pixel aspect ratios of at least this are ignored
 _CLOSE = 1e-6  # seconds
 
 T = TypeVar("T")
 
 
 class RefusedError(Exception):
-    """The clip cannot be used; the message follows its name."""
+    """The clip cannot be used; the message continues a sentence that starts with its name."""
 
 
 @dataclass(frozen=True, order=True)
 class Moment:
-    """Where a frame is in its clip.
+    """The position of a frame in its clip.
 
     Attributes:
-        seconds: when it is on the screen, from the clip's beginning on.
-        frame: its number, from 0; by the mean rate where not all frames before it were decoded.
+        seconds: its time from the start of the clip.
+        frame: its number from 0, estimated from the mean rate if earlier frames were not decoded.
     """
 
     seconds: float
@@ -51,11 +51,11 @@ class Moment:
 
 
 def middles(length: float, together: int = 1) -> list[float]:
-    """The times in seconds at which frames of a clip are taken: the middles of equal slots.
+    """The times in seconds of a clip's chosen frames: the middles of equal slots.
 
     Args:
-        length: of the clip in seconds.
-        together: how many frames are read as one set; there are at least so many slots.
+        length: length of the clip in seconds.
+        together: number of frames that are read as one set, the minimum number of slots.
 
     >>> middles(2.0, 4), len(middles(20.5)), len(middles(36000.0))
     ([0.25, 0.75, 1.25, 1.75], 21, 64)
@@ -67,11 +67,11 @@ def middles(length: float, together: int = 1) -> list[float]:
 def sample(
     frames: Iterable[tuple[Moment, T]], length: float, together: int = 1
 ) -> Iterator[tuple[Moment, T]]:
-    """The frame on the screen at each of `middles`, again for sets where it fills several slots.
+    """The frame shown at each of `middles`; for sets, repeated if it fills several slots.
 
     Args:
-        frames: all frames, in the order of time.
-        length: of the clip in seconds.
+        frames: all frames in time order.
+        length: length of the clip in seconds.
         together: see `middles`.
 
     >>> clip = [(Moment(0.0, 0), "a"), (Moment(1.2, 1), "b"), (Moment(1.3, 2), "c")]
@@ -95,8 +95,8 @@ def sample(
 
 
 def main(argv: list[str]) -> int:
-    """Writes the frames; see the module."""
-    import av  # in this process alone
+    """Writes the frames; see the top of the module."""
+    import av  # only in this process
 
     container_format, memory, together = argv[0], int(argv[1]), int(argv[2])
     with suppress(ImportError, ValueError, OSError):  # Windows has no such limits
@@ -136,7 +136,7 @@ def _refuse(*_: object) -> None:
 
 
 class _Clip:
-    """The frames of an open video; `ratio` is a pixel's width divided by its height."""
+    """An open video; `ratio` is the width of a pixel divided by its height."""
 
     def __init__(self, container: Any) -> None:
         import av
@@ -166,7 +166,7 @@ class _Clip:
         self._short = max(stream.frames, self._length * self._rate) * pixels <= ALL_PIXELS
 
     def chosen(self, together: int) -> Iterator[tuple[Moment, Any]]:
-        """The frames by which the clip is found; of a long one the key frames before the times."""
+        """The frames that represent the clip; of a long clip, preceding key frames."""
         if self._short:
             numbered = (
                 (Moment(moment.seconds, i), frame) for i, (moment, frame) in enumerate(self._all())
@@ -183,7 +183,7 @@ class _Clip:
                 break
 
     def at(self, seconds: float) -> Iterator[tuple[Moment, Any]]:
-        """The frame on the screen at a time."""
+        """The frame shown at a time."""
         self._seek(seconds)
         held: list[tuple[Moment, Any]] = []
         for moment, frame in self._all():
@@ -193,7 +193,7 @@ class _Clip:
         yield from held
 
     def _all(self) -> Iterator[tuple[Moment, Any]]:
-        """Frames from here on, within `ALL_PIXELS`; damaged packets are skipped."""
+        """Frames from the present position, within `ALL_PIXELS`; skips damaged packets."""
         last, left = -1, ALL_PIXELS
         packets = self._container.demux(self._stream)
         while left > 0:
@@ -216,11 +216,11 @@ class _Clip:
                 yield Moment(seconds, last), frame
 
     def _seek(self, seconds: float) -> None:
-        with suppress(self._errors):  # then it is decoded from where it is
+        with suppress(self._errors):  # on failure, decoding goes on from the present position
             self._container.seek(self._start + int(seconds / self._base), stream=self._stream)
 
     def _last(self) -> float:
-        """The time of the last packet, where the file states no length."""
+        """The time of the last packet, for files that state no length."""
         last = 0
         with suppress(self._errors):
             for packet in self._container.demux(self._stream):
@@ -230,7 +230,7 @@ class _Clip:
 
 
 def _packed(moment: Moment, frame: Any, ratio: float) -> Iterator[bytes]:
-    """A frame at working size, its pixels made square."""
+    """Encodes a frame at working size with square pixels."""
     width = frame.width * ratio
     scale = min(1.0, _SIDE / max(width, frame.height))
     wide, high = max(1, round(width * scale)), max(1, round(frame.height * scale))

@@ -1,1 +1,1 @@
-"""Packs: which are open, jobs beside the app, measured numbers, what the app says of itself."""
+"""Packs: open packs and collections, downloads, uploads, recorded results, descriptions."""

@@ -1,8 +1,8 @@
-"""Who can stand side by side: the methods of one pack, averages of several, and other open packs.
+"""The columns of a comparison: methods of a pack, averages of several, and other open packs.
 
-A column is named by its key: a method ("mvam"), several whose scores are averaged ("mvam+pvse"), or
-either of another open pack ("photos/mvam"). Ranks are compared image by image, so another pack
-takes part only where it searches the very same images.
+The key of a column is a method ("mvam"), several methods whose scores are averaged ("mvam+pvse"),
+or either of another open pack ("photos/mvam"). Ranks are compared image by image, so another pack
+can take part only if it searches the same images.
 """
 
 import time
@@ -19,31 +19,31 @@ from polyview.app.search.query import Term, describe
 from polyview.app.search.retriever import Retriever
 from polyview.export.pack.schema import current_name
 
-_RUNS = 3  # answers of which each column's time is the median
-_ENOUGH = 1.0  # seconds of a column's answers after which no further one is asked for
+_RUNS = 3  # answers; the time of a column is their median
+_ENOUGH = 1.0  # seconds spent on a column after which no further answer is timed
 _PATIENCE = 20.0  # seconds a comparison waits for a gallery
 
 
 class _Column(NamedTuple):
-    """A column before its methods are asked."""
+    """A column before its methods are run."""
 
-    key: str  # see the module's head; the methods of an average in a fixed order
+    key: str  # see the top of the module; methods of an average in a fixed order
     title: str
     paper: str  # empty for an average
     retriever: Retriever
-    spec: str  # what it is called within its pack
+    spec: str  # its name within the pack
 
 
 class Columns:
-    """What can be compared by somebody who searches with a pack.
+    """The possible columns of a comparison with a pack.
 
     Args:
         home: the pack in use, over its images.
-        beside: other open packs, of which those over the same images can take part.
+        beside: other open packs; those over the same images can take part.
 
     Attributes:
         home: the pack in use.
-        others: open packs over the same images, by the name that stands before the "/".
+        others: open packs over the same images, by the name before the "/" in keys.
     """
 
     def __init__(self, home: Retriever, beside: Iterable[Retriever] = ()) -> None:
@@ -54,16 +54,16 @@ class Columns:
     def ask(
         self, terms: Sequence[Term], keys: Sequence[str], k: int, image_id: int | None = None
     ) -> Comparison:
-        """Asks every column the same, one after the other, and puts the answers side by side.
+        """Runs a query with every column in turn and compares the answers.
 
         Args:
             terms: at least one, see `app/search/query.py`.
-            keys: the columns, all different; "a+b" and "b+a" are the same.
-            k: how many images each column lists, at least 1.
-            image_id: the gallery's image that is asked with; it is not ranked.
+            keys: the distinct columns; "a+b" equals "b+a".
+            k: number of images in each column, at least 1.
+            image_id: the query image, if it is in the gallery; it is not ranked.
 
         Raises:
-            ValueError: the query or the columns make no sense, or a gallery is not complete.
+            ValueError: the query or a column is not valid, or a gallery is not complete.
         """
         columns: dict[str, _Column] = {}
         for column in map(self._column, keys):
@@ -84,17 +84,17 @@ class Columns:
         return compare(name, runs, k, self.truth(terms), leave_out=own, remark=read)
 
     def truth(self, terms: Sequence[Term]) -> Truth | None:
-        """What is known to be right: where the query is a caption of the gallery, word for word."""
+        """The images known to be right if the query is, word for word, a caption of the gallery."""
         ids = known_to_satisfy(self.home.collection, terms)
-        # where images were not judged against all captions, each names its own image alone
+        # in data sets without judgements for all images, captions name only their own image
         truths = [image.truth for image in self.home.collection.images if image.truth]
         complete = any(len(text.relevant) > 1 for truth in truths for text in truth.captions)
         return Truth(image_ids=sorted(ids), complete=complete) if ids else None
 
     def _run(self, column: _Column, terms: Sequence[Term], k: int) -> Run:
-        """Asks one column until its time is known; nothing else of this comparison runs meanwhile.
+        """Runs and times one column, while no other column runs.
 
-        The k best clips are told by the frames at home that are nearest to the column's moments.
+        The best clips are represented by the home pack's frames nearest to the column's moments.
         """
         key, title, paper, retriever, spec = column
         spent: list[float] = []
@@ -133,7 +133,7 @@ def _same_images(a: Retriever, b: Retriever) -> bool:
 
 
 def _images(pack: Retriever) -> tuple[str, ...]:
-    """What tells a collection from others: the files, or names and checksum of a pack's own."""
+    """The identity of a collection: its files, or names and checksum of a pack's images."""
     info, collection = pack.info, pack.collection
     if info.gallery is None or not collection.comes_with(info.folder):
         return tuple(str(image.path) for image in collection.images)
@@ -141,7 +141,7 @@ def _images(pack: Retriever) -> tuple[str, ...]:
 
 
 def _label(pack: Retriever, among: Sequence[Retriever]) -> str:
-    """A pack's name, with a piece of its identity where another one has the same name."""
+    """A pack's name, extended by a part of its checksum if another pack has the same name."""
     info = pack.info
     alike = sum(other.runtime.info.name == info.name for other in among) > 1
     return f"{info.name}@{info.identity[:8]}" if alike else info.name

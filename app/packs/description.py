@@ -1,4 +1,4 @@
-"""What the app says about itself: the pack, the methods, the device really in use, the gallery."""
+"""Describes the pack, its methods, the device in use and the gallery."""
 
 from dataclasses import asdict
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from polyview.app.search.retriever import Retriever
 from polyview.export.hub.client import cached_commit
 
-_MOST = 1000  # files of a list
+_MOST = 1000  # files listed
 
 
 def describe(retriever: Retriever) -> dict[str, Any]:
-    """Everything `/info` returns and the Models tab shows, as plain JSON values."""
+    """The content of `/info`, as plain JSON values."""
     info = retriever.info
     came = cached_commit(info.folder.resolve())
     return {
@@ -38,7 +38,7 @@ def describe(retriever: Retriever) -> dict[str, Any]:
 
 
 def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
-    """One method: where it is from, its sizes, what it reached, how exact its export is."""
+    """Describes a method: its source, sizes, metrics and export parity."""
     info = retriever.info
     entry, method = info.methods[name], retriever.methods[name]
     gallery, sure = retriever.gallery(name), entry.calibration_metrics

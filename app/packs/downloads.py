@@ -1,4 +1,4 @@
-"""Packs that a visitor names: whether they may be loaded, and how they are fetched from the Hub."""
+"""Packs that visitors name: checks whether they may be loaded, and fetches them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REMEMBERED = 8
 
 @dataclass
 class Download:
-    """A pack that is being fetched; whoever has its key may cancel it.
+    """The download of a pack; whoever has its key may cancel it.
 
     `state` is "running", "ready", "cancelled" or "failed".
     """
@@ -42,11 +42,11 @@ class Download:
     doing: str = "Starting"
     began: float = field(default_factory=time.monotonic)
     pack: str = ""  # its key among `Opened.packs`, once it is ready
-    error: str = ""  # why it failed, in a sentence
+    error: str = ""  # the error message if it failed
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def report(self, done: int, total: int, doing: str) -> None:
-        """Takes the progress of `obtain`."""
+        """Receives the progress of `obtain`."""
         self.done, self.total, self.doing = done, total, doing
 
     @property
@@ -59,11 +59,11 @@ class Downloads:
     """Finds packs by their addresses, and fetches one at a time.
 
     Args:
-        opened: opens the packs that were fetched.
-        allowed: Hub ids that visitors may load where others than this machine reach the app.
+        opened: receives the fetched packs.
+        allowed: Hub ids that visitors of a public app may load.
 
     Raises:
-        ValueError: one of `allowed` is no Hub id.
+        ValueError: an entry of `allowed` is not a Hub id.
     """
 
     def __init__(self, opened: Opened, allowed: tuple[str, ...] = ()) -> None:
@@ -79,24 +79,24 @@ class Downloads:
 
     @property
     def accepts(self) -> str:
-        """What may be named as a pack, for people."""
+        """The accepted pack addresses, for people."""
         if self._opened.private:
             return "a Hub id such as owner/name or a folder on this machine"
         return f"one of {', '.join([*bundled_packs(), *self._allowed])}"
 
     def look(self, address: str, kind: str) -> Offer | Path:
-        """The files that an address would fetch; a folder where nothing is left to fetch.
+        """Finds the files that an address would fetch, or the folder if it is already here.
 
         Args:
-            address: a preset's name; of a pack a bundled name or a Hub id `owner/name[@revision]`,
-                and a folder where only this machine reaches the app. Elsewhere only Hub ids that
-                were allowed. Of published weights, see `export.obtain.look`.
+            address: a preset's name, or for a pack a bundled name, a Hub id `owner/name[@revision]`
+                or a folder. A public app accepts only bundled names and allowed Hub ids. For
+                published weights see `export.obtain.look`.
             kind: one of `export.obtain.KINDS`.
 
         Raises:
-            ForbiddenError: a preset is for the owner of this machine.
-            ValueError: there is no such thing, it may not be loaded here, or the Hub refuses.
-            UnreachableError: the Hub cannot be asked, and the cache holds no such pack.
+            ForbiddenError: only the owner may fetch presets.
+            ValueError: the address is unknown or not allowed, or the Hub refuses.
+            UnreachableError: the Hub cannot be reached, and the pack is not in the cache.
         """
         if preset := PRESETS.get(address):
             self._opened.require_owner(f"{preset.title} is fetched where the app runs, by --pack")
@@ -104,7 +104,7 @@ class Downloads:
         if folder := self._find(address, kind):
             return folder
         private = self._opened.private
-        try:  # for visitors without a token
+        try:  # visitors have no token
             offer = look(kind, address, None if private else False)
         except UnreachableError as error:
             if kind == PACK:
@@ -113,17 +113,17 @@ class Downloads:
             raise UnreachableError(f"{error}{own}") from error
         repo = offer.parts[0]
         if kind == PACK and MANIFEST not in repo.missing:
-            with suppress(ValueError):  # not whole
+            with suppress(ValueError):  # incomplete
                 return find_cached(f"{repo.repo_id}@{repo.commit}")
         return offer
 
     def _find(self, address: str, kind: str) -> Path | None:
-        """What an address means on this machine; None where the Hub must be asked."""
+        """The local folder of an address; None if the Hub must be asked."""
         private = self._opened.private
         if not address:
             raise ValueError("name a pack: a Hub id such as owner/name")
         if kind != PACK:
-            if not private:  # it takes minutes and memory
+            if not private:  # conversion takes minutes and much memory
                 raise ValueError(
                     "published weights are converted only where no other machine reaches the app; "
                     "convert them there, and name the pack"
@@ -142,7 +142,7 @@ class Downloads:
         """Starts fetching an address; see `look`.
 
         Raises:
-            FullError: something is being fetched already.
+            FullError: another download is running.
         """
         source = self.look(address, kind)
         with self._lock:
@@ -163,14 +163,14 @@ class Downloads:
         """A download by its key.
 
         Raises:
-            GoneError: it is not known any more.
+            GoneError: the download is no longer known.
         """
         if download := self._known.get(key):
             return download
         raise GoneError("this download is not known any more; fetch the pack again")
 
     def cancel(self, key: str) -> Download:
-        """Ends a download; nothing incomplete is left. A conversion runs to its end, unused."""
+        """Cancels a download and removes incomplete files. A conversion runs on, unused."""
         download = self.get(key)
         if download.state == "running":
             download.cancelled.set()
@@ -187,5 +187,5 @@ class Downloads:
             download.state = "ready"
         except CancelledError:
             download.state = "cancelled"
-        except Exception as error:  # every failure is reported to whoever asks
+        except Exception as error:  # failures are reported in the job's state
             download.state, download.error = "failed", self._opened.sentence(error)

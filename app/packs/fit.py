@@ -1,4 +1,4 @@
-"""Whether a pack knows images such as those that it is to search."""
+"""Checks whether a pack was trained on images like those to be searched."""
 
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -9,35 +9,35 @@ from polyview.app.search.retriever import Retriever
 from polyview.app.settings import PHOTOGRAPHS, SCENES
 from polyview.export.pack.schema import PackInfo, current_name
 
-_SAMPLE = 48  # images that are looked at
-_MOST = 0.5  # share of them that may be unlike the pack's own
+_SAMPLE = 48  # images compared
+_MOST = 0.5  # largest share of unfamiliar images
 
 _looked: WeakKeyDictionary[Retriever, bool] = WeakKeyDictionary()
 
 
 class Mismatch(NamedTuple):
-    """What is wrong, in a sentence, and the bundled pack that would mend it."""
+    """A message for people, and the bundled pack that suits better."""
 
     sentence: str
     better: str
 
 
 def knows_scenes(info: PackInfo) -> bool:
-    """Whether a pack was made for rendered scenes alone."""
+    """Whether a pack was trained on rendered scenes only."""
     return info.name == SCENES
 
 
 def knows_photographs(info: PackInfo) -> bool:
-    """Whether a pack is the one for photographs, or a copy of it from before it had that name."""
+    """Whether a pack is the bundled one for photographs, under its present or former name."""
     return current_name(info.name) == PHOTOGRAPHS
 
 
 def mismatch(retriever: Retriever) -> Mismatch | None:
-    """What is wrong with a pack over images; None where nothing is known to be.
+    """Why a pack does not suit a collection; None if no reason is known.
 
-    Images are compared with those that the pack was trained on as soon as a few are read, see
-    `export.pack.calibration`. The domain of the pack for photographs is wide: rendered scenes are
-    within, so these are told by their truth.
+    As soon as a few images are read, they are compared with the pack's training images, see
+    `export.pack.calibration`. The domain of the pack for photographs is so wide that it includes
+    rendered scenes, which are recognised by their ground truth.
     """
     info, images = retriever.info, retriever.collection
     if images.comes_with(info.folder):
@@ -54,7 +54,7 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
 
 
 def _unfamiliar(retriever: Retriever) -> bool:
-    """Whether most of a sample are unlike the pack's own; False where that is not known yet."""
+    """Whether most images of a sample are unfamiliar; False if not known yet."""
     if retriever in _looked:
         return _looked[retriever]
     domain, index = retriever.info.domain, retriever.index

@@ -1,8 +1,8 @@
-"""The packs and collections that requests name by key: what is open, within bounds.
+"""The open packs and collections, which requests name by key.
 
-A request names a pack and a collection; together they make a `Retriever`. Packs that are on this
-machine open when they are asked for. Folders that were opened and files that were uploaded are
-kept until others need their place; a request for one that is gone raises `GoneError`.
+A request names a pack and a collection, for which there is a `Retriever`. Packs on this machine
+open at the first request. Opened folders and uploads are kept until others need their place; a
+request for a closed one raises `GoneError`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from polyview.export.pack.schema import PackInfo
 from polyview.export.runtime import Runtime
 
 MAX_FOLDERS = 8
-MAX_PACKS = 4  # in memory, the first included
-MAX_RETRIEVERS = 6  # over other images than uploads
-_OPENING_SECONDS = 2.0  # until the answer says that a place is still being opened
-_LAST_STEP = 10.0  # seconds that the end waits for what is being read
+MAX_PACKS = 4  # in memory, including the first
+MAX_RETRIEVERS = 6  # over collections other than uploads
+_OPENING_SECONDS = 2.0  # until the answer is that a place is still being opened
+_LAST_STEP = 10.0  # seconds to wait at the end for reading to stop
 
 
 @dataclass
 class Opening:
-    """A folder or archive that is being opened."""
+    """A folder or archive in the process of opening."""
 
     stopped: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
@@ -46,18 +46,18 @@ class Opening:
 
 
 class Opened:
-    """Opens packs over collections, and keeps a bounded number of them; safe to use from threads.
+    """Opens packs over collections and keeps a limited number; safe to use from threads.
 
     Args:
-        settings: how the app was started; its pack is opened at once.
+        settings: the app's settings; their pack is opened at once.
         cache: the user's cache folder.
 
     Attributes:
         settings: as given.
         cache: as given.
-        private: only this machine reaches the app.
+        private: whether only this machine reaches the app.
         first_pack: the key of the pack the app was started with.
-        first: that pack over the images the app was started with; not yet being read.
+        first: the retriever of that pack and the initial images; reading is not started yet.
 
     Raises:
         FileNotFoundError: the pack or its images are missing.
@@ -66,22 +66,19 @@ class Opened:
 
     def __init__(self, settings: Settings, cache: Path) -> None:
         self.settings, self.cache, self.private = settings, cache, settings.private
-        self._lock = threading.RLock()  # of everything below
-        self._loading = threading.Lock()  # one pack at a time: each takes memory while it loads
-        self._folders: dict[str, Path] = {}  # of packs that were loaded, by key
+        self._lock = threading.RLock()  # guards everything below
+        self._loading = threading.Lock()  # load one pack at a time, to save memory
+        self._folders: dict[str, Path] = {}  # of loaded packs, by key
         self._runtimes: OrderedDict[str, Runtime] = OrderedDict()
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
         self._collections: OrderedDict[str, Collection] = OrderedDict()
         self._uploads = Uploads()
         self._openings: dict[str, Opening] = {}
-        self._ready: Callable[[Runtime], Any] | None = None  # galleries of images in Qdrant
+        self._ready: Callable[[Runtime], Any] | None = None  # makes galleries of images in Qdrant
         self._start = ""  # the key of --gallery
         self.first_pack = self.add_pack(pack_folder(settings.first_pack, cache))
         if isinstance(settings.gallery, Address):
-            from polyview.app.gallery.qdrant import (  # needs a package that few have
-                Points,
-                open_store,
-            )
+            from polyview.app.gallery.qdrant import Points, open_store  # needs an optional package
 
             store = open_store(Points(settings.gallery))
             self._start, self._ready = "qdrant", store.galleries
@@ -97,15 +94,15 @@ class Opened:
         self._retrievers[self.first_pack, self._first_collection] = self.first
 
     def retriever(self, pack: str = "", collection: str = "") -> Retriever:
-        """A pack over a collection; it is opened, and begins to read, where it is not open.
+        """The retriever of a pack and a collection; opens it and starts reading if necessary.
 
         Args:
-            pack: a key of `packs`; empty takes the one that suits the collection.
-            collection: a key of `collections`, or of an upload; empty takes --gallery, or else the
+            pack: a key of `packs`; empty for the pack that suits the collection.
+            collection: a key of `collections` or of an upload; empty for --gallery or else the
                 pack's own images.
 
         Raises:
-            GoneError: one of them is not there any more.
+            GoneError: the pack or collection is no longer open.
             ValueError: the pack cannot search these images.
         """
         names = pack, collection = self.resolve(pack, collection)
@@ -126,7 +123,7 @@ class Opened:
         return retriever
 
     def resolve(self, pack: str, collection: str) -> tuple[str, str]:
-        """The keys of a pack and a collection, where empty ones were given."""
+        """Replaces empty keys of a pack and a collection by the defaults."""
         if not pack:
             pack = self.first_pack
             owned = collection in self._collections and not self.private
@@ -137,7 +134,7 @@ class Opened:
         return pack, collection or self._default_collection(pack)
 
     def beside(self, retriever: Retriever) -> list[Retriever]:
-        """Other open retrievers, whose methods may be compared; none over uploads."""
+        """Other open retrievers for comparisons, without those over uploads."""
         with self._lock:
             return [
                 other
@@ -169,7 +166,7 @@ class Opened:
         return pack in self._runtimes
 
     def collections(self) -> dict[str, tuple[str, str, int]]:
-        """Kind, title and number of images of each collection by key, without uploads."""
+        """Kind, title and number of images of each collection, by key; without uploads."""
         with self._lock:
             known = {
                 key: ("folder", images.title, len(images.images))
@@ -181,18 +178,19 @@ class Opened:
         return known
 
     def sends_files(self, collection: str) -> bool:
-        """Whether files of a collection may be sent as they are; they may say where they are from.
+        """Whether original files of a collection may be sent, including their metadata.
 
-        The owner's go to the owner alone; a pack's, or a visitor's own, to who names the key.
+        Files of the owner are sent only to the owner; those of a pack or an upload to anyone with
+        the key.
         """
         return self.private or collection not in self._collections
 
     def open_place(self, place: str) -> str:
-        """Begins to open a folder or a ZIP archive of this machine; returns its key.
+        """Starts opening a folder or ZIP archive of this machine; returns its key.
 
         Raises:
-            ForbiddenError: others than this machine reach the app.
-            FileNotFoundError: there is no such place, or it holds no image.
+            ForbiddenError: the app is public.
+            FileNotFoundError: the place does not exist or holds no image.
             ValueError: the archive cannot be used.
         """
         self.require_owner("images are chosen where the app runs, by --gallery")
@@ -214,7 +212,7 @@ class Opened:
         return key
 
     def _check_opened(self, key: str) -> bool:
-        """Whether a place is open by now; raises what went wrong, once."""
+        """Whether a place is open; raises the error of opening it, once."""
         with self._lock:
             opening = self._openings.get(key)
             if opening is not None and not opening.done.is_set():
@@ -225,7 +223,7 @@ class Opened:
         return True
 
     def waiting(self, collection: str) -> tuple[str, int] | None:
-        """Why nothing of a collection is being read yet, and its number of files; else None."""
+        """The stage and number of files of a collection that is not being read yet; else None."""
         if collection.startswith("folder-") and not self._check_opened(collection):
             return "opening", 0
         if collection.startswith("upload-"):
@@ -234,7 +232,7 @@ class Opened:
         return None
 
     def stop_opening(self, key: str) -> None:
-        """Ends the opening of a place; nothing of it is kept."""
+        """Cancels the opening of a place."""
         if opening := self._openings.get(key):
             opening.stopped.set()
 
@@ -243,7 +241,7 @@ class Opened:
             follow = self.settings.follow_links
             images = open_images(path, self.cache, follow, opening.stopped)
             with self._lock:
-                self._forget(key)  # the folder may hold other files than before
+                self._forget(key)  # the files may have changed
                 self._collections[key] = images
                 own = [k for k in self._collections if k != self._start]
                 for oldest in own[:-MAX_FOLDERS]:
@@ -259,10 +257,10 @@ class Opened:
             opening.done.set()
 
     def new_upload(self) -> str:
-        """Begins a collection of uploaded files; returns its secret key.
+        """Creates a collection for uploads; returns its secret key.
 
         Raises:
-            FullError: there are as many as may be.
+            FullError: the maximum number is reached.
         """
         with self._lock:
             for key in self._uploads.unused(making_room=True):
@@ -270,14 +268,14 @@ class Opened:
             return self._uploads.begin()
 
     def add_file(self, key: str, name: str, content: bytes) -> None:
-        """Keeps a file of an upload; see `Uploads.add`."""
+        """Adds a file to an upload; see `Uploads.add`."""
         self._uploads.add(key, name, content)
 
     def start_upload(self, key: str, pack: str) -> Retriever:
-        """Begins to read the files that were uploaded so far; files that were read are not again.
+        """Starts reading the files uploaded so far; files are not read twice.
 
         Raises:
-            GoneError: there is no such upload any more.
+            GoneError: the upload no longer exists.
             ValueError: none of the files is an image.
         """
         with self._lock:
@@ -286,13 +284,13 @@ class Opened:
         return self.retriever(pack, key)
 
     def sweep(self) -> None:
-        """Deletes the uploads that nobody has used for long."""
+        """Deletes uploads that have not been used for long."""
         with self._lock:
             for key in self._uploads.unused():
                 self._forget(key)
 
     def close(self) -> None:
-        """Stops what is being read, and deletes every upload; waits for the reading to end."""
+        """Stops all reading, waits for it to end, and deletes all uploads."""
         with self._lock:
             for key in list(self._uploads):
                 self._forget(key)
@@ -303,16 +301,16 @@ class Opened:
             index.join(_LAST_STEP)
 
     def require_owner(self, sentence: str) -> None:
-        """Raises ForbiddenError with a sentence where others than this machine reach the app."""
+        """Raises ForbiddenError with this message if the app is public."""
         if not self.private:
             raise ForbiddenError(sentence)
 
     def sentence(self, error: Exception) -> str:
-        """What people are told of an error; others than the owner without paths of this machine."""
+        """The message of an error; in a public app without paths of this machine."""
         return str(error) if self.private else without_paths(str(error))
 
     def _forget(self, key: str) -> None:
-        """Drops a collection and whatever was opened over it."""
+        """Closes a collection and its retrievers."""
         self._collections.pop(key, None)
         self._close_over(key)
         self._uploads.delete(key)
@@ -323,7 +321,7 @@ class Opened:
             self._retrievers.pop(names).index.stop()
 
     def _make_room(self) -> None:
-        """Closes the retrievers and packs that were asked longest ago."""
+        """Closes the least recently used retrievers and packs."""
         first = (self.first_pack, self._first_collection)
         others = [n for n in self._retrievers if n[1] not in self._uploads and n != first]
         for names in others[: 1 - MAX_RETRIEVERS]:
@@ -334,10 +332,10 @@ class Opened:
             del self._runtimes[key]
 
     def _make(self, pack: str, collection: str) -> Retriever:
-        """A pack over a collection, which is not read yet."""
+        """Makes a retriever, without starting to read."""
         images = self._images(collection)
         if collection in self._collections and pack not in self._folders:
-            # else any visitor could make every bundled pack read all of the owner's images
+            # otherwise a visitor could make every bundled pack read all of the owner's images
             self.require_owner(f"these images are read by {', '.join(self._folders)} alone")
         runtime = self._runtime(pack)
         if collection != pack:
@@ -365,12 +363,12 @@ class Opened:
         info = self.packs().get(collection)
         if info is None or info.gallery is None:
             raise GoneError(f'there is no collection "{collection[:80]}" here; choose another one')
-        with self._lock:  # one object, by which packs over the same images are known
+        with self._lock:  # a single object, so that packs over the same images can be recognised
             alike = [other for (_, key), other in self._retrievers.items() if key == collection]
         return alike[0].collection if alike else from_pack(info.folder)
 
     def _runtime(self, pack: str) -> Runtime:
-        """A pack in memory."""
+        """The runtime of a pack; loads it if necessary."""
         if runtime := self._runtimes.get(pack):
             self._runtimes.move_to_end(pack)
             return runtime
@@ -381,7 +379,7 @@ class Opened:
                 raise GoneError(f'the pack "{pack[:80]}" is not on this machine; load it again')
             folder = info.folder
         runtime = Runtime.load(folder, self.settings.device)
-        if runtime.regions is None and folder.parent != BUNDLED:  # bundled ones are known to work
+        if runtime.regions is None and folder.parent != BUNDLED:  # bundled packs are known to work
             runtime.image_encoder()
         self._runtimes[pack] = runtime
         return runtime
@@ -392,14 +390,14 @@ class Opened:
         return pack if self._runtime(pack).info.gallery is not None else self.first_pack
 
     def _for_photographs(self) -> str:
-        """The first pack, unless it knows rendered scenes alone, or reads no images."""
+        """The first pack if it can search photographs, else the bundled one that can."""
         runtime = self._runtime(self.first_pack)
         unfit = fit.knows_scenes(runtime.info) or runtime.regions is not None
         return PHOTOGRAPHS if unfit else self.first_pack
 
 
 def _pack_key(info: PackInfo) -> str:
-    """The key of a pack: a bundled one's name, or a name with a piece of its identity."""
+    """The key of a pack: a bundled name, or a name extended by a part of its checksum."""
     if info.folder.parent == BUNDLED:
         return info.folder.name
     return f"{info.name}@{info.identity[:8]}"

@@ -1,4 +1,4 @@
-"""Stronger packs that have a name, fetched once; and where packs lie that were converted."""
+"""Presets: stronger models by name, fetched once; and the folders of converted packs."""
 
 import hashlib
 import os
@@ -17,18 +17,18 @@ from polyview.export.hub.packs import resolve
 from polyview.export.obtain import CLIP, NoWeightsError, Offer, look, obtain
 from polyview.export.pack.reading import load_info
 
-_MOST_GROWTH = 1.5  # times the size that is stated here; what is larger is something else by now
+_MOST_GROWTH = 1.5  # times the stated size; a larger download is probably another model
 
 
 def converted_folder(cache: Path, kind: str, address: str) -> Path:
-    """The folder of the pack made of published weights; other addresses have other folders."""
+    """The folder for a pack converted from published weights, by address."""
     readable = re.sub(r"[^A-Za-z0-9.-]+", "-", address).strip("-.")[:80]
     digest = hashlib.sha256(f"{kind} {address}".encode()).hexdigest()[:8]
     return cache / "packs" / f"{kind}-{readable}-{digest}"
 
 
 def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
-    """The pack that an address was converted to before; None if there is none."""
+    """The pack to which an address was converted before; None if there is none."""
     folder = converted_folder(cache, kind, address)
     with suppress(ValueError, OSError):
         load_info(folder, verify=False)
@@ -38,7 +38,7 @@ def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
 
 @dataclass(frozen=True)
 class Preset:
-    """Published weights of a CLIP that are fetched, and converted, by a name."""
+    """Published weights of a CLIP or SigLIP that are fetched and converted by name."""
 
     name: str  # for `--pack`
     title: str  # for people
@@ -50,32 +50,32 @@ class Preset:
 
     @property
     def variable(self) -> str:
-        """The environment variable that names another address, of the same kind."""
+        """The environment variable that overrides the address."""
         return f"POLYVIEW_{self.name.upper().replace('-', '_')}"
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it may come from."""
+        """The Hub ids to try, in order."""
         return tuple(os.environ.get(self.variable, "").split()) or self.published
 
     @property
     def facts(self) -> str:
-        """Size, licence and time, as far as they are known before the Hub is asked."""
+        """Size, licence and time, for people, without asking the Hub."""
         if self.addresses != self.published:
             return f"from {self.addresses[0]}, under its publisher's licence, {self.time}"
         return f"about {self.megabytes} MB once, {self.licence} licence, {self.time}"
 
     def find(self, cache: Path) -> Path | None:
-        """Its folder, where it is on this machine; the Hub is not asked."""
+        """Its folder if it is on this machine; does not ask the Hub."""
         folders = (converted_pack(cache, CLIP, address) for address in self.addresses)
         return next(filter(None, folders), None)
 
     def offer(self) -> Offer:
-        """What the Hub would send.
+        """The files to fetch from the Hub.
 
         Raises:
             UnreachableError: the Hub cannot be asked.
-            ValueError: the Hub refuses, or holds much more by now.
+            ValueError: the Hub refuses, or the files are much larger than stated.
         """
         *others, last = self.addresses
         for address in others:
@@ -135,15 +135,15 @@ PRESETS = {preset.name: preset for preset in (_TINY, _MIDDLE, _SIGLIP, _SIGLIP_2
 
 
 def pack_folder(pack: str, cache: Path) -> Path:
-    """The folder of a pack by its name; a preset or a Hub id is fetched, and kept.
+    """The folder of a pack by name; fetches presets and Hub ids once.
 
     Args:
         pack: a bundled name, a folder, a preset's name, or a Hub id `owner/name[@revision]`.
         cache: the user's cache folder.
 
     Raises:
-        FileNotFoundError: it is none of these.
-        ValueError: it cannot be fetched; the message is a sentence.
+        FileNotFoundError: the name is none of these.
+        ValueError: it cannot be fetched.
     """
     bundled = bundled_pack(pack)
     if bundled is not None or pack not in PRESETS or Path(pack).is_dir():

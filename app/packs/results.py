@@ -1,10 +1,10 @@
-"""What was measured of a pack's methods: its own metrics, and files of numbers beside the pack.
+"""Recorded results of a pack's methods: its metrics, and files beside the pack.
 
     pack.json                             metrics of each method
-    training/METHOD/log.csv               a row an epoch, as training wrote it
+    training/METHOD/log.csv               training log, one row for each epoch
     ../NAME.speed.json                    milliseconds of a query, by method
-    ../NAME.candidates.json               milliseconds of scoring against more and more images
-    ../ablations/NAME/*.json              tables of what changes when a method is varied
+    ../NAME.candidates.json               milliseconds of scoring, by number of images
+    ../ablations/NAME/*.json              tables of ablations
 
 `python -m benchmarks.gallery latency|candidates --record` writes the second last two.
 """
@@ -28,7 +28,7 @@ _SPEED = ("median", "queries", "pictures", "hardware", "command")
 _CANDIDATES = ("images", "median", "queries", "hardware", "command")
 _ABLATION = ("name", "title", "paper", "found", "command", "hardware", "seeds", "columns", "rows")
 
-# of each measure key, title, group, digits, which value is best, and its meaning
+# for each measure: key, title, group, digits, which value is best, meaning
 COLUMNS: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("measures.json").read_text("utf-8")
 )
@@ -38,9 +38,8 @@ def results(retriever: Retriever) -> dict[str, Any]:
     """Every recorded number of a pack, as plain JSON values.
 
     Returns:
-        `methods` with their values by column, the `columns` that have a value, `speed`,
-        `candidates`, `curves`, `ablations` as recorded, and `problems`: a sentence for each file
-        that cannot be read.
+        `methods` with their values by column, the `columns` that have values, `speed`,
+        `candidates`, `curves`, `ablations`, and `problems`, a message for each unreadable file.
     """
     info, problems = retriever.info, list[str]()
     beside = info.folder.parent
@@ -63,7 +62,7 @@ def results(retriever: Retriever) -> dict[str, Any]:
 
 
 def _record(path: Path, keys: tuple[str, ...], problems: list[str]) -> dict[str, Any] | None:
-    """A JSON file of numbers; None, and a sentence in `problems`, where it is not complete."""
+    """Reads a JSON record; returns None and adds to `problems` if it is not valid."""
     if not path.is_file():
         return None
     try:
@@ -74,7 +73,7 @@ def _record(path: Path, keys: tuple[str, ...], problems: list[str]) -> dict[str,
             raise PackError(f"{path.name} lacks {missing[0]!r}")
         return content
     except (ValueError, OSError) as error:
-        # visitors need not know where it is
+        # do not show the path to visitors
         problems.append(f"{str(error).replace(str(path), path.name)}; it is not shown")
         return None
 
@@ -102,7 +101,7 @@ def _method(retriever: Retriever, name: str, speed: dict[str, Any] | None) -> di
 
 
 def _curve(info: PackInfo, name: str) -> dict[str, Any] | None:
-    """Loss and validation rsum by epoch; None where the pack has no log of this training."""
+    """Loss and validation rsum by epoch; None without a training log."""
     path = info.folder / "training" / name / "log.csv"
     if not path.is_file() or path.stat().st_size > _MOST:
         return None
@@ -119,6 +118,6 @@ def _curve(info: PackInfo, name: str) -> dict[str, Any] | None:
 
 
 def _points(rows: Sequence[Mapping[str, str]], key: str) -> list[tuple[int, float]]:
-    """(epoch, value) of the epochs that have one; epochs are counted from 1."""
+    """Pairs (epoch, value) of epochs with a value; epochs count from 1."""
     values = enumerate((float(row.get(key) or "nan") for row in rows), start=1)
     return [(epoch, value) for epoch, value in values if math.isfinite(value)]

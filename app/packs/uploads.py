@@ -1,4 +1,4 @@
-"""Files that visitors upload: each upload has a secret key, and all together are bounded."""
+"""Files that visitors upload. Each upload has a secret key; their total size is limited."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from polyview.app.packs.errors import FullError, GoneError
 MAX_FILES = 1000  # of one upload
 FILE_BYTES = 50_000_000
 ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # of all uploads together
-SPARE_BYTES = 500_000_000  # that stay free on the disk
+SPARE_BYTES = 500_000_000  # of the disk that must stay free
 MAX_UPLOADS = 16
-UPLOAD_SECONDS = 2 * 3600.0  # an upload is kept after it was used
-YOUNG_SECONDS = 600.0  # in which an upload is not deleted to make room for another
+UPLOAD_SECONDS = 2 * 3600.0  # until an unused upload is deleted
+YOUNG_SECONDS = 600.0  # during which an upload is not deleted to make room for another
 _NAME = 200  # characters of a file's name
 
 
 @dataclass
 class Upload:
-    """Files that a visitor sent.
+    """The files of one upload.
 
     Attributes:
-        folder: where they lie.
-        files: each with the name that it had.
-        size: bytes of all of them.
-        used: when a request named it, by `time.monotonic`.
-        images: those that are being read, or were; None before.
+        folder: the folder of the files.
+        files: each file with its original name.
+        size: total bytes.
+        used: time of the last request for it, by `time.monotonic`.
+        images: the images that are being or have been read; None before reading.
     """
 
     folder: Path
@@ -51,10 +51,10 @@ class Uploads(dict[str, Upload]):
         self._lock = threading.RLock()
 
     def begin(self) -> str:
-        """Begins an upload; returns its secret key.
+        """Creates an upload; returns its secret key.
 
         Raises:
-            FullError: there are as many as may be.
+            FullError: the maximum number is reached.
         """
         with self._lock:
             if len(self) >= MAX_UPLOADS:
@@ -64,10 +64,10 @@ class Uploads(dict[str, Upload]):
         return key
 
     def use(self, key: str) -> Upload:
-        """An upload, which is kept for longer now.
+        """Returns an upload and extends its lifetime.
 
         Raises:
-            GoneError: there is no such upload any more.
+            GoneError: the upload no longer exists.
         """
         if (upload := self.get(key)) is None:
             raise GoneError("this upload is not kept any more; upload the files again")
@@ -75,12 +75,12 @@ class Uploads(dict[str, Upload]):
         return upload
 
     def add(self, key: str, name: str, content: bytes) -> None:
-        """Keeps a file of an upload.
+        """Adds a file to an upload.
 
         Raises:
-            GoneError: there is no such upload any more.
-            FullError: there is no room for it.
-            ValueError: it is too large, or there are too many.
+            GoneError: the upload no longer exists.
+            FullError: no room is left.
+            ValueError: the file is too large, or there are too many.
         """
         name = "".join(c for c in PurePosixPath(name.replace("\\", "/")).name if c.isprintable())
         name = name[-_NAME:]
@@ -105,10 +105,10 @@ class Uploads(dict[str, Upload]):
         path.write_bytes(content)
 
     def collect(self, key: str) -> None:
-        """Makes the files that were sent so far the upload's images.
+        """Makes the files sent so far the images of the upload.
 
         Raises:
-            GoneError: there is no such upload any more.
+            GoneError: the upload no longer exists.
             ValueError: none of the files is an image.
         """
         with self._lock:
@@ -121,9 +121,9 @@ class Uploads(dict[str, Upload]):
             shutil.rmtree(upload.folder, ignore_errors=True)
 
     def unused(self, making_room: bool = False) -> list[str]:
-        """The keys of uploads that nobody has used for long; where room is needed, the oldest.
+        """The keys of uploads to delete: unused ones, and the oldest if room is needed.
 
-        Where too much lies on the disk, with what was computed of the files, also the largest.
+        Also the largest if all uploads and their results take too much of the disk.
         """
         now = time.monotonic()
         with self._lock:
@@ -141,9 +141,9 @@ class Uploads(dict[str, Upload]):
 
 
 def _disk_bytes(folder: Path) -> int:
-    """The size of all files in a folder."""
+    """The total size of the files in a folder."""
     sizes = []
     for path in folder.rglob("*"):
-        with suppress(OSError):  # deleted meanwhile
+        with suppress(OSError):  # deleted in the meantime
             sizes.append(path.stat().st_size)
     return sum(sizes)

@@ -1,1 +1,1 @@
-"""Search: queries, questions and answers, comparison, links."""
+"""Search: queries, ranking, answers and comparison."""

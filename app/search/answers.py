@@ -1,4 +1,4 @@
-"""Questions and their answers: what is asked, what was found, and what is known about it."""
+"""Questions and their answers."""
 
 import re
 import time
@@ -22,27 +22,27 @@ _UNSUPPORTED = {
 }
 _NEGATION = re.compile(r"\b(no|not(?! just| only)|without|lacks|lacking)\b", re.IGNORECASE)
 _SIDES = re.compile(r"\b(left|right|above|below|beneath|higher|lower)\b", re.IGNORECASE)
-_SIDES_MEASURE = "foil_replaced_relation"  # % of true captions scored above a false relation
+_SIDES_MEASURE = "foil_replaced_relation"  # percent of true captions scored above a false relation
 _DISTINGUISHED = 60.0  # percent; guessing among a thousand pairs reaches less
-_NEAREST = 2  # known words that are named for an unknown one
-_ALIKE = 0.65  # share of letters in order that such words have in common
-_LONGEST_WORD = 40  # characters of one for which known words are looked up
-_AMONG_CAPTIONS = 100  # looked at for distinct ones: several images may share a caption
-_VALUES = 20  # of a fact, listed in a refusal
+_NEAREST = 2  # known words suggested for an unknown one
+_ALIKE = 0.65  # minimum similarity of suggested words
+_LONGEST_WORD = 40  # characters of a word for which others are suggested
+_AMONG_CAPTIONS = 100  # captions searched for distinct ones: images may share captions
+_VALUES = 20  # of a fact, listed in an error message
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked.
+    """A question.
 
     Attributes:
-        words: a sentence, or several terms as `app/search/query.py` reads them; beside an image
-            or examples they may be empty.
-        image_id: an image of the collection that is asked with.
-        image: an image from elsewhere that is asked with, decoded.
-        weight: what the image's scores are multiplied by where there are words beside it.
-        more: images of the collection that others are to be like.
-        less: those that they are to be unlike.
+        words: a sentence, or several terms as in `app/search/query.py`; may be empty if there is an
+            image or example.
+        image_id: a query image of the collection.
+        image: a decoded query image from elsewhere.
+        weight: weight of the image's scores if there are also words.
+        more: images of the collection that results should be like.
+        less: images that results should not be like.
     """
 
     words: str = ""
@@ -54,17 +54,17 @@ class Question:
 
     @property
     def own(self) -> frozenset[int]:
-        """The collection's images that it asks with; they are no answer to it."""
+        """The images of the collection in the question, which are excluded from the answer."""
         with_image = () if self.image_id is None else (self.image_id,)
         return frozenset((*with_image, *self.more, *self.less))
 
     def terms(self, retriever: Retriever) -> list[Term]:
-        """What it asks for, term by term; an image comes first, examples last.
+        """The terms of the question: an image first, then words, then examples.
 
-        Examples count together as much as a sentence, those to be unlike half as much.
+        Examples together have the weight of a sentence, negative ones half of it.
 
         Raises:
-            ValueError: there is no such image, or it or the words cannot be read.
+            ValueError: an image is unknown, or the image or the words cannot be read.
         """
 
         def term(image_id: int, weight: float = 1.0, name: str = "") -> Term:
@@ -96,15 +96,14 @@ def answer(
     """Answers a question.
 
     Args:
-        retriever: what is searched.
-        question: what is asked.
+        retriever: the pack and the collection.
+        question: the question.
         spec: a method of the pack, or an ensemble "a+b".
-        k: how many images, and captions where an image alone is asked with.
-        filters: only images that satisfy them are ranked, see `satisfying`; captions are not
-            filtered.
+        k: number of images, and of captions if the question is a single image.
+        filters: restricts the images, but not the captions; see `satisfying`.
 
     Raises:
-        ValueError: the question makes no sense, or nothing is searchable yet.
+        ValueError: the question is not valid, or nothing is searchable yet.
     """
     start = time.perf_counter()
     collection, only = retriever.collection, satisfying(retriever.collection, filters or {})
@@ -149,9 +148,9 @@ def answer(
 def satisfying(
     collection: Collection, filters: Mapping[str, Sequence[str]]
 ) -> frozenset[int] | None:
-    """Ids of the images that satisfy every fact with any of its values; None without filters.
+    """Ids of the images that have, for each fact, one of the values; None without filters.
 
-    An image of which a fact is not known never satisfies it.
+    Images for which a fact is unknown do not satisfy it.
 
     Raises:
         ValueError: no image has such a fact or value.
@@ -175,7 +174,7 @@ def satisfying(
 
 
 def remark(retriever: Retriever, *texts: str) -> str:
-    """What a visitor should know of how words are read; empty if there is nothing."""
+    """Remarks about how the words were read; empty if there are none."""
     tokens = [retriever.read(text) for text in texts]
     remarks = []
     if longest := max((len(read.ids) for read in tokens if read.truncated), default=0):
@@ -194,7 +193,7 @@ def remark(retriever: Retriever, *texts: str) -> str:
 
 
 def unknown_words(retriever: Retriever, *texts: str) -> list[Unknown]:
-    """The first few words of texts that the pack does not know, each once."""
+    """The first few distinct words that the pack does not know."""
     unknown = []
     for typed, read_as in retriever.unknown(*texts).items():
         word, known = typed[:_LONGEST_WORD], [] if read_as else retriever.runtime.reader.words()
@@ -204,7 +203,7 @@ def unknown_words(retriever: Retriever, *texts: str) -> list[Unknown]:
 
 
 def known_to_satisfy(collection: Collection, terms: Sequence[Term]) -> frozenset[int]:
-    """Ids of the images known to satisfy a caption of the collection; none for other queries."""
+    """Ids of the images known to satisfy a query that is a caption of the collection."""
     plain = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
     words = " ".join(terms[0].words.split()) if plain else ""
     return collection.relevant.get(words, frozenset())
@@ -213,13 +212,14 @@ def known_to_satisfy(collection: Collection, terms: Sequence[Term]) -> frozenset
 def unsupported_aspects(pack: PackInfo, *texts: str) -> list[str]:
     """Query aspects (negation, left/right) that no method handles.
 
-    Negation is unsupported in every pack: of captions that deny an object, no method of this
-    project scores more than half above an image with that object (docs/results.md). Sides and
-    heights are unsupported in packs whose methods were measured with `training.evaluate --foils`
-    and scored fewer than 60 % of the true captions above those with the opposite relation.
+    Negation is unsupported in every pack: for captions that deny an object, no method of this
+    project ranks the right image above one with that object in more than half of the cases
+    (docs/results.md). Sides and heights are unsupported in packs whose methods were measured with
+    `training.evaluate --foils` and scored fewer than 60 % of the true captions above those with the
+    opposite relation.
 
     Returns:
-        Those of "sides" and "negation" that the texts ask for, in the order of the alphabet.
+        Those of "negation" and "sides" that occur in the texts.
     """
     values = [method.metrics.values for method in pack.methods.values() if method.metrics]
     measured = [metrics[_SIDES_MEASURE] for metrics in values if _SIDES_MEASURE in metrics]

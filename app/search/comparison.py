@@ -1,7 +1,7 @@
-"""What several methods make of one query: aligned lists, how far they agree, who found what.
+"""Compares the answers of several methods to one query.
 
-Everything is computed from scores; nothing here runs a model. In the shapes, C is the number of
-columns (methods that are compared) and N the number of images that all of them ranked.
+Everything is computed from scores. In the shapes, C is the number of columns (methods compared) and
+N the number of images that all of them ranked.
 """
 
 from collections import Counter
@@ -16,11 +16,11 @@ from polyview.app.search.ranking import Scores
 
 
 class Truth(BaseModel):
-    """What is known about which images are right for the query.
+    """The images known to be right for a query.
 
     Attributes:
-        image_ids: files that are right, ascending.
-        complete: every other image is wrong; False where nothing is known about the others.
+        image_ids: ids of the right files, ascending.
+        complete: whether all other images are known to be wrong.
     """
 
     image_ids: list[int]
@@ -28,15 +28,15 @@ class Truth(BaseModel):
 
 
 class Run(NamedTuple):
-    """What one method answered; see `Column`.
+    """The answer of one method; see `Column`.
 
     Attributes:
-        key: what the method, or the average of several, is called by programs.
-        title: what people call it.
-        paper: where it was published; empty for an average.
-        scores: of every image it could search.
-        ms: milliseconds that one answer took, reading the query included; a median.
-        runs: how many answers the median is of.
+        key: the name of the method, or average of methods, for programs.
+        title: its name for people.
+        paper: its publication; empty for an average.
+        scores: the scores of all searchable images.
+        ms: median milliseconds of an answer, including encoding the query.
+        runs: number of timed answers.
     """
 
     key: str
@@ -48,17 +48,17 @@ class Run(NamedTuple):
 
 
 class Place(BaseModel):
-    """An image at a rank of a column; what follows `move` only where it is known.
+    """An image at a rank of a column.
 
     Attributes:
-        image_id: the image; of a clip the frame that is the column's best.
+        image_id: the image, or the best frame of a clip.
         rank: 1 for the best.
-        score: the method's.
-        right: whether it satisfies the query; None where that is not known.
+        score: the score by the method.
+        right: whether it satisfies the query; None if not known.
         left_rank: its rank in the column to the left; None in the first column.
-        new: the column to the left does not list it; False in the first column.
-        move: places it stands higher than in the column to the left, negative for lower; None in
-            the first column, and for a new image.
+        new: whether the column to the left does not list it; False in the first column.
+        move: ranks it is higher than in the column to the left, negative for lower; None in the
+            first column and for a new image.
     """
 
     image_id: int
@@ -77,15 +77,15 @@ class Place(BaseModel):
 
 
 class Column(BaseModel):
-    """One method's list and what it is worth; see `Run` for its key `method`, `ms` and `runs`.
+    """The list of one method and its quality; see `Run` for `method` (its key), `ms` and `runs`.
 
     Attributes:
         hits: the k best images, best first.
-        true_ranks: the ranks of all images known to be right, ascending, within all N.
-        best_true_rank: the first of them; None where the truth is unknown.
-        r_precision: with R images right, the share of them among the first R; None where the
-            truth is unknown or not complete.
-        right_in_list: how many hits are known to be right; None where the truth is unknown.
+        true_ranks: the ranks among all N of the images known to be right, ascending.
+        best_true_rank: the first of them; None if the truth is unknown.
+        r_precision: the share of right images among the first R, with R the number of right images;
+            None if the truth is unknown or not complete.
+        right_in_list: number of hits known to be right; None if the truth is unknown.
     """
 
     method: str
@@ -101,7 +101,7 @@ class Column(BaseModel):
 
 
 class Listed(BaseModel):
-    """An image that one column alone found."""
+    """An image that only one column found."""
 
     image_id: int
     rank: int
@@ -111,18 +111,18 @@ class Comparison(BaseModel):
     """The answers of C methods to one query, side by side.
 
     Attributes:
-        query: what was asked, in words.
-        k: how many images each column lists; fewer where there are not as many.
-        pictures: N, how many were ranked.
-        truth: what is known to be right among them; None where nothing is.
-        columns: in the order asked for.
+        query: the query in words.
+        k: number of images in each column, or fewer if there are not enough.
+        pictures: N, the number of ranked images.
+        truth: the images known to be right; None if unknown.
+        columns: in the requested order.
         overlap: C x C, see `overlap`.
-        tau: C x C, see `kendall_tau`, over the images that either of two columns lists. Over all N
-            images, the order of hundreds that nobody looks at would decide.
-        only_found: for each column, the right images that it alone lists; where the truth is
-            unknown, all images that it alone lists.
-        ranks: for every image that a column lists, by its id, its rank in each of the columns.
-        remark: what should be known about how the query was read; may be empty.
+        tau: C x C, see `kendall_tau`, over the images listed in either of two columns. Over all N
+            images, the order of hundreds of low ranks would dominate.
+        only_found: for each column, the right images that no other column lists; if the truth is
+            unknown, all such images.
+        ranks: image id -> its rank in each column, for every listed image.
+        remark: remarks about how the query was read; may be empty.
     """
 
     query: str
@@ -145,17 +145,17 @@ def compare(
     leave_out: int | None = None,
     remark: str = "",
 ) -> Comparison:
-    """Puts the answers of several methods side by side.
+    """Compares the answers of several methods.
 
     Only images that every method scored are ranked, so that ranks mean the same in all columns.
-    Equal scores stand in the order of their ids.
+    Equal scores are ordered by id.
 
     Args:
-        query: what was asked, in words.
-        runs: what each method answered; at least one.
-        k: how many images each column lists, at least 1.
-        truth: what is known to be right.
-        leave_out: a file that is not ranked: the one asked with, which would always win.
+        query: the query in words.
+        runs: the answer of each method; at least one.
+        k: number of images in each column, at least 1.
+        truth: the images known to be right.
+        leave_out: a file to exclude: the query image, which would always win.
         remark: see `Comparison`.
 
     Raises:
@@ -235,7 +235,7 @@ def compare(
 
 
 def rank(scores: np.ndarray) -> np.ndarray:
-    """Ranks (N,) of scores (N,): 1 for the highest; equal scores in the order they are given.
+    """Ranks (N,) of scores (N,): 1 for the highest; equal scores in their order.
 
     >>> rank(np.array([0.5, 0.9, 0.5, 0.9])).tolist()
     [3, 1, 4, 2]
@@ -246,7 +246,7 @@ def rank(scores: np.ndarray) -> np.ndarray:
 
 
 def overlap(a: Sequence[int], b: Sequence[int]) -> float:
-    """The share of two lists of k images that is in both, overlap@k: |A and B| / k, 0 to 1.
+    """The overlap@k of two lists of k images, |A and B| / k: 0 to 1.
 
     >>> overlap([1, 2, 3, 4], [4, 3, 9, 8])
     0.5
@@ -255,18 +255,18 @@ def overlap(a: Sequence[int], b: Sequence[int]) -> float:
 
 
 def kendall_tau(x: np.ndarray, y: np.ndarray) -> float | None:
-    """Kendall's tau-b: how alike two scorings order the same n things.
+    """Kendall's tau-b: the agreement of two scorings on the order of n items.
 
-    With P pairs that both order alike, Q that they order oppositely, and X and Y the pairs that x
-    and y do not tie, tau-b = (P - Q) / sqrt(X * Y) (Kendall, Biometrika 1945): 1 for the same
-    order, -1 for the opposite one, 0 for orders that have nothing to do with each other.
+    With P pairs in the same order, Q pairs in opposite order, and X and Y the pairs that are not
+    tied in x and y, tau-b = (P - Q) / sqrt(X * Y) (Kendall, Biometrika 1945): 1 for the same order,
+    -1 for the opposite one, 0 for unrelated orders.
 
     Args:
         x: (n,) scores.
         y: (n,) scores.
 
     Returns:
-        -1 to 1; None where one of them ties everything, or n is less than 2.
+        -1 to 1; None if one of them ties all items, or n is less than 2.
 
     >>> kendall_tau(np.array([1, 2, 3, 4]), np.array([1, 3, 2, 4]))
     0.6666666666666666

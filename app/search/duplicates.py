@@ -1,4 +1,4 @@
-"""Which images are nearly the same to look at: saved again, resized, or a shade brighter."""
+"""Finds images that look nearly the same: saved again, resized, or slightly brighter."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-_SIDE = 16  # cells of a fingerprint, each way
-_MEAN, _MOST = 4.0, 24.0  # of 255: how far all cells may differ on average, and one of them
-_RATIO = 0.02  # how far width / height may differ, as a share
-_KNOWN = 10_000  # fingerprints kept, of 3 KB each
+_SIDE = 16  # rows and columns of a fingerprint
+_MEAN, _MOST = 4.0, 24.0  # of 255: largest mean difference, and largest difference of a cell
+_RATIO = 0.02  # largest relative difference of width / height
+_KNOWN = 10_000  # cached fingerprints, of 3 KB each
 
 
 @lru_cache(_KNOWN)
 def fingerprint(thumbnail: Path) -> np.ndarray:
-    """The width / height of an image and its colours in coarse cells: (1 + 16 * 16 * 3,) float32.
+    """The aspect ratio of an image and its colours in coarse cells: (1 + 16 * 16 * 3,) float32.
 
     Args:
-        thumbnail: of the image; its name changes whenever the image does.
+        thumbnail: the image's thumbnail, whose name changes with the image.
     """
     with Image.open(thumbnail) as image:
         ratio = image.width / image.height
@@ -27,10 +27,10 @@ def fingerprint(thumbnail: Path) -> np.ndarray:
 
 
 def first_alike(prints: Sequence[np.ndarray]) -> list[int]:
-    """For each of n fingerprints, the place of the first that is nearly the same; often its own.
+    """For each of n fingerprints, the index of the first that is nearly the same, or its own.
 
-    Images are compared with those alone that are the first of their kind, so that none is led from
-    one image to a very different one by steps.
+    Images are compared only with the first of each group, so that groups cannot grow through chains
+    of similar images.
     """
     firsts: list[int] = []
     alike: list[int] = []

@@ -1,7 +1,7 @@
-"""Queries to begin with: captions that one method alone answers well, sentences, and a sum.
+"""Example queries: captions that only one method answers well, sentences, and a sum of terms.
 
-The captions that methods differ on lie beside the pack's folder, within which pack.json lists
-every file; `python -m tests.app.search.curated` writes them:
+Curated captions, on which methods differ, are in a file beside the pack's folder, written by
+`python -m tests.app.search.curated`:
 
     {"checksum": "...", "examples": [{"caption": "...", "view": "relation", "winner": "mvam",
       "ranks": {"mvam": 1, "pvse": 14}, "why": "Only MVAM ..."}]}
@@ -35,11 +35,11 @@ class Example:
     """A caption to compare methods with.
 
     Attributes:
-        caption: one of the gallery's.
-        view: the side of its image that it speaks of, where known.
-        winner: the method that alone ranks a right image first.
-        ranks: for each method, the rank of its first right image.
-        why: the same in a sentence; empty where it may no longer hold.
+        caption: a caption of the gallery.
+        view: the aspect of the image that it describes, if known.
+        winner: the only method that ranks a right image first.
+        ranks: the rank of the first right image by method.
+        why: an explanation for people; empty if it may no longer hold.
     """
 
     caption: Text
@@ -51,22 +51,22 @@ class Example:
 
 @dataclass(frozen=True, config=OPEN)
 class _Record:
-    """What a file of examples holds, and of which pack: its checksum."""
+    """The content of a file of examples, with the checksum of its pack."""
 
     checksum: Text
     examples: Annotated[tuple[Example, ...], FailFast()]
 
 
 def curated_file(info: PackInfo) -> Path:
-    """Where a pack's curated examples are: beside its folder."""
+    """The file of a pack's curated examples, beside its folder."""
     return info.folder.parent / f"{info.folder.name}.examples.json"
 
 
 def curated(info: PackInfo, collection: Collection) -> list[Example]:
-    """The examples of a pack; none where there is no file, or it cannot be read.
+    """The curated examples of a pack; empty if there is no readable file.
 
-    Those whose caption is not in the collection are left out. Where the pack was changed after
-    they were found, they are still captions to try, but what they said of the methods is not kept.
+    Examples whose caption is not in the collection are left out. If the pack has changed since they
+    were written, only their captions are kept.
     """
     file = curated_file(info)
     if not file.is_file():
@@ -82,7 +82,7 @@ def curated(info: PackInfo, collection: Collection) -> list[Example]:
 
 
 def sentences(retriever: Retriever, count: int) -> list[str]:
-    """At most `count` sentences to try: short captions that a method can answer."""
+    """At most `count` example sentences: short captions that a method can answer."""
     captions = [
         text
         for text, _ in retriever.collection.captions
@@ -94,7 +94,7 @@ def sentences(retriever: Retriever, count: int) -> list[str]:
 
 
 def algebra(retriever: Retriever) -> str:
-    """A query of several terms to try, from what the collection shows most often; "" for none."""
+    """An example query of several terms, from the most frequent objects; "" for none."""
     objects = Counter(name for p in retriever.collection.images for name in set(p.objects))
     common = [name for name, _ in objects.most_common(3)]
     example = "2: {} + {} - {}".format(*common) if len(common) == 3 else _ALGEBRA

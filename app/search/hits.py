@@ -1,4 +1,4 @@
-"""What a search finds, as every way to ask answers it: hits, captions, and what is known of them.
+"""The results of a search: hits, captions and their metadata, as every interface returns them.
 
 Ids of images and views count from 0.
 """
@@ -9,26 +9,26 @@ from pydantic import BaseModel
 
 
 class NotReadyError(ValueError):
-    """Nothing can be searched yet; the message says how far the gallery is."""
+    """Nothing can be searched yet; the message states the progress."""
 
 
 class Hit(BaseModel):
-    """A found image; of a clip, its best frame, or of a set the one that adds most to its score.
+    """An image found; for a clip its best frame, or the frame that adds most to the score.
 
     Attributes:
-        image_id: its place in the collection; of a clip's frame, see `Collection.frame`.
-        file: its name there.
+        image_id: its id in the collection; for frames of clips, see `Collection.frame`.
+        file: its file name in the collection.
         score: the method's score, higher is better.
-        view: which of the image's views won, counted from 0; None where no single one did.
+        view: the image view that won, from 0; None if no single view did.
         rank: 1 for the best.
-        seconds: when the frame is shown in its clip; None for a still image.
+        seconds: the time of the frame in its clip; None for a still image.
         frame: its number in the clip, from 0; None for a still image.
-        captions: of the image, where there are any.
-        objects: in the image, where they are known.
-        satisfies: whether it is known to satisfy the query, a caption of the collection.
-        probability: that it satisfies the query, where the pack can tell.
-        width: of its thumbnail, in pixels, where it was asked for; so are the next two.
-        height: of its thumbnail.
+        captions: captions of the image, if any.
+        objects: objects in the image, if known.
+        satisfies: whether it is known to satisfy the query, if that is a caption of the collection.
+        probability: the probability that it satisfies the query, if the pack is calibrated.
+        width: width of its thumbnail in pixels, if requested, like the next two.
+        height: height of its thumbnail.
         alike: rank of the first hit that looks nearly the same.
         before: rank without the lens.
     """
@@ -51,7 +51,7 @@ class Hit(BaseModel):
 
 
 class Caption(BaseModel):
-    """A found caption, and the image it was written for; see `Hit`."""
+    """A caption found, and the image it was written for; see `Hit`."""
 
     text: str
     image_id: int
@@ -61,15 +61,15 @@ class Caption(BaseModel):
 
 
 class Found(NamedTuple):
-    """What a search finds.
+    """The result of a search.
 
     Attributes:
         hits: images, best first.
-        captions: captions, best first, where they were asked for and there are any.
-        searched: how many images were ranked.
-        caveat: in what way the best images are not exact; empty where they are.
-        matches: whether anything satisfies the query; None where the method cannot tell.
-        cancelled: the terms cancel out; the hits are in the order of the gallery.
+        captions: captions, best first, if requested and available.
+        searched: number of ranked images.
+        caveat: why the best images are not exact; empty if they are.
+        matches: whether anything satisfies the query; None if the method cannot tell.
+        cancelled: whether the terms cancel out; hits are then in gallery order.
     """
 
     hits: list[Hit]
@@ -84,9 +84,9 @@ class Unknown(BaseModel):
     """A word that the pack lacks.
 
     Attributes:
-        word: as it was typed.
-        nearest: known ones that are spelled alike, where it is not read as one.
-        read_as: the known word that it is read as; None where there is none.
+        word: the word as typed.
+        nearest: similar known words, if it is not replaced.
+        read_as: the known word that replaces it; None if there is none.
     """
 
     word: str
@@ -95,10 +95,10 @@ class Unknown(BaseModel):
 
 
 class QueryTerm(BaseModel):
-    """A part of a query: words, empty for an image, and a weight.
+    """A term of a query: words (empty for an image) and a weight.
 
     Attributes:
-        count: how many words its encoder reads, in an explanation.
+        count: in an explanation, the number of words that its encoder reads.
     """
 
     words: str
@@ -107,13 +107,13 @@ class QueryTerm(BaseModel):
 
 
 class Answer(BaseModel):
-    """What was found, best first.
+    """The answer to a question, best hits first.
 
-    `matches` says whether anything satisfies the query, null where the pack cannot tell; `exact`
-    whether no better image can be missing; `unfamiliar` whether the image asked with is unlike
-    those that the pack was trained on, null where there is none or the pack cannot tell;
-    `unsupported` which aspects no method of the pack tells: "sides", "negation". `images`, of an
-    image that was sent, are the hits once more.
+    `matches` says whether anything satisfies the query (null if the pack cannot tell); `exact`
+    whether the hits are certainly the best; `unfamiliar` whether the query image is unlike the
+    pack's training images (null without one, or if the pack cannot tell); `unsupported` lists query
+    aspects that no method of the pack supports: "sides", "negation". For an uploaded query image,
+    `images` repeats the hits.
     """
 
     query: str

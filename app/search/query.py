@@ -1,11 +1,11 @@
-"""Queries of several terms, each with a weight: words to add, words to take away, images.
+"""Queries of several weighted terms: words to add, words to subtract, images.
 
-    a dog on a beach                one term, the sentence as it is
+    a dog on a beach                one term
     dog + beach - people            scores are added and subtracted
-    2: dog + 0.5: beach             a weight stands before a colon
+    2: dog + 0.5: beach             terms are weighted
 
-The algebra happens between *scores*, never between embeddings, so that it means the same whatever
-rule a method scores by: for an image x, score(x) = sum of weight * score(x, term).
+*Scores* are combined, not embeddings, so that the result does not depend on a method's scoring
+rule: for an image x, score(x) = sum of weight * score(x, term).
 """
 
 import re
@@ -21,7 +21,7 @@ from polyview.export.pack.validation import MAX_WHOLE
 MAX_QUERY = 10_000  # characters
 MAX_TERMS = 16
 MAX_WEIGHT = 100.0
-_SIGN = re.compile(r"(?:^|(?<=\s))([+-])(?=\s|$)")  # a sign with space around it
+_SIGN = re.compile(r"(?:^|(?<=\s))([+-])(?=\s|$)")  # a sign surrounded by spaces
 _WEIGHT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*:(?=\s|$)\s*(.*)", re.DOTALL)
 
 
@@ -30,11 +30,11 @@ class Term:
     """One part of a query: words, or an image.
 
     Attributes:
-        words: a sentence; empty where the term is an image.
+        words: a sentence; empty for an image.
         image: an image, or None.
-        weight: what its scores are multiplied by; negative to take away.
-        name: of an image, where the query has several.
-        source: the image's entry in the collection that it is from, if it is from one.
+        weight: factor of its scores; negative to subtract.
+        name: the name of an image, if the query has several.
+        source: the image's entry in its collection, if it is from one.
     """
 
     words: str = ""
@@ -45,10 +45,10 @@ class Term:
 
 
 def checked(text: Any) -> str:
-    """The words of a query, refused where they are none.
+    """Validates the words of a query.
 
     Raises:
-        ValueError: it is no text, empty, or longer than 10,000 characters.
+        ValueError: it is not a text, is empty, or is longer than 10,000 characters.
     """
     if not isinstance(text, str):
         raise ValueError(f"the query must be a text, not {type(text).__name__}")
@@ -62,23 +62,23 @@ def checked(text: Any) -> str:
 
 
 def checked_weight(weight: Any) -> float:
-    """A term's weight.
+    """Validates a term's weight.
 
     Raises:
-        ValueError: it is no number from -100 to 100.
+        ValueError: it is not a number from -100 to 100.
     """
     number = isinstance(weight, int | float) and not isinstance(weight, bool)
-    if not number or not abs(weight) <= MAX_WEIGHT:  # NaN is no number at all
+    if not number or not abs(weight) <= MAX_WEIGHT:  # also rejects NaN
         text = f"{weight:g}" if isinstance(weight, float) else repr(weight)[:80]
         raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {text}")
     return float(weight)
 
 
 def checked_k(k: Any) -> int:
-    """How many of the best are wanted.
+    """Validates the number of results.
 
     Raises:
-        ValueError: it is no whole number of at least 1.
+        ValueError: it is not a whole number of at least 1.
     """
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAX_WHOLE:
         raise ValueError(f"k must be a whole number of at least 1, not {k!r:.80}")
@@ -86,11 +86,11 @@ def checked_k(k: Any) -> int:
 
 
 def parse(text: str) -> list[Term]:
-    """Reads a query as typed; a sentence without signs is one term of weight 1.
+    """Parses a query; a sentence without signs is one term of weight 1.
 
     Args:
-        text: words with " + ", " - " and "weight:" as in the module's head. A hyphen within a word
-            is a letter like any other.
+        text: words with " + ", " - " and "weight:" as at the top of the module. A hyphen within a
+            word is part of the word.
 
     Raises:
         ValueError: a sign without words, too many terms, or a weight out of range.
@@ -113,12 +113,12 @@ def parse(text: str) -> list[Term]:
 
 
 def describe(terms: Sequence[Term], image: str = "image", typed: bool = False) -> list[str]:
-    """How a query was read, term by term.
+    """Describes the terms of a query.
 
     Args:
-        terms: of the query.
-        image: what an image without a name is called.
-        typed: with the signs that a person types.
+        terms: the terms.
+        image: the name of an image without a name.
+        typed: use the signs that people type.
 
     >>> describe(parse("2: dog + beach -  people"), typed=True)
     ['2: dog', '+ beach', '- people']
@@ -133,7 +133,7 @@ def describe(terms: Sequence[Term], image: str = "image", typed: bool = False) -
 
 
 def combined(terms: Sequence[Term]) -> list[Term]:
-    """The same query with equal terms added up, and without those that come to nothing.
+    """Adds up equal terms and drops terms with a total weight of 0.
 
     >>> [(t.weight, t.words) for t in combined(parse("dog + beach + dog - beach"))]
     [(2.0, 'dog')]
@@ -144,7 +144,7 @@ def combined(terms: Sequence[Term]) -> list[Term]:
         key = (" ".join(term.words.split()), None if term.image is None else id(term.image))
         first.setdefault(key, term)
         weights[key] = weights.get(key, 0.0) + term.weight
-    # Weights are written in decimals, whose sums are rounded in the last binary places.
+    # Sums of decimal weights are subject to rounding.
     left = {key: weight for key, weight in weights.items() if abs(weight) > 1e-9}
     return [replace(first[key], weight=weight) for key, weight in left.items()]
 

@@ -1,4 +1,4 @@
-"""What the methods of a pack score the images of a gallery for a query, and which score best."""
+"""Scores and ranks the images of a gallery for a query."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from polyview.app.gallery.indexing import Index
 from polyview.app.search.hits import NotReadyError
 from polyview.models import Views
 
-SAMPLED = 1024  # images, at most, whose scores stand for those of the whole gallery
-_SAMPLE_BYTES = 8 * 2**20  # of their views
-_PATIENCE = 20.0  # seconds a query waits until there is something to search, or all captions
-_BRIEF = 2.0  # seconds it waits for the rest of the images before it answers with what there is
-MANY = 10_000  # images; scoring fewer takes less time than starting several threads
+SAMPLED = 1024  # images in the sample that represents the gallery
+_SAMPLE_BYTES = 8 * 2**20  # bytes of their views
+_PATIENCE = 20.0  # seconds a query waits for the first images, or for all captions
+_BRIEF = 2.0  # seconds it waits for the remaining images
+MANY = 10_000  # images; scoring fewer is faster in one thread
 _TORCH_THREADS = torch.get_num_threads()
 _lock = threading.Lock()
-_active = 0  # questions inside `shared_processors`
+_active = 0  # number of questions in `shared_processors`
 
-# An encoded query: for each method each term's weight and views (1, W, D). No two terms are alike
-# and none has the weight 0; where the terms cancel out there are none.
+# An encoded query: method -> weight and views (1, W, D) of each term. Terms are distinct and have
+# nonzero weights; empty if all terms cancel out.
 Query = Mapping[str, Sequence[tuple[float, Views]]]
 
 
 @contextmanager
 def shared_processors(images: int) -> Iterator[None]:
-    """Divides torch's threads among the questions that are being answered.
+    """Divides torch's threads among concurrent questions.
 
-    Inside, torch's operators in this thread use this question's share; below `MANY` images, one
-    thread. An operator in several threads waits for the slowest of them, which costs most of its
-    time if others need the cores.
+    Within the block, torch's operators use this question's share of threads, or one thread below
+    `MANY` images. An operator in several threads waits for the slowest, which is slow if other
+    questions use the cores.
     """
     global _active
     with _lock:
@@ -57,7 +57,7 @@ def shared_processors(images: int) -> Iterator[None]:
 class Scores(NamedTuple):
     """Scores (N,) float32 of images and their ids (N,), in the order of the gallery.
 
-    Where they are of files, each by its best image, `best_images` says by which: ids (N,).
+    For scores of files, `best_images` (N,) are the ids of the best image of each.
     """
 
     ids: np.ndarray
@@ -66,16 +66,16 @@ class Scores(NamedTuple):
 
     @property
     def images(self) -> np.ndarray:
-        """Ids (N,) of the images that the scores are of."""
+        """Ids (N,) of the images with these scores."""
         return self.ids if self.best_images is None else self.best_images
 
 
 def best_of_files(scores: Scores, files: int) -> Scores:
-    """Scores of files by their best images, in the order of the files; a clip has several.
+    """Scores of files by their best images, in file order; a clip has several images.
 
     Args:
-        scores: of images.
-        files: how many the collection has; see `Collection.file_id`.
+        scores: scores of images.
+        files: number of files in the collection; see `Collection.file_id`.
 
     >>> best_of_files(Scores(np.array([0, 1, 3, 5]), np.array([0.1, 0.2, 0.4, 0.3])), 2)
     Scores(ids=array([0, 1]), values=array([0.1, 0.4]), best_images=array([0, 3]))
@@ -86,7 +86,7 @@ def best_of_files(scores: Scores, files: int) -> Scores:
 
 
 def single(query: Query) -> tuple[str, Views] | None:
-    """Method and views where one method is asked one term of weight 1; else None."""
+    """Method and views of a query with one method and one term of weight 1; else None."""
     (name, terms), *others = query.items()
     return (name, terms[0][1]) if not others and [weight for weight, _ in terms] == [1] else None
 
@@ -97,7 +97,7 @@ def subsample(values: np.ndarray, most: int) -> np.ndarray:
 
 
 class Ranking:
-    """Ranks what is in the galleries of one pack.
+    """Ranks the items in the galleries of a pack.
 
     Args:
         index: fills them.
@@ -105,12 +105,12 @@ class Ranking:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._samples: dict[str, tuple[int, Views]] = {}  # of how many images, and their views
+        self._samples: dict[str, tuple[int, Views]] = {}  # size of the gallery; views of a sample
 
     def scores(self, query: Query, texts: bool = False) -> Scores:
-        """Weighted sums of the terms' scores, averaged over the methods, of everything searchable.
+        """Scores of all searchable items: weighted sums over terms, averaged over methods.
 
-        All are 0 where the terms cancel out. Each frame of a clip has its score.
+        All are 0 if the terms cancel out. Each frame of a clip has its own score.
 
         Raises:
             NotReadyError: nothing is searchable yet.
@@ -123,7 +123,7 @@ class Ranking:
             for weight, views in terms:
                 ids, values = gallery.scores(views)
                 parts.append((ids, weight / len(query) * values))
-        ids = min((ids for ids, _ in parts), key=len)  # more may arrive meanwhile
+        ids = min((ids for ids, _ in parts), key=len)  # galleries may grow in the meantime
         if not all(np.array_equal(others[: len(ids)], ids) for others, _ in parts):
             # an image could not be read again when a later method's turn came
             ids = reduce(np.intersect1d, [others for others, _ in parts])
@@ -133,10 +133,10 @@ class Ranking:
     def best(
         self, query: Query, k: int, only: AbstractSet[int] | None = None, texts: bool = False
     ) -> tuple[list[Match], Scores | None]:
-        """The k best images or captions, and all scores where all were computed.
+        """The k best images or captions, and all scores if they were computed.
 
-        Of a clip, the best frame alone is among the k; every frame is among the scores. Without
-        scores, the matches say which of their views won.
+        Only the best frame of a clip is among the k; the scores include every frame. Without
+        scores, the matches have the winning view.
 
         Raises:
             NotReadyError: nothing is searchable yet.
@@ -160,7 +160,7 @@ class Ranking:
 
     @torch.inference_mode()
     def winners(self, query: Query, matches: Sequence[Match]) -> list[int | None]:
-        """For each image, the view that scores best for every term of one method; None if none."""
+        """For each image, the view that scores best for every term; None if there is none."""
         won: list[int | None] = [None] * len(matches)
         (name, terms), *others = query.items()
         if others or not terms or not matches:
@@ -179,12 +179,12 @@ class Ranking:
 
     @torch.inference_mode()
     def sample(self, name: str, text: Views, only: AbstractSet[int] | None) -> np.ndarray:
-        """What an even sample of the images scores for a text (1, W, D): (S,).
+        """Scores (S,) of an even sample of the images for a text (1, W, D).
 
         Args:
-            name: of the method.
-            text: its views.
-            only: ids of the files that are searched; None for all.
+            name: the method.
+            text: the views of the text.
+            only: ids of the files to search; None for all.
         """
         gallery, (count, views) = self._index.images[name], self._samples.get(name, (-1, None))
         ids = gallery.ids()
@@ -201,12 +201,12 @@ class Ranking:
         return scores[:, 0].float().cpu().numpy()
 
     def searched(self, query: Query, only: AbstractSet[int] | None) -> tuple[int, int, str]:
-        """How many images and how many files are ranked, and in what way that is not exact."""
+        """The numbers of ranked images and files, and why the ranking is not exact."""
         gallery = min((self._index.images[name] for name in query), key=len)
         ids = gallery.ids()
         if only is not None:
             ids = ids[np.isin(ids, list(self._frames(only)))]
-        files = int((ids < self._index.files).sum())  # without the further frames of clips
+        files = int((ids < self._index.files).sum())  # without further frames of clips
         return len(ids), files, gallery.caveat(only) if single(query) else ""
 
     def _frames(self, only: AbstractSet[int]) -> AbstractSet[int]:
@@ -220,10 +220,10 @@ class Ranking:
         return {*only, *further}
 
     def _gallery(self, query: Query, name: str, texts: bool) -> Gallery:
-        """A method's gallery of images or captions, once something is in it.
+        """A method's gallery of images or captions; waits until it is not empty.
 
         Raises:
-            NotReadyError: nothing is in it yet.
+            NotReadyError: it is still empty.
         """
         index, end = self._index, time.monotonic() + _PATIENCE
         gallery, done = index.images[name], index.images_done
@@ -246,7 +246,7 @@ class Ranking:
 def _search(
     gallery: Gallery, views: Views, k: int, only: AbstractSet[int] | None, files: int
 ) -> list[Match]:
-    """The k best items of a gallery; of each of so many files one, if any are given."""
+    """The k best items of a gallery; with `files`, at most one for each file."""
     most = k
     while True:
         matches = gallery.search(views, most, only)

@@ -1,4 +1,4 @@
-"""Everything the app can ask of one pack and one collection of images."""
+"""Searches and inspects one collection of images with one pack."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from polyview.models import Views
 from polyview.models.evidence import Parts
 
 MAX_HITS = 1000
-_DRAWING = 4  # thumbnails made at a time for one answer
-_AHEAD = 1000  # thumbnails made before anybody asks for them
-_NAMED = 5  # unknown words that are named
+_DRAWING = 4  # thumbnails made in parallel for one answer
+_AHEAD = 1000  # thumbnails made in advance
+_NAMED = 5  # unknown words reported
 
 
 class Retriever:
@@ -50,22 +50,22 @@ class Retriever:
 
     Args:
         runtime: the loaded pack.
-        collection: the images, and their captions where there are any.
+        collection: the images and their captions, if any.
         cache: the user's cache folder.
-        ready: each method's gallery, where the images' views lie ready elsewhere.
-        encoded: where what is encoded is kept; None for the cache folder.
-        first: the method that can be asked first; None takes the best.
+        ready: ready-made galleries of the images by method, if there are any.
+        encoded: folder for encoded views; None for the cache folder.
+        first: the method whose gallery is filled first; None for the best.
 
     Attributes:
-        runtime: as given; what is asked of it goes through the calls below.
-        info: what pack.json says.
-        methods: the pack's, by name.
-        device: where they compute.
-        providers: of its ONNX sessions, see `Runtime`.
-        grid: rows and columns of an image's maps.
-        reads_sets: the methods read the frames of clips as sets.
-        collection: as given.
-        index: what is searchable so far; `index.start()` begins to fill it.
+        runtime: the loaded pack; use the methods below rather than the runtime.
+        info: the content of pack.json.
+        methods: the methods of the pack, by name.
+        device: the device of the methods.
+        providers: the providers of its ONNX sessions, see `Runtime`.
+        grid: rows and columns of maps.
+        reads_sets: whether the methods read the frames of clips as sets.
+        collection: the images.
+        index: the searchable galleries; `index.start()` fills them.
     """
 
     def __init__(
@@ -97,21 +97,21 @@ class Retriever:
         only: AbstractSet[int] | None = None,
         captions: int = 0,
     ) -> Found:
-        """The best images for a query of several terms; ties in the order of the gallery.
+        """Finds the best images for a query of several terms; ties in gallery order.
 
-        A term's score is multiplied by its weight, the terms are added, and the methods of an
-        ensemble averaged. A view won where one method was asked and the same view of the image
-        scores best for every term.
+        Scores of terms are multiplied by their weights and added; methods of an ensemble are
+        averaged. A hit has a winning view if there is one method and the same view scores best for
+        every term.
 
         Args:
-            terms: at least one; terms that say the same are read as one.
+            terms: at least one; equal terms are combined.
             spec: a method of the pack, or several joined by "+", whose scores are averaged.
             k: at least 1; at most 1,000 images are returned.
             only: ids of the images to rank; None ranks all.
-            captions: how many captions to look for as well; 0 for none.
+            captions: number of captions to find as well; 0 for none.
 
         Raises:
-            ValueError: a term, a method or a k that makes no sense, or nothing is searchable yet.
+            ValueError: a term, a method or k is not valid, or nothing is searchable yet.
         """
         with shared_processors(len(self.collection.images)):
             query, k = self._encoded(terms, spec), min(checked_k(k), MAX_HITS)
@@ -132,29 +132,29 @@ class Retriever:
             return Found(hits, texts, searched, caveat, matching, cancelled)
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
-        """Scores of every searchable image for a query of several terms; see `search`.
+        """Scores of all searchable images for a query of several terms; see `search`.
 
         Returns:
-            Ids and scores (N,), in the order of the gallery; all 0 where the terms cancel out.
+            Ids and scores (N,) in gallery order; all 0 if the terms cancel out.
 
         Raises:
-            ValueError: no term, an unknown method, or nothing is searchable yet.
+            ValueError: there is no term, the method is unknown, or nothing is searchable yet.
         """
         scores = self._ranking.scores(self._encoded(terms, spec))
         return best_of_files(scores, self.index.files) if self.index.clips else scores
 
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
-        """Every frame that was chosen of a clip, with its score, in the order they are shown.
+        """The chosen frames of a clip with their scores, in time order.
 
-        A frame of a set has no score of its own; what it brings is told by evidence.
+        Frames of a set have no scores of their own: only the first of each window is returned.
 
         Args:
-            image_id: of any of its frames; of a still image there is none.
-            terms: what is asked; see `search`.
+            image_id: the id of any of its frames; the result is empty for a still image.
+            terms: see `search`.
             spec: a method of the pack, or several joined by "+".
 
         Raises:
-            ValueError: as `search`, or there is no such image.
+            ValueError: as in `search`, or the image is unknown.
         """
         file_id = self.collection.file_id(self.image(image_id).image_id)
         scores = self._ranking.scores(self._encoded(terms, spec))
@@ -164,15 +164,15 @@ class Retriever:
         return [self.hit(frame_id, known[frame_id]) for frame_id in ids if frame_id in known]
 
     def views(self, subject: str | int | Image.Image, name: str, attention: bool = False) -> Views:
-        """What a method makes of one text or image: views (1, V, D).
+        """The views (1, V, D) of one text or image.
 
         Args:
-            subject: a sentence, an image of the collection by id, or any image.
+            subject: a sentence, the id of an image of the collection, or any image.
             name: a method of the pack.
-            attention: with the maps over words, or over the image's features.
+            attention: also compute maps over words, or over the image's features.
 
         Raises:
-            ValueError: there is no such method or image, or the subject cannot be read.
+            ValueError: the method or image is unknown, or the subject cannot be read.
         """
         self.methods.one(name)
         if isinstance(subject, str):
@@ -181,14 +181,14 @@ class Retriever:
         return self.runtime.image_views(features, name, attention)
 
     def parts(self, subject: str | Sequence[int] | Image.Image, name: str) -> Parts:
-        """What words, or an image's features, bring to the views of a method: see `Parts`.
+        """The contributions of words, or of images' features, to views: see `Parts`.
 
         Args:
-            subject: a sentence, images of the collection by id, or any image.
+            subject: a sentence, ids of images of the collection, or any image.
             name: a method of the pack.
 
         Raises:
-            ValueError: as `views`, or the method's score cannot be split.
+            ValueError: as in `views`, or the method's score cannot be split.
         """
         self.methods.one(name)
         if isinstance(subject, str):
@@ -197,26 +197,26 @@ class Retriever:
         return self.runtime.image_parts(features, name, mask)
 
     def subject(self, term: Term) -> str | list[int] | Image.Image:
-        """What `parts` takes for a term: its words or its image.
+        """The argument of `parts` for a term: its words or its image.
 
-        Where features are ready-made, or read as sets, an image of the collection goes by its id.
+        If features are ready-made or read as sets, an image of the collection is given by its id.
 
         Raises:
-            ValueError: there are no words.
+            ValueError: the term has no words.
         """
         if term.image is None:
             return checked(term.words)
         if term.source is None or (self.runtime.regions is None and not self.reads_sets):
             return term.image
-        own, source = self.local_image_id(term.source), term.source  # which may be another pack's
+        own, source = self.local_image_id(term.source), term.source  # maybe from another pack
         image = self.image(own)
         return [own] if (image.path, image.file) == (source.path, source.file) else term.image
 
     def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
-        """The images by which what was found is shown; of a set, the frame that brings most."""
+        """The images that represent results; for a set, the frame that contributes most."""
         if self.reads_sets and self.index.clips:
             names, distinct = self.methods.names(spec), combined(terms)
-            with suppress(ValueError):  # a score cannot be split: the first frames
+            with suppress(ValueError):  # the score cannot be split: keep the first frames
                 parts = {
                     n: [(t.weight / len(names), self.parts(self.subject(t), n)) for t in distinct]
                     for n in names
@@ -225,18 +225,18 @@ class Retriever:
         return list(image_ids)
 
     def gallery(self, name: str) -> Gallery:
-        """What a method made of the images that are searchable so far."""
+        """The gallery of the images that are searchable so far."""
         return self.index.images[name]
 
     def read(self, text: str) -> Tokens:
-        """A question's words as the encoders read them."""
+        """Splits text into tokens as the encoders read it."""
         return self.runtime.tokenize(self.reworded(text).text)
 
     def reworded(self, text: str) -> Reworded:
-        """A question's words as the pack knows them; every question goes this way.
+        """Replaces words that the pack does not know; applied to every question.
 
         Raises:
-            ValueError: it is no text, or there is no word in it.
+            ValueError: it is not a text, or has no word.
         """
         tokens = self.runtime.tokenize(checked(text))
         if not tokens.unknown:
@@ -244,7 +244,7 @@ class Retriever:
         return reword(tokens, text.strip(), self.runtime.reader.known)
 
     def unknown(self, *texts: str) -> dict[str, str | None]:
-        """The first few words of questions that the pack lacks, and what each is read as."""
+        """The first few unknown words of texts, and their replacements."""
         corrections: dict[str, str | None] = {}
         for text in texts:
             corrections.update(dict.fromkeys(self.read(text).unknown.values()))
@@ -253,17 +253,17 @@ class Retriever:
         return {word: corrections[word] for word in named[:_NAMED]}
 
     def shown_images(self) -> Sequence[CollectionImage]:
-        """The collection without copies, and without what could not be read so far."""
+        """The images without copies and unreadable files."""
         index = self.index
         out = {refusal.file for refusal in index.refused} | {copy.file for copy in index.copies}
         images = self.collection.images
         return [image for image in images if image.file not in out] if out else images
 
     def image(self, image_id: int) -> CollectionImage:
-        """An image of the collection: a file, or a clip's frame.
+        """An image of the collection: a file or a frame of a clip.
 
         Raises:
-            ValueError: there is none with this id.
+            ValueError: no image has this id.
         """
         images = self.collection.images
         place, file_id = divmod(image_id, len(images))
@@ -275,7 +275,7 @@ class Retriever:
         return self.collection.frame(images[file_id], place, moments[place])
 
     def hit(self, image_id: int, score: float = 0.0, view: int | None = 0, rank: int = 0) -> Hit:
-        """An image of the collection as something that was found, with what is known about it."""
+        """An image of the collection as a hit, with its metadata."""
         image = self.image(image_id)
         seconds, frame = (
             (image.moment.seconds, image.moment.frame) if image.moment else (None, None)
@@ -291,9 +291,9 @@ class Retriever:
         return hit
 
     def local_image_id(self, image: CollectionImage) -> int:
-        """Maps an image of the same collection to its id here; packs take other frames of clips.
+        """Maps an image of the same collection to its id in this index.
 
-        Of a clip it is the frame here that is shown nearest to it.
+        Packs may choose different frames of a clip; the nearest in time is taken.
         """
         file_id = self.collection.file_id(image.image_id)
         moment, moments = image.moment, self.index.clips.get(file_id)
@@ -303,15 +303,15 @@ class Retriever:
         return file_id + distances.index(min(distances)) * self.index.files
 
     def open(self, image_id: int) -> Image.Image:
-        """An image of the collection, decoded."""
+        """Decodes an image of the collection."""
         return open_frame(self.image(image_id).reached())
 
     def thumbnail(self, image_id: int) -> Path:
-        """A small copy of an image, in a folder that holds nothing else."""
+        """The thumbnail of an image, in the folder of thumbnails."""
         return make_thumbnail(self.image(image_id).reached(), self._thumbnails)
 
     def thumbnails(self, image_ids: Sequence[int]) -> dict[int, Path]:
-        """Small copies of several images by id; without those that cannot be opened."""
+        """Thumbnails of images by id, without those that cannot be opened."""
 
         def make(image_id: int) -> Path | None:
             with suppress(ValueError, OSError):
@@ -323,14 +323,14 @@ class Retriever:
             return {image_id: file for image_id, file in made if file is not None}
 
     def make_thumbnails(self) -> None:
-        """Makes thumbnails and fingerprints of the first images ahead, once everything is read."""
+        """Makes thumbnails and fingerprints of the first images after everything is read."""
         self.index.captions_done.wait()
         for image in self.shown_images()[:_AHEAD]:
-            with suppress(ValueError, OSError):  # an answer without it is still an answer
+            with suppress(ValueError, OSError):  # answers do without it
                 fingerprint(self.thumbnail(image.image_id))
 
     def _encoded(self, terms: Sequence[Term], spec: str) -> Query:
-        """A query as each method of an ensemble reads it."""
+        """Encodes a query with each method of an ensemble."""
         names = self.methods.names(spec)
         if not terms:
             raise ValueError("the query is empty; type what the image should show")
@@ -356,13 +356,13 @@ class Retriever:
     def _features(
         self, subject: Sequence[int] | Image.Image, name: str
     ) -> tuple[Tensor, Tensor | None]:
-        """What a method reads of images: (n, N, d), and the mask (n, N) where sets differ."""
+        """The features (n, N, d) of images for a method, and the mask (n, N) if sizes differ."""
         if isinstance(subject, Image.Image):
             return self.runtime.image_features([subject], name), None
         return self._sets.features(subject, name)
 
     def _captions(self, query: Query, k: int) -> list[Caption]:
-        """The k best captions; none where the collection has none."""
+        """The k best captions; empty if the collection has none."""
         captions = self.collection.captions
         if not k or not captions:
             return []
@@ -387,7 +387,7 @@ class Retriever:
         only: AbstractSet[int] | None,
         count: int,
     ) -> Judgement | None:
-        """How sure a method is of what it found for one sentence; None for other queries."""
+        """The calibrated judgement of the hits of a single sentence; None for other queries."""
         plain, words = single(query), next((term.words for term in combined(terms)), "")
         calibration = plain and self.info.methods[plain[0]].calibration
         if plain is None or calibration is None or not words:

@@ -1,8 +1,7 @@
-"""What a pack reads as one set: the features of an image, or of the frames of a clip's window.
+"""Sets of features: those of an image, or of all frames in a window of a clip.
 
-Where methods read frames as sets, a score is the window's. Which of its frames it is due to, is
-told by its evidence (`models/evidence.py`), summed over words: the *moment* of a hit is the frame
-that brings most.
+If methods read frames as sets, a score belongs to a window. The *moment* of a hit is the frame with
+the most evidence (`models/evidence.py`), summed over words.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,16 +16,16 @@ from polyview.export.runtime import Runtime
 from polyview.models.evidence import Parts
 from polyview.models.views import pad_sets
 
-_AT_ONCE = 16  # windows whose parts are in memory
+_AT_ONCE = 16  # windows whose parts are in memory at a time
 
 
 class Sets:
-    """What the methods of a pack read of a collection; safe to use from several threads.
+    """The sets of features of a collection; safe to use from several threads.
 
     Args:
         runtime: the pack.
-        index: knows the frames of clips, and keeps their features.
-        image: gives an image of the collection by id.
+        index: has the frames of clips and their features.
+        image: returns an image of the collection by id.
     """
 
     def __init__(
@@ -35,10 +34,10 @@ class Sets:
         self._runtime, self._index, self._image = runtime, index, image
 
     def features(self, image_ids: Sequence[int], name: str) -> tuple[Tensor, Tensor]:
-        """What a method reads of images: (n, N, d), 0 behind smaller sets, and the mask (n, N).
+        """The features (n, N, d) of images for a method, padded with 0, and the mask (n, N).
 
         Raises:
-            ValueError: one cannot be read.
+            ValueError: an image cannot be read.
         """
         sets = [self._index.clips.read_with(image_id) for image_id in image_ids]
         features = self._frames(sets, name)
@@ -48,13 +47,13 @@ class Sets:
     def moments(
         self, rows: Sequence[int], terms: Mapping[str, Sequence[tuple[float, Parts]]]
     ) -> list[int]:
-        """For each window, the frame to which most of its score is due.
+        """For each window, the id of the frame that contributes most to its score.
 
-        Of a window whose features would have to be computed, it is the first frame.
+        If the features of a window are not at hand, its first frame.
 
         Args:
             rows: ids of windows.
-            terms: of the query by method, each with its weight.
+            terms: weights and parts of the query's terms, by method.
 
         Raises:
             ValueError: a method's score cannot be split.
@@ -85,6 +84,6 @@ class Sets:
     def _frames(
         self, sets: Sequence[Sequence[int]], name: str, *, at_hand: bool = False
     ) -> dict[int, Tensor]:
-        """Features (n, d) of the images of sets by id."""
+        """Features (n, d) of the frames of sets, by id."""
         images = [self._image(image_id).reached() for image_id in dict.fromkeys(chain(*sets))]
         return self._index.features(images, name, at_hand=at_hand)

@@ -1,9 +1,9 @@
 """Known words that replace an unknown one: another form of it, or a synonym.
 
-A pack of word vectors knows the words of its training captions and no others. A person types
-"puppies" where the captions say "puppy", or "automobile" where they say "car". English has few
-endings, so a few rules find the other forms of a word; a short hand-written list, `words.txt`, has
-synonyms of what people photograph. Both only propose: a proposal is used if the pack knows it.
+A pack with word vectors knows only the words of its training captions. People may type "puppies"
+where captions say "puppy", or "automobile" where they say "car". English has few endings, so a few
+rules find other forms of a word; a short hand-written list, `words.txt`, has synonyms of common
+subjects. A proposal of either is used only if the pack knows it.
 """
 
 import re
