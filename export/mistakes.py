@@ -1,7 +1,7 @@
-"""What one method finds and another misses: ranks, counts, a paired test, kinds and words.
+"""Compares what two methods find: ranks, counts, a paired test, kinds and words.
 
-The app's screen Mistakes and `training.evaluate --mistakes` share this. In the shapes, N is the
-number of images and Q of captions. Ranks count from 1; equal scores stand in the images' order.
+Shared by the app's screen Mistakes and `training.evaluate --mistakes`. In the shapes, N is the
+number of images and Q of captions. Ranks count from 1; equal scores are ordered as the images.
 """
 
 import csv
@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CELLS = ("a", "b", "both", "neither")  # who finds a right image within k
-UNRANKED = np.iinfo(np.int32).max  # the rank of an image that a list is too short for
-WORDS = 15  # that are named for each of two methods
-_FEWEST, _SURE = 3, 1.96  # captions with a word that is named; its standard errors from ratio 1
+CELLS = ("a", "b", "both", "neither")  # the methods that find a right image within k
+UNRANKED = np.iinfo(np.int32).max  # the rank of an image that is not listed
+WORDS = 15  # listed for each of two methods
+_FEWEST, _SURE = 3, 1.96  # minimum captions with a listed word; its standard errors from ratio 1
 _LENGTHS = {6: "up to 6 words", 9: "7 to 9 words", 12: "10 to 12 words", 10**9: "13 words or more"}
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
-_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")  # what spreadsheets run
+# cells that spreadsheets execute
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,10 @@ class Captions:
 
     Attributes:
         texts: Q sentences.
-        labelled: (Q,) int64 row of the image that each was written for.
-        right: for each the rows of all images known to be right, the labelled one included.
-        kinds: of each, such as "animal"; None where captions are not of kinds.
+        labelled: (Q,) int64 row of the image that each caption was written for.
+        right: for each caption the rows of all images known to be right, including the labelled
+            one.
+        kinds: the kind of each caption, such as "animal"; None if captions have no kinds.
     """
 
     texts: Sequence[str]
@@ -48,11 +50,11 @@ class Captions:
 
     @property
     def exact(self) -> bool:
-        """Whether every other image is known to be wrong: some caption has several right ones."""
+        """Whether all other images are known to be wrong: some caption has several right ones."""
         return any(len(rows) > 1 for rows in self.right)
 
     def kind(self, q: int) -> str:
-        """The kind of a caption; by its length where it has none."""
+        """The kind of a caption, or its length if captions have no kinds."""
         length = len(self.texts[q].split())
         return self.kinds[q] or next(kind for most, kind in _LENGTHS.items() if length <= most)
 
@@ -62,11 +64,11 @@ class Captions:
 
 
 class Ranks(NamedTuple):
-    """What one method makes of Q captions, (Q,) int32 each.
+    """The results of one method for Q captions, (Q,) int32 each.
 
     Attributes:
-        rank: of the first right image.
-        first: row of the image that ranks first.
+        rank: the rank of the first right image.
+        first: the row of the image that ranks first.
     """
 
     rank: np.ndarray
@@ -128,7 +130,7 @@ def rank_captions(
 
 
 def cells(a: Ranks, b: Ranks, k: int) -> np.ndarray:
-    """Which of `CELLS` each caption is in, (Q,) indices: found is what ranks within k."""
+    """The index in `CELLS` for each caption, (Q,); an image is found if it ranks within k."""
     first, second = a.rank <= k, b.rank <= k
     return np.select([first & ~second, second & ~first, first & second], [0, 1, 2], 3)
 
@@ -151,14 +153,15 @@ def sign_test(wins: int, losses: int) -> float:
 def contrast(
     a: Iterable[frozenset[str]], b: Iterable[frozenset[str]]
 ) -> tuple[list[dict[str, Any]], ...]:
-    """Words that more of A's captions have than of B's, and the other way round.
+    """Words that occur more often in the captions of A than of B, and vice versa.
 
-    The ratio is that of the shares of captions with the word, half a caption added to each count.
-    Named are words of at least `_FEWEST` captions whose log ratio is more than `_SURE` standard
-    errors from 0, the surest first.
+    The ratio compares the shares of captions with the word, after adding half a caption to each
+    count. Listed are words in at least `_FEWEST` captions whose log ratio is more than `_SURE`
+    standard errors from 0, the most significant first.
 
     Returns:
-        Two lists of at most `WORDS` of word, a, b (captions) and ratio; below 1 in the second.
+        Two lists of at most `WORDS` entries with word, a, b (captions) and ratio; the second has
+        ratios below 1.
     """
     sets = [list(a), list(b)]
     counts = [Counter(word for words in each for word in words) for each in sets]
@@ -178,14 +181,14 @@ def contrast(
 def summary(
     captions: Captions, a: Ranks, b: Ranks, k: int, places: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """Who finds how many captions within k, whether that is chance, and what they are about.
+    """Counts the captions that two methods find within k, with a test, kinds and words.
 
     Args:
         captions: Q.
         a: ranks by one method.
-        b: by the other.
-        k: how many images are looked at.
-        places: of the captions that count; None for all.
+        b: ranks by the other.
+        k: rank within which an image counts as found.
+        places: rows of the captions to include; None for all.
 
     Returns:
         `counts` of `CELLS`; `difference`, A's share of found captions minus B's in percent, with
@@ -216,11 +219,11 @@ def summary(
 
 
 def suspects(captions: Captions, a: Ranks, b: Ranks, above: np.ndarray) -> np.ndarray:
-    """Images (Q,) that are probably right, though not labelled; -1 where there is none.
+    """Images (Q,) that are probably right but not labelled; -1 for none.
 
-    Where the truth is exact, the first image of A or B that is right and not labelled; elsewhere
-    `above` (Q,), an image that every method ranks above the labelled one. Such labels cost methods
-    recall (ECCV Caption, Chun et al., ECCV 2022).
+    If the truth is exact, the first image of A or B that is right but not labelled; otherwise
+    `above` (Q,), an image that every method ranks above the labelled one. Missing labels lower the
+    recall of methods (ECCV Caption, Chun et al., ECCV 2022).
     """
     if not captions.exact:
         return above
@@ -245,7 +248,7 @@ def rows(
 
 
 def to_csv(table: Sequence[dict[str, Any]]) -> str:
-    """Rows as a table that spreadsheets show and never run."""
+    """Formats rows as CSV, with cells escaped that spreadsheets would execute."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(table[0]) if table else ["caption"])
     writer.writeheader()

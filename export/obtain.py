@@ -1,4 +1,4 @@
-"""Packs and published weights on the Hub: what an address would fetch, and the pack it becomes."""
+"""Finds packs and published weights on the Hub, fetches them, and converts weights to packs."""
 
 import shutil
 from collections.abc import Sequence
@@ -38,12 +38,12 @@ class Offer:
     """The files that loading one address will fetch."""
 
     kind: str  # one of `KINDS`
-    address: str  # as it was named
+    address: str  # as given
     parts: Sequence[Repo]  # the files of one repository each; the first is the address's
 
     @property
     def missing_bytes(self) -> int:
-        """The bytes to fetch, as far as the Hub states them."""
+        """The number of bytes to fetch, as far as the Hub states it."""
         return sum(size or 0 for part in self.parts for size in part.missing.values())
 
     @property
@@ -53,12 +53,12 @@ class Offer:
 
     @property
     def at_most(self) -> bool:
-        """Whether less may be fetched: only pack.json lists the files of a pack."""
+        """Whether the size is an upper bound: only pack.json lists the files of a pack."""
         return self.kind == PACK
 
 
 def look(kind: str, address: str, token: Token = None) -> Offer:
-    """Asks the Hub for the files behind an address; nothing is fetched.
+    """Asks the Hub for the files of an address, without fetching them.
 
     The address is `owner/name[@revision]` of a pack (PACK) or of weights of CLIP (CLIP), or
     `owner/name/FOLDER_OR_FILE[@revision]` of the authors' weights (VSE_INFTY).
@@ -132,7 +132,7 @@ def obtain(
 
 
 def _convert(kind: str, repo: Repo, out: Path) -> None:
-    """Makes a pack of weights that were fetched."""
+    """Converts fetched weights to a pack."""
     pinned = f"{repo.repo_id}@{repo.commit}"
     if kind == CLIP:
         title, licence = f"CLIP, {repo.repo_id.partition('/')[2]}", repo.licence or UNKNOWN_LICENCE

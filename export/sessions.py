@@ -1,4 +1,4 @@
-"""onnxruntime sessions: on the requested device, or with a sentence why not."""
+"""onnxruntime sessions on the requested device."""
 
 import os
 import platform
@@ -99,7 +99,7 @@ class Encoder:
         """
         try:
             output = self._compute(inputs)
-        except Exception as error:  # onnxruntime has an error class a status code, without a base
+        except Exception as error:  # onnxruntime's error classes have no common base
             raise PackError(
                 f"{self._file} cannot be computed; export it again ({_reason(error)})"
             ) from error
@@ -179,7 +179,7 @@ class Sessions:
         try:
             options = self._options(threads)
             session = ort.InferenceSession(path, options, providers=self._providers())
-        except Exception as error:  # onnxruntime has an error class a status code, without a base
+        except Exception as error:  # onnxruntime's error classes have no common base
             raise PackError(
                 f"onnxruntime cannot load {path}; export it again ({_reason(error)})"
             ) from error

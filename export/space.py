@@ -4,7 +4,7 @@ README.md            front matter for the Hub, made from that of the repository,
 requirements.txt     the repository's, without GPU packages for a machine without a GPU
 polyview/ app/ models/ export/   the code; nothing of training, tests or benchmarks
 app/bundled/         the chosen packs, and the files beside them
-start.py             only if the app starts on another pack than `scenes`
+start.py             only if the app starts with another pack than `scenes`
 """
 
 import argparse

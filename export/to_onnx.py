@@ -19,9 +19,9 @@ from polyview.models.preprocess import Preprocess
 
 CONFIG = "config.toml"
 MAX_LENGTH = 64  # tokens of a text for encoders without a limit of their own
-_LONGEST_HISTORY = 9  # image encoders, each of which was trained on from the next
-_OURS = "Apache-2.0"  # of weights that learned from rendered scenes alone
-_GLYPHS = "Noto Color Emoji (OFL 1.1)"  # what the scenes are made of
+_LONGEST_HISTORY = 9  # image encoders, each trained further from the next
+_OURS = "Apache-2.0"  # for weights trained on rendered scenes only
+_GLYPHS = "Noto Color Emoji (OFL 1.1)"  # source of the scenes' images
 _NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
 
 
@@ -38,16 +38,16 @@ def export_runs(
         out: the folder to make; an existing one is replaced.
         backbone: source of the image encoder, see `export/encoders/`; None for runs that were
             trained on ready-made features, which the pack then reads.
-        runs: run folders of the methods, all trained on that backbone with one tokenizer; one that
-            trained the backbone further brings its own. "NAME=FOLDER" gives a model a name of its
-            own, so that a pack can hold several of one method.
-        labels: what people read about it; or the command line's options, which override the labels
-            that follow from the runs.
+        runs: run folders of the methods, all trained on that backbone with the same tokenizer; a
+            run that trained the backbone further has its own. "NAME=FOLDER" names a model, so that
+            a pack can hold several of the same method.
+        labels: the pack's labels for people; or command-line options, which override the labels
+            derived from the runs.
         gallery: a folder with `gallery.json` to copy into the pack.
 
     Raises:
         FileNotFoundError: there is no such folder, or it lacks weights.
-        ValueError: the run folders do not fit together, or a value makes no sense.
+        ValueError: the run folders do not fit together, or a value is not valid.
     """
     encoder, preprocess, about = None, Preprocess(), dict[str, Any]()
     if backbone is not None:
@@ -163,7 +163,7 @@ def _known_labels(encoder: Mapping[str, Any], runs: Sequence[TrainedRun]) -> dic
 
 
 def _encoder_credits(about: Mapping[str, Any]) -> str:
-    """Whose work an image encoder is; empty without one."""
+    """The credits of an image encoder; empty without one."""
     if "pack" in about:
         return str(about["pack"]["credits"])
     if "data" not in about:
@@ -174,7 +174,7 @@ def _encoder_credits(about: Mapping[str, Any]) -> str:
 
 
 def _history(source: str) -> dict[str, Path]:
-    """The run folder of an image encoder, and those of the encoders it was trained on from."""
+    """The run folder of an image encoder, and of the encoders from which it was trained."""
     folder = Path(source.partition("#")[0])
     folder = folder / LOGS if is_pack(folder) else folder
     history = {"backbone": folder}

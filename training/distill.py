@@ -1,13 +1,13 @@
-"""Trains a small image encoder on captioned images, from random weights, with a teacher's help.
+"""Trains a small image encoder on captioned images, from random weights, with a teacher.
 
 `python -m polyview distill --recipe flickr8k/backbone --set data=DIR --set teacher=T --out RUN`
 
 The student learns to predict the feature map of a published network (knowledge distillation, Hinton
 et al., 2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015), also on photographs
-without captions. In the last epochs a retrieval loss is added for those with captions. Only the
-student's trunk is saved. The teacher reads some crops of every photograph once, and its maps are
-cached as any features are; the student reads the same crops (Beyer et al., CVPR 2022), mirrored and
-with other colours, in every epoch.
+without captions. In the last epochs a retrieval loss is added for captioned photographs. Only the
+student's trunk is saved. The teacher encodes some crops of every photograph once, and its maps are
+cached like other features; in every epoch the student reads the same crops (Beyer et al., CVPR
+2022), with random mirroring and colour changes.
 """
 
 import math
@@ -48,9 +48,9 @@ from polyview.training.loop.runs import BEST, RunFolder
 from polyview.training.loop.trainer import DualEncoder, encode_split
 from polyview.training.objectives.losses import info_nce, same_image
 
-WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # of the retrieval loss's throw-away heads
-_FITTED = 1500  # photographs that the teacher's principal components are fitted on
-_MAPPED = 300  # photographs that the linear map over a trained trunk is fitted on
+WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # of the temporary heads for the retrieval loss
+_FITTED = 1500  # photographs for fitting the teacher's principal components
+_MAPPED = 300  # photographs for fitting the linear map over a trained trunk
 
 
 class DistillConfig(BackboneConfig):
@@ -58,22 +58,22 @@ class DistillConfig(BackboneConfig):
 
     Attributes:
         data: folder of captioned photographs, see `training/data/photographs.py`.
-        also: further such folders to learn from; photographs there without captions have the
-            teacher alone.
+        also: further such folders; photographs without captions there are used for distillation
+            only.
         teacher: a source of the published image encoder, see `export/encoders/`.
         cache: folder for the teacher's maps.
-        init: run of an image encoder from whose weights this one starts, perhaps with more blocks
-            at its end; empty for none.
-        side: of the squares that the encoder reads when it is used. Crops show things larger than
-            whole images do, so that somewhat more than the 224 of training is better (FixRes,
-            Touvron et al., NeurIPS 2019).
-        crops: looks at each training image that the teacher reads: the image itself and random
+        init: run of an image encoder whose weights are the initial ones; this encoder may have more
+            blocks at its end; empty for none.
+        side: side of the encoder's input squares at inference. Objects are larger in crops than in
+            whole images, so somewhat more than the 224 of training is better (FixRes, Touvron et
+            al., NeurIPS 2019).
+        crops: versions of each training image that the teacher encodes: the image itself and random
             crops of at least half of it.
-        targets: principal components of the teacher's features that the student learns.
+        targets: number of principal components of the teacher's features to learn.
         color: largest relative change of brightness, contrast and saturation.
         epochs: passes over the training images, one random crop of each.
-        retrieval_epochs: last epochs with the retrieval loss.
-        retrieval_weight: its weight beside the distillation loss.
+        retrieval_epochs: number of final epochs with the retrieval loss.
+        retrieval_weight: its weight relative to the distillation loss.
     """
 
     widths: tuple[int, ...] = (32, 64, 160, 320)
@@ -115,11 +115,11 @@ class Student(nn.Module):
 
 
 class Distillation(Loop[DistillConfig, np.ndarray]):
-    """Trains a student; a batch is the rows of its images.
+    """Trains a student; a batch is an array of image rows.
 
     Raises:
-        ValueError, OSError: data, teacher or `init` are missing or do not fit; one sentence, before
-            images are read.
+        ValueError, OSError: data, teacher or `init` are missing or do not fit; raised before images
+            are read.
     """
 
     best_by = "rsum"
@@ -144,7 +144,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.captioned = int(train.image_of[-1]) + 1  # photographs with captions come first
         path = feature_file(train, config.teacher, how)
         path = path.with_name(f"{path.stem}-components{config.targets}.safetensors")
-        if not path.is_file():  # computed again, they could differ in the last bits
+        if not path.is_file():  # recomputed values could differ in the last bits
             basis = principal_components(self.maps[0], config.targets)
             parts = dict(zip(("mean", "map", "weights"), basis, strict=True))
             save_tensors(path, parts, {"kind": "components"})
@@ -152,7 +152,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.mean, self.basis, self.weights = fitted["mean"], fitted["map"], fitted["weights"]
         tokenizer = build_tokenizer(train.captions, min_count=2)
         self.tables = [TokenTable(tokenizer, split.captions) for split in (train, val)]
-        torch.manual_seed(config.seed)  # loading a teacher, where nothing is cached, draws numbers
+        torch.manual_seed(config.seed)  # loading a teacher may have drawn random numbers
         self.model = Student(config, tokenizer.get_vocab_size())
         self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model.to(self.device)
@@ -167,7 +167,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         refuse_missing(config.teacher, "teacher")
         about = describe_image_source(config.teacher)
         squares = Preprocess.from_json(about["preprocess"])
-        with torch.device("meta"):  # sizes alone
+        with torch.device("meta"):  # only shapes are needed
             teacher = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
             student = SceneNet(config.widths, config.blocks)
         theirs = math.prod(teacher.grid(squares.size)) + teacher.summary_token
@@ -181,7 +181,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         return replace(squares, mean=own.mean, std=own.std)
 
     def _start_from(self, run: Path) -> None:
-        """Takes over a trunk of perhaps fewer blocks; a block that is new changes nothing yet."""
+        """Copies a trunk with possibly fewer blocks; additional blocks start as the identity."""
         tensors, _ = load_tensors(run / BEST)
         for number, block in enumerate(self.model.trunk.stages):
             if f"stages.{number}.conv1.weight" not in tensors:
@@ -198,21 +198,21 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             yield np.sort(order[start : start + self.config.batch_size])
 
     def is_better(self, metrics: dict[str, float]) -> bool:
-        """See `Loop`; before there is a retrieval loss, the last epoch is the best."""
+        """See `Loop`; without a retrieval loss, the last epoch is the best."""
         return metrics.get("rsum", 0.0) >= self.progress["best"]
 
     def _retrieves(self, epoch: int) -> bool:
         return epoch >= self.config.epochs - self.config.retrieval_epochs
 
     def look(self, rows: np.ndarray, crops: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Looks at some images (B,): pixels (B, 3, S, S) and the teacher's maps (B, N, T)."""
+        """Loads images (B,): augmented pixels (B, 3, S, S) and the teacher's maps (B, N, T)."""
         pairs = list(zip(crops.tolist(), rows.tolist(), strict=True))
         pixels = np.concatenate([self.pixels[crop][row : row + 1] for crop, row in pairs])
         maps = np.stack([self.maps[crop][row] for crop, row in pairs])
         return torch.from_numpy(pixels), self._targets(maps)
 
     def _targets(self, maps: np.ndarray) -> Tensor:
-        """Maps (B, N, d) as principal components (B, N, T)."""
+        """Projects maps (B, N, d) to principal components (B, N, T)."""
         return (torch.tensor(maps).float().to(self.device) - self.mean) @ self.basis
 
     def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:
@@ -243,7 +243,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
     @torch.no_grad()
     def _fit_imitation(self) -> None:
-        """Sets the linear map to the least squares of what a trunk that has learned gives."""
+        """Fits the linear map over an already trained trunk by least squares."""
         self.model.eval()
         count = self.train.image_count
         rows = np.linspace(0, count - 1, min(_MAPPED, count)).astype(int)
@@ -260,7 +260,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.model.imitate.bias.copy_(fitted[-1])
 
     def _missed(self, cells: Tensor, targets: Tensor) -> Tensor:
-        """Weighted squared error of imitated maps (B, N, T); 1 where all cells are the mean."""
+        """Weighted squared error of predicted maps (B, N, T); 1 for predicting the mean."""
         return ((self.model.imitate(cells) - targets).square() * self.weights).mean()
 
     def _cells(self, pixels: Tensor) -> Tensor:
@@ -303,8 +303,8 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """T = `count` principal components of a teacher's maps (P, N, d), fitted on some photographs.
 
-    Each is divided by the root of its standard deviation, so that the first do not drown the
-    others, and all by one number, so that their mean square is 1.
+    Each is divided by the square root of its standard deviation, so that the first do not dominate,
+    and all by one number, so that their mean square is 1.
 
     Returns:
         Mean (d,) and map (d, T), (features - mean) @ map; and the weight (T,) of each component's
@@ -325,14 +325,14 @@ def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, 
 
 
 def mirror(pixels: Tensor, maps: Tensor, which: Tensor) -> None:
-    """Mirrors some (B,) bool of the images (B, 3, S, S) and their maps (B, N, T), in place."""
+    """Mirrors the images (B, 3, S, S) and maps (B, N, T) selected by (B,) bool, in place."""
     side = math.isqrt(maps.shape[1])
     pixels[which] = pixels[which].flip(3)
     maps[which] = maps[which].unflatten(1, (side, side)).flip(2).flatten(1, 2)
 
 
 def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -> Tensor:
-    """Another saturation, contrast and brightness for each image, one after the other.
+    """Changes saturation, contrast and brightness of each image, in this order.
 
     Pixels (B, 3, H, W) are in -1..1, black to white; `largest` is the largest relative change.
     """

@@ -1,25 +1,25 @@
-"""Measures a pack as it ships, or a run as training left it.
+"""Measures a pack, or a run before its export.
 
 `python -m polyview evaluate --pack app/bundled/scenes --method vse_infty --split test`
 `python -m polyview evaluate --pack PACK --split test --data DIR`
 `python -m polyview evaluate --run RUN --split val`
 
-With `--data` the images of DIR are encoded: captioned ones (`training/data/photographs.py`) or
-rendered scenes. Metrics over all images that a caption is true of need scenes; photographs are also
+With `--data` the images of DIR are encoded: captioned photographs (`training/data/photographs.py`)
+or rendered scenes. Metrics over all right images of a caption need scenes; photographs are also
 searched with everyday questions (`everyday_truth`): P@5 is the share of right hits among the first
-five. `--ensemble a+b` adds the average of two methods' scores, `--compare a,b` the interval of a
-difference in rsum, `--views` what each view does and whether it looks at the objects that a caption
-mentions, and `--foils` whether true captions of scenes score above false ones that differ little.
-`--calibrate` fits the probabilities of each method's hits and stores them in the pack,
-`--calibration` measures them (docs/evidence.md).
+five. `--ensemble a+b` adds the average of two methods' scores, `--compare a,b` the interval of an
+rsum difference, `--views` statistics of each view and its attention to mentioned objects, and
+`--foils` whether true captions of scenes score above false ones that differ little. `--calibrate`
+fits the probabilities of each method's hits and stores them in the pack, `--calibration` measures
+them (docs/evidence.md).
 
-With `--run` only recalls are measured, in torch, on the data that the run was trained on; several
-runs, such as two seeds of a recipe, are a row each, and their scores' average a last one. Methods
-over ready-made features of regions are measured on a folder of those: `--run RUN --split testall
---folds 5`, or `--pack PACK --data DIR`.
+With `--run` only recalls are measured, in torch, on the data of the run's training; for several
+runs, such as two seeds of a recipe, the table has a row for each and one for the average of their
+scores. Methods over ready-made region features are measured on a folder of such features: `--run
+RUN --split testall --folds 5`, or `--pack PACK --data DIR`.
 
-`--mistakes A B` says how many captions A finds within `--k` images and B misses, of what kinds and
-words, with McNemar's test; `--csv OUT` lists all captions. A and B are methods, ensembles, runs, or
+`--mistakes A B` counts the captions that A finds within `--k` images and B misses, by kind and
+word, with McNemar's test; `--csv OUT` lists all captions. A and B are methods, ensembles, runs, or
 run files of another tool in TREC's format. `--maps` compares explanations of CLIP and SigLIP where
 objects have masks (`training/evaluation/maps.py`); `--csv OUT` has the table.
 
@@ -278,7 +278,7 @@ def _measure_more(
     covered: np.ndarray | None,
     places: Sequence[Place],
 ) -> dict[str, float]:
-    """The measurements of one method beside recalls that the options ask for."""
+    """The measurements of one method, besides recalls, that the options select."""
     values = dict[str, float]()
     if options.views:
         values |= view_metrics(runtime, part, data, views, covered)
@@ -376,7 +376,7 @@ def _command(options: argparse.Namespace, name: str) -> str:
 
 
 def _named(path: str) -> str:
-    """A path as typed; of an absolute one the name alone, as packs are shared."""
+    """A path as typed; only the name of an absolute path, since packs are shared."""
     return Path(path).name if Path(path).is_absolute() else path
 
 

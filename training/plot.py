@@ -1,6 +1,6 @@
 """Draws the curves of runs: `python -m polyview plot RUN [RUN ...]`.
 
-RUN is a run folder, or any folder with a `log.csv`, such as those that packs bring.
+RUN is a run folder, or another folder with a `log.csv`, such as those in packs.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from polyview.models.files import replacing
 from polyview.training.loop.runs import LOG, read_rows
 
-SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first that a run has is drawn
+SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first one available is drawn
 Points = list[tuple[float, float]]
 
 

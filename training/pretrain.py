@@ -2,9 +2,9 @@
 
 `python -m polyview pretrain --recipe scenes/backbone --out runs/backbone`
 
-The stand-in for the papers' region detector trained on Visual Genome: a small CNN learns, from
-random weights, to name the objects in each cell of its grid, and the image's setting, time and
-weather. Only the trunk is kept; it is frozen for every method.
+It replaces the papers' region detector trained on Visual Genome: a small CNN learns, from random
+weights, to recognise the objects in each cell of its grid, and the image's setting, time and
+weather. Only the trunk is kept; all methods use it frozen.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,8 @@ from polyview.training.loop.loop import Loop, check_pace
 from polyview.training.scenes.store import SceneData, load_scenes
 from polyview.training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
 
-MIN_COVERAGE = 0.15  # a thing is in a cell if it covers so much of it, or a third of it is there
+# a thing is in a cell if it covers this share of the cell, or if a third of the thing is in it
+MIN_COVERAGE = 0.15
 THINGS = tuple(
     i for i, name in enumerate(LABELS) if name in LABEL_GROUPS["objects"] + LABEL_GROUPS["color"]
 )
@@ -69,10 +70,10 @@ class Labeller(nn.Module):
 
 
 def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
-    """Which things, and which coloured things, each cell of a grid shows, of some scenes (B,).
+    """The things and coloured things in each cell of a grid, for scenes (B,).
 
     Returns:
-        (B, grid * grid, C) float32 of 0 and 1; columns are those of `THINGS`.
+        (B, grid * grid, C) float32, 0 or 1; columns follow `THINGS`.
     """
     maps = data.instances[index]  # (B, S, S)
     size = maps.shape[1] // grid
@@ -139,7 +140,7 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         entropy = F.binary_cross_entropy_with_logits
         cell_loss = entropy(per_cell.float(), cells.to(self.device))
         return {
-            # sums over labels, so that the rare positives count: means would be tiny
+            # sums over labels, because means over rare positives would be tiny
             "image": len(THINGS) * entropy(things.float(), target[:, THINGS]),
             "cell": len(THINGS) * self.config.cell_weight * cell_loss,
             "surroundings": entropy(surroundings.float(), target[:, SURROUNDINGS]),

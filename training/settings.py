@@ -16,12 +16,12 @@ from polyview.export.pack.validation import STRICT, check
 
 
 class Settings(BaseModel):
-    """Named values of fixed types and ranges; other names and types are refused."""
+    """Named values with types and ranges; rejects unknown names."""
 
     model_config = STRICT | ConfigDict(frozen=True)
 
     def changed(self, **values: Any) -> Self:
-        """The same settings with other values, which are checked as all are."""
+        """A copy with other values, which are validated."""
         return check(type(self), {**to_values(self), **values})
 
 
@@ -33,11 +33,11 @@ def to_values(settings: Settings) -> dict[str, Any]:
 def apply_change(values: dict[str, Any], change: str) -> None:
     """Replaces one value of nested dictionaries, in place, by "dotted.name=value".
 
-    The value is read as TOML, else as plain text. Another `method` also removes `arguments` and
-    `objective`, which belong to the method before.
+    The value is read as TOML, else as plain text. A new `method` also removes `arguments` and
+    `objective`, which belong to the previous method.
 
     Raises:
-        ValueError: the change is not of that form, or goes into a single value.
+        ValueError: the change has another form, or names a part of a single value.
     """
     name, equals, text = (part.strip() for part in change.partition("="))
     if not equals or not name:
@@ -58,7 +58,7 @@ def apply_change(values: dict[str, Any], change: str) -> None:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """The message for a name that is not known: the nearest one, then all, one a line.
+    """The message for an unknown name: suggests the nearest and lists all, one on each line.
 
     >>> print(unknown_name("method", "psve", ["avse", "pvse"]))
     there is no method "psve"; did you mean "pvse"? Choose one of

@@ -2,8 +2,8 @@
 
 A sweep is `training/recipes/sweeps/NAME.toml`. Each row names a recipe and settings. Every point of
 its grid is trained once on the trial budget; the point with the highest validation rsum is then
-trained with every seed and measured on the sweep's split. A training that was recorded before is
-not repeated, and one that was interrupted resumes from its last epoch.
+trained with every seed and measured on the sweep's split. Recorded trainings are not repeated;
+interrupted ones resume from their last epoch.
 
 `docs/results/NAME.csv` gets one line per training and `NAME.hits.npz` what each image retrieved,
 from which the table and its intervals are computed: `--report` needs no run folder.
@@ -82,7 +82,7 @@ def train(job: Job, out: Path) -> tuple[Job, dict[str, Any], np.ndarray]:
 
 
 def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threads: int) -> None:
-    """Trains what is not recorded, `workers` at a time, and records each training as it ends."""
+    """Trains the jobs that are not recorded, `workers` at a time, and records each result."""
     missing = [job for job in jobs if record.find(job) is None]
     for done, (job, values, hits) in enumerate(_results(missing, out, workers, threads), start=1):
         record.add(job, values, hits)
@@ -94,10 +94,10 @@ def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threa
 def table(
     sweep: Sweep, changes: Sequence[str], record: Record, *, short: bool = False
 ) -> list[str]:
-    """The table of the rows whose trainings are all recorded, as lines of Markdown.
+    """The rows whose trainings are all recorded, as a Markdown table.
 
-    Each row is compared with the sweep's baseline and with that of its paper; it is "ahead" or
-    "behind" only where the interval over seeds and images excludes 0. `short` is for the README.
+    Each row is compared with the sweep's baseline and with its paper's; it is "ahead" or "behind"
+    only if the interval over seeds and images excludes 0. `short` makes the README's table.
     """
     rows: dict[str, list[Job]] = {}
     for job in final_jobs(sweep, changes, record):
@@ -126,7 +126,7 @@ def table(
 
 
 def difference_of(jobs: Sequence[Job], others: Sequence[Job], record: Record) -> str:
-    """The rsum difference with its interval, "ahead" or "behind" where that excludes 0."""
+    """The rsum difference with its interval; "ahead" or "behind" if it excludes 0."""
     first, second = (np.stack([record.hits[job.key] for job in each]) for each in (jobs, others))
     sure = difference_of_hits(first, second)
     verdict = " ahead" if sure["low"] > 0 else " behind" if sure["high"] < 0 else ""
@@ -134,7 +134,7 @@ def difference_of(jobs: Sequence[Job], others: Sequence[Job], record: Record) ->
 
 
 def replace_block(page: Path, name: str, lines: Sequence[str]) -> bool:
-    """Replaces what stands on a page between `<!-- sweep NAME -->` and `<!-- end NAME -->`.
+    """Replaces the block between `<!-- sweep NAME -->` and `<!-- end NAME -->` on a page.
 
     Returns:
         Whether the page has such a block.

@@ -1,7 +1,7 @@
-"""One way to make a pack: torch modules in, a folder out that computes and ranks as they do.
+"""Builds a pack: a folder that computes and ranks as the given torch modules do.
 
-Everything is built beside the target and compared with torch (`export/build/parity.py`); only a
-pack that is right is moved into place.
+Everything is built beside the target folder and compared with torch (`export/build/parity.py`); a
+pack is moved into place only if it passes.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Whether a pack (ONNX encoders, heads read from its files) computes what torch computes.
+"""Checks that a pack (ONNX encoders, stored heads) computes the same as torch.
 
 Numbers: the largest difference of features, embeddings and scores, in units of the larger of 1 and
 the largest magnitude, must stay below `TOLERANCE`, at several batch sizes and lengths. Ranking: in

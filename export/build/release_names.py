@@ -1,9 +1,9 @@
-"""What the weights of the authors' releases are called here: one table a release.
+"""Maps the weight names of the authors' releases to ours: one table for each release.
 
-A table maps beginnings of the release's names to beginnings of ours, or to None for weights that
-the published forward pass never reads. A "*" stands for a number and is carried over. The first
-beginning that fits counts; the rest of a name stays as it is. Two names may have one where a
-release stores a weight twice. Ours begin with `image.`, `text.` or `method.`.
+A table maps prefixes of the release's names to prefixes of ours, or to None for weights that the
+published forward pass never reads. A "*" matches a number, which is kept. The first matching prefix
+applies; the rest of the name is unchanged. Two names may map to one if a release stores a weight
+twice. Our names begin with `image.`, `text.` or `method.`.
 """
 
 import re
@@ -15,10 +15,10 @@ IMAGE, TEXT = "model[0].", "model[1]."  # of releases that store two dictionarie
 
 
 def rename(key: str, table: Table) -> str | None:
-    """Our name of a release's weight; None for one that is never read.
+    """Our name for a weight of a release; None for one that is never read.
 
     Raises:
-        KeyError: the table does not have it.
+        KeyError: the table has no matching prefix.
 
     >>> rename("layer.11.out.bias", {"layer.*.out.": "image.blocks.*."})
     'image.blocks.11.bias'
@@ -31,7 +31,7 @@ def rename(key: str, table: Table) -> str | None:
 
 
 def _with(theirs: str, ours: str, table: Table) -> Table:
-    """A table whose names have beginnings."""
+    """Adds prefixes to the names in a table."""
     return {theirs + old: None if new is None else ours + new for old, new in table.items()}
 
 

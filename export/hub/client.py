@@ -209,7 +209,7 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
     """Lists the files of a repository; nothing is fetched.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: the address is not a Hub address.
         UnreachableError: the Hub cannot be asked.
         HubError: it refused, or lists a name that is no path.
     """
@@ -234,7 +234,7 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
 
 
 def _stays_inside(file: str) -> bool:
-    r"""Whether the name of a file in a repository is a path that stays in its folder.
+    r"""Whether a file name in a repository is a path that stays inside its folder.
 
     >>> [_stays_inside(name) for name in ("a b/c.bin", "/etc/passwd", "a/../b", "a\\..", "a//b")]
     [True, False, False, False, False]

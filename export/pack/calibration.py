@@ -1,4 +1,4 @@
-"""How sure a method is of what it found, and whether images are like those it was trained on.
+"""Calibrates scores to probabilities, and compares images with a pack's training images.
 
 Scores of different methods, questions and galleries are not comparable. Two logistic regressions
 judge how the best scores stand out from the gallery's; they were fitted on questions with and

@@ -1,1 +1,1 @@
-"""Data: captioned images of every kind as one split, and the batches made of it."""
+"""Data: splits of captioned images of every kind, and batches drawn from them."""

@@ -1,7 +1,7 @@
-"""Says what training reads in a folder: `python -m polyview data DIR`.
+"""Describes what training reads from a folder: `python -m polyview data DIR`.
 
-It opens every split and decodes every image, and computes nothing. The same folder is then
-`--set data=DIR` for training and `--data DIR` for measuring.
+It opens every split and decodes every image. Training then takes the folder as `--set data=DIR`,
+and evaluation as `--data DIR`.
 """
 
 import argparse
@@ -17,8 +17,8 @@ from polyview.training.data.photographs import find_captions, read_captions
 from polyview.training.data.split import Split
 from polyview.training.data.texts import build_tokenizer
 
-_MAX_NAMED = 10  # damaged images that are named
-_FEW = 500  # training images; with fewer, heads learn little
+_MAX_NAMED = 10  # damaged images listed
+_FEW = 500  # training images; fewer give poor heads
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -81,7 +81,7 @@ def _open_splits(data: Path, captions: Path | None) -> dict[str, Split]:
 
 
 def _files(paths: Sequence[Path]) -> Iterator[str]:
-    """Formats and sizes of images, and the damaged files; every image is decoded whole."""
+    """Lines with formats, sizes and damaged files; decodes every image completely."""
     images = ImageFiles(paths)
 
     def read(row: int) -> tuple[str, int] | None:

@@ -1,4 +1,4 @@
-"""Batches of image-text pairs, drawn from a split in an order that only the seed decides."""
+"""Batches of image-text pairs, drawn from a split in an order determined by the seed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Batch:
 
     Attributes:
         features: (I, N, d) float32 image features, or pixels (I, 3, S, S).
-        mask: (I, N) bool; N is 0 for pixels, as only their encoder knows it.
-        rows: (B,) int64, which of the I images a pair has.
+        mask: (I, N) bool; N is 0 for pixels, whose number of features is not known yet.
+        rows: (B,) int64, the row of each pair's image among the I images.
         ids: (B, L) int64 word ids, 0 beyond the text.
         lengths: (B,) int64.
-        image_ids: (B,) int64, equal where the batch holds an image twice.
+        image_ids: (B,) int64, equal for pairs of the same image.
     """
 
     features: Tensor
@@ -36,7 +36,7 @@ class Batch:
     image_ids: Tensor
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on another device."""
+        """Moves the batch to a device."""
         return Batch(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
 
 
@@ -49,16 +49,16 @@ def batches(
     captions_per_image: int = 1,
     among: np.ndarray | None = None,
 ) -> Iterator[Batch]:
-    """Shuffled batches over captions, the incomplete last one left out.
+    """Shuffled batches over captions, without the incomplete last one.
 
     Args:
         data: the split.
         table: its tokenized captions.
         batch_size: B.
-        seed: (run seed, epoch, ...); the order depends on nothing else, so that a resumed run sees
-            it again.
+        seed: (run seed, epoch, ...), which alone determines the order, so that a resumed run
+            repeats it.
         unknown_rate: share of words replaced by [UNK].
-        captions_per_image: captions of an image, or of alike images, that stand in a batch
+        captions_per_image: captions of an image, or of alike images, that are put into a batch
             together, drawn anew each time; the image is encoded once. With 1 each pair has its own
             image.
         among: (n,) rows of the captions to draw from; None for all.
@@ -89,7 +89,7 @@ def batches(
 
 
 def caption_order(image_of: np.ndarray, together: int, random: np.random.Generator) -> np.ndarray:
-    """All captions in random order, but up to `together` of an image one after the other.
+    """All captions in random order, with up to `together` captions of an image in sequence.
 
     >>> order = caption_order(np.array([0, 0, 1, 1]), 2, np.random.default_rng(0))
     >>> sorted(order[:2].tolist()) in ([0, 1], [2, 3])
@@ -108,7 +108,7 @@ def caption_order(image_of: np.ndarray, together: int, random: np.random.Generat
 
 
 def ahead(stream: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches, the next of them made in a thread while one is used."""
+    """Prefetches the next batch in a thread while one is used."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(next, stream, None)
         while (batch := waiting.result()) is not None:

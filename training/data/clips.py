@@ -1,4 +1,4 @@
-"""Features of the frames of clips: one file a clip, read on access."""
+"""Features of the frames of clips: one file for each clip, read on access."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-STEPS = 3  # training takes every frame of a run, every second or every third (PVSE's data.py)
+STEPS = 3  # training uses a stride of 1, 2 or 3 frames (PVSE's data.py)
 
 
 class Clips:
-    """The frames of N clips, as an array (N, n, d) of features that differ in number.
+    """The frames of N clips as an array (N, n, d), padded to the longest clip.
 
-    `paths` are .npy files of floats (T, d) in order of time. Indexing gives all frames of a clip
-    or, of more than `frames` (0: no limit), that many spread evenly over it; zeros pad the rest.
+    `paths` are .npy files of floats (T, d) in time order. Indexing returns all frames of a clip, or
+    `frames` of them at equal distances if it has more (0: no limit), padded with zeros.
 
     Attributes:
-        lengths: (N,) int64, how many frames of each clip are read.
+        lengths: (N,) int64, the number of frames read from each clip.
         shape: (N, n, d); n is the largest of the lengths.
 
     Raises:
-        ValueError: a file holds something else, or features of another width than the first.
+        ValueError: a file is not such an array, or has another width than the first.
     """
 
     def __init__(self, paths: Sequence[Path], frames: int = 0) -> None:
@@ -40,7 +40,7 @@ class Clips:
         self.shape = (len(self._paths), int(self.lengths.max()), self._width)
 
     def at_most(self, frames: int) -> Clips:
-        """The same clips, of which at most so many frames are read; 0 for all."""
+        """The same clips with at most `frames` frames each; 0 for all."""
         limited = copy.copy(self)
         limited._limit(frames)
         return limited
@@ -53,7 +53,7 @@ class Clips:
         return self._padded([(row, _evenly(self._totals[row], self.lengths[row])) for row in index])
 
     def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """(B, n, d) of some clips (B,): of longer ones a random run of frames, close or apart.
+        """Features (B, n, d) of clips (B,); a random subsequence of long clips.
 
         PVSE, section 3.5: "for videos longer than 8 frames we select random subsequences".
         """
@@ -68,7 +68,7 @@ class Clips:
         return self._padded(runs)
 
     def _padded(self, places: list[tuple[int, np.ndarray]]) -> np.ndarray:
-        """The frames at some places (n,) of some clips, zeros behind them."""
+        """The frames at the indices (n,) of each clip, padded with zeros."""
         parts = [_open(self._paths[row])[frames] for row, frames in places]
         kind = np.result_type(*parts) if parts else np.float32
         out = np.zeros((len(parts), *self.shape[1:]), kind)
@@ -78,7 +78,7 @@ class Clips:
 
 
 def _evenly(total: int, count: int) -> np.ndarray:
-    """The middles of `count` equal stretches of a clip.
+    """The middle frames of `count` equal parts of a clip.
 
     >>> _evenly(16, 4).tolist(), _evenly(3, 3).tolist()
     ([2, 6, 10, 14], [0, 1, 2])
@@ -91,7 +91,7 @@ def _open(path: Path) -> np.ndarray:
 
 
 def load_array(path: Path, axes: int, what: str) -> np.ndarray:
-    """A memory-mapped .npy file of floats with so many axes (`what`), none of them empty."""
+    """Opens a memory-mapped .npy file of floats with `axes` non-empty axes."""
     try:
         values: np.ndarray = np.load(path, mmap_mode="r")
     except (ValueError, EOFError) as error:

@@ -1,7 +1,7 @@
-"""An image encoder's side of a split: features that are cached, or pixels where it is trained.
+"""The image side of a split: cached features, or pixels for an encoder that is trained.
 
-A frozen image encoder reads every image once. Threads decode images ahead of it (Pillow releases
-the GIL as it decodes). A file of features appears when it is complete.
+A frozen image encoder encodes every image once. Threads decode images ahead of it (Pillow releases
+the GIL while decoding). Files of features are written atomically.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from polyview.training.data.split import Copies, Pixels, Split
 
 CACHE = Path("data/cache")
 WORTH_A_GRAPH = 200  # images; building an ONNX graph takes some seconds
-_BATCH, _BATCHES_AHEAD = 32, 3  # images; decoded while the encoder works
+_BATCH, _BATCHES_AHEAD = 32, 3  # images; batches decoded ahead
 _MAX_NAMED = 10  # damaged images named in an error
 _LOCAL = ("runs", "data")  # folders of trainings and fetched encoders; never a Hub owner
 _MADE_BY = {
@@ -48,10 +48,10 @@ _MADE_BY = {
 
 @dataclass(frozen=True)
 class Extraction:
-    """How features are made where they are not cached yet.
+    """How features are computed if they are not cached.
 
     Attributes:
-        cache: folder for the features of photographs; those of scenes lie beside the scenes.
+        cache: folder for the features of photographs; those of scenes are stored beside the scenes.
         device: "cuda", "cpu" or "auto".
         skip_damaged: leave out photographs that cannot be read, instead of refusing.
     """
@@ -62,7 +62,7 @@ class Extraction:
 
     @property
     def torch_device(self) -> torch.device:
-        """Where encoders compute; raises ValueError where there is no such device."""
+        """The device of encoders; raises ValueError if it is not available."""
         available = torch.cuda.is_available()
         if self.device == "cuda" and not available:
             raise ValueError('device "cuda" needs a CUDA GPU; choose cpu or auto')
@@ -75,7 +75,7 @@ class ImageSide:
 
     Attributes:
         sha256: checksum of the encoder before training.
-        about: what export needs to build it.
+        about: description from which export builds it.
     """
 
     encoder: ImageEncoder
@@ -85,7 +85,7 @@ class ImageSide:
 
 
 def load_image_side(backbone: str | Path) -> ImageSide:
-    """The image encoder of a source (`export/encoders/`), with its weights as they are, to train.
+    """Loads the image encoder of a source (`export/encoders/`) for training.
 
     Raises:
         FileNotFoundError, SourceError: see `load_image_source`.
@@ -103,9 +103,9 @@ def load_features(
     copies: int = 1,
     also: Sequence[str] = (),
 ) -> Split:
-    """A split with the features of a frozen image encoder; see `read_features`.
+    """Opens a split with the features of a frozen image encoder; see `read_features`.
 
-    `also` names further folders whose training photographs join those of `data`: `open_training`.
+    `also` are further folders with training photographs; see `open_training`.
     """
     split = open_training(data, also) if name == "train" else open_split(data, name)
     return read_features(split, backbone, extraction, copies)
@@ -117,14 +117,15 @@ def read_features(
     """A split with the features of a frozen image encoder, which reads every image once.
 
     Args:
-        split: whose images; features that it has already stay.
-        backbone: source of the encoder, see `export/encoders/`; not loaded where all is cached.
-        extraction: how features are made, and where those of photographs are cached.
-        copies: number of looks at each photograph, the photograph itself among them.
+        split: the images; existing features are kept.
+        backbone: source of the encoder, see `export/encoders/`; loaded only if features are
+            missing.
+        extraction: how features are computed and cached.
+        copies: number of versions of each photograph: itself and random crops.
 
     Returns:
-        Features (N, n, d) float16, memory-mapped; without damaged photographs, if those are
-        skipped.
+        The split with features (N, n, d) float16, memory-mapped, without damaged photographs if
+        they are skipped.
 
     Raises:
         ValueError: photographs are damaged (the message names them), or there is nothing to crop.
@@ -153,10 +154,10 @@ def read_features(
 
 
 def read_pixels(split: Split, side: ImageSide) -> Split:
-    """A split whose features are its images, for an image encoder that is trained along.
+    """A split whose features are its pixels, for an image encoder that is also trained.
 
     Raises:
-        ValueError: it holds features, no images.
+        ValueError: it holds features instead of images.
     """
     check_images(split, trained=True)
     pixels = Pixels(split.images, side.preprocess)
@@ -164,7 +165,7 @@ def read_pixels(split: Split, side: ImageSide) -> Split:
 
 
 def check_images(split: Split, copies: int = 1, *, trained: bool = False) -> None:
-    """Raises ValueError where there are no photographs to crop, or no images to train on."""
+    """Raises ValueError if there are no photographs to crop, or no images to train on."""
     data = split.folder.parent
     if copies > 1 and not isinstance(split.images, ImageFiles):
         raise ValueError(
@@ -180,9 +181,8 @@ def check_images(split: Split, copies: int = 1, *, trained: bool = False) -> Non
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
     """The file of a split's features by an image encoder; `copy` numbers its `crops`, 0 for none.
 
-    It is named after the encoder's checksum, which changes with its weights, sizes and
-    preprocessing; and, for photographs, after the list of their files. Those of scenes lie beside
-    them.
+    Its name includes the encoder's checksum, which depends on weights, sizes and preprocessing, and
+    for photographs that of the list of files. Features of scenes are stored beside the scenes.
     """
     sha256 = describe_image_source(backbone)["sha256"]
     if not isinstance(split.images, ImageFiles):
@@ -195,7 +195,7 @@ def feature_file(split: Split, backbone: str | Path, extraction: Extraction, cop
 
 
 def _without(split: Split, rows: list[int]) -> Split:
-    """The split without the captions of some images, whose rows the others close up to."""
+    """Removes the captions of some images and renumbers the others."""
     present = ~np.isin(split.image_of, rows)  # (N_txt,)
     captions = [text for text, stays in zip(split.captions, present, strict=True) if stays]
     image_of = split.image_of[present]
@@ -203,11 +203,11 @@ def _without(split: Split, rows: list[int]) -> Split:
 
 
 def refuse_missing(source: str | Path, setting: str) -> None:
-    """Refuses a source below `runs/` or `data/` that does not exist, before anyone asks the Hub.
+    """Rejects a missing source below `runs/` or `data/` before the Hub is asked.
 
     Raises:
-        FileNotFoundError: with the command that makes the folder, or the nearest existing name, and
-            the setting that names another.
+        FileNotFoundError: the message has the command that makes the folder, or the nearest
+            existing name, and the setting to change.
     """
     name = str(source).partition("#")[0]
     folder = Path(name)
@@ -226,7 +226,7 @@ def refuse_missing(source: str | Path, setting: str) -> None:
 
 
 class GraphEncoder(nn.Module):
-    """A frozen image encoder in onnxruntime, which on CPUs is faster than torch.
+    """A frozen image encoder in onnxruntime, which is faster than torch on CPUs.
 
     Args:
         encoder: pixels (B, 3, S, S) to features (B, N, d); put in eval mode.
@@ -258,10 +258,10 @@ def extract(
     how: Extraction,
     title: str = "features",
 ) -> None:
-    """Makes a file of features (N, n, d) float16, whole or not at all.
+    """Writes a file of features (N, n, d) float16 atomically.
 
-    Of several processes that need the same file, one makes it, and the others wait. Damaged images
-    that are skipped have no rows; a JSON file beside it lists them.
+    If several processes need the same file, one writes it and the others wait. Skipped images have
+    no rows; a JSON file beside it lists them.
 
     Args:
         encoder: pixels (B, 3, S, S) to features (B, n, d), in eval mode, on `how`'s device.
@@ -269,10 +269,11 @@ def extract(
         images: N images; `ImageFiles` names damaged ones.
         path: the file to make.
         how: device, and whether damaged images are skipped.
-        title: of the progress bar.
+        title: title of the progress bar.
 
     Raises:
-        ValueError: images are damaged (all are read first, and named), or features are not finite.
+        ValueError: images are damaged (all are checked first and listed), or features are not
+            finite.
         DiskFullError: the disk has no space left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -318,7 +319,7 @@ def _write_features(
                 f"{len(damaged)} of {len(images)} images cannot be read:{''.join(lines)}{more}\n"
                 "replace them and run again, or leave them out with --skip-damaged"
             )
-        file.seek(0)  # numpy pads headers, so that the first axis may shrink
+        file.seek(0)  # numpy pads headers, so there is room for a smaller shape
         _write_header(file, (len(images) - len(damaged), *shape[1:]))
     return sorted(damaged)
 
@@ -331,7 +332,7 @@ def _write_header(file: BinaryIO, shape: tuple[int, ...]) -> None:
 def _decoded(
     images: Sequence[Image.Image], preprocess: Preprocess
 ) -> Iterator[list[tuple[int, np.ndarray | str]]]:
-    """Batches of rows, each with its square (S, S, 3) uint8, or the reason why there is none."""
+    """Batches of rows, each with its square (S, S, 3) uint8 or an error message."""
 
     def square(row: int) -> tuple[int, np.ndarray | str]:
         try:

@@ -16,7 +16,7 @@ _Item = TypeVar("_Item")
 
 
 class Lazy(Sequence[_Item]):
-    """A sequence of `count` items; `make` gives the item of a row, on access."""
+    """A sequence of `count` items that `make` creates on access."""
 
     def __init__(self, count: int, make: Callable[[int], _Item]) -> None:
         self._rows, self._make = range(count), make
@@ -32,8 +32,8 @@ class ImageFiles(Lazy[Image.Image]):
     """Images in files, of any size and mode.
 
     Raises:
-        ValueError: on access, where a file holds no image, or a damaged one.
-        OSError: on access, where the file cannot be read.
+        ValueError: on access, if a file is not an image or is damaged.
+        OSError: on access, if the file cannot be read.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -56,9 +56,9 @@ class ImageFiles(Lazy[Image.Image]):
 def crops(
     images: Sequence[Image.Image], number: int, smallest: float = 0.5
 ) -> Sequence[Image.Image]:
-    """Another look at each of some images: a random crop, mirrored in half of all cases.
+    """A random crop of each image, mirrored in half of all cases.
 
-    The same `number` always gives the same crops; `smallest` is their least share of the area.
+    The same `number` always gives the same crops; `smallest` is their smallest share of the area.
     """
 
     def crop(row: int) -> Image.Image:
@@ -80,7 +80,7 @@ def clip_frames(
 ) -> Sequence[Image.Image]:
     """The frames of clips, one clip after the other; frame f of clip i is item i * frames + f.
 
-    `read` gives all frames of a clip by its number.
+    `read` returns all frames of a clip.
     """
     lock, cached = Lock(), lru_cache(_CACHED_CLIPS)(read)
 
@@ -92,12 +92,12 @@ def clip_frames(
 
 
 def read_frames(path: Path, count: int) -> list[Image.Image]:
-    """Frames of an animated image (WebP, GIF, PNG), visible in the middle of `count` equal times.
+    """The frames of an animated image at the middles of `count` equal intervals.
 
-    Frames that are equal are often stored as one with a longer duration, so that time counts.
+    Equal frames are often stored as one with a longer duration, so frames are chosen by time.
 
     Raises:
-        ValueError, OSError: the file holds no image, or a damaged one, or cannot be read.
+        ValueError, OSError: the file is not an image, is damaged, or cannot be read.
     """
     try:
         with path.open("rb") as file, Image.open(file) as image:

@@ -1,4 +1,4 @@
-"""Opens a split of a folder of any kind."""
+"""Opens a split of any supported kind of folder."""
 
 import functools
 from collections.abc import Sequence
@@ -51,12 +51,12 @@ def open_split(data: Path, name: str) -> Split:
 
 
 def holds_features(data: Path) -> bool:
-    """Whether a folder brings ready-made features, so that no image encoder is needed."""
+    """Whether a folder has ready-made features and needs no image encoder."""
     return is_precomputed(data) or is_videos(data)
 
 
 def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, Any]:
-    """The data of a training split, for the card of its pack; see `open_training`.
+    """Describes the data of a training split for the model card; see `open_training`.
 
     Returns:
         `kind` ("scenes", "photographs" or "features"), `name` (such as "Flickr8k and my_photos"),
@@ -74,9 +74,9 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
 
 
 def open_training(data: Path, also: Sequence[str] = (), *, without_captions: bool = False) -> Split:
-    """The training split of a folder, and behind its photographs those of the folders `also`.
+    """The training split of a folder, followed by the photographs of the folders `also`.
 
-    `without_captions` puts the photographs of `also` that have no captions at the end.
+    `without_captions` adds the uncaptioned photographs of `also` at the end.
 
     Raises:
         FileNotFoundError, ValueError: see `open_split`; or `also` is set and `data` holds no

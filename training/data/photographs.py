@@ -5,9 +5,9 @@
     {"images": [{"filename", "split", "sentences": [{"raw"}]}]}            JSON, as Karpathy's
     {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}   JSON, as COCO's
 
-Where a file says no splits, they are drawn by the images' names, the same every time. The image
-files lie in `images/` (those of COCO in images/train2014 and images/val2014), or beside the
-captions file where there is no such folder.
+If a file has no splits, they are drawn by the images' names, always the same. The image files are
+in `images/` (for COCO in images/train2014 and images/val2014), or beside the captions file if there
+is no such folder.
 """
 
 import csv
@@ -25,7 +25,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Split
 
-# the field's own file names; they win over other files in the folder
+# common file names of the data sets; preferred to other files in the folder
 KNOWN = {
     "dataset_flickr8k.json": "Flickr8k",
     "dataset_flickr30k.json": "Flickr30K",
@@ -33,12 +33,12 @@ KNOWN = {
 }
 OWN = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
-HELD_OUT = 10  # where splits are drawn, every tenth image is for validation, another for testing
+HELD_OUT = 10  # drawn splits: a tenth each for validation and testing
 IMAGES = "images"
-EVALUATED_CAPTIONS = 5  # a few photographs of COCO have six or seven; the field measures the first
+EVALUATED_CAPTIONS = 5  # a few COCO images have six or seven; the first five are measured
 _FILE = ("file", "filename", "file_name", "image", "image_name")
 _CAPTION = ("caption", "captions", "text", "sentence", "comment")
-_SPLITS = {"validation": "val", "restval": "train"}  # COCO's restval is trained on everywhere
+_SPLITS = {"validation": "val", "restval": "train"}  # COCO's restval is training data
 _LONGEST_NAME = 255  # characters
 _MAX_NAMED = 3  # missing files named in an error
 _FIX = "correct it, or fetch it again"
@@ -100,7 +100,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def find_captions(data: Path) -> Path | None:
-    """The captions file of a folder, or `data` itself where it is a file; None without one.
+    """The captions file of a folder, or `data` itself if it is a file; None if there is none.
 
     Raises:
         ValueError: there are several.
@@ -122,10 +122,10 @@ def name_of(path: Path) -> str:
 
 
 def read_captions(path: Path) -> list[Captioned]:
-    """Each image of a captions file once, in its order, with a split and captions of one line each.
+    """Reads a captions file: each image once, in order, with its split and captions.
 
     Raises:
-        ValueError: the file or an entry of it is damaged; the message names it.
+        ValueError: the file or an entry is damaged; the message names it.
     """
     try:
         text = path.read_text("utf-8-sig")
@@ -209,7 +209,7 @@ def _entry(place: str, value: str | dict[str, str]) -> _Entries:
 
 
 def _parsed(kind: type[_Model], place: str, value: str | dict[str, str]) -> _Model:
-    """A model of JSON text or of a table's cells."""
+    """Validates JSON text or the cells of a table."""
     try:
         if isinstance(value, str):
             return kind.model_validate_json(value)
@@ -229,7 +229,7 @@ def _check_name(place: str, file: str) -> None:
 
 
 def _assign_splits(path: Path, images: list[Captioned]) -> None:
-    """Checks the splits of the file, or draws them by the checksums of the images' names."""
+    """Checks the file's splits, or draws them by checksums of the images' names."""
     without = [image for image in images if image.split is None]
     if without and len(without) < len(images):
         raise ValueError(
@@ -298,7 +298,7 @@ def _root(path: Path) -> Path:
 def _paths(path: Path, images: list[Captioned]) -> list[Path]:
     """The photographs' files, all of which must exist."""
     paths = [_root(path) / image.file for image in images]
-    # listing a folder once is far cheaper than asking for each of 100,000 files
+    # listing a folder once is much cheaper than checking 100,000 files
     folders = {file.parent for file in paths}
     existing = {file for parent in folders if parent.is_dir() for file in parent.iterdir()}
     if missing := [str(file.relative_to(path.parent)) for file in paths if file not in existing]:

@@ -1,16 +1,16 @@
-"""Ready-made region features with captions, in the layout that the field shares.
+"""Ready-made region features with captions, in the common layout.
 
 Flickr30K and COCO are trained on the features that SCAN's authors published (Lee et al., ECCV 2018;
 the footnote of AVSE, section 4.2, names them): a folder with, for each of `train`, `dev` (or
 `val`), `test` and, for the 5,000 test images of COCO, `testall`,
 
-    <part>_ims.npy     float (rows, 36, 2048); a row an image, or five equal rows an image
-    <part>_caps.txt    one caption a line, the captions of an image one after the other
-    <part>_ids.txt     optional: one number a row or a caption, equal for the same image
+    <part>_ims.npy     float (rows, 36, 2048); one row, or five equal rows, for each image
+    <part>_caps.txt    one caption on each line, grouped by image
+    <part>_ids.txt     optional: a number for each row or caption, equal for the same image
     <part>_boxes.npy   optional: float (rows, 36, 4), relative xyxy
 
-Some folders of the field hold five equal rows an image, one for each caption; every fifth is read.
-Features stay on the disk and are mapped into memory.
+Some published folders have five equal rows for each image, one for each caption; every fifth is
+read. Features are memory-mapped.
 """
 
 from pathlib import Path
@@ -75,7 +75,7 @@ def _numbers(path: Path) -> np.ndarray | None:
 
 
 def _is_repeated(rows: np.ndarray, captions: int, ids: np.ndarray | None) -> bool:
-    """Whether each image has five rows, by ids or else by the first images' features."""
+    """Whether each image has five rows, judged by ids or else by the first images' features."""
     if len(rows) != captions or len(rows) % REPEATED:
         return False
     if ids is not None and len(ids) == len(rows):
@@ -86,7 +86,7 @@ def _is_repeated(rows: np.ndarray, captions: int, ids: np.ndarray | None) -> boo
 
 
 def _image_of(name: Path, images: int, captions: int, ids: np.ndarray | None) -> np.ndarray:
-    """The image of each caption: by ids where there is one for each caption, else evenly."""
+    """The image of each caption: by ids if each caption has one, else evenly."""
     facts = f"there are {images} images and {captions} captions; fetch the files again"
     if ids is not None and len(ids) not in (images, captions):
         raise ValueError(f"{name}_ids.txt holds {len(ids)} numbers, but {facts}")

@@ -1,10 +1,10 @@
-"""Turns ready-made features of regions into the gallery of a pack that reads no images.
+"""Turns ready-made region features into the gallery of a pack without an image encoder.
 
 `python -m polyview region-gallery --data DIR --split test --out runs/gallery`
 
-The gallery holds the features (`export/pack/regions.py`), so that such a pack can be searched in
-the app. With `--images DIR --names FILE` it holds the photographs, too; FILE names one an image, in
-the order of the features. Without them an image is a drawing of its regions' boxes.
+The gallery contains the features (`export/pack/regions.py`), so that the app can search it. With
+`--images DIR --names FILE` it also contains the photographs; FILE names one for each image, in the
+order of the features. Otherwise each image is a drawing of its regions' boxes.
 """
 
 import argparse
@@ -33,18 +33,18 @@ _LINES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # Okabe 
 def write_gallery(
     data: Split, split: str, out: Path, photographs: Sequence[Path] = (), count: int = COUNT
 ) -> None:
-    """Writes images, features, boxes and `gallery.json` of a split, whole or not at all.
+    """Writes images, features, boxes and `gallery.json` of a split atomically.
 
     Args:
         data: ready-made features, as `open_regions` gives them.
         split: its name.
         out: the folder to write.
-        photographs: one an image; none draws the boxes.
-        count: how many images, from the first.
+        photographs: one for each image; empty to draw boxes.
+        count: number of images, from the first.
 
     Raises:
         FileExistsError: `out` exists.
-        ValueError: the photographs are not as many as the images.
+        ValueError: the number of photographs differs from that of images.
         OSError: a photograph cannot be read.
     """
     assert isinstance(data.features, np.ndarray)  # they are ready-made
@@ -78,7 +78,7 @@ def write_gallery(
 
 
 def _drawing(row: int, boxes: np.ndarray | None) -> Image.Image:
-    """A stand-in for a missing photograph: its number, and the boxes (n, 4) of its regions."""
+    """Draws a placeholder for a photograph: its number, and the boxes (n, 4) of its regions."""
     image = Image.new("RGB", _DRAWN, _PAPER)
     pen = ImageDraw.Draw(image)
     for place, box in enumerate([] if boxes is None else boxes):

@@ -1,4 +1,4 @@
-"""A split: captioned images of any kind, and what is known about them."""
+"""A split: captioned images of any kind, and their annotations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SeenObjects:
         masks: for each image (H, W) uint8 over what the encoder sees: i + 1 where its object i is
             visible, 0 elsewhere.
         mentions: for each caption the indices of the objects of its own image that it mentions.
-        names: for each image and each of its objects, all names of its kind.
+        names: all names of the kind of each object, by image.
     """
 
     masks: Sequence[np.ndarray]
@@ -34,7 +34,7 @@ class SeenObjects:
 
 @dataclass(frozen=True)
 class SeenMoments:
-    """As `SeenObjects`, but `seen` tells for each clip (objects, frames) bool what is visible."""
+    """Like `SeenObjects` for clips: `seen` is (objects, frames) bool, True if visible."""
 
     seen: Sequence[np.ndarray]
     mentions: Sequence[Sequence[int]]
@@ -46,30 +46,29 @@ class Split:
     """Captioned images: rendered scenes, photographs, ready-made features, a pack's gallery.
 
     Attributes:
-        captions: N_txt texts, those of an image one after the other.
-        image_of: (N_txt,) int64 row of each caption's image.
-        images: N_img images, decoded on access; empty where there are features alone. Of clips all
+        captions: N_txt texts, grouped by image.
+        image_of: (N_txt,) int64, the row of each caption's image.
+        images: N_img images, decoded on access; empty if there are only features. For clips all
             frames, clip by clip.
-        frames: how many of `images` make one of the N_img: more than 1 for clips.
+        frames: the number of `images` in each of the N_img items; more than 1 for clips.
         features: (N_img, n, d) float, often float16 and memory-mapped: an array, `Copies` (several
-            looks at each image), `Exchanged` (clips in another order), `Pixels` (for an image
-            encoder that is trained along) or `Clips` (a feature a frame). Empty until they are
-            read (`training/data/features.py`).
-        summary_token: the first of an image's n features sums up the others ([CLS]).
-        lengths: (N_img,) int64, how many of its n features an image has, the first ones; the rest
-            is padding. None where every image has all.
-        boxes: (N_img, n, 4) places of the features in relative xyxy, where they differ from image
-            to image.
-        folder: what was opened, with the name of the split: `data/scenes/train`.
-        relevant: gives for each caption every image that satisfies it; None where only the
-            caption's own image is known to.
-        moments: likewise in which frames, of clips.
-        alike: (N_img,) int64, equal for images that are hard to tell apart, such as clips that
-            differ only in order; None where unknown. Training puts their captions into the same
+            versions of each image), `Exchanged` (clips in another order), `Pixels` (for an image
+            encoder that is also trained) or `Clips` (a feature for each frame). Empty until
+            `training/data/features.py` reads them.
+        summary_token: whether the first of an image's n features is a summary ([CLS]).
+        lengths: (N_img,) int64, the number of real features of each image; the rest is padding.
+            None if there is no padding.
+        boxes: (N_img, n, 4) places of the features in relative xyxy, if they differ between images.
+        folder: the opened folder with the name of the split: `data/scenes/train`.
+        relevant: returns all images that satisfy each caption; None if only the caption's own image
+            is known.
+        moments: returns the frames in which objects of clips are visible.
+        alike: (N_img,) int64, equal for images that are hard to distinguish, such as clips that
+            differ only in order; None if unknown. Training puts their captions into the same
             batches (`TrainConfig.captions_per_image`).
-        kinds: of each caption what it is about, where captions are of several kinds; else empty.
-        objects: where the objects of each image are and which each caption mentions, where known.
-        foils: gives pairs of true and false captions, where they can be made.
+        kinds: the kind of each caption; empty if there are no kinds.
+        objects: the objects of images and those that captions mention, if known.
+        foils: returns pairs of true and false captions, if available.
 
     Raises:
         ValueError: features or images disagree with the captions.
@@ -102,21 +101,21 @@ class Split:
 
     @property
     def image_count(self) -> int:
-        """N_img, whether there are images, features of them, or both."""
+        """N_img, from images or features."""
         return len(self.features) or len(self.images) // self.frames
 
     @property
     def own_captions(self) -> list[str]:
-        """The captions without those of exchanged clips (`with_exchanged_halves`)."""
+        """The captions, without those added by `with_exchanged_halves`."""
         if not isinstance(self.features, Exchanged):
             return self.captions
         return self.captions[: np.searchsorted(self.image_of, self.image_count // 2)]
 
     def with_frames(self, frames: int) -> Split:
-        """The same clips, of which at most so many frames are looked at; 0 for all.
+        """The same clips with at most `frames` frames each; 0 for all.
 
         Raises:
-            ValueError: there are no clips whose frames could be chosen.
+            ValueError: the split has no clips with features of frames.
         """
         if not frames:
             return self
@@ -129,10 +128,10 @@ class Split:
         return replace(self, features=clips, lengths=clips.lengths)
 
     def captions_each(self, count: int) -> Split:
-        """The first so many captions of each image, or all for 0.
+        """The first `count` captions of each image, or all for 0.
 
         Raises:
-            ValueError: what is known of the captions one by one would be lost.
+            ValueError: captions have kinds or objects, which would be lost.
         """
         if not count:
             return self
@@ -146,21 +145,21 @@ class Split:
         return replace(self, captions=captions, image_of=self.image_of[rows])
 
     def mask(self, rows: np.ndarray | slice, size: int) -> np.ndarray:
-        """Which of an image's features are real: (B, size) bool of some images (B,)."""
+        """The mask (B, size) of real features of images (B,)."""
         count = len(np.arange(self.image_count)[rows])
         if self.lengths is None:
             return np.ones((count, size), np.bool_)
         return np.arange(size) < self.lengths[rows, None]
 
     def first(self, count: int) -> Split:
-        """The captions of the first so many images, or of all for 0."""
+        """The captions of the first `count` images, or of all for 0."""
         texts = int(np.searchsorted(self.image_of, count)) if count else len(self.captions)
         parts = self.captions[:texts], self.image_of[:texts], self.kinds[:texts]
         return replace(self, captions=parts[0], image_of=parts[1], kinds=parts[2])
 
 
 class Copies:
-    """Features (N, n, d) of images, and of other looks at the same; by index, the first ones."""
+    """Features (N, n, d) of images and of further versions; indexing returns the first version."""
 
     def __init__(self, parts: Sequence[np.ndarray]) -> None:
         self.parts, self.shape = parts, parts[0].shape
@@ -172,13 +171,13 @@ class Copies:
         return self.parts[0][rows]
 
     def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """A random look (B, n, d) at each of some images (B,)."""
+        """Features (B, n, d) of a random version of images (B,)."""
         looks = random.integers(len(self.parts), size=len(rows))
         return np.stack([self.parts[look][row] for look, row in zip(looks, rows, strict=True)])
 
 
 class Exchanged:
-    """Features (N, T, d) of clips, and behind them the same with the clips' halves exchanged."""
+    """Features (N, T, d) of clips, followed by the same clips with exchanged halves."""
 
     def __init__(self, features: np.ndarray) -> None:
         self.features, self.shape = features, (2 * len(features), *features.shape[1:])
@@ -195,7 +194,7 @@ class Exchanged:
 
 
 class Pixels:
-    """N images as (N, 3, S, S) float32 for an image encoder, decoded when they are asked for."""
+    """N images as (N, 3, S, S) float32, decoded on access."""
 
     def __init__(self, images: Sequence[Image.Image], preprocess: Preprocess) -> None:
         self.images, self.preprocess = images, preprocess
@@ -214,13 +213,14 @@ class Pixels:
 
 
 def with_exchanged_halves(split: Split) -> Split:
-    """Clips of the moving world, and behind them each clip with its halves exchanged.
+    """Clips of the moving world, followed by each clip with exchanged halves.
 
-    Not in the papers. A clip's two actions pass one in each half (`training/scenes/motion.py`), so
-    that an exchanged clip shows what its twin shows, before its own background: "free" captions
-    stay true, "order" captions are the twin's, and captions of motion go, because the moving thing
-    may be cut in two. A clip and its exchange differ in nothing but order, so that no method can
-    learn by heart which background goes with which order.
+    Not in the papers. The two actions of a clip take place one in each half
+    (`training/scenes/motion.py`), so an exchanged clip shows the actions of its twin in front of
+    its own background: "free" captions stay true, "order" captions are those of the twin, and
+    captions of motion are dropped, because a movement may be cut in two. A clip and its exchanged
+    version differ only in order, so a method cannot memorise which background belongs to which
+    order.
 
     Args:
         split: clips with features (N, T, d); twins are neighbours, rows 2 k and 2 k + 1.
@@ -249,7 +249,7 @@ def with_exchanged_halves(split: Split) -> Split:
 
 
 def refuse_without_twins(split: Split) -> None:
-    """Raises ValueError where clips have no twins and no captions of their order."""
+    """Raises ValueError if clips have no twins or no captions of order."""
     if "order" not in split.kinds or split.alike is None:
         raise ValueError(
             f"exchange_halves and order_epochs need clips of the moving world, and "

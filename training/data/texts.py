@@ -1,7 +1,7 @@
-"""The text side of a training: word-level tokenizer, text encoder, the captions as numbers.
+"""The text side of a training: tokenizer, text encoder and tokenized captions.
 
-A text encoder that is not trained reads every caption once; its token features are cached in a
-file, and training looks them up. They depend on encoder, tokenizer and captions alone.
+A frozen text encoder encodes every caption once; training looks up its token features in a cached
+file, which depends only on encoder, tokenizer and captions.
 """
 
 import copy
@@ -38,21 +38,21 @@ class TextConfig(Settings):
 
     Attributes:
         arch: a key of `models.encoders.TEXT_ENCODERS`.
-        source: of a published text encoder, see `export/encoders/`; empty for the BiGRU, whose
-            settings are those below `lr_scale`.
-        frozen: leave a published encoder as it is; its token features are then computed once.
-        lr_scale: a published encoder's learning rate as a share of the base rate (VSE-infinity
-            trains BERT with 0.1), where it is not frozen.
+        source: source of a published text encoder, see `export/encoders/`; empty for the BiGRU,
+            which has the settings after `lr_scale`.
+        frozen: do not train a published encoder; its token features are then computed once.
+        lr_scale: learning rate of a published encoder that is not frozen, as a share of the base
+            rate (VSE-infinity trains BERT with 0.1).
         word_dim: width of a word's embedding (300 in the papers).
         hidden_dim: width of a word's contextual feature (1,024 in the papers).
         dropout: applied to word embeddings, and to the features of a frozen encoder.
         min_count: words seen less often in the training captions become [UNK].
         unknown_rate: share of training words replaced by [UNK], so that [UNK] is learned.
         directions: 2 for the BiGRU, 1 for a forward GRU, 0 for the word embeddings alone.
-        vectors: text file of pre-trained word vectors, such as GloVe's, that word embeddings start
-            from (`load_vectors`); empty for random ones.
-        sentence_marks: put <start> in front of each text and <end> behind it, as the releases of
-            VSE++, SCAN, PVSE, MV-VSE and VSE-infinity do (Fig. 1 of the last).
+        vectors: text file of pre-trained word vectors, such as GloVe's, that initialise the word
+            embeddings (`load_vectors`); empty for random ones.
+        sentence_marks: put <start> before and <end> after each text, as the releases of VSE++,
+            SCAN, PVSE, MV-VSE and VSE-infinity do (Fig. 1 of the last).
     """
 
     arch: str = "bigru"
@@ -82,12 +82,12 @@ class TextConfig(Settings):
 
 
 class TokenTable:
-    """All captions of a split as numbers for an encoder to read, padded once.
+    """The tokenized captions of a split, padded once.
 
     Attributes:
         ids: (N_txt, L) int64, 0 beyond each text: word ids, or row numbers (`numbered`).
-        lengths: (N_txt,) how many numbers each caption has.
-        fixed: ids of padding and marks, which no [UNK] replaces.
+        lengths: (N_txt,) number of tokens of each caption.
+        fixed: ids of padding and marks, which [UNK] never replaces.
 
     Raises:
         ValueError: a caption holds no word.
@@ -96,7 +96,7 @@ class TokenTable:
     def __init__(self, tokenizer: Tokenizer, captions: list[str]) -> None:
         encoded = tokenizer.encode_batch(captions)
         for caption, encoding in zip(captions, encoded, strict=True):
-            if all(encoding.special_tokens_mask):  # none, or marks alone
+            if all(encoding.special_tokens_mask):  # empty, or only marks
                 raise ValueError(f'the caption "{caption}" holds no word')
         self.lengths = np.array([len(encoding.ids) for encoding in encoded])
         self.ids = np.full((len(encoded), self.lengths.max()), PAD_ID, np.int64)
@@ -124,14 +124,14 @@ class TokenTable:
 
 @dataclass(frozen=True)
 class TextSide:
-    """What a training needs to read captions.
+    """The text encoder of a training with its tokenized captions.
 
     Attributes:
-        encoder: reads ids and lengths; in training mode where it is trained.
+        encoder: reads ids and lengths; in training mode if it is trained.
         summary_token: whether a text's first feature is its summary ([CLS]).
-        tokenizer: as it is to be shipped.
+        tokenizer: the tokenizer for the pack.
         tables: the captions of the training and of the validation split.
-        about: what export needs to build the encoder.
+        about: description from which export builds the encoder.
     """
 
     encoder: TextEncoder
@@ -160,11 +160,11 @@ class StoredTokens(TextEncoder):
 def describe_text(config: TextConfig) -> tuple[type[TextEncoder], dict[str, Any], dict[str, Any]]:
     """The class, arguments and `describe_text_source` of a text encoder, without its weights.
 
-    The arguments of one with random weights are for a vocabulary of 2 words.
+    For the BiGRU, the arguments assume a vocabulary of 2 words.
 
     Raises:
-        FileNotFoundError: there is no such source or vectors file.
-        ValueError: the configuration does not fit what it names.
+        FileNotFoundError: the source or the vectors file is missing.
+        ValueError: the configuration does not match the source.
     """
     if config.arch not in TEXT_ENCODERS:
         known = ", ".join(TEXT_ENCODERS)
@@ -197,14 +197,14 @@ def build_text_side(
     device: torch.device,
     vocabulary: list[str] | None = None,
 ) -> TextSide:
-    """The text side that a configuration names.
+    """Builds the text side of a configuration.
 
     Args:
         config: the recipe's `text`.
-        train: captions to learn from.
+        train: captions of the training split.
         val: captions of the validation split.
         cache: folder of token features.
-        device: where an encoder that is not trained computes them.
+        device: the device of a frozen encoder.
         vocabulary: captions whose words are known; None for `train`.
 
     Raises:
@@ -240,7 +240,7 @@ def _stored(
     about: Mapping[str, Any],
     cache: Path,
 ) -> np.ndarray:
-    """Token features (tokens, d) float16 of all captions, memory-mapped; made if need be."""
+    """Token features (tokens, d) float16 of all captions, memory-mapped; computed if missing."""
     digest = hashlib.sha256(json.dumps([about["sha256"], about["max_length"]]).encode())
     for table in tables:
         digest.update(table.ids.tobytes())
@@ -259,7 +259,7 @@ def _stored(
 
 @torch.inference_mode()
 def _encode(encoder: TextEncoder, table: TokenTable, out: np.ndarray) -> None:
-    """Encodes captions of like length together, into (tokens, d)."""
+    """Encodes captions of similar length together, into (tokens, d)."""
     device, ends = next(encoder.parameters()).device, np.cumsum(table.lengths)
     order = np.argsort(table.lengths, kind="stable")
     for start in tqdm(range(0, len(order), AT_ONCE), desc="token features", mininterval=2):
@@ -276,8 +276,8 @@ def build_tokenizer(
 ) -> Tokenizer:
     """A lower-casing word tokenizer over the words of captions, [PAD] = 0 and [UNK] = 1.
 
-    Words that are seen less than `min_count` times become [UNK]; the others are ordered by falling
-    count, then by alphabet. With `marks` every text stands between <start> and <end>, the last ids.
+    Words seen less than `min_count` times become [UNK]; the others are ordered by descending count,
+    then alphabetically. With `marks` every text is put between <start> and <end>, the last ids.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     words = pre_tokenizers.Sequence(
@@ -307,7 +307,7 @@ def build_tokenizer(
 def load_vectors(path: Path, vocabulary: Mapping[str, int], dim: int) -> tuple[Tensor, Tensor]:
     """Pre-trained vectors of a vocabulary in GloVe's format (Pennington et al., EMNLP 2014).
 
-    A line of the file is a word and its `dim` numbers, separated by single spaces.
+    Each line of the file has a word and `dim` numbers, separated by single spaces.
 
     Returns:
         (R,) rows and (R, dim) vectors of the words of the vocabulary that the file holds.

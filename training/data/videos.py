@@ -1,8 +1,8 @@
-"""Clips with sentences, in the layouts in which the field's data sets are published.
+"""Clips with sentences, in the layouts of the published data sets.
 
-A folder holds the annotations as they are published, and in `features/` a file a clip, made by an
-image or video encoder beforehand: `<clip>.npy`, float (T, d), a row a frame, in order of time. T
-may differ from clip to clip.
+A folder contains the published annotations, and in `features/` a file for each clip, computed by an
+image or video encoder: `<clip>.npy`, float (T, d), a row for each frame in time order. T may differ
+between clips.
 
     tgif-v1.0.tsv      TGIF (Li et al., CVPR 2016; raingo/TGIF-Release, data/): a line is a GIF's
                        URL, a tab, a sentence; in PVSE's copy (tgif-v1.0-gulp.tsv) a tab and the
@@ -15,10 +15,10 @@ may differ from clip to clip.
     vatex_*.json       VaTeX (Wang et al., ICCV 2019): vatex_training_, vatex_validation_ and
                        vatex_public_test_: a list of {"videoID", "enCap": [sentences]}
 
-Lists of clips go before the splits of the annotations, and TGIF and MRW have none without them:
-`splits/` or `split/` with `train`, `val` or `valid`, and `test`, as .txt or .tsv, a clip or its URL
-a line. So do other divisions that papers compare on, such as 1,500 and 1,500 of VaTeX's validation
-clips. `absent.txt` names, one a line, clips that are no longer to be had; they are left out.
+Lists of clips override the splits of the annotations, and TGIF and MRW need them: `splits/` or
+`split/` with `train`, `val` or `valid`, and `test`, as .txt or .tsv, with a clip or its URL on each
+line. Other divisions that papers use, such as 1,500 and 1,500 of VaTeX's validation clips, can be
+given in the same way. `absent.txt` lists unavailable clips, which are left out.
 """
 
 import json
@@ -126,7 +126,7 @@ def _vatex(path: Path) -> _Entries:
 
 
 def _checked(path: Path, entries: _Entries) -> _Entries:
-    """The same entries; of a damaged one an error names file and entry."""
+    """Passes entries on; an error names the file and the damaged entry."""
     number = 0
     try:
         for number, (clip, sentence, split) in enumerate(entries, 1):  # noqa: B007
@@ -142,7 +142,7 @@ def _checked(path: Path, entries: _Entries) -> _Entries:
 
 
 def _clip(line: str) -> str:
-    """A clip of its name, or of its URL.
+    """The name of a clip from its name or URL.
 
     >>> _clip("https://38.media.tumblr.com/9f6c/tumblr_mev_500.gif"), _clip("video7")
     ('tumblr_mev_500', 'video7')
@@ -151,7 +151,7 @@ def _clip(line: str) -> str:
 
 
 def _listed(folder: Path, *names: str) -> list[str] | None:
-    """The clips of the first list that exists, a line each; None where there is none."""
+    """The clips in the first list that exists; None if there is none."""
     for path in (folder / name for name in names):
         if path.is_file():
             return [_clip(line) for line in path.read_text("utf-8").splitlines() if line.strip()]

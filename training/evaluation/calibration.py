@@ -1,8 +1,7 @@
 """Fits the calibration of a method's scores, and measures it.
 
-Questions with known answers (`training/evaluation/questions.py`) are put to galleries of several
-sizes; those with an answer a second time after every image that satisfies them has left the
-gallery.
+Questions with known answers (`training/evaluation/questions.py`) are asked of galleries of several
+sizes; questions with an answer are asked again after all right images are removed.
 """
 
 from collections.abc import Mapping
@@ -32,9 +31,9 @@ from polyview.training.evaluation.scoring import as_read, image_features, score_
 
 HITS = 12  # judged for each question
 SIZES = (10, 30, 100, 300, 1000)  # images of the galleries that a calibration is fitted on
-REFUSED = 0.045  # share of the questions with an answer that may be refused
+REFUSED = 0.045  # largest share of refused questions among those with an answer
 BINS = 10  # of the reliability curve
-_MIN_LEFT = 10  # images that stay in a gallery when the answers leave it
+_MIN_LEFT = 10  # images that must remain when the answers are removed
 _QUESTIONS = 2500  # for each size
 # The assumed share of each kind, with and without an answer; half of all questions have one.
 _PRESENT = {"caption": 0.4, "thing": 0.3, "pair": 0.2, "inserted": 0.1}
@@ -76,7 +75,7 @@ class Answers(NamedTuple):
 def ask(
     questions: Questions, scores: np.ndarray, words: np.ndarray, unknown: np.ndarray
 ) -> Answers:
-    """Puts Q questions to one gallery, and those with an answer again without it.
+    """Asks Q questions of one gallery, and asks those with an answer again without it.
 
     `scores` (N, Q) are a method's; `words` (Q,) the questions' numbers of words, `unknown` (Q,) the
     share of them that the pack lacks.
@@ -114,7 +113,7 @@ def ask(
 def _ask_galleries(
     questions: Questions, scores: np.ndarray, facts: tuple[np.ndarray, np.ndarray], seed: int
 ) -> Answers:
-    """Puts some of the questions to galleries of all sizes that the images allow."""
+    """Asks some of the questions of galleries of all possible sizes."""
     random, parts = np.random.default_rng(seed), list[Answers]()
     images, total = scores.shape
     for size in sorted({min(size, images) for size in SIZES}):
@@ -142,7 +141,7 @@ def fit(
     background, answered, weights = answers.background, answers.answered, answers.weights
     question = logistic(background.features(), answered, weights, _SIGNS)
     logits = weighted(background.features(), question)
-    fair = answered & (answers.kinds != "inserted")  # an inserted word may be the one that matters
+    fair = answered & (answers.kinds != "inserted")  # an inserted word may be essential
     line = quantile_line(background.sizes()[fair], logits[fair], weights[fair], REFUSED)
     over, lower = logits - weighted(background.sizes(), line), 0.0
     for kind in ("caption", "thing"):  # neither loses more than its share
@@ -298,7 +297,7 @@ def calibrate_pack(
             name: replace(each, **changes.get(name, {})) for name, each in info.methods.items()
         }
         own = features.get(info.image_encoder.file) if refit else None
-        # with ready-made features no image can be foreign to the pack
+        # a pack with ready-made features has no domain of images
         domain = Domain.fit(own.cpu().numpy()) if isinstance(own, Tensor) else info.domain
         write_info(replace(info, methods=entries, domain=domain))
     return rows

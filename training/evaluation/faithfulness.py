@@ -11,8 +11,7 @@ Measured where the objects that each caption mentions, and the pixels of every o
   that belong to mentioned objects. Chance is the share of the image that they cover. A map
   without any positive value has mass 0.
 
-The map is the view's own; it does not change with the caption. Captions that mention no object, or
-none of which a pixel is seen, are left out.
+The maps do not depend on the caption. Captions without a visible mentioned object are left out.
 """
 
 from dataclasses import replace
@@ -62,20 +61,20 @@ def mentioned_shares(
 def faithfulness(
     attention: np.ndarray, covered: np.ndarray, image_of: np.ndarray, winners: np.ndarray
 ) -> dict[str, float]:
-    """Pointing accuracy and attention mass on mentioned objects, see the module's description.
+    """Pointing accuracy and attention mass on mentioned objects, see the top of the module.
 
     Args:
         attention: (N_img, V, N) each view's map.
-        covered: (N_txt, N) as `mentioned_shares` gives it.
+        covered: (N_txt, N) from `mentioned_shares`.
         image_of: (N_txt,) row of each caption's image.
-        winners: (N_txt,) which view of its own image scores highest for each caption.
+        winners: (N_txt,) the view of its own image that scores highest for each caption.
 
     Returns:
         In percent `pointing_1` to `pointing_V` of each view, `pointing` of each caption's winning
         view, `pointing_chance`; and `mass_*` likewise.
 
     Raises:
-        ValueError: no caption mentions an object that is seen.
+        ValueError: no caption mentions a visible object.
     """
     mentioned = covered.any(axis=1)
     if not mentioned.any():
@@ -96,13 +95,13 @@ def faithfulness(
 
 
 def _to_shares(maps: np.ndarray) -> np.ndarray:
-    """Maps (..., N), none negative, scaled to sum to 1; all 0 stays 0."""
+    """Sets negative values of maps (..., N) to 0 and scales them to sum to 1; all 0 stays 0."""
     totals = maps.sum(axis=-1, keepdims=True)
     return np.divide(maps, totals, out=np.zeros(maps.shape), where=totals > 0)
 
 
 def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
-    """`mentioned_shares` of each caption on the pack's grid; None where objects are not known."""
+    """`mentioned_shares` of each caption on the pack's grid; None if objects are not known."""
     if data.objects is None:
         return None
     objects = cropped_objects(data.objects, runtime)
@@ -128,9 +127,9 @@ def view_metrics(
     views: tuple[Views, Views],
     covered: np.ndarray | None,
 ) -> dict[str, float]:
-    """`view_statistics` of a method, and `faithfulness` where it can be measured.
+    """`view_statistics` of a method, and `faithfulness` if it can be measured.
 
-    That needs `split_views` with attention, and `mentioned_cells` (N_txt, cells) of the same data.
+    Faithfulness needs `split_views` with attention, and `mentioned_cells` (N_txt, cells).
     """
     head, (images, texts) = runtime.methods[method], views
     values = view_statistics(head, images, texts, data.image_of)

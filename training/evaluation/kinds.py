@@ -1,13 +1,13 @@
-"""Metrics of a score matrix, also by kind of caption, and true captions against false ones.
+"""Metrics of a score matrix, also by kind of caption, and comparisons with false captions.
 
-Where captions are of kinds (`Split.kinds`), such as clips' captions of motion or of order, each
-kind is measured alone: its captions against all images. `above_alike` is the share of captions that
-score their own image above all images that are *alike* it (`Split.alike`), such as a clip in which
-the same happens in the other order. A method that cannot tell them apart gets half.
+If captions have kinds (`Split.kinds`), such as captions of motion or of order for clips, each kind
+is measured separately, against all images. `above_alike` is the share of captions that score their
+own image above all images *alike* to it (`Split.alike`), such as a clip with the same events in the
+other order. A method that cannot distinguish them gets one half.
 
-Pairs of a true caption and a false one that differs little are those of `training/scenes/foils.py`.
-A method that cannot tell them apart scores half of the true ones above the false ones; one that
-counts words can do no better where two things swap.
+Pairs of a true caption and a slightly different false one come from `training/scenes/foils.py`. A
+method that cannot distinguish them scores half of the true ones above the false ones, and so does a
+bag of words if two things are swapped.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "t2i_medr
 
 
 def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, float]:
-    """Metrics of a score matrix (N_img, N_txt), averaged over so many folds of the images."""
+    """Metrics of a score matrix (N_img, N_txt), averaged over folds of the images."""
     if folds > 1:
         return folded_metrics(scores, data.image_of, folds)
     metrics = retrieval_metrics(scores, data.image_of)
@@ -43,7 +43,7 @@ def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, 
 
 
 def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
-    """Metrics of scores (N_img, N_txt) by kind of caption; nothing for captions without kinds.
+    """Metrics of scores (N_img, N_txt) by kind of caption; empty for captions without kinds.
 
     Returns:
         For each kind, its name before them: `retrieval_metrics`; `rsum_low` and `rsum_high`, its 95
@@ -68,7 +68,7 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
 
 
 def kind_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dict[str, float]]:
-    """For each kind the rsum difference a - b, as `bootstrap_difference` gives it."""
+    """The result of `bootstrap_difference` for each kind."""
     parts = {kind: _of_kind(data, kind) for kind in dict.fromkeys(data.kinds)}
     return {
         kind: bootstrap_difference(a[:, columns], b[:, columns], image_of, alike=data.alike)
@@ -77,13 +77,13 @@ def kind_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dic
 
 
 def _of_kind(data: Split, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """The captions of a kind, and the image of each."""
+    """The captions of a kind, and the images of these."""
     columns = np.flatnonzero(np.array(data.kinds) == kind)
     return columns, data.image_of[columns]
 
 
 def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
-    """Whether each caption scores its own image above all others alike it; equals count half."""
+    """Whether each caption scores its own image above all others alike to it; ties count half."""
     same = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
     same[image_of, np.arange(len(image_of))] = False
     rivals = np.where(same, scores, -np.inf).max(axis=0)
@@ -92,7 +92,7 @@ def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) ->
 
 
 def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
-    """Prints one line a kind and method; nothing where there are no kinds."""
+    """Prints a line for each kind and method."""
     if not kinds:
         return
     keys = ["rsum"]
@@ -123,7 +123,7 @@ def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
 def foil_metrics(
     runtime: Runtime, method: str, images: Views, foils: Sequence[Foil]
 ) -> dict[str, float]:
-    """How often the true caption of a foil scores above the false one; equals count half.
+    """How often the true caption of a foil scores above the false one; ties count half.
 
     `images` are a method's views of N_img images, and the foils are of these.
 
@@ -152,7 +152,7 @@ def foil_metrics(
 
 
 def print_foils(rows: Rows) -> None:
-    """Prints one line a method, and the numbers of pairs."""
+    """Prints a line for each method, and the numbers of pairs."""
     kinds = [kind for kind in KINDS if any(f"foil_{kind}" in row for row in rows.values())]
     table = [
         [name, *(f"{row[f'foil_{kind}']:.1f} ± {row[f'foil_{kind}_margin']:.1f}" for kind in kinds)]

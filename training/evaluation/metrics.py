@@ -1,7 +1,7 @@
 """Retrieval metrics over a full score matrix, and the interval of a mean.
 
 Ties count against the method: an item that ties with a wrong one ranks behind it, so that constant
-scores are worth nothing.
+scores get no credit.
 """
 
 import re
@@ -15,9 +15,9 @@ import numpy as np
 RECALLS = (1, 5, 10)
 DRAWS = 1000  # of the bootstrap
 SEED = 0  # of the bootstrap
-FIRST = 5  # places that count for everyday questions
+FIRST = 5  # ranks counted for everyday questions
 ENOUGH = 20  # qualifying everyday questions; means over fewer are noise
-_AGREEING = 2  # captions of a photograph that must match a question: one alone may be a slip
+_AGREEING = 2  # captions of a photograph that must match a question; a single one may be an error
 
 
 def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarray:
@@ -25,13 +25,13 @@ def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarra
 
     Args:
         scores: (Q, G) score of each gallery item for each query.
-        positives: for each query the gallery indices that are right, at least one.
+        positives: the right gallery indices of each query, at least one.
 
     Returns:
-        (Q,) int64: how many wrong items score at least as much as the best right one.
+        (Q,) int64, the number of wrong items that score at least as much as the best right one.
 
     Raises:
-        ValueError: a score is NaN, which would rank before everything.
+        ValueError: a score is NaN.
     """
     if np.isnan(scores).any():
         raise ValueError("a score is NaN: the weights are damaged, or the training diverged")
@@ -43,7 +43,7 @@ def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarra
 
 
 def retrieval_ranks(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Zero-based ranks both ways, see `best_ranks`.
+    """Zero-based ranks in both directions, see `best_ranks`.
 
     Args:
         scores: (N_img, N_txt).
@@ -99,7 +99,7 @@ def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> d
 
 
 def check_folds(images: int, folds: int) -> None:
-    """Raises ValueError where the folds do not divide the images evenly."""
+    """Raises ValueError if the folds do not divide the images evenly."""
     if folds < 1 or images % folds:
         raise ValueError(f"{folds} folds do not divide {images} images evenly")
 
@@ -129,10 +129,10 @@ def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dic
 
 
 def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
-    """R-precision and AP@R of one query: its scores (G,), and which items are right."""
+    """R-precision and AP@R of one query with scores (G,) and right items (G,) bool."""
     count = int(right.sum())
     last = np.partition(row, -count)[-count]
-    best = np.flatnonzero(row >= last)  # the first R, and those that equal the last of them
+    best = np.flatnonzero(row >= last)  # the first R, and ties with the last of them
     # wrong items first among equals: ties count against the method
     hits = right[best[np.lexsort((right[best], -row[best]))[:count]]]
     precision = np.cumsum(hits) / np.arange(1, count + 1)
@@ -142,7 +142,7 @@ def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
 def mean_interval(values: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
     """The 95 % percentile interval of the mean of (N,), by bootstrap (Efron and Tibshirani, 1993).
 
-    `groups` (N,) are equal for values that are drawn together; None draws them one by one.
+    `groups` (N,) are equal for values that are resampled together; None for no groups.
     """
     _, index = np.unique(np.arange(len(values)) if groups is None else groups, return_inverse=True)
     sums, sizes = np.bincount(index, values), np.bincount(index)
@@ -154,12 +154,12 @@ def mean_interval(values: np.ndarray, groups: np.ndarray | None = None) -> tuple
 
 @cache
 def everyday_questions() -> dict[str, str]:
-    """Question -> pattern of captions that answer it: `everyday.toml`."""
+    """Question -> pattern of captions that answer it, from `everyday.toml`."""
     return tomllib.loads(Path(__file__).with_name("everyday.toml").read_text("utf-8"))
 
 
 def everyday_truth(captions: Sequence[str], image_of: np.ndarray) -> dict[str, np.ndarray]:
-    """The rows of the right photographs of each everyday question that has `FIRST` or more.
+    """The rows of the right photographs of each everyday question with at least `FIRST`.
 
     A photograph is right for a question when at least two of its captions match; `image_of`
     (N_txt,) has the row of each caption's photograph.
@@ -175,7 +175,7 @@ def everyday_truth(captions: Sequence[str], image_of: np.ndarray) -> dict[str, n
 
 
 def everyday_metrics(scores: np.ndarray, right: Sequence[np.ndarray]) -> dict[str, float]:
-    """How many of the first five hits of Q everyday questions are right, by scores (N_img, Q).
+    """Metrics of the first five hits of Q everyday questions, from scores (N_img, Q).
 
     Returns:
         `p_at_5`, the mean share in 0..1; `first_right`, the share of questions whose first hit is

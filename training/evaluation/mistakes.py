@@ -1,4 +1,4 @@
-"""What one method finds and another misses, from scores or from another tool's run file."""
+"""Compares what two methods find, from scores or from run files of other tools."""
 
 import argparse
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ from polyview.training.evaluation.scoring import ensemble_scores
 def print_mistakes(
     options: argparse.Namespace, scores: Mapping[str, np.ndarray], data: Split
 ) -> dict[str, Any]:
-    """Prints what the options ask about two methods, and writes every caption to a CSV file.
+    """Prints a comparison of two methods, and writes all captions to a CSV file.
 
     Args:
         options: `mistakes`, two names of `scores`, ensembles or run files; `k`; `csv`, or None.
         scores: (N_img, N_txt) by method.
-        data: what was measured.
+        data: the measured split.
 
     Returns:
         `summary` of the captions, with the names `a` and `b`.
@@ -67,7 +67,7 @@ def as_captions(data: Split) -> Captions:
 
 
 def is_run(name: str) -> bool:
-    """Whether a name is that of a run file, not of a method or a run's folder."""
+    """Whether a name is a run file rather than a method or a run folder."""
     return name.endswith((".trec", ".run", ".txt", ".tsv")) or Path(name).is_file()
 
 
@@ -80,8 +80,7 @@ def read_run(path: Path, data: Split, k: int) -> Ranks:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a line cannot be read, names what the data do not have, or lists are shorter
-            than k.
+        ValueError: a line is not valid, names an unknown item, or a list is shorter than k.
     """
     if not path.is_file():
         raise FileNotFoundError(

@@ -30,7 +30,7 @@ from polyview.training.scenes.captions import with_article
 
 _PAIRS, _MADE_UP = 600, 300  # questions of each such kind
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-_MIN, _SHARE = 3, 7  # a word counts as a thing in at least 3 images, and in at most a seventh
+_MIN, _SHARE = 3, 7  # a thing is a word of at least 3 images, and of at most a seventh
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Questions:
     Attributes:
         kinds: (Q,) see the module's description.
         relevant: (N, Q) bool, which of N images satisfies which.
-        whole: (Q,) bool, whether `relevant` holds all answers; where only the image that a caption
-            was written for is known, its other hits may be right as well.
+        whole: (Q,) bool, whether `relevant` is complete; if only the image that a caption was
+            written for is known, other images may be right as well.
     """
 
     texts: list[str]
@@ -50,7 +50,7 @@ class Questions:
     whole: np.ndarray
 
     def some(self, rows: np.ndarray, columns: np.ndarray) -> Questions:
-        """Some of them, about some of the images."""
+        """Selects questions (columns) and images (rows)."""
         texts = [self.texts[column] for column in columns]
         relevant = self.relevant[np.ix_(rows, columns)]
         return Questions(texts, self.kinds[columns], relevant, self.whole[columns])

@@ -1,4 +1,4 @@
-"""The tables that an evaluation prints, and its files for other programs."""
+"""Prints the tables of an evaluation, and writes its files for other programs."""
 
 import csv
 import io
@@ -111,7 +111,7 @@ def format_value(key: str, value: float) -> str:
 
 
 def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, every: bool = True) -> None:
-    """Prints a line a method, with the columns that every method has, or any."""
+    """Prints a line for each method, with the columns that all methods have, or any."""
     present = all if every else any
     keys = [key for key in columns if present(key in row for row in rows.values())]
     table = [
@@ -122,10 +122,10 @@ def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, every: boo
 
 
 def print_views(rows: Rows) -> None:
-    """Prints one line a view, in percent, and for each method a summary of its views.
+    """Prints a line for each view, in percent, and a summary for each method.
 
     Args:
-        rows: for each method `view_statistics`, with `faithfulness` where it was measured.
+        rows: `view_statistics` of each method, with `faithfulness` if it was measured.
     """
     table = []
     for name, row in rows.items():
@@ -155,7 +155,7 @@ def _count(row: Mapping[str, float]) -> int:
 
 
 def print_evidence(rows: Rows) -> None:
-    """Prints one line a method of `evidence_metrics`, and the gains' intervals."""
+    """Prints `evidence_metrics` of each method, and the intervals of the gains."""
     print()
     print_metrics("evidence of", EVIDENCE, rows, every=False)
     print()
@@ -210,7 +210,7 @@ def print_difference(a: str, b: str, values: Mapping[str, float], kind: str = ""
 
 
 def print_certainty(rows: Rows) -> None:
-    """Prints the measured calibration of each method, one line a method; shares in percent."""
+    """Prints the measured calibration of each method; shares in percent."""
     if rows:
         percent = {
             name: {key: v if key in ("area", "ece") else 100 * v for key, v in row.items()}
@@ -247,7 +247,7 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
     `NAME.t2i.trec` and `NAME.i2t.trec` hold the best `DEPTH` items of each query of a method, a
     line `qid Q0 docid rank score tag` each, rank from 1; `t2i.qrels` and `i2t.qrels` the right
     items, `qid 0 docid 1`. Images are `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
-    Right are an image's own captions or, where all relevant images are known, those.
+    Right items are an image's own captions, or all relevant ones if they are known.
     """
     own = [np.array([row]) for row in data.image_of]
     relevant = own if data.relevant is None else data.relevant()

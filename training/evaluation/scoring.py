@@ -1,4 +1,4 @@
-"""Views and scores of a split as a pack ships them, of a method or of several together."""
+"""Views and scores of a split by the methods and ensembles of a pack."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,10 +19,10 @@ CAPTIONS_AT_ONCE = 256
 def image_features(
     runtime: Runtime, data: Split, method: str | None = None
 ) -> torch.Tensor | np.ndarray:
-    """Features (N_img, N, d) of all images, of clips frame by frame, through an ONNX encoder.
+    """Features (N_img, N, d) of all images (for clips, of their frames) by an ONNX encoder.
 
-    That of `method`, or the pack's. A pack without an image encoder reads the ready-made features
-    of the data, which stay on the disk.
+    The encoder is that of `method`, or the pack's. For a pack without an image encoder these are
+    the ready-made features of the data, memory-mapped.
 
     Raises:
         ValueError: the data are images and the pack reads features, or the other way round; or
@@ -55,7 +55,7 @@ def image_features(
 
 
 def as_read(runtime: Runtime, data: Split) -> Split:
-    """Data as a pack's methods read them: of clips as many frames as in training.
+    """The data as a pack's methods read them: clips with as many frames as in training.
 
     Raises:
         ValueError: its methods were trained on different numbers of frames.
@@ -79,7 +79,7 @@ def split_views(
     features: torch.Tensor | np.ndarray,
     attention: bool = False,
 ) -> tuple[Views, Views]:
-    """Views of all images and of all captions as the pack ships: ONNX encoders, torch heads.
+    """Views of all images and captions, by the pack's ONNX encoders and torch heads.
 
     `features` are `image_features` of the same data, as the method reads it; `attention` also
     computes the images' maps (N_img, V, N).
@@ -90,7 +90,7 @@ def split_views(
 
 
 def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
-    """Views of texts by a method, encoded some at a time."""
+    """Views of texts by a method, encoded in batches."""
     starts = range(0, len(texts), CAPTIONS_AT_ONCE)
     batches = [runtime.text_views(texts[i : i + CAPTIONS_AT_ONCE], method) for i in starts]
     return Views(torch.cat([batch.embeddings for batch in batches]))
@@ -105,7 +105,7 @@ def score_matrix(method: Method, images: Views, texts: Views, chunk: int = 512) 
 
 
 def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """The average (N_img, N_txt) of the scores of methods joined by `+`, as in the papers' tables.
+    """The average (N_img, N_txt) of the scores of methods joined by `+`.
 
     >>> ensemble_scores({"a": np.array([[1.0, 0.0]]), "b": np.array([[0.5, 0.5]])}, "a+b").tolist()
     [[0.75, 0.25]]

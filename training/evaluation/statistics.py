@@ -1,4 +1,4 @@
-"""What a difference in rsum is worth, and what the views of a method do."""
+"""Intervals of rsum differences, and statistics of a method's views."""
 
 import numpy as np
 import torch
@@ -28,11 +28,11 @@ def bootstrap_difference(
 def image_hits(
     scores: np.ndarray, text_images: np.ndarray, alike: np.ndarray | None = None
 ) -> np.ndarray:
-    """What each image and its captions contribute to rsum; see `bootstrap_difference`.
+    """The contributions of each image and its captions to rsum; see `bootstrap_difference`.
 
     Returns:
-        (4, N_img) int32: for how many of R@1, R@5 and R@10 the image counts; for how many its
-        captions count together; the number of its captions; its group.
+        (4, N_img) int32: in how many of R@1, R@5 and R@10 the image is a hit; the same summed over
+        its captions; the number of its captions; its group.
     """
     images = len(scores)
     i2t, t2i = retrieval_ranks(scores, text_images)
@@ -58,8 +58,8 @@ def difference_of_hits(
     methods (paired; Efron and Tibshirani, 1993). Three seeds are too few to resample: their
     bootstrap would show two thirds of the variance. So the mean over S seeds is drawn from
     Student's t distribution with S - 1 degrees of freedom, as for the difference of two means with
-    unequal variances (Behrens and Fisher). With a single seed only the images vary. What is
-    retrieved from stays whole, so ranks do not depend on the draw.
+    unequal variances (Behrens and Fisher). With a single seed only the images vary. The gallery is
+    not resampled, so ranks do not depend on the draw.
 
     Args:
         first: (S, 4, N_img) `image_hits` of the S trainings of one method.
@@ -98,7 +98,7 @@ def difference_of_hits(
 def winning_views(
     method: Method, images: Views, texts: Views, positives: np.ndarray, chunk: int = 16
 ) -> np.ndarray:
-    """Which view, 0..V-1, of its own image scores highest for each text; the first of equals.
+    """The view, 0..V-1, of its own image that scores highest for each text; the first of ties.
 
     `positives` (N_txt,) are the rows of the texts' own images.
     """
@@ -117,7 +117,7 @@ def winning_views(
 def view_statistics(
     method: Method, images: Views, texts: Views, positives: np.ndarray
 ) -> dict[str, float]:
-    """How the views share the work, and how alike they are; see `winning_views`.
+    """The shares of wins of the views, and their similarity; see `winning_views`.
 
     Returns:
         `wins_1` to `wins_V`, the share of texts in percent for which that view of their own image
@@ -137,7 +137,7 @@ def view_statistics(
 
 
 def caption_cosines(texts: Views, text_images: np.ndarray) -> dict[str, float]:
-    """How alike a model finds captions of the same image: MV-VSE's Fig. 2, by its own vectors.
+    """The cosine of captions of the same image, as in MV-VSE's Fig. 2, by the model's embeddings.
 
     `text_images` (N_txt,) has the row of each text's image; several views of a text are joined.
 

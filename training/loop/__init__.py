@@ -1,1 +1,1 @@
-"""The training loop: configurations, run folders, and what one run trains."""
+"""The training loop: configurations, run folders, trainers and sweeps."""

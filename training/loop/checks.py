@@ -1,4 +1,4 @@
-"""What a training needs: an error is reported within seconds, before an image is read."""
+"""Checks the requirements of a training within seconds, before an image is read."""
 
 import hashlib
 from pathlib import Path
@@ -22,10 +22,10 @@ from polyview.training.loop.runs import BEST, RunFolder, part_of
 
 
 def check_training(config: TrainConfig, out: Path, *, resume: bool) -> None:
-    """Checks what a training needs before an image is read, and makes its run folder.
+    """Checks the requirements of a training, and creates its run folder.
 
     Raises:
-        ValueError, OSError: something is missing or does not fit; one sentence.
+        ValueError, OSError: something is missing or does not fit.
     """
     device_for(config.precision)
     data, sha256 = Path(config.data), ""
@@ -36,7 +36,7 @@ def check_training(config: TrainConfig, out: Path, *, resume: bool) -> None:
         refuse_without_twins(train)
     text_kind, text_arguments, _ = describe_text(config.text)
     image_dim, image_summary = train.features.shape[2], False
-    with torch.device("meta"):  # sizes alone
+    with torch.device("meta"):  # only shapes are needed
         if not holds_features(data):
             if not config.backbone:
                 raise ValueError(
@@ -58,7 +58,7 @@ def check_training(config: TrainConfig, out: Path, *, resume: bool) -> None:
 
 
 def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
-    """Raises ValueError where a method reads [CLS] elements that an encoder does not have."""
+    """Raises ValueError if a method reads [CLS] elements that an encoder does not have."""
     own = method.own_summaries
     lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in own]
     if method.summary_token and lacking:
@@ -71,7 +71,7 @@ def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -
 
 
 def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
-    """Raises ValueError where a frozen encoder's texts reach the score without a learned map."""
+    """Raises ValueError if nothing is learned between a frozen text encoder and the score."""
     frozen = bool(config.text.source) and config.text.frozen
     mapped = not isinstance(getattr(method, "project_text", None), nn.Identity)
     width = config.arguments.get("embed_dim")
@@ -86,7 +86,7 @@ def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
 def read_init(config: TrainConfig, backbone_sha256: str) -> tuple[dict[str, Tensor], str]:
     """The best weights of the run that `init` names, and the checksum of its tokenizer.
 
-    Its encoders that were frozen have no weights there, so their sources must be the same.
+    A run has no weights of frozen encoders, so their sources must be the same.
 
     Raises:
         FileNotFoundError: the folder holds no weights.
@@ -113,7 +113,7 @@ def read_init(config: TrainConfig, backbone_sha256: str) -> tuple[dict[str, Tens
 
 
 def load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: str) -> None:
-    """Copies the best weights of the run that `init` names: of all that was trained there.
+    """Copies the best weights of the run that `init` names.
 
     `sha256` is the checksum of the image encoder's source, `tokenizer` that of the texts as JSON.
 

@@ -1,4 +1,4 @@
-"""The command line that trainings share."""
+"""The common command line of trainings."""
 
 import argparse
 import shlex
@@ -32,13 +32,13 @@ def run_command(
     """Runs a training's command line: trains to the end, and prints the best metric.
 
     Args:
-        argv: the arguments; None takes the program's.
+        argv: the arguments; None for those of the program.
         program: such as "python -m polyview train".
         kind: its settings.
-        build: makes the training of settings and options.
-        recipe: the recipe where none is named; without it one must be.
-        cached: offers `--cache` and `--skip-damaged`.
-        settings: lines that `--help-settings` prints; None describes `kind`.
+        build: creates the training from settings and options.
+        recipe: the default recipe; if empty, one must be named.
+        cached: whether to offer `--cache` and `--skip-damaged`.
+        settings: returns the lines of `--help-settings`; None to describe `kind`.
     """
     parser = argparse.ArgumentParser(prog=program)
     add = parser.add_argument
@@ -105,7 +105,7 @@ def _continuation(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 def refusals_end(
     continuation: Callable[[], str] = lambda: "run the same command again",
 ) -> Iterator[None]:
-    """Ends the program with the message of an error that the user can mend.
+    """Ends the program with the message of an error that the user can fix.
 
     Args:
         continuation: how to continue after Ctrl-C, in words.
@@ -116,4 +116,4 @@ def refusals_end(
         raise SystemExit(f"{error}") from error
     except KeyboardInterrupt:
         print(f"\nstopped; {continuation()}", file=sys.stderr)
-        raise SystemExit(130) from None  # what a shell gives for SIGINT
+        raise SystemExit(130) from None  # as shells do for SIGINT

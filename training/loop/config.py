@@ -1,8 +1,8 @@
 """The settings of trainings with their ranges, read from TOML recipes.
 
-A recipe is `training/recipes/<name>.toml`. With `extends = "<name>"` it says only what differs from
-another one, and `drop = ["objective"]` leaves tables or values of that one out. Any value can be
-replaced on the command line by its dotted name: `--set optimizer.learning_rate=3e-4`.
+A recipe is `training/recipes/<name>.toml`. With `extends = "<name>"` it contains only the
+differences to another one, and `drop = ["objective"]` removes tables or values of that one. Any
+value can be replaced on the command line by its dotted name: `--set optimizer.learning_rate=3e-4`.
 """
 
 import functools
@@ -28,16 +28,16 @@ S = TypeVar("S", bound=Settings)
 
 
 class OptimizerConfig(Settings):
-    """AdamW, and how its learning rate falls from the base rate.
+    """AdamW and its learning-rate schedule.
 
     Attributes:
         learning_rate: base rate of AdamW.
         weight_decay: AdamW's decoupled weight decay.
         clip_norm: largest norm of the whole gradient (2.0 in the releases of the five papers).
         schedule: "step" multiplies the rate by `decay` after each epoch of `decay_epochs`; "cosine"
-            lets it fall to 0 over all steps; "plateau" multiplies it by `decay` whenever the
+            lowers it to 0 over all steps; "plateau" multiplies it by `decay` whenever the
             validation rsum has not risen for more than `plateau_epochs`, as in PyTorch.
-        decay_epochs: after how many epochs the rate drops.
+        decay_epochs: epochs after which the rate drops.
         decay: the factor of each drop.
         plateau_epochs: see `schedule`.
         warmup_steps: steps over which the rate rises linearly from 0.
@@ -57,7 +57,7 @@ class OptimizerConfig(Settings):
 
 
 class TrainConfig(Settings):
-    """One method's training.
+    """The training of one method.
 
     Attributes:
         method: a key of `models.METHODS`.
@@ -70,39 +70,39 @@ class TrainConfig(Settings):
         backbone: source of the image encoder, see `export/encoders/`; not read where `data`
             holds features.
         backbone_frozen: do not train the image encoder; its features are then computed once.
-            Otherwise it is trained along, on images that are decoded in each epoch; batch norms
+            Otherwise it is trained as well, on images that are decoded in each epoch; batch norms
             keep their statistics.
         backbone_lr_scale: learning rate of an image encoder that is trained, as a share of the base
             rate (VSE-infinity trains a CNN with 0.1, one pretrained on billions of tags with 0.01).
         network: a CLIP to train from random weights with InfoNCE, as a `CLIPConfig` of transformers
             in JSON (`training/loop/clip.py`); with method "clip". Of the other settings it reads
             data, optimizer, epochs, batches, precision, seed, train_images and two of text's.
-        init: run folder whose best weights training starts from; empty for none.
+        init: run folder whose best weights are the initial ones; empty for none.
         text: tokenizer and text encoder.
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
         batch_size: image-text pairs in a step.
         captions_per_image: captions of an image, or of images that are alike (`Split.alike`: clips
-            that differ in order alone), that are in a batch together; an image is encoded once for
+            that differ only in order), that are in a batch together; an image is encoded once for
             all of them. 1 draws pairs one by one.
         exchange_halves: use clips of the moving world a second time, the halves of each exchanged,
             with the captions that are then true (`training/data/split.py`; ours).
-        order_epochs: first epochs, of as many steps as the others, on captions of order alone
-            (`Split.kinds`; ours).
+        order_epochs: number of first epochs, with as many steps as the others, that use only
+            captions of order (`Split.kinds`; ours).
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.
         feature_copies: cached versions of each training photograph: itself and random crops, half
-            of them mirrored; a batch draws one of them. 1 for itself alone.
-        patience: stop after so many epochs without a better validation rsum.
-        ranked_captions: captions of an image that validation ranks, the first ones; 0 for all (PVSE
-            ranks one sentence a clip of TGIF, which has three in the test split).
-        validate_every: epochs between two validations; the last epoch always has one.
+            of them mirrored; a batch draws one of them. 1 for the photograph alone.
+        patience: stop after this many epochs without a better validation rsum.
+        ranked_captions: number of first captions of an image that validation ranks; 0 for all (PVSE
+            ranks one sentence for each clip of TGIF, which has three in the test split).
+        validate_every: epochs between two validations; the last epoch is always validated.
         precision: "fp32", or "bf16", which needs a GPU or a CPU that computes in it.
         seed: of weights, batches and augmentation.
         projection_init: "xavier" draws the linear maps of image features as VSE++'s and
             VSE-infinity's releases do, uniformly within sqrt(6 / (d + D)), with biases of 0;
             "torch" as torch does.
-        train_images: use only the first so many training images; 0 for all.
+        train_images: use only this many training images, from the first; 0 for all.
     """
 
     method: str = "vse_infty"
@@ -208,7 +208,7 @@ class BackboneConfig(Settings):
 
 
 def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) -> S:
-    """Reads a recipe, by its name below `training/recipes` or the path of a TOML file.
+    """Reads a recipe by its name below `training/recipes`, or by the path of a TOML file.
 
     Changes are "dotted.name=value"; values are read as TOML, else as plain text. One of `method`
     comes first and removes the recipe's `arguments` and `objective`.
@@ -224,7 +224,7 @@ def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) 
 
 
 def _read(name: str, by: tuple[str, ...]) -> dict[str, Any]:
-    """A recipe's values, those of the recipe that it extends below them; `by` extend this one."""
+    """The values of a recipe merged over those of the recipe it extends; `by` extend this one."""
     if name in by:
         raise ValueError(f"recipes extend each other in a circle: {' -> '.join([*by, name])}")
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
@@ -245,7 +245,7 @@ def _read(name: str, by: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _joined(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries as one; the values of the second one win."""
+    """Merges nested dictionaries; values of the second override."""
     deeper = {
         key: _joined(base[key], value)
         for key, value in values.items()
@@ -261,7 +261,7 @@ def recipe_names() -> list[str]:
 
 
 def recipe_lines(kind: type[Settings]) -> list[str]:
-    """The recipes with such settings, each with the first sentence of its comment."""
+    """The recipes of this kind of settings, each with the first sentence of its comment."""
     lines = []
     for name in recipe_names():
         if _read(name, ()).keys() <= kind.model_fields.keys():

@@ -27,12 +27,12 @@ B = TypeVar("B")
 
 
 class Loop(ABC, Generic[C, B]):
-    """One training: `__init__` chooses the device and seeds, `start` takes what is trained.
+    """One training: `__init__` chooses the device and seeds, `start` receives the modules.
 
     Attributes:
-        best_by: the validation metric of which the highest is the best.
-        digits: of validation metrics in the log.
-        progress: what a checkpoint holds beside weights and optimiser; epochs are counted from 0.
+        best_by: the validation metric to maximise.
+        digits: digits of validation metrics in the log.
+        progress: the state in a checkpoint besides weights and optimiser; epochs count from 0.
     """
 
     best_by: ClassVar[str]
@@ -53,15 +53,16 @@ class Loop(ABC, Generic[C, B]):
         groups: list[dict[str, Any]] | None = None,
         fused: bool = True,
     ) -> bool:
-        """Takes the modules to train, and restores the run in `out` on request.
+        """Sets the modules to train, and restores the run in `out` on request.
 
         Args:
             module: all weights, on the device.
             out: run folder.
-            items: captions or images of an epoch.
-            resume: restore; on a CPU the weights are then bit for bit those of a run that was never
-                interrupted.
-            groups: of `parameter_groups`, with `share` of the base rate; None for all of `module`.
+            items: number of captions or images in an epoch.
+            resume: restore; on a CPU the final weights equal those of an uninterrupted run bit for
+                bit.
+            groups: from `parameter_groups`, with `share` of the base rate; None for all of
+                `module`.
             fused: let the optimiser update all weights in one kernel.
 
         Returns:
@@ -90,7 +91,7 @@ class Loop(ABC, Generic[C, B]):
 
     @abstractmethod
     def batches(self, epoch: int) -> Iterable[B]:
-        """The batches of an epoch, which depend on the seed and the epoch alone."""
+        """The batches of an epoch, which depend only on the seed and the epoch."""
 
     @abstractmethod
     def losses(self, batch: B, epoch: int) -> dict[str, Tensor]:
@@ -98,7 +99,7 @@ class Loop(ABC, Generic[C, B]):
 
     @abstractmethod
     def validate(self, epoch: int) -> dict[str, float]:
-        """Metrics on the validation split; empty after an epoch that has none."""
+        """Metrics on the validation split; empty for an epoch without validation."""
 
     @abstractmethod
     def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -109,7 +110,7 @@ class Loop(ABC, Generic[C, B]):
         return metrics.get(self.best_by, -math.inf) > self.progress["best"]
 
     def stop_reason(self, epoch: int) -> str:  # noqa: ARG002
-        """Why training ends before this epoch, as a sentence; empty where it continues."""
+        """Why training ends before this epoch; empty to continue."""
         return ""
 
     def after_step(self) -> None:
@@ -172,7 +173,7 @@ class Loop(ABC, Generic[C, B]):
         return {"loss": loss.item(), **values, "grad_norm": norm.item()}
 
     def _time_left(self) -> str:
-        """How long the rest of the run will take at its speed so far."""
+        """The estimated remaining time of the run."""
         step = self.progress["step"]
         each = (time.perf_counter() - self._began) / (step - self._first)
         return f"{tqdm.format_interval(each * (self._total - step))} left"
@@ -193,7 +194,7 @@ class Loop(ABC, Generic[C, B]):
     def _finish_epoch(
         self, epoch: int, terms: dict[str, float], metrics: dict[str, float], seconds: float
     ) -> None:
-        """Logs an epoch, prints how it went, and saves the checkpoint and the best weights."""
+        """Logs and prints an epoch, and saves the checkpoint and the best weights."""
         better = self.is_better(metrics)
         self.progress["epoch"] = epoch + 1
         if better:
@@ -221,7 +222,7 @@ class Loop(ABC, Generic[C, B]):
 
 
 def check_pace(config: TrainConfig | BackboneConfig, items: int) -> None:
-    """Raises ValueError where an epoch has no step or the warm-up does not end before the run."""
+    """Raises ValueError if an epoch has no step or the warm-up is as long as the run."""
     each = steps_in_epoch(items, config.batch_size)
     steps, warmup = each * config.epochs, config.optimizer.warmup_steps
     if warmup and warmup >= steps:
@@ -240,7 +241,7 @@ def parameter_groups(
 
     Args:
         parameters: to train.
-        share: of the base rate.
+        share: share of the base rate.
     """
     decaying: dict[bool, list[nn.Parameter]] = {True: [], False: []}
     for parameter in parameters:
@@ -254,7 +255,7 @@ def parameter_groups(
 
 
 def steps_in_epoch(items: int, batch_size: int) -> int:
-    """The number of whole batches; raises ValueError where there is none."""
+    """The number of whole batches; raises ValueError if there is none."""
     if items < batch_size:
         raise ValueError(
             f"batch_size {batch_size} is more than the {items} items to train on; lower it: "
@@ -264,7 +265,7 @@ def steps_in_epoch(items: int, batch_size: int) -> int:
 
 
 def device_for(precision: str) -> torch.device:
-    """The device of a training; raises ValueError where it does not compute in this precision."""
+    """The device of a training; raises ValueError if it does not support the precision."""
     if torch.cuda.is_available():
         return torch.device("cuda")
     if precision == "bf16" and not computes_in_bf16():

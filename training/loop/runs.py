@@ -1,6 +1,6 @@
 """Run folders: settings, logs, and checkpoints from which a run resumes bit for bit.
 
-`log.csv` has a row an epoch; epochs are counted from 1.
+`log.csv` has a row for each epoch; epochs count from 1.
 """
 
 import csv
@@ -21,12 +21,12 @@ TOKENIZER, LOG = "tokenizer.json", "log.csv"
 
 
 class RunFolder:
-    """One training run on disk, in a folder that is made if missing; `rows` are those of its log.
+    """A training run on disk; the folder is created if missing; `rows` are those of its log.
 
     Raises:
         FileExistsError: the folder holds a run and `resume` is off.
-        ValueError: `resume` is on and the folder's run has other settings; `epochs` and `patience`
-            may be raised.
+        ValueError: `resume` is on and the folder's run has other settings; only `epochs` and
+            `patience` may be raised.
         OSError: the folder cannot be made or written.
     """
 
@@ -76,10 +76,10 @@ class RunFolder:
     def load_last(
         self, module: nn.Module, optimizer: torch.optim.Optimizer
     ) -> dict[str, Any] | None:
-        """Restores what `save_last` wrote.
+        """Restores the checkpoint that `save_last` wrote.
 
         Returns:
-            The progress, or None where the folder holds no checkpoint.
+            The progress, or None without a checkpoint.
         """
         if not (self.path / LAST).is_file():
             return None
@@ -102,12 +102,12 @@ class RunFolder:
 
 
 def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with a prefix, without it."""
+    """The tensors whose names begin with a prefix, which is removed."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a CSV whole, so that it never ends in half a row; a row may lack some columns."""
+    """Writes a CSV file atomically; rows may lack columns."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     with replacing(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
@@ -116,6 +116,6 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV; a value that a row lacks is an empty text."""
+    """Reads the rows of a CSV file; missing values are empty texts."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))

@@ -1,4 +1,4 @@
-"""Sweeps as TOML files, the trainings that they name, and what is recorded of these."""
+"""Sweeps as TOML files, their trainings, and the recorded results."""
 
 import functools
 import hashlib
@@ -21,22 +21,22 @@ from polyview.training.loop.runs import read_rows, write_rows
 from polyview.training.settings import Settings, unknown_name
 
 SWEEPS = RECIPES / "sweeps"
-TRAINING_VERSION = 2  # raised whenever the same settings train to other weights
+TRAINING_VERSION = 2  # increase when the same settings give other weights
 
 Grid = dict[str, tuple[Any, ...]]
 """Dotted names of settings, each with the values to try."""
 
 
 class SweepRow(Settings):
-    """One line of the table; recipe, grid and seeds that it has go before the sweep's.
+    """One row of the table; its recipe, grid and seeds override those of the sweep.
 
     Attributes:
         label: its name in the table.
         recipe: recipe below `training/recipes`.
-        settings: "dotted.name=value" strings, over the sweep's.
+        settings: "dotted.name=value" strings, applied after the sweep's.
         grid: settings tried.
         seeds: of the trainings at the chosen point.
-        own_baseline: label of the row that the method's paper compares it with; empty for none.
+        own_baseline: label of the row that is the baseline in the method's paper; empty for none.
     """
 
     label: str
@@ -51,15 +51,15 @@ class Sweep(Settings):
     """Rows trained on the same images.
 
     Attributes:
-        name: the file's, without its ending.
-        about: what the rows share, and what is compared.
-        rows: the lines of the table.
-        recipe: for rows that name none.
+        name: the file name without its suffix.
+        about: a description for people.
+        rows: the rows of the table.
+        recipe: default recipe of rows.
         settings: "dotted.name=value" strings for every row.
         grid: settings tried for each row.
-        trial: settings of the trials alone, which make them cheaper.
+        trial: additional settings of trials, which make them cheaper.
         seeds: of the trainings at the chosen point.
-        split: what these are measured on; points are always chosen on "val".
+        split: the split to measure on; points are always chosen on "val".
         baseline: label of the row to compare all others with; empty for none.
     """
 
@@ -98,7 +98,7 @@ class Sweep(Settings):
         return list(product(*axes))
 
     def config(self, row: SweepRow, settings: Sequence[str], changes: Sequence[str]) -> TrainConfig:
-        """A row's training; later settings win, `changes` over all."""
+        """The configuration of a row's training; later settings override earlier ones."""
         names = [*self.settings, *row.settings, *settings, *changes]
         names.sort(key=lambda change: not change.startswith("method="))  # resets its arguments
         return load_recipe(TrainConfig, row.recipe or self.recipe, names)
@@ -106,7 +106,7 @@ class Sweep(Settings):
 
 @dataclass(frozen=True)
 class Job:
-    """One training and what it is measured on."""
+    """A training and its evaluation split."""
 
     label: str
     phase: Literal["trial", "final"]
@@ -116,7 +116,7 @@ class Job:
 
     @property
     def run(self) -> str:
-        """Name of the run folder: the method and a hash of all settings that are not defaults."""
+        """Name of the run folder: the method and a hash of the non-default settings."""
         values = self.config.model_dump(mode="json", exclude_defaults=True)
         values |= {"version": TRAINING_VERSION, "backbone": _backbone_sha256(self.config.backbone)}
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
@@ -124,16 +124,16 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Of its hits."""
+        """The key of its hits."""
         return f"{self.run}.{self.split}"
 
 
 class Record:
-    """What was measured: the lines of `NAME.csv` in a folder, and what each image retrieved.
+    """The recorded results of a sweep: the lines of `NAME.csv`, and the hits of each image.
 
     Attributes:
-        lines: of the CSV.
-        hits: (4, N_img) of each `Job.key`, see `training.evaluation.statistics.image_hits`.
+        lines: lines of the CSV file.
+        hits: (4, N_img) by `Job.key`, see `training.evaluation.statistics.image_hits`.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -145,13 +145,13 @@ class Record:
                 self.hits = {key: file[key] for key in file.files}
 
     def find(self, job: Job) -> dict[str, str] | None:
-        """The line of a training that was recorded; None otherwise."""
+        """The line of a recorded training; None if not recorded."""
         same = {"row": job.label, "phase": job.phase, "run": job.run, "split": job.split}
         lines = (line for line in self.lines if same.items() <= line.items())
         return next((line for line in lines if job.key in self.hits), None)
 
     def add(self, job: Job, values: Mapping[str, Any], hits: np.ndarray) -> None:
-        """Records a training; both files are replaced whole."""
+        """Records a training; replaces both files atomically."""
         head: dict[str, Any] = {"row": job.label, "phase": job.phase, "setting": job.setting}
         head |= {"seed": job.config.seed, "split": job.split, "run": job.run}
         self.lines.append({key: str(value) for key, value in {**head, **values}.items()})
@@ -166,7 +166,7 @@ def load_sweep(name: str) -> Sweep:
     """Reads a sweep by its name below `training/recipes/sweeps`, or by the path of a TOML file.
 
     Raises:
-        ValueError: there is no such sweep, or its file makes no sense.
+        ValueError: the sweep does not exist, or its file is not valid.
     """
     path = Path(name) if name.endswith(".toml") else SWEEPS / f"{name}.toml"
     if not path.is_file():
@@ -191,7 +191,7 @@ def trial_jobs(sweep: Sweep, changes: Sequence[str]) -> list[Job]:
 
 
 def final_jobs(sweep: Sweep, changes: Sequence[str], record: Record) -> list[Job]:
-    """The trainings at each row's chosen point; none for a row with trials left to do."""
+    """The trainings at each row's chosen point; none for rows with missing trials."""
     trials = trial_jobs(sweep, changes)
     jobs = []
     for row in sweep.rows:

@@ -31,16 +31,16 @@ def run_views(
 
     Args:
         folder: the run.
-        part: which split, see `open_split`.
-        extraction: where and how image features are made that are not cached.
-        data: folder of the split; None takes the one the run was trained on.
+        part: the split, see `open_split`.
+        extraction: how image features that are not cached are computed.
+        data: folder of the split; None for the run's training data.
 
     Returns:
         The method's name, the method, views of N_img images and N_txt texts, and the split.
 
     Raises:
         FileNotFoundError: the folder holds no run, or an encoder or the data are missing.
-        ValueError: it holds something else, or an encoder is not the one it was trained with.
+        ValueError: the folder is not a run, or an encoder has changed since its training.
     """
     about = describe_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))

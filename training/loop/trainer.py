@@ -1,4 +1,4 @@
-"""Trains one method, on cached features or along with its image encoder."""
+"""Trains one method on cached features, or together with its image encoder."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class Trainer(Loop[TrainConfig, Batch]):
         val: features and captions that choose the best epoch.
         out: run folder.
         backbone_sha256: of the image encoder that made the features.
-        images: the image encoder where it is trained along; `train` and `val` then hold images.
+        images: the image encoder if it is also trained; `train` and `val` then hold images.
         resume: continue the run in `out`, see `Loop.start`.
-        cache: folder of the token features of text encoders that are not trained.
+        cache: folder of the token features of frozen text encoders.
     """
 
     best_by = "rsum"
@@ -114,7 +114,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         return self.train.features.shape[2] if self.images is None else self.images.encoder.dim
 
     def _groups(self) -> list[dict[str, Any]]:
-        """The trained parameters, a group for each share of the base rate."""
+        """The trained parameters, in a group for each share of the base rate."""
         config = self.config
         shares = {"text_encoder": config.text.lr_scale, "image_encoder": config.backbone_lr_scale}
         groups: dict[float, list[nn.Parameter]] = {}
@@ -170,14 +170,14 @@ class Trainer(Loop[TrainConfig, Batch]):
         return self.objective(self.model.method, images, texts, batch.image_ids, epoch)
 
     def validate(self, epoch: int) -> dict[str, float]:
-        """Retrieval metrics on the validation split, where the epoch is to be validated."""
+        """Retrieval metrics on the validation split, if the epoch is validated."""
         if (epoch + 1) % self.config.validate_every and epoch + 1 < self.config.epochs:
             return {}
         scores = score_matrix(self.model.method, *self.validation_views())
         return retrieval_metrics(scores, self.val.image_of)
 
     def validation_views(self) -> tuple[Views, Views]:
-        """Views of all images and of all texts of the validation split, as the weights are now."""
+        """Views of all images and texts of the validation split with the present weights."""
         self.model.eval()
         return encode_split(self.model, self.val, self.texts.tables[1], self.device)
 
@@ -213,8 +213,8 @@ def build_trainer(
 ) -> Trainer:
     """Checks a configuration, loads its data and encoders, and makes a trainer.
 
-    `load` loads a split's features, as `load_features` does (several trainers can share one with a
-    cache); `cache` is the folder of the token features of text encoders that are not trained.
+    `load` loads a split's features as `load_features` does (several trainers can share a cached
+    one); `cache` is the folder of the token features of frozen text encoders.
 
     Raises:
         ValueError, OSError: see `check_training`.
@@ -249,8 +249,8 @@ def _start_as_released(method: Method) -> None:
 class DualEncoder(nn.Module):
     """A method with its two encoders, as one module.
 
-    An image encoder that is trained along keeps the statistics of its batch norms. The first
-    feature of an image (`image_summary`) or text is never dropped where it is a summary ([CLS]).
+    An image encoder that is trained keeps the statistics of its batch norms. The first feature of
+    an image (`image_summary`) or text is never dropped if it is a summary ([CLS]).
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class DualEncoder(nn.Module):
         return self
 
     def image_features(self, images: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (B, N, d) and mask (B, N), given or made of pixels (B, 3, S, S)."""
+        """Features (B, N, d) and mask (B, N), passed on or encoded from pixels (B, 3, S, S)."""
         if self.image_encoder is None:
             return images, mask
         features: Tensor = self.image_encoder(images)  # (B, N, d)
@@ -325,7 +325,7 @@ def encode_split(
 ) -> tuple[Views, Views]:
     """Views of all images and of all texts of a split by a model in eval mode, on the device.
 
-    The split holds features (N_img, N, d), or pixels where the model has an image encoder.
+    The split holds features (N_img, N, d), or pixels if the model has an image encoder.
     """
     method, image_views, text_views = model.method, [], []
     at_once = 256 if model.image_encoder is None else 64

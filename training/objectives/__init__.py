@@ -1,4 +1,4 @@
-"""Objectives: the losses that a method trains with, one class a paper and one line a method."""
+"""Objectives: the training losses, a class for each paper and a line for each method."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Ranking losses of a batch's scores, and the objectives of VSE++, VSE-infinity and MV-VSE.
 
-All losses have one building block, the cost of a pair's own score against its rivals' (`Hinge`,
-`Softmax`), so that MV-VSE's ways of choosing scores among views work with every cost. Another
-caption of the same image is never a rival.
+All losses are built from the cost of a pair's own score relative to its rivals' scores (`Hinge`,
+`Softmax`), so that MV-VSE's ways of combining view scores work with every cost. Another caption of
+the same image is never a rival.
 """
 
 from abc import abstractmethod
@@ -20,7 +20,7 @@ from polyview.training.settings import Settings
 # own scores (..., B) and rivals' scores (..., B, B) to costs (..., B, M), one for each constraint
 Cost = Callable[[Tensor, Tensor], Tensor]
 
-_SHARPEST = 40.0  # of `anneal_epochs`, which the last of them comes near
+_SHARPEST = 40.0  # limit of the sharpness in `anneal_epochs`
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Hinge:
 
     Attributes:
         margin: alpha.
-        hardest: only the hardest rival counts (M = 1), else each one (M = B).
+        hardest: use only the hardest rival (M = 1), else all (M = B).
     """
 
     margin: float = 0.2
@@ -59,7 +59,7 @@ class Softmax:
 
     def __call__(self, own: Tensor, rivals: Tensor) -> Tensor:
         """(..., B), (..., B, B) -> (..., B, 1)."""
-        absent = rivals == -torch.inf  # kept out of the division, whose gradient would be NaN
+        absent = rivals == -torch.inf  # excluded from the division, whose gradient would be NaN
         gaps = (self.margin - own[..., None] + rivals.masked_fill(absent, 0.0)) / self.temperature
         gaps = gaps.masked_fill(absent, -torch.inf)
         gaps = torch.cat([torch.zeros_like(gaps[..., :1]), gaps], dim=-1)
@@ -67,9 +67,9 @@ class Softmax:
 
 
 def same_image(row_ids: Tensor, column_ids: Tensor) -> Tensor:
-    """Which image-text pairs belong together, (B_img, B_txt) bool, duplicates included.
+    """The matching image-text pairs, (B_img, B_txt) bool, including duplicates.
 
-    Both arguments are image ids: (B_img,), and (B_txt,) of the images that the texts describe.
+    Both arguments are image ids: (B_img,), and (B_txt,) for the images that the texts describe.
     """
     return row_ids[:, None] == column_ids[None, :]
 
@@ -80,7 +80,7 @@ def own_scores(scores: Tensor) -> Tensor:
 
 
 def rivals(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores (..., B, B) with -inf where image and text belong together, for both directions.
+    """Scores (..., B, B) with -inf at matching pairs, for both directions.
 
     The first has a row for each image (its rivals are texts), the second a row for each text.
     """
@@ -89,7 +89,7 @@ def rivals(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pair_costs(scores: Tensor, positives: Tensor, cost: Cost) -> Tensor:
-    """What each pair costs (..., B) beside its rivals, both directions added.
+    """The cost (..., B) of each pair relative to its rivals, summed over both directions.
 
     Scores are (..., B, B); `positives` (B, B) bool are never rivals; `cost` is such as
     `Hinge(margin)`.
@@ -136,10 +136,10 @@ class Objective(Settings):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        """The terms for B pairs; `images` have the extras that the method gives in training.
+        """The loss terms of B pairs; `images` have the extras that the method adds in training.
 
-        Text b belongs to image b; `image_ids` (B,) are equal where the batch holds an image twice;
-        the epoch is counted from 0.
+        Text b belongs to image b; `image_ids` (B,) are equal for pairs of the same image; the epoch
+        counts from 0.
         """
 
 
@@ -150,8 +150,8 @@ class Triplet(Objective):
 
     Attributes:
         margin: alpha (0.2 in VSE++, VSE-infinity, MV-VSE and AVSE).
-        warmup_epochs: first epochs that sum over all negatives, "mean warm-up" in VSE-infinity's
-            release (1 there); no paper speaks of it.
+        warmup_epochs: number of first epochs that sum over all negatives, "mean warm-up" in
+            VSE-infinity's release (1 there); not in the papers.
         cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, times the
             temperature, which keeps its size near that of hinges.
         temperature: of the softmax.
@@ -187,17 +187,16 @@ class Triplet(Objective):
 class MultiView(Triplet):
     """MV-VSE's Eq. (15), and the other losses of its Table 3; summed over the batch.
 
-    Li et al., IJCAI 2022, section 3.3: how K views enter a ranking loss. The paper writes its
-    losses for the hinge triplet loss and says that others can be rewritten likewise; here the cost
-    is an argument.
+    Li et al., IJCAI 2022, section 3.3: ranking losses with K views. The paper states them for the
+    hinge triplet loss and notes that others can be adapted; here the cost is an argument.
 
     Attributes:
         loss: "mix" (Eq. 15), "max" (Eq. 9), "avg" (Eq. 8), "up" (Eq. 10), "rough" (Eq. 13), or
             "released": what the authors published, with the weights in the other order.
         lam: lambda of Eq. (15) (paper: 0.7).
-        anneal_epochs: first epochs in which all views of an image share its score, by a softmax
-            that sharpens from the mean to the maximum, so that views that begin at random all
-            learn before they compete; not in the paper.
+        anneal_epochs: number of first epochs in which the score of an image is a softmax-weighted
+            mean of its view scores that sharpens towards the maximum, so that all randomly
+            initialised views learn before they compete; not in the paper.
     """
 
     loss: Literal["mix", "max", "avg", "up", "rough", "released"] = "mix"
@@ -231,7 +230,7 @@ class MultiView(Triplet):
 def shared_scores(view_scores: Tensor, sharpness: float) -> Tensor:
     """Scores (B, B) to which all views (K, B, B) contribute: sum_k softmax(sharpness s)_k s_k.
 
-    A sharpness of 0 gives the mean over views; the higher, the nearer to the maximum.
+    A sharpness of 0 gives the mean over views; higher values approach the maximum.
     """
     return ((sharpness * view_scores).softmax(dim=0) * view_scores).sum(dim=0)
 

@@ -1,4 +1,4 @@
-"""MVAM's objective (arXiv 2402.17237): InfoNCE, and attention that differs from code to code."""
+"""MVAM's objective (arXiv 2402.17237): InfoNCE, and diverse attention of the codes."""
 
 import torch
 from pydantic import Field
@@ -12,7 +12,7 @@ class Contrastive(Objective):
     """InfoNCE, MVAM Eqs. (5)-(6), for the paper's baselines.
 
     Attributes:
-        temperature: divides the scores; 1 is Eq. (5). A method's learned temperature goes before.
+        temperature: divides the scores; 1 is Eq. (5). A method's learned temperature overrides it.
     """
 
     temperature: float = Field(default=1.0, gt=0)

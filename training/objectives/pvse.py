@@ -26,7 +26,7 @@ class Polysemous(Objective):
     Attributes:
         margin: rho (the paper tries 0.1 to 1; the release's default is 0.1).
         diversity: lambda_1 (the paper tries 0.1, 0.01 and 0.001).
-        discrepancy: lambda_2 (likewise).
+        discrepancy: lambda_2 (the paper tries the same values).
         relative: weigh a term by lambda L_mil / L, as in the paper's Fig. 7.
         hardest: only hardest negatives, an option of the release.
         warmup_epochs: first epochs with all negatives although `hardest` is set.
@@ -128,8 +128,9 @@ def maximum_mean_discrepancy(
     """PVSE's domain discrepancy loss L_mmd of views (B, K, D) of both sides, section 3.4.
 
     A scalar, at least 0 up to rounding. The kernel is exp(-gamma ||x - y||^2), `released`
-    exp(-gamma ||x - y||). Distances are taken from differences: the expanded square is wrong for
-    nearly equal rows. Each pair of rows is visited once, and no array of differences is built.
+    exp(-gamma ||x - y||). Distances are computed from differences, because the expanded square is
+    inaccurate for nearly equal rows. Each pair of rows is visited once, without an array of
+    differences.
     """
     rows = torch.cat([images.flatten(0, 1), texts.flatten(0, 1)])  # (2 B K, D)
     count = len(rows) // 2
