@@ -44,7 +44,7 @@ class Captions:
 
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows (R,) of right images, and (R,) the places of their captions, rising."""
+        """Rows (R,) of right images, and (R,) the indices of their captions, ascending."""
         places = np.repeat(np.arange(len(self.right)), [len(rows) for rows in self.right])
         return np.concatenate(self.right), places
 
@@ -80,17 +80,17 @@ def rank_captions(
     own: Mapping[str, np.ndarray],
     parts: Iterable[tuple[int, Mapping[str, np.ndarray]]],
 ) -> tuple[dict[str, Ranks], np.ndarray]:
-    """Ranks captions by the scores of methods, which come for some images at a time.
+    """Ranks captions by the scores of methods, which arrive for a part of the images at a time.
 
     Args:
         captions: Q.
-        own: by method the scores of `captions.pairs`.
-        parts: the first row, and by method scores (n, Q) of the n images from there on, which are
-            overwritten; -inf stands for images that cannot be found.
+        own: the scores of `captions.pairs`, by method.
+        parts: the first row of a part, and the scores (n, Q) of its n images by method, which are
+            overwritten; -inf for images that cannot be found.
 
     Returns:
-        Ranks by method; and (Q,) the image that all methods rank above the labelled one, the last
-        method's best where there are several, -1 where there is none.
+        Ranks by method; and (Q,) the image that all methods rank above the labelled one (the best
+        of the last method if there are several), or -1.
 
     Raises:
         ValueError: a score is NaN, which has no rank.

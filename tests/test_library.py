@@ -1,4 +1,4 @@
-"""The library's calls: `polyview.load`, the methods of `Model`, `register`, docs/library.md."""
+"""The library's calls: `polyview.load`, the methods of `Model`, `register`, docs/api.md."""
 
 import doctest
 import json
@@ -136,7 +136,7 @@ def test_loading_needs_nothing_of_the_app() -> None:
 
 def test_the_page_about_the_library() -> None:
     mpl.use("agg")
-    result = doctest.testfile(str(ROOT / "docs/library.md"), module_relative=False)
+    result = doctest.testfile(str(ROOT / "docs/api.md"), module_relative=False)
     METHODS.pop("doubled")
     assert result.attempted > 20
     assert not result.failed

@@ -1,7 +1,7 @@
-"""What every method of a pack makes of every caption, computed once in the background.
+"""Ranks every caption with every method of a pack, once, in the background.
 
-Images are scored some at a time; nothing holds the scores of all images and captions. Ranks stay
-in memory with the retriever, and on disk beside what is encoded.
+Images are scored in parts, so that the full score matrix is never in memory. Ranks stay in memory
+with the retriever, and on disk beside the encoded views.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from polyview.models import Views
 from polyview.models.files import replacing
 
 MAX_QUERIES = 5000  # captions of one file
-PART_BYTES = 4 * 2**20  # of scores, and of products between views, at a time
-_BLOCK = 64  # captions whose right images are scored together
-_TABLES = 4  # files of queries over one retriever
+PART_BYTES = 4 * 2**20  # bytes of scores, and of products of views, at a time
+_BLOCK = 64  # captions whose right images are scored at a time
+_TABLES = 4  # query files for one retriever
 
 _log = logging.getLogger(__name__)
 Texts = Callable[[str], Views]  # views (Q, W, D) of captions by a method
@@ -50,15 +50,15 @@ def rank_all(
     files: int,
     tell: Callable[[int], object] = lambda _: None,
 ) -> tuple[dict[str, Ranks], np.ndarray]:
-    """Ranks of all captions by methods and averages of them; see `rank_captions`.
+    """Ranks all captions by methods and averages of methods; see `rank_captions`.
 
     Args:
-        galleries: of images, by method.
+        galleries: galleries of images by method.
         specs: "a", or "a+b" for the average of two methods' scores.
-        texts: gives views of the captions.
-        captions: Q; their rows are file ids.
-        files: how many the collection has; a clip ranks by its best window.
-        tell: is told how many images are done.
+        texts: returns views of the captions.
+        captions: Q captions, whose rows are file ids.
+        files: number of files in the collection; a clip ranks by its best window.
+        tell: called with the number of images done.
     """
     views = {name: texts(name) for spec in specs for name in spec.split("+")}
     count, (right, owner) = len(captions.texts), captions.pairs
@@ -85,7 +85,7 @@ def rank_all(
 
 
 def _scores(gallery: Gallery, texts: Views, rows: np.ndarray, files: int) -> np.ndarray:
-    """Scores (n, Q) of the files `rows`, rising; -inf for those that are not in the gallery."""
+    """Scores (n, Q) of the files `rows`, ascending; -inf for files that are not in the gallery."""
     scores, ids = torch.full((len(rows), len(texts)), -torch.inf), gallery.ids()
     ids = ids[np.isin(ids % files, rows)]
     if len(ids):
@@ -108,12 +108,12 @@ class Table:
 
     Attributes:
         captions: Q.
-        texts: gives their views.
+        texts: returns their views.
         ranks: by method or average.
-        above: (Q,) see `rank_all`, of all methods.
-        running: what is being ranked.
+        above: (Q,) see `rank_all`, for all methods.
+        running: the spec that is being ranked.
         done: images that were scored for it.
-        problem: why nothing more is coming; empty otherwise.
+        problem: the error that stopped the ranking; empty otherwise.
     """
 
     captions: Captions
@@ -134,15 +134,15 @@ class Mistakes:
         self._tables = WeakKeyDictionary()
 
     def read(self, retriever: Retriever, specs: Sequence[str], queries: str = "") -> Table | None:
-        """What is known of captions; begins to rank what is missing, and does not wait for it.
+        """The table of captions; starts ranking missing specs without waiting.
 
         Args:
             retriever: a pack over its images.
-            specs: averages that are needed beside the pack's methods.
-            queries: key of `add_queries`; empty for the collection's own captions.
+            specs: averages that are needed in addition to the pack's methods.
+            queries: a key from `add_queries`; empty for the collection's captions.
 
         Returns:
-            None for a key that is not kept any more.
+            The table; None for a key that is no longer known.
 
         Raises:
             NotReadyError: the images are still being read.
@@ -164,7 +164,7 @@ class Mistakes:
             return table
 
     def add_queries(self, retriever: Retriever, content: bytes) -> str:
-        """Keeps captions of a file for `read`; returns their key; see `read_queries`."""
+        """Adds the captions of a file for `read`; returns their key; see `read_queries`."""
         table, key = read_queries(retriever, content), hashlib.sha256(content).hexdigest()[:16]
         with self._lock:
             tables = self._tables.setdefault(retriever, OrderedDict())
@@ -234,10 +234,10 @@ class Kept:
 
 
 def own_table(retriever: Retriever) -> Table:
-    """The captions of a collection, whose views are in its index.
+    """The table of a collection's captions, whose views are in its index.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no captions.
     """
     collection, views = retriever.collection, retriever.index.captions
     if not collection.captions:
@@ -253,10 +253,10 @@ def own_table(retriever: Retriever) -> Table:
 
 
 def read_queries(retriever: Retriever, content: bytes) -> Table:
-    """Captions of a CSV file with the columns query, image and, optionally, kind.
+    """Reads captions from a CSV file with the columns query, image and, optionally, kind.
 
-    An image is a file's name, with or without its folders, or its id. Several lines of one query
-    name several right images, the labelled one first.
+    An image is a file name, with or without its folders, or an id. Several lines with the same
+    query name several right images, the labelled one first.
 
     Raises:
         ValueError: a line cannot be read, or there are too many.
