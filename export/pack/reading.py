@@ -5,7 +5,7 @@ A folder, or a Hub repository with the same files:
     pack.json                    describes the pack, see `export/pack/schema.py`
     image_encoder.onnx           pixels (B, 3, S, S) -> features (B, N, d)
     tokenizer.json               Hugging Face `tokenizers` format
-    <method>/image_encoder.onnx  the same, where the method was trained with one of its own
+    <method>/image_encoder.onnx  the same, if the method has its own image encoder
     <method>/text_encoder.onnx   ids (B, L), lengths (B,) -> features (B, L, d)
     <method>/head.safetensors    the heads, for `models.build`
     gallery/                     optional, see `export/pack/gallery.py` and `regions.py`

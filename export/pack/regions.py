@@ -1,4 +1,4 @@
-"""Ready-made features of image regions, for the gallery of a pack that reads no images itself.
+"""Ready-made features of image regions, for packs without an image encoder.
 
 `regions.safetensors` beside `gallery.json`: `features` (N, n, d) in half precision, a row for each
 image in the gallery's order, and optionally `boxes` (N, n, 4), the regions in relative xyxy.
@@ -18,7 +18,7 @@ from polyview.export.pack.schema import FOLDER, REGIONS, PackInfo
 from polyview.export.pack.validation import PackError
 from polyview.models.checkpoint import save_tensors
 
-_MIN_SIDE = 1e-3  # width and height of a box: one without area is drawn, too
+_MIN_SIDE = 1e-3  # minimum side of a box, so that boxes without area are drawn, too
 MAPS = (16, 16)  # rows and columns of a map over boxes
 
 
@@ -58,7 +58,7 @@ class Regions:
             return torch.cat([stored[row : row + 1] for row in rows]).float()
 
     def all_features(self) -> np.ndarray:
-        """Features (N, n, d) of all images, as they are stored."""
+        """Features (N, n, d) of all images, as stored."""
         with safe_open(self._path, framework="np") as file:
             return np.asarray(file.get_tensor("features"))
 

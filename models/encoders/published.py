@@ -152,8 +152,8 @@ class SampledViT(_VisionTransformer):
         """See `ImageEncoder.forward`; d is n times the transformer's width."""
         tokens = self.model.embeddings(pixels)  # (B, N, h)
         views = []
-        for kept, place in zip(self.kept, self.place, strict=True):
-            hidden = tokens[:, kept]  # (B, count + 1, h)
+        for indices, place in zip(self.kept, self.place, strict=True):
+            hidden = tokens[:, indices]  # (B, count + 1, h)
             for layer in self.model.layers:
                 hidden = layer(hidden)
             nothing = torch.zeros_like(hidden[:, :1])

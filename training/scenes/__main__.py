@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m polyview scenes", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of all splits")
     parser.add_argument("--split", choices=SPLITS, required=True)
-    parser.add_argument("--moving", action="store_true", help="clips in the place of scenes")
+    parser.add_argument("--moving", action="store_true", help="clips instead of scenes")
     count = "number of scenes (24000 train, 1000 val, test) or clips (6000 train, 500 val, test)"
     parser.add_argument("--count", type=int, help=count)
     parser.add_argument("--seed", type=int, default=0, help="seed of the world (0)")

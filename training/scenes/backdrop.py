@@ -1,7 +1,7 @@
 """Paints the backgrounds of the scenes: sky, rooms, and the air of rain, snow and fog.
 
-All colours are RGB in 0..255. `backdrop` gives the image behind the objects; `weather_front`
-adds the rain or snow before them.
+All colours are RGB in 0..255. `backdrop` paints the image behind the objects; `weather_front` the
+rain or snow in front of them.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ _FOG: dict[str, Light] = {
 
 
 def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
-    """Returns how the air changes an object: a factor (3,), a fog colour (3,), and its share."""
+    """The effect of light and fog on objects: a factor (3,), a fog colour (3,) and its share."""
     light = np.array(_SPRITE_LIGHT[layout.time or "day"], dtype=np.float32)
     if layout.weather in {"rain", "snow"}:
         light = light * 0.93
@@ -57,7 +57,7 @@ def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
 
 
 def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
-    """Paints all that lies behind the objects, (SIZE, SIZE) RGB."""
+    """Paints everything behind the objects, (SIZE, SIZE) RGB."""
     if layout.setting in _ROOM_PAINTERS:
         view = _sky(layout.time or "day", "clear", SIZE // 2, rng)
         image = _ROOM_PAINTERS[layout.setting](layout.horizon, rng, view)
@@ -65,7 +65,7 @@ def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
         if light is None:
             return image.convert("RGB")
         lit = np.asarray(image.convert("RGB")).astype(np.float32) * np.array(light, np.float32)
-        window = np.asarray(image.getchannel("A"))[..., None] == GLOW  # glass keeps its own light
+        window = np.asarray(image.getchannel("A"))[..., None] == GLOW  # not darkened
         pixels = np.where(window, np.asarray(image.convert("RGB")), lit)
         return Image.fromarray(pixels.astype(np.uint8))
     weather, time = layout.weather or "clear", layout.time or "day"
@@ -75,7 +75,7 @@ def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
     if weather in {"rain", "snow"} and time == "day":
         light_on = light_on * np.float32(0.84)
     scene = pixels[..., :3] * light_on
-    above = slice(0, layout.horizon + 12)  # all that lies lower is ground
+    above = slice(0, layout.horizon + 12)  # everything lower is ground
     alpha = pixels[above, :, 3:]
     shining = np.where(alpha == GLOW, pixels[above, :, :3], scene[above])
     sky = np.asarray(_sky(time, weather, layout.horizon, rng))[above]
@@ -158,7 +158,7 @@ def _veil(scene: Array, color: Array, horizon: int, rng: np.random.Generator) ->
 
 
 def weather_front(image: Image.Image, layout: Layout, rng: np.random.Generator) -> Image.Image:
-    """Lets rain or snow fall before the objects, thin enough that they stay visible."""
+    """Paints rain or snow in front of the objects, which stay visible."""
     if layout.weather not in {"rain", "snow"}:
         return image
     draw = ImageDraw.Draw(image, "RGBA")

@@ -1,7 +1,7 @@
-"""Writes five captions for a scene, each from another view, with their exact meaning.
+"""Writes five captions for a scene, each of another aspect, with their exact meaning.
 
-Captions are partial: each speaks of one to three kinds of objects, a place, a relation or a number,
-never of everything. A caption's `fact` asserts what its words say and nothing else.
+Captions are partial: each mentions one to three kinds of objects, a place, a relation or a number.
+A caption's `fact` asserts exactly what its words say.
 """
 
 import re
@@ -36,22 +36,22 @@ class ObjectGroup:
 
 @dataclass
 class Draft:
-    """A caption in the making: the groups it has named and the fact it has asserted so far."""
+    """A draft of a caption with its named groups and its fact so far."""
 
     rng: np.random.Generator
     groups: list[ObjectGroup] = field(default_factory=list)
     fact: dict[str, Any] = field(default_factory=dict)
 
     def chance(self, share: float) -> bool:
-        """True in the given share of cases."""
+        """Returns True with probability `share`."""
         return bool(self.rng.random() < share)
 
     def pick(self, options: Sequence[str]) -> str:
-        """One of several strings."""
+        """Draws one of several strings."""
         return options[int(self.rng.integers(len(options)))]
 
     def name(self, group: ObjectGroup, *, exact: bool = False) -> str:
-        """Names a group, such as "two red cars", and asserts it."""
+        """Names a group, such as "two red cars", and adds it to the fact."""
         stated: dict[str, Any] = {"name": group.kind.name}
         nouns = group.kind.nouns
         canonical = self.chance(0.55) or len(nouns) == 1
@@ -77,7 +77,7 @@ class Draft:
         return [self.name(groups[index], exact=exact) for index in order]
 
     def place(self, scene: Scene, *, setting: bool, time: bool, weather: bool) -> str:
-        """Describes and asserts those of place, time and weather that are asked for and known."""
+        """Describes place, time and weather as requested, if known, and adds them to the fact."""
         time = time and scene.time is not None
         weather = weather and scene.weather is not None
         where = self.pick(templates.PLACES[scene.setting]) if setting else ""
@@ -106,7 +106,7 @@ class Draft:
         return " ".join(part for part in parts if part)
 
     def mentions(self) -> tuple[int, ...]:
-        """The ascending indices of the objects that are named."""
+        """The ascending indices of the named objects."""
         return tuple(sorted({index for group in self.groups for index in group.indices}))
 
     def fill(
@@ -126,7 +126,7 @@ class Draft:
         return Caption(text, view, self.mentions(), self.fact)
 
     def _agree(self, slot: str, names: Sequence[str]) -> dict[str, str]:
-        """A list and the verbs that agree with it, as template slots."""
+        """Template slots for a list and the verbs that agree with it."""
         singular_first = names[0].startswith(("a ", "an ")) and not names[0].startswith("a few ")
         singular = singular_first and len(names) == 1
         verb = templates.VERBS[int(self.rng.integers(len(templates.VERBS)))]
@@ -169,7 +169,7 @@ def object_groups(scene: Scene) -> list[ObjectGroup]:
 
 
 def obvious_relations(first: Box, second: Box) -> list[str]:
-    """Returns the relations between two boxes that hold beyond doubt, not merely by the margin."""
+    """The relations between two boxes that hold clearly, not only by the margin."""
     across = (first[0] + first[2] - second[0] - second[2]) / 2
     down = (first[1] + first[3] - second[1] - second[3]) / 2
     kinds = []
@@ -187,9 +187,9 @@ def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...
     """Writes one caption per view, in the order of `VIEWS`.
 
     Args:
-        scene: ground truth from the renderer; it has an animal, two other kinds of objects, a
-            counted group and two single objects, as every sampled scene does.
-        rng: the random numbers; the same ones give the same words.
+        scene: the ground truth; like every sampled scene, it has an animal, two other kinds of
+            objects, a counted group and two single objects.
+        rng: random numbers, which determine the words.
     """
     groups = object_groups(scene)
     animals = [group for group in groups if group.kind.group == "animals"]
@@ -236,7 +236,7 @@ def _objects(others: list[ObjectGroup], draft: Draft) -> Caption:
 
 
 def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
-    """How two or three single objects of a scene stand."""
+    """A caption about the relation of two or three single objects."""
     kind, chosen = _clear_relation(scene, groups, draft)
     names = [draft.name(group, exact=True) for group in chosen]
     draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]
@@ -250,7 +250,7 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
 def _clear_relation(
     scene: Scene, groups: list[ObjectGroup], draft: Draft
 ) -> tuple[str, list[ObjectGroup]]:
-    """Draws a relation of single objects that is obvious to the eye."""
+    """Draws an obvious relation between single objects."""
     single = [group for group in groups if group.count == 1]
     boxes = {group.kind.name: scene.objects[group.indices[0]].box for group in single}
     options: dict[str, list[list[ObjectGroup]]] = {}
@@ -264,7 +264,7 @@ def _clear_relation(
             if third not in (first, second) and aside and holds("between", one, two, three):
                 flank = [second, third] if draft.chance(0.5) else [third, second]
                 options.setdefault("between", []).append([first, *flank])
-    if not options:  # two small objects, close and askew
+    if not options:  # no obvious relation: two small objects, close and diagonal
         first, second = single[:2]
         kinds = ("left_of", "right_of", "above", "below")
         one, two = boxes[first.kind.name], boxes[second.kind.name]
@@ -289,7 +289,7 @@ def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
 
 
 def _counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
-    """A counted group of a scene, mostly with something else."""
+    """A caption about a counted group, usually with another object."""
     several = [group for group in groups if group.count > 1]
     counted = _some(several, 1, draft.rng)[0]
     name = draft.name(counted, exact=True)

@@ -1,7 +1,7 @@
 """The object classes of the scenes world: names, synonyms, glyphs, colours (`classes.toml`).
 
-No surface form belongs to two classes, and none occurs inside another class's form, so that the
-words of a caption identify classes without doubt (tested).
+No surface form belongs to two classes or occurs inside a form of another class, so that the words
+of a caption identify classes (tested).
 """
 
 import tomllib
@@ -15,11 +15,11 @@ _IRREGULAR_PLURALS: dict[str, str] = _FILE["irregular_plurals"]
 
 @dataclass(frozen=True)
 class Look:
-    """One way a class can look: an emoji of one code point.
+    """An appearance of a class: an emoji of one code point.
 
     Attributes:
-        color: the colour word that is true of this look, if colours are part of the truth.
-        hue: degrees, replaces the glyph's dominant hue; None leaves it.
+        color: the colour of this look, if colours are part of the ground truth.
+        hue: replaces the glyph's dominant hue, in degrees; None to keep it.
     """
 
     glyph: str
@@ -29,12 +29,12 @@ class Look:
 
 @dataclass(frozen=True)
 class ObjectClass:
-    """One kind of object that a scene can hold.
+    """A class of objects.
 
     Attributes:
         name: the canonical singular name.
-        group: the group it belongs to, such as ``"animals"``.
-        looks: its alternative looks.
+        group: its group, such as ``"animals"``.
+        looks: its appearances.
         synonyms: other singular names, everyday words only.
         aloft: whether it may float in the sky.
     """
@@ -52,7 +52,7 @@ class ObjectClass:
 
     @cached_property
     def colors(self) -> tuple[str, ...]:
-        """The colours this class comes in; empty if colour is not part of its truth."""
+        """The colours of this class; empty if colour is not part of its ground truth."""
         return tuple(dict.fromkeys(look.color for look in self.looks if look.color))
 
 
@@ -100,7 +100,7 @@ COLORS: tuple[str, ...] = tuple(sorted({color for kind in CLASSES for color in k
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """Every singular and plural that a class goes by, or those of a noun that is no class.
+    """All singular and plural names of a class, or of a noun that is not a class.
 
     >>> names_of("dog")
     ('dog', 'dogs', 'puppy', 'puppies', 'hound', 'hounds')

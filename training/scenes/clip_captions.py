@@ -1,13 +1,14 @@
-"""Writes five captions for a clip, with their exact meaning, and says which clips satisfy one.
+"""Writes five captions for a clip, with their exact meaning, and finds the clips that satisfy them.
 
-Two captions are free of motion (objects together, objects in their place), one is of motion, two
-tell the order of what the actors do. A *fact* is what a caption asserts, every key optional:
+Two captions are without motion (objects together, objects at a place), one is about motion, two
+about the order of the actors' actions. A *fact* contains the assertions of a caption; every key is
+optional:
 
-- ``objects``: a list of ``{"name", "color"?}``; each is in the clip at some time.
+- ``objects``: a list of ``{"name", "color"?}``; each appears in the clip at some time.
 - ``setting``; ``time`` and ``weather``, of clips in which they do not change.
 - ``events``: a list of ``{"object", "kind", "before"?}`` with indices into ``objects``: that object
   does it, in front of the other. With two events the first is over before the second begins.
-- ``change``: what becomes of the whole image.
+- ``change``: the change of the whole image.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ _PLACED = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")
 
 
 def write_clip_captions(clip: Clip, rng: np.random.Generator) -> tuple[ClipCaption, ...]:
-    """Writes the captions; the same random numbers give the same words."""
+    """Writes the captions; the random numbers determine the words."""
     kinds = {_together: "free", _placed: "free", _motion: "motion", _order: "order"}
     captions = []
     for write in (_together, _placed, _motion, _order, _order):
@@ -39,7 +40,7 @@ def write_clip_captions(clip: Clip, rng: np.random.Generator) -> tuple[ClipCapti
 
 
 def _together(clip: Clip, draft: Draft) -> str:
-    """Two or three objects, at least one of which the twin does not have."""
+    """A caption about two or three objects, at least one of which the twin does not have."""
     still = [index for index, item in enumerate(clip.objects) if item.deed is None]
     others = draft.rng.permutation(still).tolist()
     chosen = [others[0], int(draft.rng.integers(2))]
@@ -50,7 +51,7 @@ def _together(clip: Clip, draft: Draft) -> str:
 
 
 def _placed(clip: Clip, draft: Draft) -> str:
-    """One or two objects and where they are."""
+    """A caption about one or two objects and their place."""
     others = draft.rng.permutation(np.arange(2, len(clip.objects))).tolist()
     names = _names(clip, draft, others[: 2 if draft.chance(0.4) else 1])
     still = clip.change is None
@@ -61,7 +62,7 @@ def _placed(clip: Clip, draft: Draft) -> str:
 
 
 def _motion(clip: Clip, draft: Draft) -> str:
-    """What the mover does, or what becomes of the whole image."""
+    """A caption about the mover, or about the change of the whole image."""
     if clip.change is None:
         return _event(clip, draft, 2)
     draft.fact["change"], draft.fact["setting"] = clip.change, clip.setting
@@ -74,14 +75,14 @@ def _motion(clip: Clip, draft: Draft) -> str:
 
 
 def _order(clip: Clip, draft: Draft) -> str:
-    """What the two actors do, one after the other."""
+    """A caption about the actions of both actors in order."""
     first, second = sorted((0, 1), key=lambda index: clip.deed_of(index).start)
     earlier, later = _event(clip, draft, first), _event(clip, draft, second)
     return draft.pick(templates.ORDER).format(e=earlier, f=later)
 
 
 def _event(clip: Clip, draft: Draft, index: int) -> str:
-    """A sentence about what an object does, which it asserts."""
+    """A sentence about an object's action, which is added to the fact."""
     item, deed, number = clip.objects[index], clip.deed_of(index), len(draft.groups)
     fact: dict[str, Any] = {"object": number, "kind": deed.kind}
     name, other = _names(clip, draft, [index])[0], ""
@@ -94,7 +95,7 @@ def _event(clip: Clip, draft: Draft, index: int) -> str:
 
 
 def _names(clip: Clip, draft: Draft, indices: Sequence[int]) -> list[str]:
-    """Names objects, and asserts them."""
+    """Names objects and adds them to the fact."""
     items = [(int(index), clip.objects[index]) for index in indices]
     return [draft.name(ObjectGroup(item.kind, (index,), item.color)) for index, item in items]
 
@@ -113,7 +114,7 @@ def satisfies_clip(clip: Clip, fact: dict[str, Any]) -> bool:
 
 
 def _events_hold(clip: Clip, chosen: tuple[int, ...], events: list[dict[str, Any]]) -> bool:
-    free_from = 0  # the first frame after the event before
+    free_from = 0  # the first frame after the previous event
     for event in events:
         deed = clip.objects[chosen[event["object"]]].deed
         if deed is None or deed.kind != event["kind"] or deed.start < free_from:
@@ -125,6 +126,6 @@ def _events_hold(clip: Clip, chosen: tuple[int, ...], events: list[dict[str, Any
 
 
 def relevant_clips(clips: Sequence[Clip]) -> list[NDArray[np.int64]]:
-    """For each caption of the clips, clip by clip, the ascending rows of all that satisfy it."""
+    """For each caption of the clips in order, the ascending rows of all clips that satisfy it."""
     facts = [caption.fact for clip in clips for caption in clip.captions]
     return satisfying_rows(clips, facts, satisfies_clip)

@@ -1,9 +1,9 @@
-"""Foils: of a scene a caption that is true of it, beside one that differs little and is false.
+"""Foils: pairs of a true caption of a scene and a slightly different, false one.
 
-The kinds are those of SugarCrepe (Hsieh et al., NeurIPS 2023): something is *replaced* by what the
-scene lacks, two things are *swapped*, so that the words stay the same, or one is *added*. The truth
-of the scene says which sentence is true, so that none is wrong by accident. No caption of the
-scenes denies anything, so nothing is negated either. Words and sentences are those of `templates`.
+The kinds are those of SugarCrepe (Hsieh et al., NeurIPS 2023): something is *replaced* by something
+that the scene lacks, two things are *swapped*, so that the words stay the same, or something is
+*added*. The ground truth of the scene decides which sentence is true. There are no negations, since
+no caption of the scenes has any. Words and sentences come from `templates`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Foil(NamedTuple):
 
     Attributes:
         image: its row.
-        kind: how they differ, a key of `KINDS`.
-        true: the true one.
-        false: the other.
+        kind: the difference, one of `KINDS`.
+        true: the true caption.
+        false: the false caption.
     """
 
     image: int
@@ -54,7 +54,7 @@ class Foil(NamedTuple):
 
 @dataclass(frozen=True)
 class _Sentence:
-    """What a caption says: objects, how they stand, and where."""
+    """The content of a caption: objects, their relation, and the place."""
 
     objects: tuple[Stated, ...]
     relation: str = ""
@@ -81,7 +81,7 @@ def _named(name: str, count: int = 1, color: str = "") -> str:
 
 
 def make_foils(scenes: Sequence[Scene]) -> list[Foil]:
-    """Writes at most one foil of each kind for each of N scenes, drawn by lot with `SEED`."""
+    """Writes at most one foil of each kind for each of N scenes, drawn with `SEED`."""
     foils = []
     for image, scene in enumerate(scenes):
         stated: list[Stated] = [
@@ -106,7 +106,7 @@ def make_foils(scenes: Sequence[Scene]) -> list[Foil]:
 def _sentences(
     kind: str, scene: Scene, first: Stated, second: Stated, rng: np.random.Generator
 ) -> tuple[_Sentence, _Sentence] | None:
-    """A true and a false sentence about two classes of a scene; None where there is no such."""
+    """A true and a false sentence about two classes of a scene; None if impossible."""
     both = (first, second)
     if kind in ("replaced_object", "added_object"):
         other = {"name": _missing_class(scene, second["name"], rng)}
@@ -153,7 +153,7 @@ def _numbers(
 
 
 def _missing_class(scene: Scene, name: str, rng: np.random.Generator) -> str:
-    """A class that a scene lacks, of the group of another one."""
+    """A class that a scene lacks, from the group of the class `name`."""
     present, group = {item.name for item in scene.objects}, CLASSES[CLASS_INDEX[name]].group
     return _one([k.name for k in CLASSES if k.group == group and k.name not in present], rng)
 

@@ -29,7 +29,7 @@ _FRAME_MILLISECONDS = 200
 
 
 def write_gallery(data: SceneData, split: str, out: Path) -> None:
-    """Writes images (WebP), masks (PNG) and `gallery.json` of a split, whole or not at all.
+    """Writes images (WebP), masks (PNG) and `gallery.json` of a split atomically.
 
     Raises:
         FileExistsError: `out` exists.
@@ -53,7 +53,7 @@ def write_gallery(data: SceneData, split: str, out: Path) -> None:
 
 
 def write_clip_gallery(clips: Sequence[Clip], split: str, out: Path) -> None:
-    """Writes clips, whole pairs of twins, as animated WebP and `gallery.json`, whole or not at all.
+    """Writes pairs of twin clips as animated WebP, and `gallery.json`, atomically.
 
     Raises:
         FileExistsError: `out` exists.
@@ -74,7 +74,7 @@ def write_clip_gallery(clips: Sequence[Clip], split: str, out: Path) -> None:
         shares = np.array([frame.visible for frame in frames])  # (frames, objects)
         objects = []
         for index, item in enumerate(clip.objects):
-            best = frames[shares[:, index].argmax()]  # where the object is visible best
+            best = frames[shares[:, index].argmax()]  # the frame that shows most of the object
             rows, columns = np.nonzero(best.instances == index + 1)
             box = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
             objects.append(
@@ -102,7 +102,7 @@ def _write(
     relevant: Iterable[np.ndarray],
     out: Path,
 ) -> None:
-    """Writes a gallery; `draw` writes the files of a row, and returns its truth."""
+    """Writes a gallery; `draw` writes the files of a row and returns its ground truth."""
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
     rows = iter(relevant)
@@ -125,10 +125,10 @@ def _write(
 
 
 def scenes_of(gallery: GalleryInfo) -> list[Scene]:
-    """The scenes of a gallery, as far as it keeps them: not how they were drawn, nor captions.
+    """The scenes of a gallery, without captions and drawing parameters, which it does not store.
 
     Raises:
-        ValueError: it shows something that no scene does.
+        ValueError: the gallery is not of scenes.
     """
     scenes = []
     for image in gallery.images:

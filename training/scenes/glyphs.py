@@ -1,7 +1,7 @@
 """Finds the emoji font and turns its glyphs into sprites.
 
-The font is Noto Color Emoji (Debian package ``fonts-noto-color-emoji``, OFL 1.1). It is needed to
-render scenes, never to read them.
+The font is Noto Color Emoji (Debian package ``fonts-noto-color-emoji``, OFL 1.1). It is needed only
+to render scenes.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 FONT_ENV = "POLYVIEW_EMOJI_FONT"
 FONT_FILE = "NotoColorEmoji.ttf"
 STRIKE = 109
-"""The one pixel size at which the font holds its bitmaps."""
+"""The pixel size of the font's bitmaps."""
 
 
 class FontMissingError(RuntimeError):
@@ -25,10 +25,10 @@ class FontMissingError(RuntimeError):
 
 
 def find_font() -> Path:
-    """The path of the emoji font: named by `FONT_ENV`, or in a font folder of system or user.
+    """The path of the emoji font: from `FONT_ENV`, or in a font folder of system or user.
 
     Raises:
-        FontMissingError: with a sentence that names the package and the variable.
+        FontMissingError: the message names the package and the variable.
     """
     advice = (
         "install the Debian package fonts-noto-color-emoji, "
@@ -48,7 +48,7 @@ def find_font() -> Path:
 
 
 def font_sha256() -> str:
-    """Returns the checksum of the font file, which is part of what makes pixels reproducible."""
+    """The checksum of the font file, on which pixels depend."""
     return hashlib.sha256(find_font().read_bytes()).hexdigest()
 
 
@@ -59,7 +59,7 @@ def _font() -> ImageFont.FreeTypeFont:
 
 @lru_cache(maxsize=1024)
 def sprite(glyph: str, hue: float | None = None) -> Image.Image:
-    """A glyph, one emoji, as a square RGBA image, cropped to what is visible and centred.
+    """An emoji as a square RGBA image, cropped to its visible part and centred.
 
     Its dominant hue is turned to `hue`, in degrees.
 
@@ -92,7 +92,7 @@ def _repaint(image: Image.Image, hue: float) -> Image.Image:
     chosen = (np.abs(distance) < 26) & (hsv[..., 1] > 40)
     turned: NDArray[np.int32] = hsv.copy()
     turned[..., 0] = np.where(chosen, (target + distance // 2) % 256, hsv[..., 0])
-    if 90 <= hue <= 150:  # greens look brighter than the reds and blues they stand for
+    if 90 <= hue <= 150:  # greens look brighter than reds and blues
         turned[..., 2] = np.where(chosen, hsv[..., 2] * 3 // 4, hsv[..., 2])
     rgb = Image.fromarray(turned.astype(np.uint8), "HSV").convert("RGB")
     rgb.putalpha(image.getchannel("A"))

@@ -1,7 +1,7 @@
-"""Paints the open-air places by daylight, and those that know no time of day.
+"""Paints outdoor settings by daylight, and settings without a time of day.
 
-A painter is given the row of the horizon, random numbers, and the time of day, and returns an RGBA
-image that is transparent where the sky shows.
+A painter receives the row of the horizon, random numbers and the time of day, and returns an RGBA
+image that is transparent at the sky.
 """
 
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from PIL import Image, ImageDraw
 from polyview.training.scenes.world import SIZE
 
 GLOW = 254
-"""The alpha of what shines by itself, such as lit windows: no time of day changes it."""
+"""The alpha of light sources, such as lit windows, which do not depend on the time of day."""
 
 Rgb = tuple[int, int, int]
 
 
 def jitter(color: Rgb, rng: np.random.Generator, spread: float = 9.0) -> Rgb:
-    """Returns a colour a little lighter or darker, and a little off in hue."""
+    """Varies the lightness and hue of a colour slightly."""
     moved = np.array(color) + rng.normal(0, spread) + rng.normal(0, spread / 3, 3)
     r, g, b = (int(value) for value in moved.clip(0, 255))
     return r, g, b
 
 
 def shade(color: Rgb, factor: float) -> Rgb:
-    """Returns a colour made darker (below 1) or lighter (above 1)."""
+    """Makes a colour darker (below 1) or lighter (above 1)."""
     r, g, b = (int(min(255, value * factor)) for value in color)
     return r, g, b
 
@@ -72,7 +72,7 @@ def _meadow(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
 
 
 def _waves(draw: ImageDraw.ImageDraw, top: float, bottom: float, rng: np.random.Generator) -> None:
-    """Draws the bright crests of waves, wider as they come near."""
+    """Draws the bright crests of waves, wider in the foreground."""
     for x, t in rng.uniform((0, 0), (SIZE, 1), (int(bottom - top) // 2 + 8, 2)).tolist():
         y, reach = top + t * (bottom - top), 4 + 16 * t
         draw.arc((x - reach, y, x + reach, y + 2 + 5 * t), 190, 350, fill=(215, 238, 250), width=1)

@@ -1,6 +1,6 @@
-"""Draws a scene by lot: its place, its objects, and where they stand.
+"""Samples the layout of a scene: its setting, objects and their positions.
 
-Nothing here needs the font or a pixel.
+No font and no rendering are needed.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ _WEATHER_ODDS = (0.46, 0.18, 0.18, 0.18)
 
 @dataclass(frozen=True)
 class Placement:
-    """Where one sprite goes: centre and nominal side length in pixels."""
+    """The position of a sprite: centre and nominal side length in pixels."""
 
     kind: ObjectClass
     look: Look
@@ -44,7 +44,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Layout:
-    """All that chance decided about a scene; `seed` is for the painter's own random numbers."""
+    """All random choices of a scene; `seed` is for the painter's random numbers."""
 
     setting: str
     time: str | None
@@ -56,12 +56,12 @@ class Layout:
 
 @dataclass
 class Board:
-    """Rectangles already taken, as (x0, y0, x1, y1) in pixels."""
+    """Occupied rectangles, as (x0, y0, x1, y1) in pixels."""
 
     taken: list[tuple[float, float, float, float]] = field(default_factory=list)
 
     def fits(self, x: float, y: float, width: float, height: float) -> bool:
-        """Whether a rectangle centred at (x, y) hides little of any other, and is hidden little."""
+        """Whether a rectangle centred at (x, y) has little overlap with all others."""
         for x0, y0, x1, y1 in self.taken:
             wide = min(x + width / 2, x1) - max(x - width / 2, x0)
             high = min(y + height / 2, y1) - max(y - height / 2, y0)
@@ -71,15 +71,15 @@ class Board:
         return True
 
     def take(self, x: float, y: float, width: float, height: float) -> None:
-        """Marks a rectangle as taken."""
+        """Marks a rectangle as occupied."""
         self.taken.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
 
 
 def sample_layout(rng: np.random.Generator) -> Layout | None:
-    """Draws a scene of 4 to 8 classes: an animal, two others, a counted group of 2 to 5 alike.
+    """Samples a scene of 4 to 8 classes: an animal, two others, a counted group of 2 to 5.
 
     Returns:
-        The layout, or None if there was no room for the objects drawn (try another `rng`).
+        The layout, or None if there is no room for the objects (try another `rng`).
     """
     setting = str(rng.choice(SETTINGS))
     time, weather = sample_conditions(setting, rng)
@@ -104,7 +104,7 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
 
 
 def sample_conditions(setting: str, rng: np.random.Generator) -> tuple[str | None, str | None]:
-    """Draws the time of day and the weather of a setting; None where it has none."""
+    """Samples the time of day and the weather of a setting; None if it has none."""
     if setting in TIMELESS:
         return None, None
     time = str(rng.choice(TIMES, p=_TIME_ODDS))
@@ -120,7 +120,7 @@ _OTHER_KINDS = tuple(kind for kind in CLASSES if kind.group != "animals")
 
 
 def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
-    """Draws the classes of a scene and how many of each."""
+    """Samples the classes of a scene and their counts."""
     total = int(rng.choice([4, 5, 6, 7, 8], p=[0.14, 0.26, 0.30, 0.20, 0.10]))
     animals = int(rng.choice([1, 2, 3], p=[0.40, 0.42, 0.18]))
     animals = min(animals, total - 2)
@@ -142,7 +142,7 @@ def place_group(
     board: Board,
     rng: np.random.Generator,
 ) -> list[Placement] | None:
-    """Finds room for a group, smaller each time it fails; None if there is none."""
+    """Finds room for a group, at decreasing sizes; None if there is none."""
     aloft = kind.aloft and rng.random() < 0.7
     look = kind.looks[int(rng.integers(len(kind.looks)))]
     for trial in range(90):

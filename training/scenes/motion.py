@@ -1,12 +1,12 @@
-"""What a clip is, and how its objects move: the record that is stored, and that all truth is from.
+"""The record of a clip: its objects and their motion, from which all ground truth is computed.
 
-A clip has 16 frames of a still background (`layout.py`), in which two or three objects stand, one
-*mover* does something, or night falls or rain begins, and two *actors* do one thing each, one in
-the first half and one in the second. Clips come in *twins*, 2 k and 2 k + 1: the same actors do the
-same on the same paths, in the other order. What actors do passes, and they are afterwards as they
-were before, so that the frames of twins hold the same of them: a method that does not know their
-order cannot tell which twin "a dog jumps, then a rocket flies by" is of. The movers of twins are of
-one class and do the opposite. All else differs between twins.
+A clip has 16 frames with a still background (`layout.py`) and two or three still objects. One
+*mover* acts, or night falls or rain begins, and two *actors* act once each, one in the first half
+and one in the second. Clips come in *twins*, 2 k and 2 k + 1, in which the same actors do the same
+on the same paths in the other order. After its action an actor is as before, so that the frames of
+twins show the same of them: a method that ignores their order cannot tell to which twin "a dog
+jumps, then a rocket flies by" belongs. The movers of twins have the same class and do the opposite.
+Everything else differs between twins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from polyview.training.scenes.layout import Board, Layout, Placement, place_grou
 from polyview.training.scenes.world import INDOORS, SETTINGS, SIZE, TIMELESS, Split, scene_generator
 
 MOVING_VERSION = 1
-"""Raised whenever the same seed would give other pixels, truth or captions."""
+"""Increased whenever the same seed gives other pixels, truth or captions."""
 
 FRAMES = 16
 EVENT_FRAMES = 5
@@ -30,17 +30,17 @@ EVENT_FRAMES = 5
 
 _VISITS = ("passes_right", "passes_left", "pops_up", "swings_down", "flashes")
 PASSING = (*_VISITS, "jumps", "spins", "swells", "vanishes")
-"""What actors do; during the first five alone they are visible."""
+"""Actions of actors, which are visible only during the first five."""
 
 LASTING = (
     *("enters_left", "enters_right", "leaves_left", "leaves_right", "takes_off", "drops_in"),
     *("grows", "shrinks", "moves_right", "moves_left", "tips_over", "passes_front"),
 )
-"""What a mover does; `passes_front` of the object `Deed.before`."""
+"""Actions of a mover; `passes_front` is in front of the object `Deed.before`."""
 
 OPPOSITE = dict(zip(LASTING[::2], LASTING[1::2], strict=True))
 OPPOSITE |= {second: first for first, second in OPPOSITE.items()}
-"""What a mover's twin does in place of each of `LASTING`."""
+"""The action of a mover's twin for each of `LASTING`."""
 
 _CHANGED = {
     "night_falls": ("time", "night"),
@@ -49,19 +49,19 @@ _CHANGED = {
     "snow_begins": ("weather", "snow"),
 }
 CHANGES = tuple(_CHANGED)
-"""What may happen to the whole image in a mover's place."""
+"""Changes of the whole image that may replace a mover."""
 
 _HIDDEN_BEFORE = {*_VISITS, "passes_front", "enters_left", "enters_right", "drops_in"}
 _HIDDEN_AFTER = {*_VISITS, "passes_front", "leaves_left", "leaves_right", "takes_off"}
-_PAIR_DICE, _CLIP_DICE = 2_000_000, 3_000_000  # attempts that no still scene reaches
+_PAIR_DICE, _CLIP_DICE = 2_000_000, 3_000_000  # attempt numbers above those of still scenes
 _ATTEMPTS = 200
 
 
 @dataclass(frozen=True)
 class Deed:
-    """What one object does: one of `PASSING` or `LASTING`, from frame `start`, for `EVENT_FRAMES`.
+    """An action of an object (of `PASSING` or `LASTING`) for `EVENT_FRAMES` from frame `start`.
 
-    `before` is the index of the object that the path leads before.
+    `before` is the index of the object in front of which the path leads.
     """
 
     kind: str
@@ -71,15 +71,15 @@ class Deed:
 
 @dataclass(frozen=True)
 class MovingObject:
-    """One object of a clip and how it stands or, where it passes, where its path is.
+    """An object of a clip with its position, or the position of its path.
 
     Attributes:
-        name: of its class.
-        look: which of its class's looks.
-        x: centre in pixels, as are `y` and the side `size`.
+        name: name of its class.
+        look: index of its look in its class.
+        x: centre in pixels, like `y`; `size` is the side in pixels.
         tilt: counter-clockwise rotation in degrees.
-        aloft: it floats, and throws no shadow.
-        deed: what it does; None stands still.
+        aloft: whether it floats and casts no shadow.
+        deed: its action; None for a still object.
     """
 
     name: str
@@ -103,7 +103,7 @@ class MovingObject:
         return self.kind.looks[self.look].color
 
     def at(self, frame: int) -> Placement | None:
-        """Its placement in a frame; None while it is not visible."""
+        """Its placement in a frame; None if it is not visible."""
         kind, look = self.kind, self.kind.looks[self.look]
         base = Placement(
             kind, look, self.x, self.y, self.size, self.mirrored, self.tilt, self.aloft
@@ -119,10 +119,10 @@ class ClipCaption:
 
     Attributes:
         text: lower-case English.
-        kind: "free" of motion, "motion" of what one object or the whole image does, "order" of
-            which actor comes first.
+        kind: "free" (without motion), "motion" (of one object or the whole image) or "order" (which
+            actor comes first).
         mentions: indices of the objects it names.
-        fact: what it asserts, see `training/scenes/clip_captions.py`.
+        fact: its assertions, see `training/scenes/clip_captions.py`.
     """
 
     text: str
@@ -133,16 +133,16 @@ class ClipCaption:
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip, all that is needed to draw it.
+    """A clip with everything that is needed to draw it.
 
     Attributes:
         id: split and index.
-        setting, time, weather: of the first frame.
-        change: one of `CHANGES`, and `change_start` the frame in which it begins; None and 0.
-        horizon: row of it in pixels.
-        seed: of the painter's own random numbers.
-        objects: the two actors, then the mover if there is one, then what stands still.
-        captions: five.
+        setting, time, weather: those of the first frame.
+        change: one of `CHANGES`, which begins in frame `change_start`; None (and 0) for none.
+        horizon: row of the horizon in pixels.
+        seed: seed of the painter's random numbers.
+        objects: the two actors, the mover if there is one, and the still objects.
+        captions: five captions.
     """
 
     id: str
@@ -157,7 +157,7 @@ class Clip:
     captions: tuple[ClipCaption, ...] = ()
 
     def deed_of(self, index: int) -> Deed:
-        """What an actor or the mover does."""
+        """The action of an actor or the mover."""
         deed = self.objects[index].deed
         assert deed is not None
         return deed
@@ -176,20 +176,20 @@ class Clip:
         return replace(self.layout, **{key: value})  # type: ignore[arg-type]
 
     def placements(self, frame: int) -> list[tuple[int, Placement]]:
-        """The visible objects of a frame, from back to front: their indices and placements."""
+        """Indices and placements of the visible objects of a frame, from back to front."""
         placed = [(index, item.at(frame)) for index, item in enumerate(self.objects)]
         visible = [(index, place) for index, place in placed if place is not None]
         return sorted(visible, key=lambda entry: self._depth(*entry))
 
     def _depth(self, index: int, place: Placement) -> tuple[bool, bool, float]:
-        """Passing objects are in front of all; floating ones behind those that stand lower."""
+        """Sort key for drawing: passing objects in front, floating ones behind lower ones."""
         item = self.objects[index]
         passes = item.deed is not None and item.deed.kind.startswith("passes")
         return passes, not place.aloft, item.y + place.size / 2
 
 
 def _moved(base: Placement, kind: str, done: float) -> Placement | None:
-    """Where an object is whose event is done to a share: below 0 before it, above 1 after it."""
+    """The placement at a share `done` of an action: below 0 before it, above 1 after it."""
     if (done <= 0 and kind in _HIDDEN_BEFORE) or (done >= 1 and kind in _HIDDEN_AFTER):
         return None
     during = 0 < done < 1
@@ -227,7 +227,7 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
     """Draws clip `index` of a split, without captions; the same arguments give the same clip.
 
     Raises:
-        RuntimeError: the objects drawn found no room in any attempt.
+        RuntimeError: there was no room for the objects in any attempt.
     """
     shared = scene_generator(seed, split, index // 2, _PAIR_DICE)
     second_twin = index % 2 == 1
@@ -252,7 +252,7 @@ def _classes_without(items: list[MovingObject], *more: str) -> list[ObjectClass]
 
 
 def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
-    """Two objects that do something that passes, one in each half; swapped, the second first."""
+    """Two objects with passing actions, one in each half; in swapped order for the twin."""
     kinds = rng.choice(len(CLASSES), 2, replace=False)
     starts = [int(rng.integers(1, 3)), int(rng.integers(9, 11))]
     weights = np.array([1.0 if kind in _VISITS else 0.5 for kind in PASSING])
@@ -290,7 +290,7 @@ def _object(
 def _draw(
     name: str, actors: list[MovingObject], mover: ObjectClass, does: str, rng: np.random.Generator
 ) -> Clip | None:
-    """Everything else of a clip; None if it found no room."""
+    """Completes a clip; None if there is no room."""
     setting = str(rng.choice(SETTINGS))
     time, weather = sample_conditions(setting, rng)
     inside = setting in INDOORS or setting == "stage"
@@ -324,7 +324,7 @@ def _draw(
 def _change(
     setting: str, time: str | None, weather: str | None, rng: np.random.Generator
 ) -> str | None:
-    """What becomes of the whole image, in a third of the clips in which something can."""
+    """A change of the whole image, for a third of the clips in which one is possible."""
     options = {"day": ["night_falls"], "night": ["day_breaks"]}.get(time or "", [])
     if weather == "clear" and setting not in TIMELESS:
         options += ["rain_begins"] if setting not in ("desert", "snowfield") else []

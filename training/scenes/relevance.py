@@ -1,4 +1,4 @@
-"""What a caption of a scene asserts, and which scenes satisfy it.
+"""The assertions of captions, and the scenes that satisfy them.
 
 A *fact* is a JSON object; every key is optional and every assertion present must hold:
 
@@ -7,11 +7,11 @@ A *fact* is a JSON object; every key is optional and every assertion present mus
   apples"), ``min`` at least that many ("some apples": 2, "several apples": 3). With neither, one
   suffices: "a dog" is true of a scene with two dogs, as it is in ordinary speech.
 - ``relations``: a list of ``{"kind", "of": [i, j]}`` with indices into ``objects`` (three for
-  ``between``). Some objects that fit the descriptions must stand so.
-- ``setting``, ``time``, ``weather``: must be equal. What a caption does not say is not asserted.
+  ``between``). The relation must hold for some objects that fit the descriptions.
+- ``setting``, ``time``, ``weather``: must be equal. Captions assert nothing else.
 
-Relations hold between boxes in relative coordinates, see `holds`; they are deliberately a little
-wider than the cases the captions are made from, so that no borderline scene counts as wrong.
+Relations hold between boxes in relative coordinates, see `holds`; they are deliberately wider than
+the relations in captions, so that no borderline scene counts as wrong.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ Box = tuple[float, float, float, float]
 Record = TypeVar("Record")
 
 MARGIN = 0.06
-"""How far apart two centres must be for left, right, above and below."""
+"""Minimum distance of two centres for left, right, above and below."""
 
 NEXT_GAP = 0.10
 NEXT_DRIFT = 0.16
@@ -90,7 +90,7 @@ def satisfies(scene: Scene, fact: dict[str, Any]) -> bool:
 
 
 def matching(items: Sequence[Any], stated: dict[str, Any]) -> list[int]:
-    """The indices of objects of the class, and of the colour if any, that a fact states."""
+    """The indices of the objects with the class and, if stated, the colour of a fact."""
     name, color = stated["name"], stated.get("color")
     return [
         index
@@ -104,7 +104,7 @@ def satisfying_rows(
     facts: Sequence[dict[str, Any]],
     test: Callable[[Record, dict[str, Any]], bool],
 ) -> list[NDArray[np.int64]]:
-    """For each fact the ascending rows of all scenes or clips that satisfy it by `test`."""
+    """For each fact, the ascending rows of all scenes or clips that satisfy it by `test`."""
     holders: dict[str, set[int]] = {}
     for row, record in enumerate(records):
         for item in record.objects:  # type: ignore[attr-defined]
@@ -120,6 +120,6 @@ def satisfying_rows(
 
 
 def relevant_images(scenes: Sequence[Scene]) -> list[NDArray[np.int64]]:
-    """For each caption of the scenes, scene by scene, the ascending rows of all that satisfy it."""
+    """For each caption of the scenes in order, the ascending rows of all scenes that satisfy it."""
     facts = [caption.fact for scene in scenes for caption in scene.captions]
     return satisfying_rows(scenes, facts, satisfies)

@@ -1,4 +1,4 @@
-"""Turns layouts and clips into pixels, and measures what is visible of each object."""
+"""Renders layouts and clips, and measures the visible part of each object."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ from polyview.training.scenes.world import (
 )
 
 MIN_VISIBLE = 0.6
-"""The least share of an object of a scene that must be visible."""
+"""The smallest visible share of an object in a scene."""
 
 SEEN = 0.3
-"""The least share of an object that must be visible in a frame for the frame to show it."""
+"""The smallest visible share of an object in a frame that counts as showing it."""
 
 _MAX_ATTEMPTS = 200
-_CHANGE_FRAMES = 4  # in which day turns to night, or rain begins
+_CHANGE_FRAMES = 4  # frames in which night falls or rain begins
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Frame:
     Attributes:
         image: SIZE x SIZE RGB.
         instances: (SIZE, SIZE) uint8; 0 is background, i + 1 the clip's object i.
-        visible: of each object the visible share in 0..1.
+        visible: the visible share of each object in 0..1.
     """
 
     image: Image.Image
@@ -63,9 +63,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Outline:
-    """The part of an object within the image, whatever covers it: a box of pixels, x0 y0 x1 y1.
+    """The part of an object inside the image, including covered pixels: a box x0 y0 x1 y1.
 
-    The box is 0 where no pixel is; `area` counts the solid pixels within the image, `whole` all.
+    The box is 0 without pixels; `area` is the number of solid pixels inside the image, `whole` of
+    all.
     """
 
     box: tuple[int, int, int, int]
@@ -114,7 +115,7 @@ def _render(layout: Layout, scene_id: str) -> Rendered:
 
 
 def clip_frames(clip: Clip) -> Iterator[Frame]:
-    """Draws the frames of a clip in order of time."""
+    """Renders the frames of a clip in time order."""
     before, after = clip.layout, clip.changed
     grounds = [backdrop(layout, np.random.default_rng(clip.seed)) for layout in (before, after)]
     for number in range(FRAMES):
@@ -137,7 +138,7 @@ def clip_frames(clip: Clip) -> Iterator[Frame]:
 
 
 def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], list[Outline]]:
-    """Draws a layout's objects and their shadows on a background, from back to front.
+    """Renders a layout's objects and their shadows on a background, from back to front.
 
     Returns:
         (SIZE, SIZE) instances, 0 for the background and i + 1 for placement i; and the outline of

@@ -1,15 +1,15 @@
-"""Rendered splits on disk: writes them, and reads them back.
+"""Writes rendered splits to disk and reads them.
 
 A finished folder of scenes holds:
 
 - ``images.npy``: uint8 (N, SIZE, SIZE, 3) RGB.
 - ``instances.npy``: uint8 (N, S, S); 0 is background, i + 1 means that ``objects[i]`` is visible
   there. S is SIZE for val and test; train is thinned to every fourth pixel.
-- ``scenes.jsonl``: one `Scene` a line.
-- ``meta.json``: what it was made from; written last.
+- ``scenes.jsonl``: a `Scene` on each line.
+- ``meta.json``: the parameters of the split; written last.
 
-One of clips, whose frames are drawn whenever they are needed (`render.clip_frames`), holds
-``clips.jsonl``, a `Clip` a line, and ``meta.json``.
+A folder of clips, whose frames are rendered on demand (`render.clip_frames`), holds
+``clips.jsonl``, a `Clip` on each line, and ``meta.json``.
 """
 
 import errno
@@ -42,8 +42,8 @@ from polyview.training.scenes.world import SIZE, WORLD_VERSION, Scene, Split, sc
 CLIPS = "clips.jsonl"
 SCENES = "scenes.jsonl"
 
-_THINNING = {"train": 4, "val": 1, "test": 1}  # every how many pixels instance maps keep
-_CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempts that no rendering reaches
+_THINNING = {"train": 4, "val": 1, "test": 1}  # stride of the stored instance maps, in pixels
+_CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempt numbers above rendering's
 _CHUNK = 25  # scenes that a process renders at once
 _AGAIN = "render it again with python -m polyview scenes ... --force."
 
@@ -57,13 +57,13 @@ class SceneDataError(ValueError):
 
 @dataclass(frozen=True)
 class SceneData:
-    """A split as it lies on disk.
+    """A split on disk.
 
     Attributes:
         images: memory-mapped uint8 (N, SIZE, SIZE, 3) RGB.
-        instances: memory-mapped uint8 (N, S, S), see the module's description.
+        instances: memory-mapped uint8 (N, S, S), see the top of the module.
         scenes: N scenes with captions.
-        meta: what ``meta.json`` says.
+        meta: the content of ``meta.json``.
     """
 
     images: Pixels
@@ -76,14 +76,14 @@ class SceneData:
 
 
 def make_scene(seed: int, split: Split, index: int) -> Rendered:
-    """Renders one scene and writes its captions; depends on nothing but the arguments."""
+    """Renders a scene and writes its captions; depends only on the arguments."""
     rendered = render_scene(seed, split, index)
     captions = write_captions(rendered.scene, scene_generator(seed, split, index, _CAPTION_DICE))
     return replace(rendered, scene=replace(rendered.scene, captions=captions))
 
 
 def make_clip(seed: int, split: Split, index: int) -> Clip:
-    """Draws one clip and writes its captions; depends on nothing but the arguments."""
+    """Draws a clip and writes its captions; depends only on the arguments."""
     clip = draw_clip(seed, split, index)
     rng = scene_generator(seed, split, index, _CLIP_CAPTION_DICE)
     return replace(clip, captions=write_clip_captions(clip, rng))
@@ -101,19 +101,19 @@ def write_split(
 ) -> bool:
     """Renders a split into ``out/split``, which appears only when it is complete.
 
-    Splits share no seeds; the first scenes or clips of a longer split are those of a shorter one.
+    Splits share no seeds; a longer split begins with the scenes or clips of a shorter one.
 
     Args:
         out: the folder of all splits.
         split: which split.
-        count: number of scenes or clips, of clips even, as twins stand together.
-        moving: draws clips instead of scenes.
+        count: number of scenes, or even number of clips, since twins are neighbours.
+        moving: write clips instead of scenes.
         seed: seed of the world.
-        workers: processes, one per core if None; the result does not depend on it.
-        force: replaces a folder that holds something else.
+        workers: number of processes, one per core if None; does not affect the result.
+        force: replace a folder that holds something else.
 
     Returns:
-        True if it was rendered, False if the finished folder was already there.
+        True if it was rendered, False if the finished folder already exists.
 
     Raises:
         SceneDataError: `count` does not fit, or the folder holds something else and `force` is off.
@@ -143,9 +143,9 @@ def write_split(
 
 
 def _write_scenes(folder: Path, split: Split, count: int, seed: int, workers: int | None) -> None:
-    """Writes arrays and lines as they are rendered, one after the other.
+    """Writes arrays and lines sequentially as they are rendered.
 
-    A memory-mapped file would end the process with a bus error where the disk is full.
+    With memory-mapped files, a full disk would end the process with a bus error.
     """
     small = len(range(0, SIZE, _THINNING[split]))
     shapes = {"images": (count, SIZE, SIZE, 3), "instances": (count, small, small)}
@@ -169,7 +169,7 @@ def _write_scenes(folder: Path, split: Split, count: int, seed: int, workers: in
 def _rendered(
     split: Split, count: int, seed: int, workers: int | None
 ) -> Generator[tuple[Pixels, Pixels, list[Scene]]]:
-    """Renders scenes in order, some at once: (n, SIZE, SIZE, 3), (n, S, S) and n scenes."""
+    """Renders scenes in order, in chunks: (n, SIZE, SIZE, 3), (n, S, S) and n scenes."""
     render = partial(_render_chunk, split, seed)
     spans = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
     processes = min(workers or os.cpu_count() or 1, len(spans))
@@ -192,8 +192,8 @@ def load_scenes(path: str | Path) -> SceneData:
     """Opens a rendered split; pixels are memory-mapped, not read.
 
     Raises:
-        SceneDataError: with a sentence, if the folder is missing, unfinished, damaged or of another
-            version of the world.
+        SceneDataError: the folder is missing, unfinished, damaged or of another version of the
+            world.
     """
     folder = Path(path)
     meta, scenes = _load(folder, SCENES, Scene)
@@ -247,7 +247,7 @@ def _make_meta(
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
-    """What ``meta.json`` says; empty where it is not readable."""
+    """The content of ``meta.json``; empty if it is not readable."""
     try:
         meta = json.loads((folder / "meta.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -260,7 +260,7 @@ def _json_line(record: Scene | Clip) -> str:
 
 
 def _load(folder: Path, file: str, record: type[Record]) -> tuple[dict[str, Any], list[Record]]:
-    """What ``meta.json`` says, and the lines of a file."""
+    """The content of ``meta.json``, and the lines of a file."""
     if not folder.is_dir():
         raise SceneDataError(f"{folder} does not exist: render it with python -m polyview scenes.")
     meta = _read_meta(folder)

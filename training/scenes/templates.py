@@ -7,10 +7,10 @@ Slots of a sentence:
   member; ``{x_verb}``: a verb from `VERBS` that agrees with the list.
 - ``{a}``, ``{b}``, ``{c}``: single objects; ``{s}``: a place with or without time and weather;
   ``{n}`` and ``{plural}``: a number and the plural it counts.
-- ``{go}``: the verb for how an object of a clip gets about ("runs"); ``{e}`` and ``{f}``: whole
-  events, ``{e}`` the earlier one.
+- ``{go}``: the verb for an object's motion ("runs"); ``{e}`` and ``{f}``: whole events, ``{e}`` the
+  earlier one.
 
-No template says more than its slots do: none claims a place, a number or an absence by itself.
+Templates themselves assert nothing: no place, number or absence.
 """
 
 import tomllib

@@ -1,7 +1,7 @@
-"""What a scene is: the record that is stored, and that all truth is computed from.
+"""The record of a scene, from which all ground truth is computed.
 
-`layout.py` draws a scene by lot, `render.py` turns that into pixels and measures boxes and
-visibility, and `captions.py` describes the result.
+`layout.py` samples a scene, `render.py` renders it and measures boxes and visibility, and
+`captions.py` describes the result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from polyview.training.scenes.classes import CLASSES
 
 WORLD_VERSION = 1
-"""Raised whenever the same seed would give other pixels, truth or captions."""
+"""Increased whenever the same seed gives other pixels, truth or captions."""
 
 SIZE = 224
 """Width and height of a scene in pixels."""
@@ -33,7 +33,7 @@ SETTINGS = (
 INDOORS = frozenset({"room", "kitchen"})
 TIMELESS = frozenset({"stage", "moon", "underwater"})
 FLOATING = frozenset({"moon", "underwater"})
-"""Settings in which anything may hang in mid-air."""
+"""Settings in which all objects may float."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class SceneObject:
     Attributes:
         name: name of its class.
         group: group of its class.
-        color: its colour if the class comes in several, else None.
-        box: relative xyxy of its visible outline before anything covers it, in 0..1.
-        visible: the share of it that nothing covers, in 0..1.
-        glyph: the emoji it was drawn with.
+        color: its colour if its class has several, else None.
+        box: relative xyxy of its outline inside the image, including covered parts, in 0..1.
+        visible: its uncovered share in 0..1.
+        glyph: its emoji.
         mirrored: whether it was flipped left to right.
         tilt: counter-clockwise rotation in degrees.
     """
@@ -67,9 +67,9 @@ class Caption:
 
     Attributes:
         text: lower-case English.
-        view: what it looks at: animal, things, relation, setting or counting.
-        mentions: indices of the scene's objects that it speaks of.
-        fact: what it asserts; `training.scenes.relevance` defines the form and the meaning.
+        view: its aspect: animal, things, relation, setting or counting.
+        mentions: indices of the objects that it mentions.
+        fact: its assertions, as defined in `training.scenes.relevance`.
     """
 
     text: str
@@ -91,7 +91,7 @@ class Scene:
 
 
 def scene_generator(seed: int, split: Split, index: int, attempt: int = 0) -> np.random.Generator:
-    """Returns the random numbers of one scene; no two (seed, split, index, attempt) share them."""
+    """The random generator of a scene, distinct for each (seed, split, index, attempt)."""
     return np.random.default_rng([seed, SPLITS.index(split), index, attempt])
 
 
