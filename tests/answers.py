@@ -203,9 +203,9 @@ def compare(a: Path, b: Path) -> int:
             print(f"{name}: not recorded in {' and '.join(missing)}")
             continue
         old, new = (json.loads(file.read_text("utf-8")) for file in files)
-        found = list(_differ(old, new, reworded))
-        print(f"{name}: {len(old)} recorded, {len(found)} differences")
-        differences += [f"{name}{difference}" for difference in found]
+        results = list(_differ(old, new, reworded))
+        print(f"{name}: {len(old)} recorded, {len(results)} differences")
+        differences += [f"{name}{difference}" for difference in results]
     print(*differences, sep="\n")
     print(f"\n{len(reworded)} sentences are worded otherwise:")
     for (before, after), times in reworded.most_common():
@@ -297,7 +297,7 @@ def _differ(old: Any, new: Any, reworded: Counter[tuple[str, str]]) -> Iterator[
         yield from (f"/{key}: is missing" for key in old if key not in new)
         yield from (f"/{key}: is new" for key in new if key not in old)
         for key in [key for key in old if key in new and key not in _TIMES]:
-            yield from (f"/{key}{found}" for found in _differ(old[key], new[key], reworded))
+            yield from (f"/{key}{results}" for results in _differ(old[key], new[key], reworded))
     elif isinstance(old, str) and isinstance(new, str) and " " in old + new:
         before, after = (" ".join(_TIME.sub("", text).split()) for text in (old, new))
         if before != after:
@@ -339,10 +339,10 @@ def main(argv: Sequence[str]) -> int:
     comparing = tasks.add_parser("compare", help="say how two recordings differ")
     comparing.add_argument("a", type=Path)
     comparing.add_argument("b", type=Path)
-    given = parser.parse_args(argv)
-    if given.task == "compare":
-        return 1 if compare(given.a, given.b) else 0
-    record(given.tree.resolve(), given.out, given.only)
+    values = parser.parse_args(argv)
+    if values.task == "compare":
+        return 1 if compare(values.a, values.b) else 0
+    record(values.tree.resolve(), values.out, values.only)
     return 0
 
 

@@ -19,24 +19,39 @@ WORKERS = 3
 USUAL = "not soak"  # of pyproject.toml
 SHARED = Path(__file__).parents[2] / "shared"
 # Files whose tests ask the same server, which takes seconds to start: they run in one process.
-TOGETHER = {
-    "tests/app/search/test_unknown_words.py": "bundled",
-    "tests/app/test_bundled.py": "bundled",
-}
+BUNDLED = (
+    "tests/app/page/test_compare.py",
+    "tests/app/page/test_mistakes.py",
+    "tests/app/page/test_explore.py",
+    "tests/app/page/test_inspect.py",
+    "tests/app/api/test_mistakes.py",
+    "tests/app/search/test_answers.py",
+    "tests/app/test_bundled.py",
+)
+PRIVATE = ("tests/app/api/test_private.py", "tests/app/page/test_collections.py")
+TOGETHER = dict.fromkeys(BUNDLED, "bundled") | dict.fromkeys(PRIVATE, "private")
 # What takes longest, and so begins first: at the end, no process has much left to do alone.
 LONG = (
-    "tests/app/page/test_explore.py",
-    "tests/app/page/test_compare.py",
-    "tests/app/page/test_collections.py",
-    "tests/app/api/test_public.py",
-    "tests/app/api/test_questions.py",
-    "tests/app/api/test_private.py",
     "bundled",
-    "tests/test_four_touches.py",
-    "tests/training/loop/test_trainer.py",
-    "tests/training/evaluation/test_report.py",
+    "tests/test_install.py",
+    "tests/app/api/test_nginx.py",
+    "tests/training/test_pages.py",
+    "private",
+    "tests/app/api/test_questions.py",
     "tests/training/test_sweep.py",
+    "tests/app/packs/test_obtaining.py",
+    "tests/app/packs/test_presets.py",
+    "tests/benchmarks/test_gpu.py",
+    "tests/benchmarks/test_serving.py",
+    "tests/app/page/test_packs.py",
+    "tests/training/evaluation/test_evaluate.py",
+    "tests/app/api/test_public.py",
+    "tests/test_four_touches.py",
+    "tests/test_library.py",
+    "tests/training/loop/test_distill.py",
     "tests/export/test_space.py",
+    "tests/app/gallery/test_video.py",
+    "tests/training/loop/test_trainer.py",
     "tests/app/test_photos.py",
 )
 

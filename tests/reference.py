@@ -33,18 +33,6 @@ def gpo_pool(gpo: GPO, features: Tensor) -> Tensor:
     return pooled
 
 
-def hinge_triplet(scores: Tensor, image_ids: list[int], margin: float, hardest: bool) -> float:
-    """VSE-infinity Eq. (1), both directions, summed over the batch."""
-    total = 0.0
-    for b, own in enumerate(image_ids):
-        negatives = [n for n, other in enumerate(image_ids) if other != own]
-        texts = [max(0.0, margin - float(scores[b, b]) + float(scores[b, n])) for n in negatives]
-        images = [max(0.0, margin - float(scores[b, b]) + float(scores[n, b])) for n in negatives]
-        for costs in (texts, images):
-            total += (max(costs) if hardest else sum(costs)) if costs else 0.0
-    return total
-
-
 def bigru(encoder: BiGRUTextEncoder, ids: Tensor) -> Tensor:
     """One text through the two GRUs, (L,) -> (L, d), without any padding."""
     assert encoder.forward_gru is not None
@@ -84,17 +72,6 @@ def view_losses(view_scores: Tensor, image_ids: list[int], margin: float) -> dic
     return losses
 
 
-def info_nce(scores: Tensor, image_ids: list[int], temperature: float) -> float:
-    """MVAM Eqs. (5)-(6), another caption of the same image left out."""
-    batch, total = len(image_ids), 0.0
-    for i, own in enumerate(image_ids):
-        kept = [j for j, other in enumerate(image_ids) if j == i or other != own]
-        for row in (scores[i], scores[:, i]):
-            below = sum(math.exp(float(row[j]) / temperature) for j in kept)
-            total -= math.log(math.exp(float(row[i]) / temperature) / below) / batch
-    return total / 2
-
-
 def sinkhorn(affinity: Tensor, z: float, iterations: int) -> list[list[float]]:
     """AVSE section 3.2 for one pair: the (p + 1) x (q + 1) plan, rows scaled first."""
     p, q = affinity.shape
@@ -102,21 +79,14 @@ def sinkhorn(affinity: Tensor, z: float, iterations: int) -> list[list[float]]:
     plan.append([math.exp(z)] * (q + 1))
     rows, columns = [1.0] * p + [float(q)], [1.0] * q + [float(p)]
     for _ in range(iterations):
-        for i, wanted in enumerate(rows):
-            scale = wanted / sum(plan[i])
+        for i, expected in enumerate(rows):
+            scale = expected / sum(plan[i])
             plan[i] = [v * scale for v in plan[i]]
-        for j, wanted in enumerate(columns):
-            scale = wanted / sum(row[j] for row in plan)
+        for j, expected in enumerate(columns):
+            scale = expected / sum(row[j] for row in plan)
             for row in plan:
                 row[j] *= scale
     return plan
-
-
-def block_score(image: Tensor, text: Tensor, z: float | None, iterations: int) -> float:
-    """AVSE Eqs. (1)-(2) for blocks (p, d2) and (q, d2); without z, the affinities themselves."""
-    affinity = torch.tensor([[float(v @ t / (v.norm() * t.norm())) for t in text] for v in image])
-    table = affinity.tolist() if z is None else sinkhorn(affinity, z, iterations)
-    return sum(max(table[i][j] for i in range(len(image))) for j in range(len(text)))
 
 
 def attend(codes: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:

@@ -50,5 +50,5 @@ def write_world(root: Path) -> None:
             train.main(["--recipe", f"{method}.toml", *out])
         region_gallery.main(["--data", "data", "--split", "test", "--out", "gallery"])
         runs = ["runs/vsepp_0", "vsepp_2=runs/vsepp_1", "runs/mv_vse_0"]
-        given = [option for run in runs for option in ("--run", run)]
-        assert to_onnx.main([*given, "--gallery", "gallery", "--out", "pack", *LABELS]) == 0
+        values = [option for run in runs for option in ("--run", run)]
+        assert to_onnx.main([*values, "--gallery", "gallery", "--out", "pack", *LABELS]) == 0

@@ -71,16 +71,16 @@ def _modules() -> frozenset[str]:
 @cache
 def _imports(path: Path) -> frozenset[str]:
     """What a file imports, anywhere in it; of our own modules their full names."""
-    found: set[str] = set()
+    results: set[str] = set()
     for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name.removeprefix("polyview.") for alias in node.names}
+            results |= {alias.name.removeprefix("polyview.") for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path} uses a relative import"
             module = f"{node.module}.".removeprefix("polyview.")
             inner = {f"{module}{alias.name}" for alias in node.names}
-            found |= (inner & _modules()) or {module.removesuffix(".")}
-    return frozenset(found)
+            results |= (inner & _modules()) or {module.removesuffix(".")}
+    return frozenset(results)
 
 
 def _room(module: str) -> tuple[str, str]:
@@ -127,6 +127,16 @@ def test_only_the_adapter_knows_gradio() -> None:
         for path in _files(folder):
             if {name.split(".")[0] for name in _imports(path)} & {"gradio", "gradio_client"}:
                 assert any(path.is_relative_to(place) for place in GRADIO), path
+
+
+def test_modules_of_posix_alone_are_imported_where_they_are_used() -> None:
+    """Every module of ours imports where Windows has no resource, fcntl and the like."""
+    posix = {"resource", "fcntl", "pwd", "grp", "termios", "pty", "posix", "syslog", "readline"}
+    for path in [path for folder in (*FOLDERS, "benchmarks") for path in _files(folder)]:
+        for node in ast.parse((ROOT / path).read_text("utf-8")).body:
+            names = [alias.name for alias in getattr(node, "names", ())]
+            names.append(getattr(node, "module", None) or "")
+            assert not posix & set(names), path
 
 
 def test_the_top_of_the_app_is_small_and_shadows_no_folder() -> None:

@@ -34,10 +34,12 @@ MOST = 13  # files of one folder that a walk may pass through
 def test_links_and_named_files_exist(document: Path) -> None:
     text = document.read_text("utf-8")
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
-    assert not [one for one in links if "://" not in one and not (document.parent / one).exists()]
+    assert not [
+        item for item in links if "://" not in item and not (document.parent / item).exists()
+    ]
     if document.name != "CHANGELOG.md":  # which names what was
         named = re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./]+)`", text)
-        assert not [one for one in named if not (ROOT / one).exists()]
+        assert not [item for item in named if not (ROOT / item).exists()]
 
 
 def test_the_readme_is_short() -> None:

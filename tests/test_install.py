@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("polyview", "app", "export", "models", "training")
 
 
-@pytest.fixture(scope="module", params=["wheel", "editable"])
+@pytest.fixture(scope="module")
 def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prefix where a copy of the code, with the scenes and no other pack, is installed."""
     root = tmp_path_factory.mktemp("install")
@@ -50,6 +50,7 @@ def run(prefix: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)
 @pytest.mark.parametrize(
     ("arguments", "status", "expected"),
     [
@@ -71,6 +72,7 @@ def test_commands_are_installed(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("installed", ["wheel", "editable"], indirect=True)
 def test_packages_of_the_same_names_stay_the_user_s(installed: Path) -> None:
     code = (
         "import polyview.models, polyview.app.settings, polyview.training.train\n"

@@ -4,6 +4,7 @@ import doctest
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ import polyview
 from polyview.__main__ import COMMANDS
 from polyview.__main__ import main as command_line
 from polyview.core import Model
+from polyview.export.runtime import Runtime
 from polyview.models import METHODS, Views
 from polyview.models.vse_infty import VSEInfinity
 
@@ -34,6 +36,11 @@ def model() -> Model:
     return polyview.load("scenes", "mvam")
 
 
+@cache
+def runtime_of(pack: str) -> Runtime:
+    return Runtime.load(polyview.bundled() / pack)
+
+
 def sets_of(model: Model) -> np.ndarray:
     """Random features (5, N, d) of the width that a pack reads."""
     encoder = model.runtime.info.image_encoder
@@ -43,7 +50,7 @@ def sets_of(model: Model) -> np.ndarray:
 
 @pytest.mark.parametrize(("pack", "name"), PACKS)
 def test_evidence_adds_up_for_every_method(pack: str, name: str) -> None:
-    model = polyview.load(pack, name)
+    model = Model(runtime_of(pack), name)
     images = model.encode_images(sets_of(model))
     texts = model.encode_texts(TEXTS)
     scores = model.similarity(images, texts)

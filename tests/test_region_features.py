@@ -78,8 +78,8 @@ def test_the_average_is_of_scores(tmp_path: Path) -> None:
     runs = [run_views(folder, "test", Extraction(device="cpu")) for folder in folders]
     scores = [score_matrix(method, images, texts) for _, method, images, texts, _ in runs]
     expected = folded_metrics((scores[0] + scores[1]) / 2, runs[0][-1].image_of, 5)
-    given = [option for folder in folders for option in ("--run", str(folder))]
-    rows = measure(tmp_path, *given, "--split", "test", "--folds", "5")
+    values = [option for folder in folders for option in ("--run", str(folder))]
+    rows = measure(tmp_path, *values, "--split", "test", "--folds", "5")
     assert rows["average"] == pytest.approx(expected)
 
 
@@ -142,9 +142,9 @@ def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) 
         order = np.argsort(-scores[:, 6], kind="stable")
         np.testing.assert_allclose([hit.score for hit in hits], scores[order, 6], atol=1e-5)
         row = hits[0].image_id
-        found = explain(retriever, [Term(caption)], name, [row, 3])
-        for place, score in enumerate(found.scores):
-            (term,) = found.terms
+        results = explain(retriever, [Term(caption)], name, [row, 3])
+        for place, score in enumerate(results.scores):
+            (term,) = results.terms
             brought = term.cells[place].sum() + term.whole_sentence[place].sum()
             assert term.base[place] + brought == pytest.approx(score, abs=1e-5)
         seen = retriever.views(row, name, attention=True).attention
@@ -191,12 +191,12 @@ def test_an_image_of_the_gallery_can_be_asked_with_and_no_other(tmp_path: Path) 
     assert terms[0].source == retriever.image(4)
     alone = retriever.search(terms[:1], "mv_vse", 1).hits
     assert (alone[0].image_id, alone[0].score) == (4, pytest.approx(1, abs=1e-5))
-    found = explain(retriever, terms, "vsepp", [4])
+    results = explain(retriever, terms, "vsepp", [4])
     everything = sum(
-        term.base[0] + term.cells[0].sum() + term.whole_sentence[0].sum() for term in found.terms
+        term.base[0] + term.cells[0].sum() + term.whole_sentence[0].sum() for term in results.terms
     )
-    assert everything == pytest.approx(found.scores[0], abs=1e-5)
-    assert found.terms[0].cells.shape == (1, 16, 16, 256)
+    assert everything == pytest.approx(results.scores[0], abs=1e-5)
+    assert results.terms[0].cells.shape == (1, 16, 16, 256)
     foreign = replace(retriever.image(4), file="of another pack")
     for source in (None, foreign):
         with pytest.raises(ValueError, match="reads no images"):
@@ -247,7 +247,7 @@ def test_images_and_features_are_told_apart(
     run = ("--run", "runs/vsepp_0")
     images = ("--run", changed("runs/vsepp_0", tmp_path / "run", backbone_sha256="0" * 64))
     pack = ("--pack", "pack")
-    for given, data, sentence in (
+    for values, data, sentence in (
         (run, photographs, "was trained on ready-made features, and .* holds images"),
         (images, "data", "was trained on images, and data holds ready-made features"),
         (run, wide, "reads features of 16 numbers a region, and those in .* have 32"),
@@ -255,7 +255,7 @@ def test_images_and_features_are_told_apart(
         (pack, wide, "holds features of 32 numbers a region, but the pack reads 16"),
         (("--pack", str(BUNDLED)), "data", "data holds ready-made features, but the pack reads im"),
     ):
-        assert re.search(sentence, refusal(*given, "--data", data)), sentence
+        assert re.search(sentence, refusal(*values, "--data", data)), sentence
     assert "a region is on no grid" in refusal(*pack, "--data", "data", "--evidence")
     for more, sentence in (
         (images, "was trained on images; name the backbone of its config.toml with --backbone"),

@@ -232,10 +232,10 @@ def finish(index: Index, watch: Callable[[Progress], None] | None = None) -> Ind
 def chromium() -> str:
     """The browser's file: from CHROMIUM, or found on the PATH."""
     names = ("chromium", "chromium-browser", "google-chrome")
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    if found is None:
+    results = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if results is None:
         pytest.fail(
             "the browser tests need Chromium: install it (apt-get install chromium) or point "
             "CHROMIUM at it; to leave them out, run pytest -m 'not browser'"
         )
-    return found
+    return results

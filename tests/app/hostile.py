@@ -87,15 +87,15 @@ def sparse(path: Path, size: int) -> Path:
 
 def below(folder: Path, name: str, depth: int) -> None:
     """Writes a picture so deep below a folder that no call takes its path."""
-    here = os.open(folder, os.O_RDONLY)
+    first = os.open(folder, os.O_RDONLY)
     for _ in range(depth):
-        os.mkdir(name, dir_fd=here)
-        deeper = os.open(name, os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = deeper
-    with os.fdopen(os.open("deep.png", os.O_WRONLY | os.O_CREAT, dir_fd=here), "wb") as file:
+        os.mkdir(name, dir_fd=first)
+        deeper = os.open(name, os.O_RDONLY, dir_fd=first)
+        os.close(first)
+        first = deeper
+    with os.fdopen(os.open("deep.png", os.O_WRONLY | os.O_CREAT, dir_fd=first), "wb") as file:
         draw(5)[0].save(file, "PNG")
-    os.close(here)
+    os.close(first)
 
 
 def progressive(side: int) -> bytes:

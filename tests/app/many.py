@@ -38,10 +38,10 @@ def write_truth(gallery: Path) -> None:
     (gallery / "masks").mkdir()
     for index, image in enumerate(content["images"]):
         mask = np.zeros((HEIGHT, WIDTH), np.uint8)
-        for place, thing in enumerate(image["objects"]):
+        for place, entry in enumerate(image["objects"]):
             x0, y0, x1, y1 = box(index, place)
             mask[y0:y1, x0:x1] = place + 1
-            thing["box"] = [x0 / WIDTH, y0 / HEIGHT, x1 / WIDTH, y1 / HEIGHT]
+            entry["box"] = [x0 / WIDTH, y0 / HEIGHT, x1 / WIDTH, y1 / HEIGHT]
         image["mask"] = f"masks/test-{index:06}.png"
         Image.fromarray(mask).save(gallery / image["mask"])
         for caption, mentions in zip(image["captions"], ([0, 1], [1]), strict=False):

@@ -92,8 +92,8 @@ def pretended_server(key: str = "") -> Iterator[Pretended]:
 
 
 def _create(client: QdrantClient, body: bytes) -> bool:
-    asked = api.CreateCollection.model_validate_json(body)
-    return client.create_collection(NAME, vectors_config=asked.vectors)
+    query = api.CreateCollection.model_validate_json(body)
+    return client.create_collection(NAME, vectors_config=query.vectors)
 
 
 def _upsert(client: QdrantClient, body: bytes) -> Any:
@@ -101,28 +101,28 @@ def _upsert(client: QdrantClient, body: bytes) -> Any:
 
 
 def _set_payload(client: QdrantClient, body: bytes) -> Any:
-    asked = api.SetPayload.model_validate_json(body)
-    return client.set_payload(NAME, asked.payload, asked.points or [])
+    query = api.SetPayload.model_validate_json(body)
+    return client.set_payload(NAME, query.payload, query.points or [])
 
 
 def _retrieve(client: QdrantClient, body: bytes) -> Any:
-    asked = api.PointRequest.model_validate_json(body)
-    found = client.retrieve(
-        NAME, asked.ids, asked.with_payload or False, asked.with_vector or False
+    query = api.PointRequest.model_validate_json(body)
+    results = client.retrieve(
+        NAME, query.ids, query.with_payload or False, query.with_vector or False
     )
-    return [json.loads(record.model_dump_json()) for record in found]
+    return [json.loads(record.model_dump_json()) for record in results]
 
 
 def _scroll(client: QdrantClient, body: bytes) -> Any:
-    asked = api.ScrollRequest.model_validate_json(body)
-    found, after = client.scroll(
+    query = api.ScrollRequest.model_validate_json(body)
+    results, after = client.scroll(
         NAME,
-        asked.filter,
-        asked.limit or 10,
-        offset=asked.offset,
-        with_payload=asked.with_payload or False,
+        query.filter,
+        query.limit or 10,
+        offset=query.offset,
+        with_payload=query.with_payload or False,
     )
-    points = [json.loads(record.model_dump_json()) for record in found]
+    points = [json.loads(record.model_dump_json()) for record in results]
     return {"points": points, "next_page_offset": after}
 
 

@@ -1,4 +1,4 @@
-"""The pack that comes with the app, from a start without any cache to the answers."""
+"""The pack that comes with the app, from its start to the answers."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def gallery() -> GalleryInfo:
 
 def has(gallery: GalleryInfo, image_id: int, name: str) -> bool:
     """Whether there is such a thing in a scene, by the ground truth."""
-    return any(thing.name == name for thing in gallery.images[image_id].objects)
+    return any(entry.name == name for entry in gallery.images[image_id].objects)
 
 
 @pytest.mark.parametrize(("words", "name"), [("a dog", "dog"), ("a red car", "car")])
@@ -40,19 +40,19 @@ def test_what_is_not_there_is_refused_and_true_captions_are_not(
     assert [word["word"] for word in gibberish["unknown"]] == ["asdfgh", "qwerty"]
     assert max(hit["probability"] for hit in gibberish["hits"]) < 0.1
     settings = {str(image.setting) for image in gallery.images}
-    shown = {(thing.name, image.setting) for image in gallery.images for thing in image.objects}
+    displayed = {(entry.name, image.setting) for image in gallery.images for entry in image.objects}
     refused = []
-    for name in sorted({name for name, _ in shown})[::8]:  # where no image shows such a thing
-        only = [f"setting:{one}" for one in sorted(settings) if (name, one) not in shown]
+    for name in sorted({name for name, _ in displayed})[::8]:  # where no image shows such a thing
+        only = [f"setting:{item}" for item in sorted(settings) if (name, item) not in displayed]
         if only:
             answer = bundled.get("search", q=f"a {name}", method=method, k=3, filter=only)
             refused.append(answer["matches"] is False)
     assert len(refused) >= 15
     assert np.mean(refused) >= 0.85
     captions = [gallery.images[i].captions[i // 50 % 5].text for i in range(0, 1000, 50)]
-    found = [bundled.get("search", q=text, method=method, k=3) for text in captions]
-    assert sum(answer["matches"] for answer in found) >= 19
-    for answer in found:
+    results = [bundled.get("search", q=text, method=method, k=3) for text in captions]
+    assert sum(answer["matches"] for answer in results) >= 19
+    for answer in results:
         sure = [hit["probability"] for hit in answer["hits"]]
         assert sure == sorted(sure, reverse=True)
 

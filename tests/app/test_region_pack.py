@@ -38,8 +38,8 @@ def test_other_images_are_not_for_it(pack: Path, tiny_pack: Path, tmp_path: Path
         opened.retriever(key, folder)
     assert opened.retriever("", folder).info.name == "shapes"
     assert own.index.wait(60)
-    asked = Question(image_id=3).terms(own)
-    assert own.search(asked, "vsepp", 1).hits[0].image_id == 3
+    query = Question(image_id=3).terms(own)
+    assert own.search(query, "vsepp", 1).hits[0].image_id == 3
     with pytest.raises(ValueError, match=SENTENCE):  # an image of another pack's gallery
         own.search(Question(image_id=0).terms(opened.first), "vsepp", 1)
     opened.close()

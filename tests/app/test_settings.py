@@ -91,8 +91,8 @@ def test_a_space_is_public_and_answers_for_its_own_names(monkeypatch: pytest.Mon
 def test_names_of_others_are_given_by_flags_or_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYVIEW_ALLOW_HOST", "a.example, b.example:8443,")
     assert Settings.from_argv([]).allow_hosts == ("a.example", "b.example:8443")
-    given = Settings.from_argv(["--allow-host", "c.example", "--allow-host", "d.example"])
-    assert given.allow_hosts == ("c.example", "d.example")
+    values = Settings.from_argv(["--allow-host", "c.example", "--allow-host", "d.example"])
+    assert values.allow_hosts == ("c.example", "d.example")
 
 
 def test_a_variable_names_the_pack(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 from benchmarks import gpu
 from polyview.export.pack.gallery import load_gallery
 from polyview.export.runtime import Runtime
-from tests.app.serving import servers
+from tests.app.serving import Serve, Server
 
 pytestmark = pytest.mark.slow
 
@@ -31,39 +31,37 @@ def acts(pack: Path, device: torch.device) -> dict[str, dict[str, gpu.Act]]:
 
 
 def test_numbers_and_rankings_are_the_same(many_pack: Path, device: torch.device) -> None:
-    here, there = acts(many_pack, torch.device("cpu")), acts(many_pack, device)
-    for name, reference in here.items():
-        apart = gpu.differences(reference, there[name])
+    first, second = acts(many_pack, torch.device("cpu")), acts(many_pack, device)
+    for name, reference in first.items():
+        apart = gpu.differences(reference, second[name])
         assert apart.keys() >= reference.keys() - {"heatmap"} | {"ranking"}
         assert max(apart.values()) <= gpu.TOLERANCE, (name, apart)
-        views = there[name]["views"]()
+        views = second[name]["views"]()
         assert views is not None
         assert views.device.type == device.type
 
 
 def test_the_app_computes_on_the_device_and_says_so(
-    tiny_pack: Path, device: torch.device, tmp_path_factory: pytest.TempPathFactory
+    tiny_pack: Path, device: torch.device, private: Server, serve: Serve
 ) -> None:
-    with servers(lambda: tmp_path_factory.mktemp("server")) as start:
-        reference = start("--pack", tiny_pack)
-        app = start("--pack", tiny_pack, "--device", device.type)
-        info = app.get("info")
-        assert info["device"].startswith(device.type)
-        assert info["providers"][0] == f"{device.type.upper()}ExecutionProvider"
-        for path in ("explain", "explain/hits", "views"):
-            asked: dict[str, Any] = {"image": 0} if path != "explain/hits" else {"images": "0,1,2"}
-            asked |= {} if path == "views" else {"q": "a red circle"}
-            expected, actual = (numbers(one.get(path, **asked)) for one in (reference, app))
-            assert len(expected) > 10
-            np.testing.assert_allclose(actual, expected, atol=gpu.TOLERANCE)
+    app = serve("--pack", tiny_pack, "--device", device.type)
+    info = app.get("info")
+    assert info["device"].startswith(device.type)
+    assert info["providers"][0] == f"{device.type.upper()}ExecutionProvider"
+    for path in ("explain", "explain/hits", "views"):
+        query: dict[str, Any] = {"image": 0} if path != "explain/hits" else {"images": "0,1,2"}
+        query |= {} if path == "views" else {"q": "a red circle"}
+        expected, actual = (numbers(each.get(path, **query)) for each in (private, app))
+        assert len(expected) > 10
+        np.testing.assert_allclose(actual, expected, atol=gpu.TOLERANCE)
 
 
 def numbers(answer: Any) -> list[float]:
     """All numbers of an answer but its times."""
     if isinstance(answer, dict):
-        return [x for name, one in answer.items() if name != "ms" for x in numbers(one)]
+        return [x for name, item in answer.items() if name != "ms" for x in numbers(item)]
     if isinstance(answer, list):
-        return [x for one in answer for x in numbers(one)]
+        return [x for item in answer for x in numbers(item)]
     return [float(answer)] if isinstance(answer, float) else []
 
 

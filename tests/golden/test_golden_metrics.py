@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from polyview.training.evaluation.metrics import best_ranks, folded_metrics, retrieval_metrics
 from tests.golden.loading import load
@@ -80,16 +79,3 @@ def test_golden_five_folds_small() -> None:
         expected = data[f"whole_{way}_metrics"].tolist()
         assert table_of(whole, way) == pytest.approx(expected, abs=1e-9)
     assert whole["rsum"] == pytest.approx(float(data["whole_rsum"]), abs=1e-9)
-
-
-def test_golden_five_folds_of_a_thousand() -> None:
-    data = load("metrics_1k_5fold")
-    images, texts = (data[f"{n}_embeddings"].double() for n in ("image", "caption"))
-    images, texts = (torch.nn.functional.normalize(e, dim=1) for e in (images, texts))
-    scores = (images @ texts.T).numpy()
-    arrays = {k: v.numpy() for k, v in data.items()}
-    check_folds(scores, arrays)
-    size = len(images) // len(arrays["fold_metrics"])
-    first = scores[:size, : size * len(texts) // len(images)]
-    for way in ("i2t", "t2i"):
-        assert np.array_equal(ranks_of(first, way), arrays[f"fold0_{way}_ranks0"])

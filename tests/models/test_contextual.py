@@ -80,10 +80,10 @@ def test_attention_is_on_the_elements_themselves(method: Method) -> None:
 
 def test_a_context_brings_the_summary_that_encoders_lack() -> None:
     image_only = {**SMALL, "contextual_image": "transformer"}
-    one = models.build("base_cls", 8, 8, image_only)
+    item = models.build("base_cls", 8, 8, image_only)
     with pytest.raises(ValueError, match=r"the text encoder has none; .*contextual_text="):
-        refuse_without_summary("base_cls", one, False, False)
-    refuse_without_summary("base_cls", one, False, True)
+        refuse_without_summary("base_cls", item, False, False)
+    refuse_without_summary("base_cls", item, False, True)
     both = models.build("base_cls", 8, 8, {**SMALL, **BOTH})
     refuse_without_summary("base_cls", both, False, False)
     bare = models.build("base_cls", 8, 8, {**SMALL, **BOTH, "contextual_summary": False})
@@ -97,20 +97,3 @@ def test_weights_keep_the_names_of_the_method_without_a_context() -> None:
     assert plain.keys() < names.keys()
     added = {name.split(".")[0] for name in names.keys() - plain.keys()}
     assert added == {"image_context", "text_context"}
-
-
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
-        ({"contextual_image": "gru"}, 'contextual_image must be one of none, transformer, not "gr'),
-        ({"contextual_heads": 3}, "must divide contextual_width, not 3 the width 8"),
-        ({"contextual_layers": 0}, "contextual_layers must be 1 or more, not 0"),
-        ({"contextual_layers": 49}, "contextual_layers must be a whole number from 0 to 48"),
-        ({"contextual_dropout": 1.0}, r"contextual_dropout in \[0, 1\), not 1.0"),
-    ],
-)
-def test_nonsense_is_refused(wrong: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        models.build("mvam", 8, 8, {**SMALL, **BOTH, **wrong})
-    with pytest.raises(ValueError, match="Late interaction reads elements alone"):
-        models.build("late", 8, 8, {**SMALL, **BOTH})

@@ -1,7 +1,6 @@
 """Files and folders are written whole or not at all."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,14 +36,6 @@ def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
     os.link(path, tmp_path / "old")  # the former file's bytes are never written over
     write_whole(path, "new")
     assert (path.read_text("utf-8"), (tmp_path / "old").read_text("utf-8")) == ("new", "ä")
-
-
-def test_threads_may_write_one_file_at_once(tmp_path: Path) -> None:
-    path, contents = tmp_path / "a", [bytes([i]) * 100_000 for i in range(16)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda content: write_whole(path, content), contents))
-    assert path.read_bytes() in contents
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:

@@ -34,12 +34,12 @@ def test_states_and_gradients_are_those_of_torch(lengths: list[int], directions:
     got = gru_states([gru], inputs, counts)
     torch.testing.assert_close(got, want, rtol=0.0, atol=1e-12)
     weights = torch.randn_like(want)
-    for one, other in zip(
+    for item, other in zip(
         torch.autograd.grad((got * weights).sum(), by),
         torch.autograd.grad((want * weights).sum(), by),
         strict=True,
     ):
-        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-11)
+        torch.testing.assert_close(item, other, rtol=0.0, atol=1e-11)
 
 
 def test_gradients_are_those_of_small_changes() -> None:

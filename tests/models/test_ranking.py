@@ -25,16 +25,16 @@ def test_pooling_and_its_gradients(size: int, dtype: torch.dtype) -> None:
     upstream = torch.randn(3, 2, 300, dtype=dtype)
     grads = []
     for pool in (pool_ranked, sorted_pool):
-        given = [x.clone().requires_grad_() for x in (features, theta)]
-        pooled = pool(given[0], mask, given[1])
+        values = [x.clone().requires_grad_() for x in (features, theta)]
+        pooled = pool(values[0], mask, values[1])
         (pooled * upstream).sum().backward()
-        grads.append([pooled, *(x.grad for x in given)])
+        grads.append([pooled, *(x.grad for x in values)])
     plain = pool_ranked(features, mask, theta)  # another way, since no gradient is wanted
     torch.testing.assert_close(plain, sorted_pool(features, mask, theta), rtol=1e-4, atol=1e-4)
     for got, want in zip(*grads, strict=True):
         beyond = got.shape == theta.shape  # weights of absent ranks have a gradient in neither
-        shown = mask[..., None] if beyond else torch.ones(())
-        torch.testing.assert_close(got * shown, want * shown, rtol=1e-4, atol=1e-4)
+        displayed = mask[..., None] if beyond else torch.ones(())
+        torch.testing.assert_close(got * displayed, want * displayed, rtol=1e-4, atol=1e-4)
 
 
 def test_order_says_where_each_value_stood() -> None:

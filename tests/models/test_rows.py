@@ -134,11 +134,6 @@ def test_evidence_of_rows_adds_up_to_the_cosine(twin: Twin) -> None:
         assert not split.cells[:, :, length - 1 :].any()
 
 
-def test_rows_of_another_width_are_refused() -> None:
-    with pytest.raises(ValueError, match="rows of 8 and 9 numbers add up to no embeddings of 8"):
-        CLIP(8, 9, 8, rows=True)
-
-
 def some_pixels(network: Any) -> Tensor:
     side = network.config.vision_config.image_size
     return torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(1))

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from polyview import models
 from polyview.models.aggregators import AGGREGATORS, Aggregator, GraphConvolution, SelfAttention
 from polyview.models.views import lengths_to_mask
-from polyview.models.vse_infty import VSEInfinity
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.models.test_evidence import check, sets
 
@@ -120,8 +119,3 @@ def test_gradients_reach_every_parameter_once_the_shortcut_is_left(kind: str) ->
     (aggregator(features, mask) * torch.randn(4, DIM)).sum().backward()
     silent = [n for n, p in aggregator.named_parameters() if p.grad is None or not p.grad.any()]
     assert [name for name in silent if not name.endswith("output.bias")] == []  # before a norm
-
-
-def test_unknown_aggregators_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"text_pooling must be one of gpo, .*gcn_seq2seq, not"):
-        VSEInfinity(8, 8, text_pooling="lstm")

@@ -56,16 +56,6 @@ def test_views_equal_the_loop(features: torch.Tensor, own: bool) -> None:
                 torch.testing.assert_close(views[b, k], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_score_is_the_best_view(features: torch.Tensor) -> None:
-    method = MVVSE(10, 8, MVVSEConfig(8)).requires_grad_(False)
-    images = method.encode_image(features, MASK)
-    texts = Views(l2_normalize(torch.randn(3, 1, 8)))
-    for i in range(2):
-        for t in range(3):
-            best = max(float(v @ texts.embeddings[t, 0]) for v in images.embeddings[i])
-            assert float(method.score(images, texts)[i, t]) == pytest.approx(best, abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("aggregator", "pool"),
     [("mean", lambda x: x.mean(dim=0)), ("released", lambda x: x.amax(dim=0))],
@@ -97,18 +87,6 @@ def test_attention_is_the_cosine_of_each_cell(features: torch.Tensor) -> None:
             torch.testing.assert_close(views.attention[1, k, n], cosine)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"views": 0}, "views must be 1 or more, not 0"),
-        ({"aggregator": "max"}, 'must be one of gpo, mean, released, not "max"'),
-    ],
-)
-def test_nonsense_is_refused(arguments: dict[str, int | str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        MVVSE(10, 8, MVVSEConfig(8, **arguments))  # type: ignore[arg-type]
-
-
 COSTS = [Hinge(0.2), Hinge(0.2, hardest=False), Softmax(0.1), Softmax(0.05, 0.2)]
 
 
@@ -129,26 +107,6 @@ def test_hinge_forms_equal_the_loop(ids: list[int]) -> None:
     }
     for name, loss in got.items():
         assert loss.tolist() == pytest.approx(expected[name], abs=1e-5), name
-
-
-@pytest.mark.parametrize("cost", COSTS)
-@pytest.mark.parametrize("seed", range(20))
-def test_the_order_of_equation_14(cost: Cost, seed: int) -> None:
-    scores, own = scores_of(seed), torch.eye(6).bool()
-    best = best_view_loss(scores, own, cost)
-    up = upper_bound_loss(scores, own, cost)
-    rough = upper_bound_loss(scores, own, cost, rough=True)
-    assert (best <= up + 1e-5).all()
-    assert (up <= rough + 1e-6).all()
-
-
-def test_up_is_tighter_than_rough_somewhere() -> None:
-    own, cost = torch.eye(6).bool(), Hinge(0.2)
-    gaps = [
-        upper_bound_loss(s, own, cost, rough=True) - upper_bound_loss(s, own, cost)
-        for s in map(scores_of, range(20))
-    ]
-    assert max(float(gap.max()) for gap in gaps) > 0.1
 
 
 @pytest.mark.parametrize("cost", COSTS)
@@ -185,21 +143,12 @@ def test_with_one_view_all_are_the_plain_loss(hardest: bool) -> None:
     torch.testing.assert_close(lower, plain / 12)
 
 
-def test_the_released_second_term_is_below_the_first() -> None:
-    for seed in range(10):
-        scores, own, cost = scores_of(seed), torch.eye(6).bool(), Hinge(0.2)
-        upper, lower = released_losses(scores, own, cost)
-        best = best_view_loss(scores, own, cost).mean() / 2
-        assert lower <= best + 1e-6
-        assert best <= upper + 1e-6
-
-
 def test_mv_vse_mixes_its_two_losses() -> None:
     method, images, texts = views_of("mv_vse")
-    given = method.view_scores(images, texts), same_image(IDS, IDS), Hinge(0.2)
+    values = method.view_scores(images, texts), same_image(IDS, IDS), Hinge(0.2)
     terms = terms_of("mv_vse", lam=0.6)
-    torch.testing.assert_close(terms["max"], 0.6 * best_view_loss(*given).sum())
-    torch.testing.assert_close(terms["up"], 0.4 * upper_bound_loss(*given).sum())
+    torch.testing.assert_close(terms["max"], 0.6 * best_view_loss(*values).sum())
+    torch.testing.assert_close(terms["up"], 0.4 * upper_bound_loss(*values).sum())
 
 
 @pytest.mark.parametrize(
@@ -252,8 +201,8 @@ def test_golden_paper_losses(name: str, kind: str) -> None:
         views, texts = views.detach().requires_grad_(), texts.detach().requires_grad_()
         scores = score(views, texts)
         if kind == "combined":  # Eq. (15)
-            given = scores, own, cost
-            loss = lam * best_view_loss(*given) + (1 - lam) * upper_bound_loss(*given)
+            values = scores, own, cost
+            loss = lam * best_view_loss(*values) + (1 - lam) * upper_bound_loss(*values)
         else:
             loss = PAPER[kind](scores, own, cost)
         # unit length holds to float32 only, so that the dot products differ from cosines by 1e-7
@@ -357,8 +306,8 @@ def test_views_share_the_score_at_first() -> None:
     middle = shared_scores(view_scores, 5.0)
     assert (middle >= view_scores.mean(dim=0)).all()
     assert (middle <= view_scores.amax(dim=0) + 1e-6).all()
-    given = {"anneal_epochs": 2, "cost": "softmax", "temperature": 0.1}
-    objective = build_objective("mv_vse", given)
+    values = {"anneal_epochs": 2, "cost": "softmax", "temperature": 0.1}
+    objective = build_objective("mv_vse", values)
     first, second, later = (objective(*parts, IDS, epoch) for epoch in (0, 1, 2))
     assert first.keys() == second.keys() == {"shared"}
     assert first["shared"].item() != second["shared"].item()

@@ -26,16 +26,6 @@ def features() -> torch.Tensor:
     return torch.randn(2, 6, 8)
 
 
-def test_codes_attend_like_the_loop(features: torch.Tensor) -> None:
-    codes = ViewCodes(3, 8)
-    with torch.no_grad():
-        views, attention = codes(features, MASK)
-        for b in range(2):
-            expected, weights = reference.attend(codes.codes, features[b, MASK[b]])
-            torch.testing.assert_close(views[b], expected, rtol=1e-5, atol=1e-6)
-            torch.testing.assert_close(attention[b][:, MASK[b]], weights, rtol=1e-5, atol=1e-6)
-
-
 def test_score_is_the_cosine_of_the_joined_views(features: torch.Tensor) -> None:
     method = MVAM(8, 8, 5, views=3, code_space="view")
     images, texts = method.encode_image(features, MASK), method.encode_text(features, MASK)
@@ -65,13 +55,6 @@ def test_codes_may_meet_the_features_before_the_projection(features: torch.Tenso
 def test_the_default_makes_the_papers_vector(features: torch.Tensor) -> None:
     assert MVAM(8, 8).encode_image(features, MASK).embeddings.flatten(1).shape == (2, 1024)
     assert BaseAttention(8, 8).encode_image(features, MASK).embeddings.shape == (2, 1, 1024)
-
-
-def test_views_are_searched_joined(features: torch.Tensor) -> None:
-    method = MVAM(8, 8)
-    views = method.encode_image(features, MASK).embeddings
-    assert method.row_search
-    assert method.row_dim(*views.shape[1:]) == views[0].numel()
 
 
 def test_summary_pooling_reads_the_first_element_only(features: torch.Tensor) -> None:
@@ -151,12 +134,12 @@ class Case:
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-9), ("float32", 1e-5)])
 def test_golden_views(precision: str, tolerance: float) -> None:
     data = double(load("mvam_reference"))
-    given = (
+    values = (
         data
         if precision == "float64"
         else {k: v.float() if v.is_floating_point() else v for k, v in data.items()}
     )
-    case = Case(given)
+    case = Case(values)
     for side in ("image", "text"):
         check(case.attention[side], data[f"{side}_attention"], tolerance)
         check(case.views[side], data[f"{side}_views"], tolerance)
@@ -174,8 +157,8 @@ def test_golden_diversity_and_totals(kind: str) -> None:
     root = kind == "sqrt"
     for side in ("image", "text"):
         for row, expected in enumerate(data[f"div_{kind}_{side}_per_instance"]):
-            one = case.attention[side][row : row + 1]
-            check(attention_overlap(one, square_root=root), expected, 1e-9)
+            item = case.attention[side][row : row + 1]
+            check(attention_overlap(item, square_root=root), expected, 1e-9)
     sides = [attention_overlap(a, square_root=root) for a in case.attention.values()]
     diversity = sides[0] + sides[1]
     check(diversity, data[f"div_{kind}"], 1e-9)
@@ -191,15 +174,15 @@ def test_golden_diversity_and_totals(kind: str) -> None:
 def test_spread_is_the_entropy_of_the_attention() -> None:
     method = MVAM(IMAGE_DIM, TEXT_DIM, 8, views=4)
     images, texts = encoded(method)
-    shown = by_name(method.inside(images, texts))
-    spread = shown["attention_spread"]
+    displayed = by_name(method.inside(images, texts))
+    spread = displayed["attention_spread"]
     assert images.attention is not None
     assert texts.attention is not None
     for row, maps in enumerate((images.attention[0], texts.attention[0])):
         for view, weights in enumerate(maps.tolist()):
             entropy = -sum(w * math.log(w) for w in weights) / math.log(len(weights))
             assert float(spread.values[row, view]) == pytest.approx(entropy, abs=1e-5)
-    codes = shown["text_codes"].values
+    codes = displayed["text_codes"].values
     a, b = method.text_codes.codes[1], method.text_codes.codes[3]
     assert float(codes[1, 3]) == pytest.approx(
         float(torch.cosine_similarity(a, b, dim=0)), abs=1e-5

@@ -74,9 +74,9 @@ def test_evidence_over_frames_and_words_is_the_score(kind: str) -> None:
     words = torch.randn(1, 4, 6), torch.ones(1, 4, dtype=torch.bool)
     method = PVSE(10, 6, 8, 3, image_global=kind).eval()
     with torch.no_grad():
-        found = method.evidence(method.image_parts(frames, mask), method.text_parts(*words))
+        results = method.evidence(method.image_parts(frames, mask), method.text_parts(*words))
         scores = method.score(method.encode_image(frames, mask), method.encode_text(*words))
-    torch.testing.assert_close(found.score, scores[:, 0], rtol=1e-4, atol=1e-5)
-    assert found.cells.shape == (4, 8, 4)
-    assert not found.cells[~mask].any()
-    assert found.cells[mask].abs().amax(dim=1).min() > 0
+    torch.testing.assert_close(results.score, scores[:, 0], rtol=1e-4, atol=1e-5)
+    assert results.cells.shape == (4, 8, 4)
+    assert not results.cells[~mask].any()
+    assert results.cells[mask].abs().amax(dim=1).min() > 0

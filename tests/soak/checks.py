@@ -73,28 +73,28 @@ def gallery(folder: Path, values: Any) -> None:
     """`gallery.json` beside its pictures."""
     (folder / "gallery.json").write_text(json.dumps(values))
     with refused(PackError, FileNotFoundError):
-        found = read_gallery(folder)
-        assert all((folder / file).resolve().is_relative_to(folder) for file in found.files)
-        assert all(len(caption.text) <= 10_000 for caption in found.captions)
+        results = read_gallery(folder)
+        assert all((folder / file).resolve().is_relative_to(folder) for file in results.files)
+        assert all(len(caption.text) <= 10_000 for caption in results.captions)
 
 
 def karpathy(folder: Path, values: Any) -> None:
     """A Karpathy split beside its photographs."""
     (folder / "dataset_flickr8k.json").write_text(json.dumps(values))
     with refused(ValueError, FileNotFoundError):
-        found = open_photographs(folder, "train")
-        assert len(found.image_of) == len(found.captions) > 0
-        assert isinstance(found.images, ImageFiles)
-        assert all(path.resolve().is_relative_to(folder) for path in found.images.paths)
+        results = open_photographs(folder, "train")
+        assert len(results.image_of) == len(results.captions) > 0
+        assert isinstance(results.images, ImageFiles)
+        assert all(path.resolve().is_relative_to(folder) for path in results.images.paths)
 
 
 def tokenizer(folder: Path, values: Any) -> None:
     """`tokenizer.json`, which then reads a sentence."""
     (folder / "tokenizer.json").write_text(json.dumps(values))
     with refused(PackError):
-        found = load_tokenizer(folder / "tokenizer.json")
+        results = load_tokenizer(folder / "tokenizer.json")
         with suppress(Exception):  # its own bare one: the runtime then refuses the text
-            found.encode("a red circle beside a bar")
+            results.encode("a red circle beside a bar")
 
 
 def weights(pack: Path, content: bytes) -> None:
@@ -153,8 +153,8 @@ class Caller:
             reply = self.answer(endpoint, values)
         except (TimeoutError, httpx.TimeoutException):
             reply = self.answer(endpoint, values)  # this machine may have been asleep
-        given = {text for text in _texts(values) if len(text) > 3}
-        for text in sorted(given, key=len, reverse=True):
+        inputs = {text for text in _texts(values) if len(text) > 3}
+        for text in sorted(inputs, key=len, reverse=True):
             reply = reply.replace(json.dumps(text)[1:-1], "").replace(text, "")
         tells_nothing(reply)
 
@@ -171,7 +171,7 @@ class Caller:
             headers = {"Content-Type": "application/json"}
             reply = self._http.post(path, content=body, headers=headers)
         else:
-            texts = {name: str(one)[:1000].encode(errors="replace") for name, one in sent.items()}
+            texts = {name: str(item)[:1000].encode(errors="replace") for name, item in sent.items()}
             reply = self._http.get(f"{path}?{urlencode(texts)}")
         assert reply.status_code in _STATUSES, (reply.status_code, reply.text[:500])
         if reply.status_code != 200:

@@ -74,12 +74,12 @@ def targets(pack: Path, work: Path) -> dict[str, tuple[SearchStrategy[Any], Chec
     content = {
         name: json.loads((pack / name).read_text()) for name in ("pack.json", "tokenizer.json")
     }
-    shown = json.loads((pack / "gallery/gallery.json").read_text())
-    shown["images"] = shown["images"][:4]
+    displayed = json.loads((pack / "gallery/gallery.json").read_text())
+    displayed["images"] = displayed["images"][:4]
     head, graph = checks.whole_weights(), (pack / "vsepp/text_encoder.onnx").read_bytes()
     return {
         "manifest": (damaged_json(content["pack.json"]), lambda v: checks.manifest(copy, v)),
-        "gallery": (damaged_json(shown), lambda v: checks.gallery(copy / "gallery", v)),
+        "gallery": (damaged_json(displayed), lambda v: checks.gallery(copy / "gallery", v)),
         "karpathy": (damaged_json(split), lambda v: checks.karpathy(photographs, v)),
         "tokenizer": (damaged_json(content["tokenizer.json"]), lambda v: checks.tokenizer(copy, v)),
         "weights": (damaged_bytes(head, 250), lambda v: checks.weights(copy, v)),
@@ -108,10 +108,10 @@ def questions(caller: checks.Caller) -> SearchStrategy[checks.Question]:
 
     # half of them to the endpoints that other programs use
     public = st.sampled_from(checks.ENDPOINTS)
-    asked = st.one_of(public, st.sampled_from(known)).flatmap(ask)
+    query = st.one_of(public, st.sampled_from(known)).flatmap(ask)
     names = st.sampled_from(("photo", "../../../photo", "/etc/photo", "<b>", "x" * 300))
     sent = st.tuples(names, pictures()).map(lambda drawn: (drawn[0] + drawn[1][1], drawn[1][0]))
-    return st.integers(0, 7).flatmap(lambda n: asked if n else sent)
+    return st.integers(0, 7).flatmap(lambda n: query if n else sent)
 
 
 def whole_image(kind: str) -> bytes:

@@ -71,17 +71,17 @@ def damaged_bytes(draw: st.DrawFn, content: bytes, early: int = 0) -> bytes:
         content: whole.
         early: half of the places lie in so many bytes at the start, where headers are.
     """
-    found = bytearray(content)
+    results = bytearray(content)
     for _ in range(draw(st.integers(1, 4))):
-        last = len(found)
+        last = len(results)
         place = draw(st.integers(0, min(early, last) if early and draw(st.booleans()) else last))
         what = draw(st.integers(0, 3))
         if what == 3:
-            del found[place : place + draw(st.sampled_from((1, 4, 64, len(content))))]
+            del results[place : place + draw(st.sampled_from((1, 4, 64, len(content))))]
             continue
         put = draw(st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from(_WORDS)))
-        found[place : place + len(put) * (what == 0 or what == 1)] = put
-    return bytes(found)
+        results[place : place + len(put) * (what == 0 or what == 1)] = put
+    return bytes(results)
 
 
 _WORDS = (b"\xff" * 4, b"\xff" * 8, b"\0" * 8, b"\x7f\xff\xff\xff", b"9" * 9, b"-1", b"[" * 200)

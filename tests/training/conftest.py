@@ -18,10 +18,10 @@ def make_features(images: int, seed: int) -> Split:
     features = random.normal(scale=0.1, size=(images, 5, 16))
     captions, rows = [], []
     for i in range(images):
-        things = random.choice(12, 3, replace=False)
-        features[i, :3] += directions[things]
+        names = random.choice(12, 3, replace=False)
+        features[i, :3] += directions[names]
         for _ in range(2):
-            a, b = random.choice(things, 2, replace=False)
+            a, b = random.choice(names, 2, replace=False)
             captions.append(f"a {WORDS[a]} and a {WORDS[b]}")
             rows.append(i)
     return Split(captions, np.array(rows), features=features.astype(np.float16))

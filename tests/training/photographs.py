@@ -55,12 +55,6 @@ def write_photographs(
     return folder
 
 
-def read_entries(folder: Path, name: str = "flickr8k") -> list[dict[str, Any]]:
-    """What the JSON of such a folder lists."""
-    path = folder / f"dataset_{name}.json"
-    return json.loads(path.read_text("utf-8"))["images"]
-
-
 def write_entries(folder: Path, entries: list[dict[str, Any]], name: str = "flickr8k") -> None:
     """Replaces what the JSON of such a folder lists."""
     text = json.dumps({"dataset": name, "images": entries})

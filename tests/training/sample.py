@@ -17,7 +17,7 @@ from polyview.training.evaluate import main
 from tests.export.editing import edited
 
 BUNDLED = Path(__file__).parents[2] / "app" / "bundled" / "scenes"
-SCENES = 200
+SCENES = 100
 NUMBERS = Path(__file__).with_name("sample.json")
 
 

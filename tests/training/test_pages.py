@@ -32,8 +32,8 @@ def commands(page: str, heading: str) -> list[list[str]]:
     text = text[text.index(heading) :]
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    for shown, smaller in SMALLER.items():
-        lines = [f"{line} ".replace(shown, smaller) for line in lines]
+    for displayed, smaller in SMALLER.items():
+        lines = [f"{line} ".replace(displayed, smaller) for line in lines]
     return [shlex.split(line, comments=True) for line in lines]
 
 
@@ -64,10 +64,10 @@ def test_five_minutes_from_a_clone_to_a_pack_that_is_searched(checkout: Path) ->
     steps = commands("training.md", "## Five minutes")[:7]
     names = ["scenes", "scenes", "train", "plot", "export", "evaluate", "search"]
     assert [step[3] for step in steps] == names
-    said = [run(checkout, step) for step in steps]
-    assert "best val rsum" in said[2]
-    assert "| vse_infty |" in said[5]
-    assert len(said[6].splitlines()) == 6  # every image of the folder, best first
+    reply = [run(checkout, step) for step in steps]
+    assert "best val rsum" in reply[2]
+    assert "| vse_infty |" in reply[5]
+    assert len(reply[6].splitlines()) == 6  # every image of the folder, best first
     info = load_info(checkout / "runs" / "quick_pack")
     assert (info.licence, info.credits) == ("Apache-2.0", "Noto Color Emoji (OFL 1.1)")
 

@@ -89,12 +89,18 @@ def test_trials_choose_and_all_seeds_are_measured(
 
 
 def test_the_report_needs_no_run_folder(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(toy, "--rows", "one vector", "--jobs", "2") == 0
+    assert _run(toy, "--rows", "one vector") == 0
     assert "three views" not in capsys.readouterr().out.rpartition("| one vector")[2]
     (toy.parent / "runs").rename(toy.parent / "elsewhere")
     assert _run(toy, "--report") == 0
     assert "| one vector | 2 |" in capsys.readouterr().out
     assert not (toy.parent / "runs").exists()
+
+
+@pytest.mark.slow
+def test_several_trainings_run_at_once(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(toy, "--rows", "one vector", "--jobs", "2") == 0
+    assert "| one vector | 2 |" in capsys.readouterr().out
 
 
 def test_tables_are_written_between_their_marks(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,13 +143,13 @@ def test_a_sweep_runs_on_other_data(toy: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.font
 def test_an_interrupted_sweep_resumes(tmp_path: Path) -> None:
-    """Two settings and two seeds on 300 scenes, interrupted after the first training."""
-    for part, count in (("train", 300), ("val", 60)):
+    """Two settings and two seeds on 96 scenes, interrupted after the first training."""
+    for part, count in (("train", 96), ("val", 24)):
         command = [sys.executable, "-m", "training.scenes", "--out", f"{tmp_path}/scenes"]
         subprocess.run([*command, "--split", part, "--count", str(count)], check=True, cwd=ROOT)
     path = tmp_path / "toy.toml"
     values = {"data": tmp_path / "scenes", "backbone": "app/bundled/scenes", "trial": 0, "rows": ""}
-    path.write_text(TOY.format(**values).replace("epochs=2", "epochs=8"))
+    path.write_text(TOY.format(**values).replace("epochs=2", "epochs=24"))
     command = [sys.executable, "-m", "training.sweep", str(path), "--out", f"{tmp_path}/runs"]
     command += ["--results", f"{tmp_path}/results"]
     first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -199,8 +205,8 @@ def test_intervals_cover_the_true_difference() -> None:
         first, second = (
             np.stack([_hits(random, mean + easy) for mean in method]) for method in means
         )
-        found = difference_of_hits(first, second, 400, trial)
-        covered += found["low"] <= 0 <= found["high"]
+        results = difference_of_hits(first, second, 400, trial)
+        covered += results["low"] <= 0 <= results["high"]
     assert 0.93 <= covered / trials <= 1
     wide = difference_of_hits(first, second, 2000)
     narrow = difference_of_hits(first[:1], second[:1], 2000)  # a single seed: images alone

@@ -40,17 +40,32 @@ def ask(tiny_pack: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_a_hit_says_when_and_so_does_every_frame(ask: TestClient) -> None:
-    asked = {"q": "a red circle"}
-    hits = {one["file"]: one for one in ask.get("/search", params=asked).json()["hits"]}
+    query = {"q": "a red circle"}
+    hits = {item["file"]: item for item in ask.get("/search", params=query).json()["hits"]}
     assert hits.keys() == {"a.png", "b.mp4", "c.gif"}
     assert hits["a.png"]["seconds"] is None
     best = hits["b.mp4"]
     assert best["frame"] == round(best["seconds"] * 10)
-    line = ask.get("/timeline", params={**asked, "image": best["image_id"]}).json()["hits"]
-    assert [one["seconds"] for one in line] == sorted(one["seconds"] for one in line)
-    assert max(one["score"] for one in line) == pytest.approx(best["score"], abs=1e-5)
-    why = ask.get("/explain", params={**asked, "image": best["image_id"]}).json()
+    line = ask.get("/timeline", params={**query, "image": best["image_id"]}).json()["hits"]
+    assert [item["seconds"] for item in line] == sorted(item["seconds"] for item in line)
+    assert max(item["score"] for item in line) == pytest.approx(best["score"], abs=1e-5)
+    why = ask.get("/explain", params={**query, "image": best["image_id"]}).json()
     assert why["score"] == pytest.approx(best["score"], abs=1e-5)
+
+
+def test_comparisons_and_the_lens_rank_each_clip_by_its_best_frame(ask: TestClient) -> None:
+    methods, query = ["vsepp", "vse_infty"], {"q": "a red circle"}
+    compared = ask.get("/compare", params={**query, "methods": ",".join(methods)}).json()
+    assert compared["pictures"] == 3
+    for column in compared["columns"]:
+        method = column["method"]
+        results = ask.get("/search", params={**query, "method": method}).json()["hits"]
+        assert len(results) == 3
+        lens = ask.get("/lens", params={**query, "method": method, "weights": "1"})
+        for hits in (column["hits"], lens.json()["hits"]):
+            assert [hit["image_id"] for hit in hits] == [hit["image_id"] for hit in results]
+    both = ask.get("/search", params={**query, "method": "+".join(methods)}).json()["hits"]
+    assert len({hit["file"] for hit in both}) == len(both) == 3
 
 
 def test_a_clip_is_sent_whole_and_in_parts(ask: TestClient, folder: Path) -> None:

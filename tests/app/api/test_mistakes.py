@@ -29,7 +29,7 @@ def test_pvse_wins_on_counts(bundled: Server) -> None:
     assert time.monotonic() - start < 60
     assert sum(answer["counts"].values()) == 5000
     assert {"two", "three", "four", "five"} & {each["word"] for each in answer["words_a"]}
-    share = {one["kind"]: one["a"] / (one["a"] + one["b"]) for one in answer["kinds"]}
+    share = {item["kind"]: item["a"] / (item["a"] + item["b"]) for item in answer["kinds"]}
     assert max(share, key=lambda kind: share[kind]) == "counting"
     usual = answered(bundled)
     assert (usual["a"], usual["b"]) == ("vse_infty", "mv_vse")
@@ -41,33 +41,33 @@ def test_pvse_wins_on_counts(bundled: Server) -> None:
 
 
 def test_filters_and_pages(bundled: Server) -> None:
-    asked = {"a": "avse", "b": "pvse+mvam", "k": 5}
-    whole = answered(bundled, **asked, cell="all", order="caption", count=5000)
+    query = {"a": "avse", "b": "pvse+mvam", "k": 5}
+    whole = answered(bundled, **query, cell="all", order="caption", count=5000)
     rows = whole["captions"]
     assert [row["caption"] for row in rows] == list(range(5000))
     assert sum(n for *_, n in whole["pairs"]) == whole["total"] == 5000
     for cell, count in whole["counts"].items():
-        part = answered(bundled, **asked, cell=cell, count=7, start=count - 3)
+        part = answered(bundled, **query, cell=cell, count=7, start=count - 3)
         assert part["total"] == count
         assert len(part["captions"]) == 3
         assert {row["found"] for row in part["captions"]} == {cell}
-    gaps = answered(bundled, **asked, cell="b", count=5000)["captions"]
+    gaps = answered(bundled, **query, cell="b", count=5000)["captions"]
     ratios = [row["rank_a"] / row["rank_b"] for row in gaps]
     assert ratios == pytest.approx(sorted(ratios, reverse=True))
-    animals = answered(bundled, **asked, cell="all", kind="animal")
+    animals = answered(bundled, **query, cell="all", kind="animal")
     assert animals["total"] == sum(animals["counts"].values()) == 1000
     assert animals["kinds"] == whole["kinds"]
-    dogs = answered(bundled, **asked, cell="all", kind="word:dog", count=5000)["captions"]
+    dogs = answered(bundled, **query, cell="all", kind="word:dog", count=5000)["captions"]
     assert [row["caption"] for row in sorted(dogs, key=lambda row: row["caption"])] == [
         row["caption"] for row in rows if "dog" in row["text"].lower().replace(",", "").split()
     ]
-    inside = answered(bundled, **asked, cell="all", within="2,9,1,4", count=5000)
+    inside = answered(bundled, **query, cell="all", within="2,9,1,4", count=5000)
     expected = [r for r in rows if 2 <= r["rank_a"] <= 9 and r["rank_b"] <= 4]
     assert inside["total"] == sum(inside["counts"].values()) == len(expected) > 0
     assert inside["p"] == whole["p"]  # of all: who chooses by ranks tests nothing
-    nothing = answered(bundled, **asked, within="999,1000,999,1000")
+    nothing = answered(bundled, **query, within="999,1000,999,1000")
     assert nothing["total"] == sum(nothing["counts"].values()) == 0
-    labels = answered(bundled, **asked, cell="labels", count=5000)
+    labels = answered(bundled, **query, cell="labels", count=5000)
     assert labels["total"] == labels["labels"] > 0
     for row in labels["captions"]:
         assert row["suspect"] != row["image"]
@@ -77,9 +77,9 @@ def test_filters_and_pages(bundled: Server) -> None:
 
 
 def test_a_table_holds_all_of_a_cell(bundled: Server) -> None:
-    asked = {"a": "avse", "b": "mvam", "cell": "both"}
-    answer = answered(bundled, **asked, count=5000)
-    reply = bundled.http.get("mistakes", params={**asked, "format": "csv"})
+    query = {"a": "avse", "b": "mvam", "cell": "both"}
+    answer = answered(bundled, **query, count=5000)
+    reply = bundled.http.get("mistakes", params={**query, "format": "csv"})
     assert reply.headers["content-type"].startswith("text/csv")
     table = list(csv.DictReader(io.StringIO(reply.text)))
     assert [int(row["caption"]) for row in table] == [r["caption"] for r in answer["captions"]]
@@ -94,7 +94,7 @@ def test_queries_of_a_file(bundled: Server) -> None:
     assert [row["text"] for row in answer["captions"]] == ["a dog", "a horse"]
     assert answer["captions"][1]["image"] == 3
     assert not answer["exact"]
-    assert {one["kind"] for one in answer["kinds"]} == {"up to 6 words"}
+    assert {item["kind"] for item in answer["kinds"]} == {"up to 6 words"}
     gone = bundled.http.get("mistakes", params={"queries": "0"})
     assert gone.status_code == 410
     assert "send the file again" in gone.json()["error"]
@@ -111,5 +111,5 @@ def test_a_collection_without_captions_asks_for_queries(bundled: Server, tmp_pat
     content = b"query,image,kind\nan owl,test-000001.webp,bird\na dog,2,dog"
     queries = bundled.http.post("mistakes/queries", content=content, params=where).json()
     answer = answered(bundled, **where, **queries, k=3, cell="both")
-    assert [one["kind"] for one in answer["kinds"]] == ["bird", "dog"]
+    assert [item["kind"] for item in answer["kinds"]] == ["bird", "dog"]
     assert answer["total"] == 2

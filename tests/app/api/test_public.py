@@ -159,8 +159,8 @@ def test_many_assistants_wait_for_their_turn(server: Server) -> None:
             return line.post(f"{API}/mcp/", json=body, headers=headers).text
 
     with ThreadPoolExecutor(20) as pool:
-        said = list(pool.map(call, range(20)))
-    assert sum("'hits'" in text or '"hits"' in text for text in said) >= 10
+        reply = list(pool.map(call, range(20)))
+    assert sum("'hits'" in text or '"hits"' in text for text in reply) >= 10
     assert server.get("health")["complete"]
 
 

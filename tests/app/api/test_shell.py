@@ -41,41 +41,41 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def asked(photos: Path, many_pack: Path) -> list[str]:
+def arguments(photos: Path, many_pack: Path) -> list[str]:
     return [WORDS, "--gallery", str(photos), "--pack", str(many_pack), "--device", "cpu"]
 
 
 def test_paths_and_scores_come_a_line_each(
-    asked: list[str], photos: Path, many_pack: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], photos: Path, many_pack: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(asked) == 0
+    assert main(arguments) == 0
     printed = capsys.readouterr()
     with Library(many_pack, photos, device="cpu") as library:
-        found = library.search(WORDS)
-    assert len(found) == 7  # the HEIC file is read, the broken one not
+        results = library.search(WORDS)
+    assert len(results) == 7  # the HEIC file is read, the broken one not
     expected = [
-        f"{one.score:.3f}\t{str(one.path).encode('unicode_escape').decode()}" for one in found
+        f"{item.score:.3f}\t{str(item.path).encode('unicode_escape').decode()}" for item in results
     ]
     assert printed.out.splitlines() == expected
     assert "broken.jpg" in printed.err
 
 
 def test_nothing_is_read_twice(
-    asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*asked, "--json", "-k", "3"]) == 0
+    assert main([*arguments, "--json", "-k", "3"]) == 0
     monkeypatch.delattr(Runtime, "pixel_features")
-    told = json.loads(capsys.readouterr().out)
-    assert main([*asked, "--json", "-k", "3"]) == 0
-    assert json.loads(capsys.readouterr().out) == told
-    assert [hit["rank"] for hit in told["hits"]] == [1, 2, 3]
+    printed = json.loads(capsys.readouterr().out)
+    assert main([*arguments, "--json", "-k", "3"]) == 0
+    assert json.loads(capsys.readouterr().out) == printed
+    assert [hit["rank"] for hit in printed["hits"]] == [1, 2, 3]
 
 
 def test_paths_are_ended_by_zeros_and_the_best_is_lit(
-    asked: list[str], tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+    arguments: list[str], tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     lit = tmp_path / "lit.png"
-    assert main([*asked, "--paths0", "--method", "mvam", "--explain", str(lit)]) == 0
+    assert main([*arguments, "--paths0", "--method", "mvam", "--explain", str(lit)]) == 0
     *paths, rest = capsysbinary.readouterr().out.split(b"\0")
     assert not rest
     assert all(Path(os.fsdecode(path)).is_file() for path in paths)
@@ -84,7 +84,7 @@ def test_paths_are_ended_by_zeros_and_the_best_is_lit(
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "reply"),
     [
         (["--gallery", "none/here"], "none/here"),
         (["--pack", "none/here/either"], "none/here/either"),
@@ -94,36 +94,36 @@ def test_paths_are_ended_by_zeros_and_the_best_is_lit(
     ],
 )
 def test_a_mistake_is_said_in_a_line(
-    asked: list[str], changed: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], changed: list[str], reply: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*asked, *changed]) == 2
+    assert main([*arguments, *changed]) == 2
     printed = capsys.readouterr()
     assert not printed.out
-    assert said in printed.err.splitlines()[-1]
+    assert reply in printed.err.splitlines()[-1]
 
 
 def test_an_image_is_asked_with_and_an_empty_query_refused(
-    asked: list[str], photos: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([f"@{photos / '4.png'}", *asked[1:], "-k", "1"]) == 0
+    assert main([f"@{photos / '4.png'}", *arguments[1:], "-k", "1"]) == 0
     assert capsys.readouterr().out.endswith("4.png\n")
-    assert main([" ", *asked[1:]]) == 2
+    assert main([" ", *arguments[1:]]) == 2
 
 
 def test_a_shell_is_told_that_nothing_matches(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--pack", "scenes", "--device", "cpu", "-k", "1"]
-    assert main(["a kangaroo and a whale", *asked]) == 0
+    arguments = ["--pack", "scenes", "--device", "cpu", "-k", "1"]
+    assert main(["a kangaroo and a whale", *arguments]) == 0
     capsys.readouterr()
-    assert main(["asdfgh qwerty", *asked]) == 1
+    assert main(["asdfgh qwerty", *arguments]) == 1
     printed = capsys.readouterr()
     assert "nothing here matches" in printed.err
     assert len(printed.out.splitlines()) == 1
 
 
 def test_it_is_stopped_and_its_reader_may_leave(
-    asked: list[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [sys.executable, "-m", "app.search", *asked]
+    command = [sys.executable, "-m", "app.search", *arguments]
     reader, writer = os.pipe()
     os.close(reader)
     ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=120)
@@ -135,7 +135,7 @@ def test_it_is_stopped_and_its_reader_may_leave(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(shell, "_search", interrupted)
-    assert main(asked) == 130
+    assert main(arguments) == 130
 
 
 def test_python_gets_the_same_evidence_for_words_and_images(photos: Path, many_pack: Path) -> None:

@@ -48,14 +48,14 @@ def test_similarity_is_the_mean_over_pairs() -> None:
 
 def test_overlap_is_the_mean_of_what_both_maps_hold() -> None:
     maps = np.random.default_rng(2).normal(size=(3, 4, 6))  # some of it negative
-    found = []
+    results = []
     for item in maps:
         for a in range(4):
             for b in range(a + 1, 4):
                 left, right = ([max(x, 0.0) for x in item[view]] for view in (a, b))
                 shares = zip(left, right, strict=True)
-                found.append(sum(min(x / sum(left), y / sum(right)) for x, y in shares))
-    assert map_overlap(maps) == pytest.approx(sum(found) / len(found))
+                results.append(sum(min(x / sum(left), y / sum(right)) for x, y in shares))
+    assert map_overlap(maps) == pytest.approx(sum(results) / len(results))
 
 
 def test_wins_are_counted_on_each_texts_own_picture() -> None:

@@ -1,8 +1,6 @@
 """Evidence of a converted CLIP: exact, on patches and words; a pack without rows says so."""
 
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +19,6 @@ from polyview.export.build.parity import TorchStack
 from polyview.export.clip import build_clip
 from polyview.export.encoders.sources import load_image_source, load_text_source
 from tests.app.conftest import draw, finish
-from tests.app.serving import MAIN, servers
 from tests.clip_twins import spread
 from tests.export.conftest import LABELS
 from tests.published import save_clip
@@ -99,34 +96,15 @@ def test_a_pack_without_rows_says_that_there_is_no_map(
     opened = Opened(Settings(str(pack), photos, "cpu"), tmp_path / "cache")
     finish(opened.first.index)
     retriever = opened.first
-    one = evidence.explain(retriever, TEXT, 2)
+    item = evidence.explain(retriever, TEXT, 2)
     some = evidence.explain_hits(retriever, TEXT, [2, 3])
-    assert one.words == some.words == ["a", "red", "dog"]
-    assert one.base == pytest.approx(one.score, abs=1e-6)
-    assert not np.any(one.cells)
-    assert "one summary of the whole image" in one.remark
-    assert one.remark.endswith(some.remark)
+    assert item.words == some.words == ["a", "red", "dog"]
+    assert item.base == pytest.approx(item.score, abs=1e-6)
+    assert not np.any(item.cells)
+    assert "one summary of the whole image" in item.remark
+    assert item.remark.endswith(some.remark)
     with pytest.raises(ValueError, match="No map can be drawn"):
         evidence.explain_image(retriever, TEXT, 2, word="dog")
-
-
-@pytest.mark.slow
-def test_from_a_folder_of_transformers_to_evidence_in_the_app(
-    source: Path, photos: Path, tmp_path: Path
-) -> None:
-    pack = tmp_path / "pack"
-    command = [sys.executable, "-m", "polyview", "clip", "--from", str(source), "--out", str(pack)]
-    subprocess.run(command, check=True, cwd=MAIN.parents[1], timeout=200)
-    with servers(lambda: tmp_path) as start:
-        server = start("--pack", pack, "--gallery", photos)
-        hit = server.get("search", q=TEXT, k=1)["hits"][0]
-        why = server.get("explain", q=TEXT, image=hit["image_id"])
-    assert why["words"] == ["a", "red", "dog"]
-    assert why["remark"] == ""
-    assert np.abs(why["cells"]).min() > 0
-    total = why["base"] + np.sum(why["cells"]) + np.sum(why["whole_sentence"])
-    assert total == pytest.approx(why["score"], abs=1e-4)
-    assert why["score"] == pytest.approx(hit["score"], abs=1e-3)
 
 
 def build_former(out: Path, source: Path) -> None:

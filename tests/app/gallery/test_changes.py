@@ -54,13 +54,13 @@ def indexed(folder: Path, cache_folder: Path, runtime: Pretended) -> Index:
 def shown(folder: Path, index: Index) -> dict[str, list[tuple[str, list[float]]]]:
     """What each method finds: files in the gallery's order, and their views."""
     images = from_folder(folder).images
-    found = {}
+    results = {}
     for name, gallery in index.images.items():
         if len(gallery):
             ids = gallery.ids()
             rows = gallery.views(ids).embeddings.flatten(1).tolist()
-            found[name] = [(images[i].file, row) for i, row in zip(ids, rows, strict=True)]
-    return found
+            results[name] = [(images[i].file, row) for i, row in zip(ids, rows, strict=True)]
+    return results
 
 
 class Folder:

@@ -79,10 +79,10 @@ def test_a_copy_of_a_clip_is_named_once(photos: Path, tmp_path: Path) -> None:
 def test_frames_of_a_clip_that_is_gone_are_forgotten(photos: Path, tmp_path: Path) -> None:
     runtime, cache = Pretended(), tmp_path / "cache"
     indexed(photos, cache, runtime)
-    kept = (photos / "b.mp4").rename(tmp_path / "b.mp4")
+    stored = (photos / "b.mp4").rename(tmp_path / "b.mp4")
     indexed(photos, cache, runtime)
     encoded = runtime.encoded
-    kept.rename(photos / "b.mp4")
+    stored.rename(photos / "b.mp4")
     indexed(photos, cache, runtime)
     assert runtime.encoded == encoded + SECONDS
 
@@ -175,14 +175,14 @@ def test_packs_of_sets_and_of_still_images_keep_their_own_over_one_folder(
     wider = Pretended("a pack of sets", frames=8)  # the same weights
     other = indexed(moving, cache, wider)
     assert other.clips.rows(1) == [1, 1 + 5 * 4]
-    counts = [(one.encoded, one.heads) for one in (still, together, wider)]
+    counts = [(item.encoded, item.heads) for item in (still, together, wider)]
     assert indexed(moving, cache, still).clips == first.clips
     again = indexed(moving, cache, together)
     assert again.clips.rows(1) == [1, 13, 25]
     mean = again.images["one"].views([1]).embeddings[0, 0, 0]
     torch.testing.assert_close(mean, torch.tensor(10 / 255), atol=0.02, rtol=0)
     indexed(moving, cache, wider)
-    assert [(one.encoded, one.heads) for one in (still, together, wider)] == counts
+    assert [(item.encoded, item.heads) for item in (still, together, wider)] == counts
     (moving / "b.webp").rename(moving / "renamed.webp")
     indexed(moving, cache, together)
     assert (together.encoded, together.heads) == counts[1]
@@ -192,9 +192,9 @@ def test_the_best_image_of_each_file_is_found() -> None:
     rng = np.random.default_rng(3)
     ids, files = rng.permutation(60), 7
     values = rng.integers(0, 9, 60).astype(np.float32)  # with ties
-    found = best_of_files(Scores(ids, values), files)
+    results = best_of_files(Scores(ids, values), files)
     for file_id in range(files):
         own = {int(i): float(v) for i, v in zip(ids, values, strict=True) if i % files == file_id}
-        best = min(own, key=lambda one: (-own[one], one))
-        assert (found.images[file_id], found.values[file_id]) == (best, own[best])
-    assert found.ids.tolist() == list(range(files))
+        best = min(own, key=lambda item: (-own[item], item))
+        assert (results.images[file_id], results.values[file_id]) == (best, own[best])
+    assert results.ids.tolist() == list(range(files))

@@ -40,11 +40,11 @@ class MaxCosine(Method):
 
 def brute_force(items: np.ndarray, query: np.ndarray, k: int) -> list[tuple[int, float, int]]:
     """Max over all pairs of rows, with loops; (id, score, winning item view), ties by id."""
-    found = []
+    results = []
     for i, rows in enumerate(items):
         products = [max(float(row @ needle) for needle in query) for row in rows]
-        found.append((i, max(products), int(np.argmax(products))))
-    return sorted(found, key=lambda hit: (-hit[1], hit[0]))[:k]
+        results.append((i, max(products), int(np.argmax(products))))
+    return sorted(results, key=lambda hit: (-hit[1], hit[0]))[:k]
 
 
 def filled(items: np.ndarray, method: Method | None = None) -> Gallery:
@@ -70,10 +70,10 @@ def test_brute_force(seed: int, count: int, views: int, words: int, k: int) -> N
     items = rng.integers(-1, 2, (count, views, 3)).astype(np.float32)
     query = rng.integers(-1, 2, (words, 3)).astype(np.float32)
     expected = brute_force(items, query, k)
-    found = filled(items).search(Views(torch.from_numpy(query[None])), k)
-    assert [hit.score for hit in found] == [hit[1] for hit in expected]
+    results = filled(items).search(Views(torch.from_numpy(query[None])), k)
+    assert [hit.score for hit in results] == [hit[1] for hit in expected]
     if count * views <= 64:  # more ties than are listed may be told in another order
-        assert [(hit.id, hit.view) for hit in found] == [(hit[0], hit[2]) for hit in expected]
+        assert [(hit.id, hit.view) for hit in results] == [(hit[0], hit[2]) for hit in expected]
 
 
 RULES = {
@@ -116,14 +116,14 @@ def test_every_rule_finds_what_scoring_everything_finds(
         for start in range(0, count, 10):
             part = items[start : start + 10]
             gallery.add(range(start, start + len(part)), part)
-        found = gallery.search(query, k)
+        results = gallery.search(query, k)
         ids, values = gallery.scores(query)  # of what is kept, float16 or not
     scores = torch.from_numpy(values)
     best = scores.sort(descending=True, stable=True).indices[:k]
     assert ids.tolist() == list(range(count))
-    returned = torch.tensor([hit.score for hit in found])
+    returned = torch.tensor([hit.score for hit in results])
     torch.testing.assert_close(returned, scores[best])  # ids may differ where these are equal
-    torch.testing.assert_close(returned, scores[[hit.id for hit in found]])
+    torch.testing.assert_close(returned, scores[[hit.id for hit in results]])
     exact = method.score(Views(items), query)[:, 0]
     torch.testing.assert_close(scores, exact, atol=2e-3 if half else 1e-6, rtol=0)
 
@@ -147,11 +147,11 @@ def test_views_come_back_by_id_and_all_of_them_in_chunks(half: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index, "_CHUNK", 7)
         gallery.add(ids.tolist(), items)
-        found = list(gallery.chunks())
+        results = list(gallery.chunks())
     assert torch.equal(gallery.views(ids[[8, 2, 29]]).embeddings, items[[8, 2, 29]])
-    assert max(len(part) for part, _ in found) == 7
-    assert np.concatenate([part for part, _ in found]).tolist() == ids.tolist()
-    assert torch.equal(torch.cat([views.embeddings for _, views in found]), items)
+    assert max(len(part) for part, _ in results) == 7
+    assert np.concatenate([part for part, _ in results]).tolist() == ids.tolist()
+    assert torch.equal(torch.cat([views.embeddings for _, views in results]), items)
 
 
 def test_searches_and_additions_take_turns() -> None:
@@ -183,13 +183,13 @@ def test_clusters_find_most_and_say_how_much(rule: str) -> None:
     assert 0.9 <= (gallery.recall or 0.0) <= 1.0
     assert gallery.caveat() == f"Approximate: finds {gallery.recall:.0%} of the ten best."
     assert gallery.caveat({3}) == ""
-    found = [{hit.id for hit in gallery.search(q, 10)} for q in queries]
-    assert sum(len(a & b) for a, b in zip(found, exact, strict=True)) >= 0.85 * 200
+    results = [{hit.id for hit in gallery.search(q, 10)} for q in queries]
+    assert sum(len(a & b) for a, b in zip(results, exact, strict=True)) >= 0.85 * 200
     assert len(gallery.search(queries[0], 1490)) == 1490  # more than clusters list
     gallery.add(range(1490, 1500), items[1490:])  # comes later, and is found
     late = {hit.id for q in queries for hit in gallery.search(q, 30) if hit.id >= 1490}
-    wanted = [np.argsort(-gallery.scores(q)[1])[:30].tolist() for q in queries]
-    assert late == {item for best in wanted for item in best if item >= 1490} != set()
+    expected = [np.argsort(-gallery.scores(q)[1])[:30].tolist() for q in queries]
+    assert late == {item for best in expected for item in best if item >= 1490} != set()
     some = {3, 30, 1495}
     assert {hit.id for hit in gallery.search(queries[0], 10, some)} == some
 

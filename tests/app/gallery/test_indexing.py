@@ -124,18 +124,18 @@ def test_progress_is_told_step_by_step(runtime: Runtime, tiny_pack: Path, tmp_pa
 
 def test_one_method_is_searchable_first(counting: Counting, photos: Path, tmp_path: Path) -> None:
     index = Index(counting, from_folder(photos), tmp_path, "vse_infty")  # type: ignore[arg-type]
-    found: list[dict[str, int]] = []
+    results: list[dict[str, int]] = []
 
     def watch(progress: Progress) -> None:
         if progress.stage == "pictures":
             assert not index.first_done.is_set()
         if progress.stage in ("pictures", "views"):
-            found.append({name: len(gallery) for name, gallery in index.images.items()})
+            results.append({name: len(gallery) for name, gallery in index.images.items()})
             assert not index.images_done.is_set()
 
     finish(index, watch)
     others = [name for name in index.images if name != "vse_infty"]
-    assert found == [{"vse_infty": 6} | dict.fromkeys(others, 0), dict.fromkeys(index.images, 6)]
+    assert results == [{"vse_infty": 6} | dict.fromkeys(others, 0), dict.fromkeys(index.images, 6)]
     assert counting.images == 6
 
 
@@ -237,12 +237,12 @@ def test_large_galleries_are_clustered_and_answers_say_what_is_found(
     count = len(runtime.methods)
     assert f"finding clusters: 0 of {count}" in stages
     name = retriever.methods.best
-    found = answer(retriever, Question("a red circle"), name, 5)
-    assert (found.exact, found.remark) == (False, "Approximate: finds 100% of the ten best.")
-    whole = [hit.image_id for hit in found.hits]
+    results = answer(retriever, Question("a red circle"), name, 5)
+    assert (results.exact, results.remark) == (False, "Approximate: finds 100% of the ten best.")
+    whole = [hit.image_id for hit in results.hits]
     monkeypatch.undo()
     small = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     finish(small.index)
-    found = answer(small, Question("a red circle"), name, 5)
-    assert [hit.image_id for hit in found.hits] == whole
-    assert found.exact
+    results = answer(small, Question("a red circle"), name, 5)
+    assert [hit.image_id for hit in results.hits] == whole
+    assert results.exact

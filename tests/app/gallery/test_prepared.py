@@ -9,7 +9,6 @@ import pytest
 from polyview.app.gallery import prepared
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, from_folder, from_pack
-from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
 from tests.app.conftest import IMAGES, finish, variant
@@ -66,11 +65,3 @@ def test_damage_costs_only_time(
     index, counting = fill(pack, tmp_path / "cache")
     assert counting.images == len(index) == IMAGES
     assert "the images are encoded again" in caplog.text
-
-
-def test_the_bundled_pack_brings_its_views() -> None:
-    pack = BUNDLED / "scenes"
-    found = prepared.load(load_info(pack, verify=False), from_pack(pack))
-    assert found is not None, "the pack has changed; run python -m app.gallery.prepared"
-    assert found.ids == list(range(1000))
-    assert {len(views) for views in found.views.values()} == {1000}

@@ -88,10 +88,10 @@ def written(points: Points, items: np.ndarray, method: Method, half: bool = Fals
     return QdrantGallery(points, places, "m", method, (views, dim), half)
 
 
-def same(found: Sequence[Match], expected: Sequence[Match]) -> None:
-    assert [(hit.id, hit.view) for hit in found] == [(hit.id, hit.view) for hit in expected]
+def same(results: Sequence[Match], expected: Sequence[Match]) -> None:
+    assert [(hit.id, hit.view) for hit in results] == [(hit.id, hit.view) for hit in expected]
     scores = [hit.score for hit in expected]
-    np.testing.assert_allclose([hit.score for hit in found], scores, atol=1e-5)
+    np.testing.assert_allclose([hit.score for hit in results], scores, atol=1e-5)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -145,10 +145,10 @@ def test_a_gallery_answers_alike(many_retriever: Retriever, points: Points, tmp_
     for spec in [*runtime.methods, "vsepp+mv_vse"]:
         for words in ("a red circle beside a square", "a bar - a circle"):
             question = Question(words)
-            here, there = (answer(r, question, spec, 8) for r in (many_retriever, distant))
-            assert [hit.file for hit in here.hits] == [hit.file for hit in there.hits]
-            scores = [hit.score for hit in there.hits]
-            assert [hit.score for hit in here.hits] == pytest.approx(scores, abs=1e-4)
+            first, second = (answer(r, question, spec, 8) for r in (many_retriever, distant))
+            assert [hit.file for hit in first.hits] == [hit.file for hit in second.hits]
+            scores = [hit.score for hit in second.hits]
+            assert [hit.score for hit in first.hits] == pytest.approx(scores, abs=1e-4)
     assert distant.collection.facts == local.facts
     assert distant.collection.captions == local.captions
     assert maps_of(distant, 3, "mv_vse").shape == maps_of(many_retriever, 3, "mv_vse").shape
@@ -183,9 +183,9 @@ def test_a_folder_is_migrated_stopped_and_moved(
     files = [image.file for image in distant.collection.images]
     assert files[-4:] == [f"trip/{i}.png" for i in (1, 2, 3, 5)]
     only = distant.collection.facts["folder"]["trip"]
-    found = distant.search([Term("a bar")], "vsepp", 9, only)
-    assert {hit.image_id for hit in found.hits} == set(only)
-    assert found.searched == 4
+    results = distant.search([Term("a bar")], "vsepp", 9, only)
+    assert {hit.image_id for hit in results.hits} == set(only)
+    assert results.searched == 4
 
 
 def test_another_pack_is_refused(
@@ -273,9 +273,9 @@ def test_over_the_wire(
         distant = Opened(settings, tmp_path).first
         finish(distant.index)
         for method in runtime.methods:
-            here = find(retriever, "a red circle", method, 6)
-            there = find(distant, "a red circle", method, 6)
-            assert [hit.file for hit in there] == [hit.file for hit in here]
+            first = find(retriever, "a red circle", method, 6)
+            second = find(distant, "a red circle", method, 6)
+            assert [hit.file for hit in second] == [hit.file for hit in first]
         wire.fault = 503
         with pytest.raises(QdrantError, match=r"Qdrant at .* refuses \(503"):
             find(distant, "a red circle", "vsepp", 6)

@@ -53,9 +53,9 @@ class Place:
         reported = {bytes.fromhex(line) for line in lines} & digests
         store = Store(self.gallery)
         for space in SPACES:
-            kept = store.load(space, list(digests))
-            assert kept.keys() >= (digests if whole else reported)
-            for digest, rows in kept.items():
+            stored = store.load(space, list(digests))
+            assert stored.keys() >= (digests if whole else reported)
+            for digest, rows in stored.items():
                 assert isinstance(digest, bytes)
                 np.testing.assert_array_equal(rows, vector(space, digest))
         store.close()

@@ -28,19 +28,19 @@ def columns(
 
 def test_methods_averages_and_other_packs_take_part(columns: Columns) -> None:
     assert list(columns.others) == ["shapes"]
-    found = columns.ask(parse("a red circle"), ["vsepp", "vse_infty+vsepp", "shapes/vsepp"], 5)
-    assert [column.method for column in found.columns] == [
+    results = columns.ask(parse("a red circle"), ["vsepp", "vse_infty+vsepp", "shapes/vsepp"], 5)
+    assert [column.method for column in results.columns] == [
         "vsepp",
         "vsepp+vse_infty",
         "shapes/vsepp",
     ]
-    assert [column.title for column in found.columns][2] == "VSE++ of Variant"
-    assert found.pictures == IMAGES
-    assert found.overlap[0][2] == 1  # the same weights in both packs
-    assert found.tau[0][2] == pytest.approx(1)
+    assert [column.title for column in results.columns][2] == "VSE++ of Variant"
+    assert results.pictures == IMAGES
+    assert results.overlap[0][2] == 1  # the same weights in both packs
+    assert results.tau[0][2] == pytest.approx(1)
     mean = columns.home.scores(parse("a red circle"), "vsepp+vse_infty").values
-    assert found.columns[1].hits[0].score == pytest.approx(mean.max(), abs=1e-6)
-    assert all(1 <= column.runs <= 3 and column.ms > 0 for column in found.columns)
+    assert results.columns[1].hits[0].score == pytest.approx(mean.max(), abs=1e-6)
+    assert all(1 <= column.runs <= 3 and column.ms > 0 for column in results.columns)
 
 
 @pytest.mark.parametrize(

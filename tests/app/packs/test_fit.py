@@ -31,19 +31,19 @@ def test_noise_is_nothing_that_the_scenes_pack_knows(opened: Opened, tmp_path: P
     assert suits.info.name == PHOTOGRAPHS
     misfit = opened.retriever(SCENES, folder)
     assert misfit.index.wait(60)
-    found = mismatch(misfit)
-    assert found is not None
-    assert found.better == PHOTOGRAPHS
+    results = mismatch(misfit)
+    assert results is not None
+    assert results.better == PHOTOGRAPHS
     assert mismatch(suits) is None
 
 
 def test_scenes_fit_their_own_pack_and_not_that_for_photographs(opened: Opened) -> None:
     assert mismatch(opened.first) is None
     misfit = opened.retriever(PHOTOGRAPHS, SCENES)
-    found = mismatch(misfit)
+    results = mismatch(misfit)
     misfit.index.stop()
-    assert found is not None
-    assert found.better == SCENES
+    assert results is not None
+    assert results.better == SCENES
 
 
 def test_scenes_in_a_folder_are_familiar(opened: Opened, tmp_path: Path) -> None:

@@ -58,23 +58,23 @@ def test_clip_is_fetched_by_name_and_then_needs_no_network(
     hub: HubState, twin: Path, tmp_path: Path, photographs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert search(["a red dog", "--pack", "tinyclip", "--gallery", str(photographs)]) == 0
-    told = capfd.readouterr()
+    printed = capfd.readouterr()
     size = sum(path.stat().st_size for path in twin.iterdir() if path.name != "merges.txt")
     commit = hub.repos[TINY].branches["main"]
     assert (
         f"fetching TinyCLIP 8M from {TINY}@{commit[:8]}: {size / 1e6:,.0f} MB, licence mit"
-        in told.err
+        in printed.err
     )
-    assert len(told.out.splitlines()) == 3
+    assert len(printed.out.splitlines()) == 3
     hub.down = True
-    asked = len(hub.requests)
+    query = len(hub.requests)
     opened = Opened(Settings("tinyclip", photographs, "cpu"), tmp_path / "cache")
     assert opened.first.info.licence == "mit"
     assert f"{TINY}@{commit}" in opened.first.info.credits
     with Library("tinyclip", photographs, device="cpu") as library:
         assert library.methods == ("clip",)
         assert len(library.search("a red dog")) == 3
-    assert len(hub.requests) == asked
+    assert len(hub.requests) == query
     assert leftovers(tmp_path) == []
 
 

@@ -96,7 +96,7 @@ class Tab:
         ]
 
     def _console(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and not {"400", "404", "410"} & set(message.text.split()):
+        if message.type == "error" and not {"400", "404", "410", "503"} & set(message.text.split()):
             self.complaints.append(message.text)
 
     def _request(self, request: Request) -> None:

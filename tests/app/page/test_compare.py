@@ -51,7 +51,7 @@ def test_columns_and_moves_are_those_of_the_api(bundled: Server, page: Page) -> 
             for hit in column["hits"]
         ]  # fmt: skip
         assert signs == arrows
-        alone = {found["image_id"] for found in answer["only_found"][column["method"]]}
+        alone = {outcome["image_id"] for outcome in answer["only_found"][column["method"]]}
         marked = tiles.evaluate_all(
             "tiles => tiles.filter(tile => tile.querySelector('.badge'))"
             ".map(tile => Number(tile.dataset.image))"
@@ -83,16 +83,17 @@ def test_it_opens_with_four_methods_and_a_curated_example(bundled: Server, page:
     expect(page.locator("[data-method=pvse] .at.best")).to_contain_text("right at 1")
 
 
+@pytest.mark.slow
 def test_the_selected_image_has_a_map_of_every_method(bundled: Server, page: Page) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    query: list[str] = []
+    page.on("request", lambda request: query.append(request.url))
     compare(page, bundled, f"&q={QUERY}")
     maps = page.locator(".dock .map")
     expect(maps).to_have_count(4)
     for place in range(4):
         expect(maps.nth(place).locator("small")).to_contain_text("of 0.")
         expect(maps.nth(place).locator("canvas")).to_have_attribute("height", "280")
-    assert sum("/explain/hits" in url for url in asked) == 4
+    assert sum("/explain/hits" in url for url in query) == 4
     page.get_by_role("button", name="hat", exact=True).click()
     expect(page.locator(".chip[aria-pressed=true]")).to_have_count(2)
     page.locator("[data-method=mvam] .tile").nth(1).click()
@@ -103,6 +104,7 @@ def test_the_selected_image_has_a_map_of_every_method(bundled: Server, page: Pag
     expect(page).to_have_url(re.compile("method=mvam.*inspect=views"))
 
 
+@pytest.mark.slow
 def test_files(bundled: Server, page: Page, tmp_path: Path) -> None:
     compare(page, bundled, f"&q={QUERY}")
     files = {}
@@ -129,6 +131,7 @@ def test_files(bundled: Server, page: Page, tmp_path: Path) -> None:
         assert len(sheet.convert("RGB").crop((24, 118, 224, 298)).getcolors(10**6) or []) > 100
 
 
+@pytest.mark.slow
 def test_a_phone_swipes_and_axe_is_content(bundled: Server, new_tab: NewTab) -> None:
     tab = new_tab(bundled.url, PHONE, dark=True)
     page = tab.page

@@ -34,8 +34,8 @@ def texts(tab: Tab) -> list[str]:
 def ranks(tab: Tab) -> list[tuple[int, int]]:
     """The ranks by A and B of the captions that are listed."""
     lines = tab.page.locator(".captions .key").all_inner_texts()
-    found = [re.findall(r"at (\d+) by", line) for line in lines]
-    return [(int(a), int(b)) for a, b in found]
+    results = [re.findall(r"at (\d+) by", line) for line in lines]
+    return [(int(a), int(b)) for a, b in results]
 
 
 def count(cell: Locator) -> int:
@@ -78,6 +78,7 @@ def test_two_methods_are_chosen(new_tab: NewTab, bundled: Server) -> None:
     expect(page.get_by_label("Method A")).to_have_value("vse_infty")
 
 
+@pytest.mark.slow
 def test_ranks_are_brushed_or_typed(new_tab: NewTab, bundled: Server) -> None:
     tab = opened(new_tab, bundled)
     page, canvas = tab.page, tab.page.locator(".figures canvas")
@@ -105,6 +106,7 @@ def test_ranks_are_brushed_or_typed(new_tab: NewTab, bundled: Server) -> None:
     expect(page.locator("h2")).to_contain_text("5,000 captions")
 
 
+@pytest.mark.slow
 def test_a_caption_opens_in_compare_and_an_image_in_inspect(
     new_tab: NewTab, bundled: Server
 ) -> None:
@@ -128,6 +130,7 @@ def test_a_caption_opens_in_compare_and_an_image_in_inspect(
     expect(page.locator(".captions li").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_files_and_queries(new_tab: NewTab, bundled: Server) -> None:
     tab = opened(new_tab, bundled, f"{PAIR}&cell=labels&k=5")
     page, expected = tab.page, answer(bundled, cell="labels", k=5)
@@ -149,6 +152,7 @@ def test_files_and_queries(new_tab: NewTab, bundled: Server) -> None:
     expect(page.locator("h2")).to_contain_text(f"{expected['total']} captions")
 
 
+@pytest.mark.slow
 def test_a_phone(new_tab: NewTab, bundled: Server) -> None:
     tab = opened(new_tab, bundled, size=PHONE, dark=True)
     assert tab.top(".captions .tile") <= 260

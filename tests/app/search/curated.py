@@ -45,9 +45,9 @@ def find(retriever: Retriever, count: int = 8) -> list[Example]:
     labelled = np.array([right[0] for right in relevant.values()])
     table = Captions([*views], labelled, [*map(np.array, relevant.values())], [*views.values()])
     files, texts = len(retriever.collection.images), text_views(retriever, table.texts)
-    found, _ = rank_all(retriever.index.images, list(retriever.methods), texts, table, files)
+    results, _ = rank_all(retriever.index.images, list(retriever.methods), texts, table, files)
     ranks = {
-        text: {name: int(each.rank[q]) for name, each in found.items()}
+        text: {name: int(each.rank[q]) for name, each in results.items()}
         for q, text in enumerate(views)
     }
     left: dict[str, list[str]] = {}

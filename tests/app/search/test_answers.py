@@ -38,10 +38,10 @@ def ask(retriever: Retriever, words: str, method: str = "mv_vse") -> Answer:
 
 
 def test_words_find_what_the_retriever_finds(retriever: Retriever) -> None:
-    found = answer(retriever, Question(" a  red\tbar "), "vsepp", 4)
-    assert found.hits == find(retriever, " a  red\tbar ", "vsepp", 4)
-    assert (found.captions, found.matches, found.hits[0].probability) == ([], None, None)
-    assert found.hits[0].captions == list(retriever.collection.images[0].captions) or found.hits
+    results = answer(retriever, Question(" a  red\tbar "), "vsepp", 4)
+    assert results.hits == find(retriever, " a  red\tbar ", "vsepp", 4)
+    assert (results.captions, results.matches, results.hits[0].probability) == ([], None, None)
+    assert results.hits[0].captions == list(retriever.collection.images[0].captions) or results.hits
 
 
 def test_images_of_the_collection_and_from_elsewhere_find_captions_too(
@@ -58,12 +58,12 @@ def test_images_of_the_collection_and_from_elsewhere_find_captions_too(
 
 @pytest.mark.parametrize("spec", ["vse_infty", "mv_vse+vse_infty"])
 def test_an_image_that_is_asked_with_is_no_answer(views_retriever: Retriever, spec: str) -> None:
-    found = answer(views_retriever, Question(image_id=7), spec, 5)
+    results = answer(views_retriever, Question(image_id=7), spec, 5)
     every = views_retriever.search([Term(image=views_retriever.open(7))], spec, 6)
     others = [hit.image_id for hit in every.hits if hit.image_id != 7]
-    assert [hit.image_id for hit in found.hits] == others[:5]
-    assert [hit.rank for hit in found.hits] == [1, 2, 3, 4, 5]
-    assert found.searched == IMAGES - 1
+    assert [hit.image_id for hit in results.hits] == others[:5]
+    assert [hit.rank for hit in results.hits] == [1, 2, 3, 4, 5]
+    assert results.searched == IMAGES - 1
 
 
 def test_terms_are_added_image_first_examples_last(views_retriever: Retriever) -> None:
@@ -88,10 +88,10 @@ def test_terms_are_added_image_first_examples_last(views_retriever: Retriever) -
 
 
 def test_terms_that_cancel_out_leave_the_order_of_the_gallery(views_retriever: Retriever) -> None:
-    found = answer(views_retriever, Question("a bar - a bar"), "mv_vse", 3)
-    assert [hit.image_id for hit in found.hits] == [0, 1, 2]
-    assert "cancel out" in found.remark
-    assert found.exact
+    results = answer(views_retriever, Question("a bar - a bar"), "mv_vse", 3)
+    assert [hit.image_id for hit in results.hits] == [0, 1, 2]
+    assert "cancel out" in results.remark
+    assert results.exact
 
 
 def test_the_truth_is_known_of_captions(views_retriever: Retriever) -> None:
@@ -116,10 +116,10 @@ def test_filters_join_facts_by_and_values_by_or(views_retriever: Retriever, tmp_
     both = {"setting": ["sky", "dusk"], "time": ["night"]}
     assert satisfying(collection, both) == {i for i in light if i % 4 == 0}
     assert satisfying(collection, {}) is None
-    wanted = {"setting": ["sky"], "time": ["night"]}
-    found = answer(views_retriever, Question("a bar"), "mv_vse", 9, wanted)
-    assert (found.searched, found.filters) == (2, wanted)
-    assert {hit.image_id for hit in found.hits} == {0, 12}
+    expected = {"setting": ["sky"], "time": ["night"]}
+    results = answer(views_retriever, Question("a bar"), "mv_vse", 9, expected)
+    assert (results.searched, results.filters) == (2, expected)
+    assert {hit.image_id for hit in results.hits} == {0, 12}
     for name in ("a.png", "b/c.png", "b/d.png", "b/e/f.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
@@ -146,15 +146,15 @@ def test_remarks_say_how_a_sentence_was_read(retriever: Retriever) -> None:
 
 
 def test_an_unknown_word_is_named_with_known_ones_to_ask_instead(retriever: Retriever) -> None:
-    found = ask(retriever, "a Crcle beside a\tqwertyuiop", "vsepp")
-    assert [(one.word, one.nearest) for one in found.unknown] == [
+    results = ask(retriever, "a Crcle beside a\tqwertyuiop", "vsepp")
+    assert [(item.word, item.nearest) for item in results.unknown] == [
         ("Crcle", ["circle"]),
         ("qwertyuiop", []),
     ]
-    assert "“qwertyuiop”" in found.remark
+    assert "“qwertyuiop”" in results.remark
     named = unknown_words(retriever, " ".join(["x" * 9000, *(f"word{i}" for i in range(50))]))
     assert len(named) <= 5
-    assert max(len(one.word) for one in named) <= 40
+    assert max(len(item.word) for item in named) <= 40
 
 
 def test_a_word_is_read_as_one_that_means_the_same(scenes: Retriever) -> None:
@@ -167,13 +167,13 @@ def test_a_word_is_read_as_one_that_means_the_same(scenes: Retriever) -> None:
     for typed, known_word in READINGS.items():
         assert f"“{typed}” is read as “{known_word}”." in lacking.remark
     assert not known.remark
-    found = ask(scenes, "2: labradors + a hill - a photo")
-    assert found.hits == ask(scenes, "2: dogs + a mountain - a picture").hits
-    assert [word.read_as for word in found.unknown] == ["dogs", "mountain", "picture"]
+    results = ask(scenes, "2: labradors + a hill - a photo")
+    assert results.hits == ask(scenes, "2: dogs + a mountain - a picture").hits
+    assert [word.read_as for word in results.unknown] == ["dogs", "mountain", "picture"]
 
 
 def test_evidence_speaks_of_the_words_that_were_read(scenes: Retriever) -> None:
-    lacking, known = (explain(scenes, parse(one), "mv_vse", [3]) for one in (LACKING, KNOWN))
+    lacking, known = (explain(scenes, parse(item), "mv_vse", [3]) for item in (LACKING, KNOWN))
     assert lacking.terms[0].words == known.terms[0].words == tuple(KNOWN.split())
     np.testing.assert_array_equal(lacking.terms[0].cells, known.terms[0].cells)
 
@@ -200,10 +200,10 @@ def test_captions_are_measured_word_for_word(scenes: Retriever) -> None:
 
 @pytest.mark.parametrize("words", ["a cute dog", "the whale is adorable", "some fluffy cats"])
 def test_a_word_that_only_describes_refuses_nothing(scenes: Retriever, words: str) -> None:
-    found = ask(scenes, words, scenes.methods.best)
-    assert found.matches
-    assert [word.read_as for word in found.unknown] == [None]
-    assert all(0 < (hit.probability or 0) < 1 for hit in found.hits)
+    results = ask(scenes, words, scenes.methods.best)
+    assert results.matches
+    assert [word.read_as for word in results.unknown] == [None]
+    assert all(0 < (hit.probability or 0) < 1 for hit in results.hits)
 
 
 @pytest.mark.parametrize("words", ["cute", "adorable fluffy", "a truck and a telescope"])
@@ -212,21 +212,21 @@ def test_unknown_things_are_refused(scenes: Retriever, words: str) -> None:
 
 
 def test_sums_and_ensembles_are_not_judged(scenes: Retriever) -> None:
-    for found in (ask(scenes, "2: dog + beach"), ask(scenes, "a dog", "mv_vse+avse")):
-        assert (found.matches, {hit.probability for hit in found.hits}) == (None, {None})
+    for results in (ask(scenes, "2: dog + beach"), ask(scenes, "a dog", "mv_vse+avse")):
+        assert (results.matches, {hit.probability for hit in results.hits}) == (None, {None})
 
 
 def test_the_library_the_shell_and_the_server_say_it(
     bundled: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Library("scenes", device="cpu") as library:
-        found = library.search(LACKING, 3)
-        assert list(found) == list(library.search(KNOWN, 3))
-        why = library.explain(LACKING, found[0])
-    assert {word.word: word.read_as for word in found.unknown} == READINGS
+        results = library.search(LACKING, 3)
+        assert list(results) == list(library.search(KNOWN, 3))
+        why = library.explain(LACKING, results[0])
+    assert {word.word: word.read_as for word in results.unknown} == READINGS
     assert why.light("labradors").tobytes() == why.light("dogs").tobytes()
-    given = ["--pack", "scenes", "--device", "cpu", "--json", "-k", "1"]
-    assert shell(["fluffy Labradors", *given]) == 0
+    values = ["--pack", "scenes", "--device", "cpu", "--json", "-k", "1"]
+    assert shell(["fluffy Labradors", *values]) == 0
     printed = capsys.readouterr()
     read = {word["word"]: word["read_as"] for word in json.loads(printed.out)["unknown"]}
     assert read == {"fluffy": None, "Labradors": "dogs"}
@@ -273,6 +273,6 @@ def test_sides_are_unsupported_as_measured_and_negation_always(
 
 def test_an_answer_names_the_unsupported_aspect(scenes: Retriever) -> None:
     assert "do not distinguish left from right" in remark(scenes, "a dog", "a cow above a dog")
-    found = ask(scenes, "a dog without a cat")
-    assert ("“dog - 0.5: cat”" in found.remark, found.unsupported) == (True, ["negation"])
+    results = ask(scenes, "a dog without a cat")
+    assert ("“dog - 0.5: cat”" in results.remark, results.unsupported) == (True, ["negation"])
     assert "These methods" not in remark(scenes, "a dog and a cow")

@@ -43,12 +43,12 @@ def retriever(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retriever]:
 def test_the_bundled_pack_answers_without_opening_a_clip(
     retriever: Retriever, tmp_path: Path
 ) -> None:
-    found = prepared.load(load_info(PACK, verify=False), retriever.collection)
-    assert found is not None, (
+    results = prepared.load(load_info(PACK, verify=False), retriever.collection)
+    assert results is not None, (
         "the pack has changed; run python -m app.gallery.prepared --pack app/bundled/scenes_moving"
     )
-    assert found.ids == list(range(CLIPS))
-    assert {len(moments) for moments in found.clips.values()} == {FRAMES}
+    assert results.ids == list(range(CLIPS))
+    assert {len(moments) for moments in results.clips.values()} == {FRAMES}
     counting = Counting(retriever.runtime)
     fresh = Retriever(counting, retriever.collection, tmp_path)  # type: ignore[arg-type]
     finish(fresh.index)
@@ -62,12 +62,12 @@ def test_clips_rank_as_they_are_measured(retriever: Retriever) -> None:
     rows = np.arange(0, CLIPS, CLIPS // SOME)
     frames = [data.images[int(row) * FRAMES + place] for row in rows for place in range(FRAMES)]
     features = runtime.image_features(frames).reshape(SOME, FRAMES, -1)
-    asked = data.captions[::75]
-    assert len(asked) == 20
+    query = data.captions[::75]
+    assert len(query) == 20
     for name, method in runtime.methods.items():
-        images, texts = runtime.image_views(features, name), runtime.text_views(asked, name)
+        images, texts = runtime.image_views(features, name), runtime.text_views(query, name)
         measured = score_matrix(method, images, texts)
-        for column, words in enumerate(asked):
+        for column, words in enumerate(query):
             scores = retriever.scores([Term(words)], name).values[rows]
             np.testing.assert_allclose(scores, measured[:, column], atol=5e-4)
             assert measured[np.argmax(scores), column] > measured[:, column].max() - 1e-3
@@ -79,12 +79,12 @@ def test_the_moment_shows_what_is_named(retriever: Retriever, name: str) -> None
     right, chance = [], []
     for file_id, image in enumerate(retriever.collection.images[::3]):
         assert image.truth is not None
-        for thing in image.truth.objects:
-            if 0 < len(thing.frames) < FRAMES:
-                terms = [Term(f"a {thing.name}")]
+        for entry in image.truth.objects:
+            if 0 < len(entry.frames) < FRAMES:
+                terms = [Term(f"a {entry.name}")]
                 (moment,) = retriever.moments([3 * file_id], terms, name)
-                right.append(moment // CLIPS in thing.frames)
-                chance.append(len(thing.frames) / FRAMES)
+                right.append(moment // CLIPS in entry.frames)
+                chance.append(len(entry.frames) / FRAMES)
                 break
     print(f"{name}: {np.mean(right):.3f} of {len(right)}, by chance {np.mean(chance):.3f}")
     assert len(right) > 90
@@ -96,12 +96,12 @@ def test_a_hit_is_its_moment_and_the_evidence_adds_up(retriever: Retriever) -> N
         for terms in (parse("a dog"), parse("2: dog + beach - people")):
             hits = retriever.search(terms, spec, 5).hits
             assert len({hit.image_id % CLIPS for hit in hits}) == 5
-            found = explain(retriever, terms, spec, [hit.image_id for hit in hits])
-            total = sum(term.cells.sum(axis=3) + term.whole_sentence for term in found.terms)
-            base = sum(term.base for term in found.terms)
-            np.testing.assert_allclose(np.sum(total, axis=(1, 2)) + base, found.scores, atol=1e-4)
+            results = explain(retriever, terms, spec, [hit.image_id for hit in hits])
+            total = sum(term.cells.sum(axis=3) + term.whole_sentence for term in results.terms)
+            base = sum(term.base for term in results.terms)
+            np.testing.assert_allclose(np.sum(total, axis=(1, 2)) + base, results.scores, atol=1e-4)
             for place, hit in enumerate(hits):
-                assert hit.score == pytest.approx(found.scores[place], abs=1e-3)
+                assert hit.score == pytest.approx(results.scores[place], abs=1e-3)
                 best = int(np.asarray(total)[place].argmax())  # 4 x 4 frames of one feature
                 moment = retriever.index.clips[hit.image_id % CLIPS][best]
                 assert (hit.seconds, hit.frame) == (moment.seconds, moment.frame)
@@ -136,9 +136,9 @@ def test_a_clip_finds_itself_by_all_its_frames(retriever: Retriever) -> None:
 
 
 def test_the_lens_shows_moments(retriever: Retriever) -> None:
-    found = lens.rank(retriever, "a dog", "pvse", (1.0, 1.0), 5)
+    results = lens.rank(retriever, "a dog", "pvse", (1.0, 1.0), 5)
     hits = retriever.search([Term("a dog")], "pvse", 5).hits
-    assert [hit.image_id for hit, _ in found.hits] == [hit.image_id for hit in hits]
+    assert [hit.image_id for hit, _ in results.hits] == [hit.image_id for hit in hits]
 
 
 def test_terms_that_cancel_out_show_the_first_frames(retriever: Retriever) -> None:
@@ -163,13 +163,13 @@ def test_packs_of_sets_and_of_still_images_are_compared_by_clip(
         finish(each.index)
         assert len(each.index) == 5
         assert len(each.index.clips) == 4
-    found = Columns(home, [guest]).ask([Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 5)
-    assert found.pictures == 5
+    results = Columns(home, [guest]).ask([Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 5)
+    assert results.pictures == 5
     for place, hit in zip(
-        found.columns[1].hits, guest.search([Term("a dog")], "pvse", 5).hits, strict=True
+        results.columns[1].hits, guest.search([Term("a dog")], "pvse", 5).hits, strict=True
     ):
         assert place.image_id % 5 == hit.image_id % 5
-        shown = home.image(place.image_id).moment
-        assert (shown is None) == (hit.seconds is None)
-        if shown is not None and hit.seconds is not None:
-            assert abs(shown.seconds - hit.seconds) < 0.4
+        displayed = home.image(place.image_id).moment
+        assert (displayed is None) == (hit.seconds is None)
+        if displayed is not None and hit.seconds is not None:
+            assert abs(displayed.seconds - hit.seconds) < 0.4

@@ -10,11 +10,11 @@ from tests.app.conftest import IMAGES, draw
 
 
 def prints(folder: Path, images: list[Image.Image]) -> list:
-    found = []
+    results = []
     for place, image in enumerate(images):
         image.save(folder / f"{place}.png")
-        found.append(fingerprint(folder / f"{place}.png"))
-    return found
+        results.append(fingerprint(folder / f"{place}.png"))
+    return results
 
 
 def test_the_same_image_saved_in_other_ways_is_found(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def test_the_bundled_examples_are_true(scenes: Retriever) -> None:
     assert len({example.winner for example in examples}) == len(home.methods)
     for example in examples:
         assert not unsupported_aspects(home.info, example.caption)
-        found = Columns(home).ask(parse(example.caption), list(home.methods), 3)
-        reached = {column.method: column.best_true_rank for column in found.columns}
+        results = Columns(home).ask(parse(example.caption), list(home.methods), 3)
+        reached = {column.method: column.best_true_rank for column in results.columns}
         assert reached == example.ranks
         assert [name for name, best in reached.items() if best == 1] == [example.winner]
         assert example.why.startswith(f"Only {home.methods[example.winner].title} finds it first")

@@ -1,10 +1,20 @@
 """Queries of several terms: reading them, and what their algebra does to scores."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from polyview.app.search.query import MAX_TERMS, Term, combined, describe, parse
+from polyview.app.search.query import (
+    MAX_TERMS,
+    Term,
+    checked_k,
+    checked_weight,
+    combined,
+    describe,
+    parse,
+)
 from polyview.app.search.retriever import Retriever
 from tests.app.conftest import IMAGES
 
@@ -81,23 +91,29 @@ def test_says_how_it_was_read() -> None:
 
 def test_equal_terms_are_one() -> None:
     image, other = Image.new("RGB", (4, 4)), Image.new("RGB", (4, 4))
-    given = [*parse("a  dog + cat + a dog - cat"), Term(image=image), Term(image=other)]
-    kept = combined([*given, Term(image=image, weight=0.5)])
-    assert [(term.weight, term.words) for term in kept] == [(2, "a  dog"), (1.5, ""), (1, "")]
-    assert kept[1].image is image
+    values = [*parse("a  dog + cat + a dog - cat"), Term(image=image), Term(image=other)]
+    stored = combined([*values, Term(image=image, weight=0.5)])
+    assert [(term.weight, term.words) for term in stored] == [(2, "a  dog"), (1.5, ""), (1, "")]
+    assert stored[1].image is image
     assert combined(parse("0.1: a + 0.2: a - 0.3: a")) == []
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), 101, -101, True, "2", None])
+def test_refuses_weights_that_are_none(weight: Any) -> None:
+    with pytest.raises(ValueError, match="a weight must be a number of at most 100, not"):
+        checked_weight(weight)
 
 
 def test_a_view_wins_where_all_terms_agree(views_retriever: Retriever) -> None:
     terms, method = parse("a red circle + a picture of"), views_retriever.methods["mv_vse"]
-    found = views_retriever.search(terms, "mv_vse", IMAGES)
+    results = views_retriever.search(terms, "mv_vse", IMAGES)
     images = views_retriever.gallery("mv_vse").views(range(IMAGES))
     expected = []
     for term in terms:
         scores = method.view_scores(images, views_retriever.views(term.words, "mv_vse"))
         expected.append(scores[..., 0].argmax(dim=0).tolist())
     agreed = 0
-    for hit in found.hits:
+    for hit in results.hits:
         won = [views[hit.image_id] for views in expected]
         assert hit.view == (won[0] if won[0] == won[1] else None)
         agreed += won[0] == won[1]
@@ -115,3 +131,10 @@ def test_an_ensemble_finds_captions(views_retriever: Retriever) -> None:
     best = sorted(totals.values(), reverse=True)[:5]
     np.testing.assert_allclose([hit.score for hit in both], best, atol=1e-6)
     assert [totals[hit.text, hit.image_id] for hit in both] == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("k", [0, 2.5, True, None, "3", 10**400, float("nan")])
+def test_k_is_a_whole_number(k: object) -> None:
+    assert checked_k(3) == 3
+    with pytest.raises(ValueError, match="k must be a whole number of at least 1, not"):
+        checked_k(k)

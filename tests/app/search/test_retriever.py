@@ -1,5 +1,6 @@
 """Questions: the answers are the method's own scores, and nonsense gets a sentence."""
 
+import re
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -41,6 +42,23 @@ def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> 
         assert hit.file == f"images/test-{hit.image_id:06}.webp"
 
 
+@pytest.mark.parametrize(
+    ("text", "method", "k", "sentence"),
+    [
+        ("", "vsepp", 3, "the query is empty"),
+        (" \n ", "vsepp", 3, "the query is empty"),
+        ("a" * 10_001, "vsepp", 3, "has 10,001 characters; use at most 10,000"),
+        (None, "vsepp", 3, "must be a text, not NoneType"),
+        ("a bar", "nope", 3, 'no method "nope" in this pack; choose one of vsepp, vse_infty'),
+        ("a bar", ["vsepp"], 3, "there is no method"),
+        ("a bar", "vsepp", 0, "k must be a whole number of at least 1, not 0"),
+    ],
+)
+def test_nonsense(retriever: Retriever, text: str, method: str, k: int, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        find(retriever, text, method, k)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_heatmap_is_the_methods_attention(retriever: Retriever, method: str) -> None:
     maps = maps_of(retriever, 4, method)
@@ -73,8 +91,8 @@ def test_the_best_measured_methods_come_first(retriever: Retriever) -> None:
     precise = replace(measured, values={"rsum": 390.0, "t2i_rprecision": 50.0})
 
     def methods(**metrics: Metrics) -> Methods:
-        told = {name: replace(info.methods[name], metrics=of) for name, of in metrics.items()}
-        return Methods(retriever.methods, replace(info, methods={**info.methods, **told}))
+        printed = {name: replace(info.methods[name], metrics=of) for name, of in metrics.items()}
+        return Methods(retriever.methods, replace(info, methods={**info.methods, **printed}))
 
     assert retriever.methods.best == methods().best == "vse_infty"
     assert methods(vsepp=measured).best == "vsepp"

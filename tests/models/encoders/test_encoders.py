@@ -47,8 +47,3 @@ def test_scene_net_gives_a_row_major_grid(size: int) -> None:
     pixels[..., : size // 8, -size // 8 :] = 1.0  # something in the top right corner
     change = (net(pixels) - features).abs().sum(-1)[0]
     assert int(change.argmax()) == columns - 1
-
-
-def test_scene_net_refuses_unequal_lists() -> None:
-    with pytest.raises(ValueError, match="3 widths need 2 block counts"):
-        SceneNet(widths=(8, 8, 8), blocks=(1,))

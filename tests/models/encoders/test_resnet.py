@@ -31,10 +31,3 @@ def test_published_sizes() -> None:
     assert sum(p.numel() for p in ResNet().parameters()) == 23_508_032
     eighteen = ResNet(64, (64, 128, 256, 512), (64, 128, 256, 512), (2, 2, 2, 2), bottleneck=False)
     assert sum(p.numel() for p in eighteen.parameters()) == 11_176_512
-
-
-def test_values_that_make_no_sense() -> None:
-    with pytest.raises(ValueError, match='not "other"'):
-        ResNet(layout="other")
-    with pytest.raises(ValueError, match="4 stages"):
-        ResNet(blocks=(1, 1))

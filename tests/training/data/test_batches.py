@@ -89,7 +89,7 @@ def test_encoding_an_image_once_changes_no_number(
     pair = DualEncoder(models.build(method, DIM, words.dim, arguments), words, config)
     objective = build_objective(method, settings)
     (batch, *_) = batches(data, table, 10, (0, 0), captions_per_image=5)
-    found = []
+    results = []
     for features, mask, rows in (
         (batch.features, batch.mask, batch.rows),
         (batch.features[batch.rows], batch.mask[batch.rows], torch.arange(10)),
@@ -100,10 +100,10 @@ def test_encoding_an_image_once_changes_no_number(
         pair.zero_grad()
         loss.backward()
         grads = [p.grad.clone() for p in pair.parameters() if p.grad is not None]
-        found.append((loss, grads))
-    assert torch.allclose(found[0][0], found[1][0], rtol=1e-5)
-    for one, other in zip(found[0][1], found[1][1], strict=True):
-        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+        results.append((loss, grads))
+    assert torch.allclose(results[0][0], results[1][0], rtol=1e-5)
+    for item, other in zip(results[0][1], results[1][1], strict=True):
+        assert torch.allclose(item, other, rtol=1e-4, atol=1e-5)
 
 
 def test_a_batch_draws_one_look_at_each_image(data: Split) -> None:
@@ -129,7 +129,7 @@ def test_texts_of_like_length_go_through_the_encoder_together() -> None:
     lengths = torch.where(torch.arange(count) < 9, 12, 1 + torch.arange(count) % 4)
     ids = torch.randint(1, 20, (count, 12)) * lengths_to_mask(lengths, 12)
     read: list[int] = []
-    encoder.register_forward_hook(lambda _, given, __: read.append(given[0].numel()))
+    encoder.register_forward_hook(lambda _, inputs, __: read.append(inputs[0].numel()))
     together, plain = word_features(encoder, ids, lengths), encoder(ids, lengths)
     torch.testing.assert_close(together, plain)
     assert sum(read[:-1]) < read[-1] / 2

@@ -145,8 +145,8 @@ def test_looks_are_kept_beside_the_images(photos: Path, backbone: Path, tmp_path
     assert isinstance(data.features, Copies)
     assert data.features.shape == (10, 4, WIDTH)
     assert len({part[0].tobytes() for part in data.features.parts}) == 3
-    one = load_features(photos, "train", backbone, how)
-    assert np.array_equal(one.features[:], data.features[:])
+    item = load_features(photos, "train", backbone, how)
+    assert np.array_equal(item.features[:], data.features[:])
     assert len(list((tmp_path / "cache").rglob("*.npy"))) == 3
     np.save(tmp_path / "train_ims.npy", np.zeros((1, 2, 3), np.float32))
     (tmp_path / "train_caps.txt").write_text("a dog")

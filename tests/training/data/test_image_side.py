@@ -99,9 +99,9 @@ def test_a_run_without_an_export_scores_as_its_training_did(
     best = build(world, tmp_path / "run", **changes).fit()
     run = run_views(tmp_path / "run", "val", Extraction(tmp_path, device="cpu"))
     name, method, images, texts, split = run
-    found = retrieval_metrics(score_matrix(method, images, texts), split.image_of)
+    results = retrieval_metrics(score_matrix(method, images, texts), split.image_of)
     assert name == "vsepp"
-    assert found == pytest.approx(best, abs=0.01)
+    assert results == pytest.approx(best, abs=0.01)
 
 
 def test_a_second_stage_starts_where_the_first_ended(world: Path, tmp_path: Path) -> None:

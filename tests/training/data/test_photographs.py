@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import Labels
 from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
@@ -53,15 +52,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_pack_from_photographs_brings_none_along(world: Path) -> None:
-    info = load_info(world / "pack")
-    assert info.gallery is None
-    assert info.methods["mv_vse"].parity["ranking"] is True
-    assert not [p for p in (world / "pack").rglob("*") if p.suffix in (".jpg", ".webp", ".png")]
-    with pytest.raises(SystemExit, match=r"pack has no gallery to measure on; add --data DIR"):
-        evaluate.main(["--pack", f"{world}/pack"])
-
-
 @pytest.mark.parametrize("chosen", [(), ("--method", "mv_vse")])
 def test_a_folder_of_photographs_is_measured(
     world: Path, chosen: tuple[str, ...], capsys: pytest.CaptureFixture[str]
@@ -85,9 +75,9 @@ def test_a_run_is_measured_without_an_export(
     run, out = ("--run", f"{world}/run", "--cache", f"{world}/cache"), world / "of_run.json"
     evaluate.main([*run, "--split", "val", "--json", str(out)])
     assert "| mv_vse |" in capsys.readouterr().out
-    (found,) = json.loads(out.read_text())["methods"].values()
+    (results,) = json.loads(out.read_text())["methods"].values()
     best = max(float(row["rsum"]) for row in read_rows(world / "run" / "log.csv"))
-    assert round(found["rsum"], 2) == best
+    assert round(results["rsum"], 2) == best
     measured = run_views(world / "run", "test", Extraction(world / "cache"))
     _, method, images, sentences, split = measured
     scores = score_matrix(method, images, sentences)

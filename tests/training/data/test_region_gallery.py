@@ -44,9 +44,9 @@ def test_a_drawing_shows_the_boxes(data: Path) -> None:
     high, wide = first.shape
     edge, beside = first[high // 2, wide // 4], first[high // 2, wide // 4 + 20]
     assert beside - edge > 50
-    found = Regions(out / REGIONS).boxes
-    assert found is not None
-    np.testing.assert_array_equal(found, boxes)
+    results = Regions(out / REGIONS).boxes
+    assert results is not None
+    np.testing.assert_array_equal(results, boxes)
 
 
 def test_photographs_in_the_order_of_their_names(data: Path, tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ def test_photographs_in_the_order_of_their_names(data: Path, tmp_path: Path) -> 
     names.write_text("".join(f"{19 - i}.png\n" for i in range(20)))
     out = make(data, "--images", str(tmp_path), "--names", str(names), "--count", "3")
     for i, image in enumerate(load_gallery(out).images):
-        shown = Image.open(out / image.file)
-        assert shown.size == (640, 213)
-        assert np.asarray(shown)[..., 0].mean() == pytest.approx(12 * (19 - i), abs=6)
+        displayed = Image.open(out / image.file)
+        assert displayed.size == (640, 213)
+        assert np.asarray(displayed)[..., 0].mean() == pytest.approx(12 * (19 - i), abs=6)
 
 
 def test_what_is_refused(data: Path, tmp_path: Path) -> None:

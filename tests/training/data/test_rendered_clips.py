@@ -41,10 +41,10 @@ def test_a_frame_is_the_average_of_the_cells_of_its_parts() -> None:
     for parts in ((1, 1), (2, 4), (1, 3)):
         joined = SceneNet((4, 8), (1,), parts=parts).eval()
         joined.load_state_dict(whole.state_dict())
-        found = joined(pixels)
-        assert found.shape == (2, 1, joined.dim)
+        results = joined(pixels)
+        assert results.shape == (2, 1, joined.dim)
         assert joined.grid(64) == (1, 1)
-        averages = found.reshape(2, *parts, 8)
+        averages = results.reshape(2, *parts, 8)
         assert torch.allclose(averages.mean(dim=(1, 2)), cells.mean(dim=1), atol=1e-6)
     square = cells.reshape(2, 2, 4, 4, 2, 8).mean(dim=(2, 4))  # (2, 2, 4, 8)
     joined = SceneNet((4, 8), (1,), parts=(2, 4)).eval()
@@ -62,10 +62,10 @@ def test_a_clip_has_a_feature_a_frame_and_is_extracted_once(folder: Path) -> Non
     made = read_features(split, f"{SCENES}#frame", Extraction())
     encoder, preprocess, _ = load_image_source(f"{SCENES}#frame")
     with torch.inference_mode():
-        wanted = encoder(torch.from_numpy(preprocess.planes(third)))  # (FRAMES, 1, d)
+        expected = encoder(torch.from_numpy(preprocess.planes(third)))  # (FRAMES, 1, d)
     assert made.features.shape == (COUNT, FRAMES, encoder.dim)
-    found = torch.from_numpy(np.array(made.features[2:3], np.float32))[0]
-    assert torch.allclose(found, wanted[:, 0], atol=5e-3)
+    results = torch.from_numpy(np.array(made.features[2:3], np.float32))[0]
+    assert torch.allclose(results, expected[:, 0], atol=5e-3)
     again = replace(split, images=[third[0]] * (COUNT * FRAMES))  # what is kept is not drawn
     assert read_features(again, f"{SCENES}#frame").features.shape == made.features.shape
 
@@ -130,14 +130,14 @@ def test_a_gallery_of_clips_keeps_frames_and_truth(folder: Path, tmp_path: Path)
     for row, (image, clip) in enumerate(zip(gallery.images, clips, strict=True)):
         frames = list(clip_frames(clip))
         stored = read_frames(gallery.folder / image.file, FRAMES)
-        for drawn, kept in zip(frames, stored, strict=True):
-            apart = np.asarray(drawn.image, float) - np.asarray(kept, float)
+        for drawn, remaining in zip(frames, stored, strict=True):
+            apart = np.asarray(drawn.image, float) - np.asarray(remaining, float)
             assert np.abs(apart).mean() < 12
         assert image.alike == row // 2
         assert [caption.view for caption in image.captions] == [c.kind for c in clip.captions]
-        for index, thing in enumerate(image.objects):
-            shown = {n for n, frame in enumerate(frames) if frame.visible[index] >= 0.3}
-            assert set(thing.frames) == shown
+        for index, entry in enumerate(image.objects):
+            displayed = {n for n, frame in enumerate(frames) if frame.visible[index] >= 0.3}
+            assert set(entry.frames) == displayed
     some = read_frames(gallery.folder / gallery.images[0].file, 4)
     every = read_frames(gallery.folder / gallery.images[0].file, FRAMES)
     for frame, number in zip(some, (2, 6, 10, 14), strict=True):

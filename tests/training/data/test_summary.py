@@ -61,13 +61,6 @@ def config(arch: str = "bigru", method: str = "base_cls") -> TrainConfig:
 
 
 @pytest.mark.usefixtures("with_summary")
-def test_base_cls_trains_with_one(train_set: Split, val_set: Split, tmp_path: Path) -> None:
-    train, val = (replace(data, summary_token=True) for data in (train_set, val_set))
-    trainer = Trainer(config("summarising"), train, val, tmp_path)
-    assert trainer.fit()["rsum"] > 0
-
-
-@pytest.mark.usefixtures("with_summary")
 def test_size_augmentation_keeps_the_summary(
     train_set: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,8 +44,8 @@ def test_splits_are_those_of_the_annotations(folder: Path, layout: str) -> None:
         data = open_split(folder, part)
         assert data.lengths is not None
         assert (data.image_count, len(data.captions)) == (count, count * SENTENCES[layout])
-        wanted = [sentence(clip, k) for clip in names(part) for k in range(SENTENCES[layout])]
-        assert sorted(data.captions) == sorted(wanted)
+        expected = [sentence(clip, k) for clip in names(part) for k in range(SENTENCES[layout])]
+        assert sorted(data.captions) == sorted(expected)
         own = [int(caption.split()[5]) for caption in data.captions]  # clip i has 3 i + 1 frames
         assert data.lengths[data.image_of].tolist() == [3 * i + 1 for i in own]
         assert data.features.shape == (count, 3 * count - 2, WIDTH)

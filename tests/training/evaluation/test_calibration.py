@@ -64,10 +64,10 @@ def test_probabilities_are_true_of_questions_it_has_not_seen(
 
 
 def test_a_better_hit_is_never_less_probable(calibration: Calibration) -> None:
-    asked = asked_of(2, 300)
-    found = calibration.probabilities(asked.background, asked.hits)
-    assert (np.diff(found, axis=1) <= 1e-12).all()
-    raised = asked.background._replace(top=asked.background.top + 0.1)
+    query = asked_of(2, 300)
+    results = calibration.probabilities(query.background, query.hits)
+    assert (np.diff(results, axis=1) <= 1e-12).all()
+    raised = query.background._replace(top=query.background.top + 0.1)
     assert (weighted(raised.features(), (1, 1, 0, 0, 0, 0, 0)) > 0).all()
     assert calibration.question[0] >= 0
     assert calibration.question[1] >= 0
@@ -81,14 +81,14 @@ def test_what_satisfies_a_question_is_taken_out_of_the_gallery() -> None:
     questions = Questions(
         ["a", "b"], np.array(["caption", "gibberish"]), relevant, np.ones(2, bool)
     )
-    asked = ask(questions, scores, np.array([4, 4]), np.zeros(2))
-    assert asked.answered.tolist() == [True, False, False]
-    assert asked.kinds.tolist() == ["caption", "gibberish", "caption"]
-    assert asked.background.images.tolist() == [30, 30, 28]
-    assert asked.background.mean[2] == pytest.approx(np.delete(scores[:, 0], [3, 5]).mean())
-    assert not asked.right[2].any()
-    assert asked.weights[asked.answered].sum() == pytest.approx(0.5)
-    assert asked.weights.sum() == pytest.approx(1)
+    query = ask(questions, scores, np.array([4, 4]), np.zeros(2))
+    assert query.answered.tolist() == [True, False, False]
+    assert query.kinds.tolist() == ["caption", "gibberish", "caption"]
+    assert query.background.images.tolist() == [30, 30, 28]
+    assert query.background.mean[2] == pytest.approx(np.delete(scores[:, 0], [3, 5]).mean())
+    assert not query.right[2].any()
+    assert query.weights[query.answered].sum() == pytest.approx(0.5)
+    assert query.weights.sum() == pytest.approx(1)
 
 
 def test_logistic_regression_finds_what_made_the_truth() -> None:
@@ -96,8 +96,8 @@ def test_logistic_regression_finds_what_made_the_truth() -> None:
     rows = random.normal(size=(40_000, 3)) * [1, 10, 0.1]
     true = (1.5, -0.2, 8.0, 0.5)
     truth = random.random(len(rows)) < sigmoid(weighted(rows, true))
-    found = logistic(rows, truth, np.ones(len(rows)), np.array([0, 0, 1]))
-    np.testing.assert_allclose(found, true, rtol=0.08)
+    results = logistic(rows, truth, np.ones(len(rows)), np.array([0, 0, 1]))
+    np.testing.assert_allclose(results, true, rtol=0.08)
     bound = logistic(rows, truth, np.ones(len(rows)), np.array([-1, 0, 0]))
     assert bound[0] == 0
     assert bound[2] > 0
@@ -110,5 +110,5 @@ def test_the_line_leaves_its_share_below_at_every_place() -> None:
     line = quantile_line(places[:, None], values, np.ones(len(places)), 0.1)
     below = values < weighted(places[:, None], line)
     for start in range(5):
-        here = (places >= start) & (places < start + 1)
-        assert below[here].mean() == pytest.approx(0.1, abs=0.02)
+        first = (places >= start) & (places < start + 1)
+        assert below[first].mean() == pytest.approx(0.1, abs=0.02)

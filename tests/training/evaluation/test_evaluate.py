@@ -19,7 +19,6 @@ import pytest
 from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
 from polyview.models.files import sha256_of
-from polyview.training.data.open_split import open_split
 from polyview.training.data.pack_gallery import from_pack
 from polyview.training.data.split import SeenObjects, Split
 from polyview.training.evaluate import main
@@ -27,7 +26,6 @@ from polyview.training.evaluation.faithfulness import mentioned_cells, view_metr
 from polyview.training.evaluation.metrics import retrieval_metrics, retrieval_ranks
 from polyview.training.evaluation.report import print_views
 from polyview.training.evaluation.scoring import image_features, split_views
-from tests.measuring import measure
 from tests.training.sample import BUNDLED, SCENES, read_numbers, write_sample
 
 METHODS = list(json.loads((BUNDLED / "pack.json").read_text("utf-8"))["methods"])
@@ -205,17 +203,6 @@ def test_faithfulness_needs_masks(capsys: pytest.CaptureFixture[str]) -> None:
     assert "| two 2 | 25.0 |  |  |" in printed
     assert "two: entropy of the wins 0.81 of 1.00 bits, mean cosine" in printed
     assert "two: faithfulness was not measured; it needs a mask" in printed
-
-
-@pytest.mark.font
-def test_a_rendered_folder_can_be_measured(scenes_folder: Path) -> None:
-    data = open_split(scenes_folder, "val")
-    runtime = Runtime.load(BUNDLED, "cpu")
-    measured = measure(runtime, "vse_infty", data)
-    assert 0 < measured["rsum"] <= 600
-    assert "t2i_rprecision" in measured
-    folded = measure(runtime, "vse_infty", data, folds=2)
-    assert folded["rsum"] >= measured["rsum"]
 
 
 @pytest.mark.parametrize(

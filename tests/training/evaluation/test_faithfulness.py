@@ -33,8 +33,8 @@ def test_cells_of_uneven_size_agree_with_the_loop() -> None:
 def test_pointing_and_mass_by_hand() -> None:
     attention = np.array([[[0.5, 0.1, 0.1, 0.3], [-0.2, 0.6, -0.4, 0.2]]])  # (1, 2, 4)
     covered = np.array([[1, 0, 0, 0], [0, 0, 0, 0.5]])
-    found = faithfulness(attention, covered, np.zeros(2, int), np.array([0, 1]))
-    assert found == pytest.approx(
+    results = faithfulness(attention, covered, np.zeros(2, int), np.array([0, 1]))
+    assert results == pytest.approx(
         {
             "pointing_1": 50,  # right for the first caption
             "pointing_2": 0,
@@ -62,15 +62,15 @@ def test_faithfulness_agrees_with_the_loop() -> None:
         positive = [max(value, 0) for value in row]
         on_it = sum(p * c for p, c in zip(positive, covered[text], strict=True))
         mass.append(on_it / sum(positive))
-    found = faithfulness(attention, covered, image_of, winners)
-    assert found["pointing"] == pytest.approx(100 * np.mean(pointing))
-    assert found["mass"] == pytest.approx(100 * np.mean(mass))
+    results = faithfulness(attention, covered, image_of, winners)
+    assert results["pointing"] == pytest.approx(100 * np.mean(pointing))
+    assert results["mass"] == pytest.approx(100 * np.mean(mass))
 
 
 def test_captions_that_mention_nothing_seen_are_left_out() -> None:
     attention = np.array([[[0.7, 0.1, 0.1, 0.1]]])
     covered = np.array([[1.0, 0, 0, 0], [0, 0, 0, 0]])
-    found = faithfulness(attention, covered, np.zeros(2, int), np.zeros(2, int))
-    assert (found["pointing"], found["pointing_chance"]) == (100, 25)
+    results = faithfulness(attention, covered, np.zeros(2, int), np.zeros(2, int))
+    assert (results["pointing"], results["pointing_chance"]) == (100, 25)
     with pytest.raises(ValueError, match="no caption mentions an object"):
         faithfulness(attention, covered[1:], np.zeros(1, int), np.zeros(1, int))

@@ -10,7 +10,7 @@ from polyview.export.runtime import Runtime
 from polyview.training.data.pack_gallery import from_pack
 from polyview.training.evaluate import main
 from polyview.training.evaluation.kinds import foil_metrics
-from polyview.training.scenes.foils import KINDS
+from polyview.training.scenes.foils import KINDS, Foil
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled"
 
@@ -20,18 +20,26 @@ def runtime() -> Runtime:
     return Runtime.load(BUNDLED / "scenes", "cpu")
 
 
-@pytest.mark.parametrize("method", ["vse_infty", "avse"])
-def test_a_share_is_what_single_scores_say(runtime: Runtime, method: str) -> None:
+@pytest.fixture(scope="module")
+def foils() -> list[Foil]:
+    """Of the first scenes."""
     data = from_pack(BUNDLED / "scenes", "test")
     assert data.foils is not None
-    foils = [foil for foil in data.foils() if foil.image < 6]
+    return [foil for foil in data.foils() if foil.image < 6]
+
+
+@pytest.mark.parametrize("method", ["vse_infty", "avse"])
+def test_a_share_is_what_single_scores_say(
+    runtime: Runtime, foils: list[Foil], method: str
+) -> None:
+    data = from_pack(BUNDLED / "scenes", "test")
     views = [
         runtime.image_views(runtime.image_features([data.images[row]]), method) for row in range(6)
     ]
     together = runtime.image_views(
         runtime.image_features([data.images[row] for row in range(6)]), method
     )
-    found = foil_metrics(runtime, method, together, foils)
+    results = foil_metrics(runtime, method, together, foils)
     for kind in KINDS:
         right = []
         for foil in foils:
@@ -40,17 +48,15 @@ def test_a_share_is_what_single_scores_say(runtime: Runtime, method: str) -> Non
                 true, false = runtime.methods[method].score(views[foil.image], texts)[0].tolist()
                 right.append(true > false)
         if right:
-            assert found[f"foil_{kind}"] == pytest.approx(100 * sum(right) / len(right))
-            assert found[f"foil_{kind}_pairs"] == len(right)
+            assert results[f"foil_{kind}"] == pytest.approx(100 * sum(right) / len(right))
+            assert results[f"foil_{kind}_pairs"] == len(right)
 
 
-def test_who_cannot_tell_gets_half(runtime: Runtime) -> None:
-    data = from_pack(BUNDLED / "scenes", "test")
-    assert data.foils is not None
-    foils = [foil._replace(false=foil.true) for foil in data.foils()]
+def test_who_cannot_tell_gets_half(runtime: Runtime, foils: list[Foil]) -> None:
+    foils = [foil._replace(false=foil.true) for foil in foils]
     views = runtime.image_views(runtime.image_features([Image.new("RGB", (224, 224))]), "vsepp")
-    found = foil_metrics(runtime, "vsepp", views, [foil for foil in foils if foil.image == 0])
-    assert {found[key] for key in found if key.removeprefix("foil_") in KINDS} == {50.0}
+    results = foil_metrics(runtime, "vsepp", views, [foil for foil in foils if foil.image == 0])
+    assert {results[key] for key in results if key.removeprefix("foil_") in KINDS} == {50.0}
 
 
 def test_captions_alone_are_refused() -> None:
@@ -71,6 +77,6 @@ def test_the_command_prints_and_writes_them(
     line = next(
         x for x in capsys.readouterr().out.splitlines() if x.startswith("| vsepp | ") and "±" in x
     )
-    asked = [kind for kind in KINDS if f"foil_{kind}" in shares]
-    assert len(asked) > 5
-    assert all(f"{shares[f'foil_{kind}']:.1f} ± " in line for kind in asked)
+    query = [kind for kind in KINDS if f"foil_{kind}" in shares]
+    assert len(query) > 5
+    assert all(f"{shares[f'foil_{kind}']:.1f} ± " in line for kind in query)

@@ -27,11 +27,11 @@ def data() -> Split:
 
 def test_a_kind_is_measured_as_if_it_stood_alone(data: Split) -> None:
     scores = np.random.default_rng(0).random((IMAGES, 3 * IMAGES))
-    found = kind_metrics(scores, data)
+    results = kind_metrics(scores, data)
     columns = np.arange(3 * IMAGES) % 3 > 0
     alone = retrieval_metrics(scores[:, columns], data.image_of[columns])
-    assert {name: found[f"order_{name}"] for name in alone} == alone
-    assert found["order_rsum_low"] <= alone["rsum"] <= found["order_rsum_high"]
+    assert {name: results[f"order_{name}"] for name in alone} == alone
+    assert results["order_rsum_low"] <= alone["rsum"] <= results["order_rsum_high"]
 
 
 def test_a_method_that_cannot_tell_alike_clips_apart_gets_half(data: Split) -> None:
@@ -39,8 +39,8 @@ def test_a_method_that_cannot_tell_alike_clips_apart_gets_half(data: Split) -> N
     blind = (data.alike[:, None] == data.alike[data.image_of][None]).astype(float)
     knows = (np.arange(IMAGES)[:, None] == data.image_of[None]).astype(float)
     for scores, share in ((blind, 50.0), (knows, 100.0)):
-        found = kind_metrics(scores, data)
-        assert (found["free_above_alike"], found["order_above_alike"]) == (share, share)
+        results = kind_metrics(scores, data)
+        assert (results["free_above_alike"], results["order_above_alike"]) == (share, share)
     better = kind_differences(knows, blind, data)["order"]
     assert better["difference"] == pytest.approx(
         kind_metrics(knows, data)["order_rsum"] - kind_metrics(blind, data)["order_rsum"]

@@ -17,8 +17,8 @@ from tests.training.sample import write_sample
 
 @pytest.fixture(scope="module")
 def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled pack with 60 of its scenes."""
-    return write_sample(tmp_path_factory.mktemp("sample") / "scenes", 60)
+    """The bundled pack with 20 of its scenes."""
+    return write_sample(tmp_path_factory.mktemp("sample") / "scenes", 20)
 
 
 def compared(pack: Path, b: str, out: Path, *options: str) -> tuple[Any, list[dict[str, str]]]:
@@ -33,7 +33,7 @@ def test_a_run_file_of_our_scores_gives_the_same(
     pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own, captions = compared(pack, "vse_infty", tmp_path, "--trec", str(tmp_path))
-    assert f"| all | 300 | {own['counts']['a']} | {own['counts']['b']} |" in capsys.readouterr().out
+    assert f"| all | 100 | {own['counts']['a']} | {own['counts']['b']} |" in capsys.readouterr().out
     run = tmp_path / "vse_infty.t2i.trec"
     files = from_pack(pack, "test").images
     assert isinstance(files, ImageFiles)
@@ -56,11 +56,11 @@ def test_a_run_file_of_our_scores_gives_the_same(
 
 def test_a_short_run_file(pack: Path, tmp_path: Path) -> None:
     run = tmp_path / "short.trec"
-    run.write_text("".join(f"t{q} Q0 i{q // 5} 1 0.5 x\nt{q} Q0 i59 2 0.4 x\n" for q in range(290)))
-    found, captions = compared(pack, str(run), tmp_path, "--k", "2")
-    assert found["counts"]["b"] + found["counts"]["both"] == 290
+    run.write_text("".join(f"t{q} Q0 i{q // 5} 1 0.5 x\nt{q} Q0 i19 2 0.4 x\n" for q in range(90)))
+    results, captions = compared(pack, str(run), tmp_path, "--k", "2")
+    assert results["counts"]["b"] + results["counts"]["both"] == 90
     assert (captions[0]["rank_b"], captions[0]["first_b"]) == ("1", "0")
-    assert {row["first_b"] for row in captions[290:]} == {""}
+    assert {row["first_b"] for row in captions[90:]} == {""}
     for content, options, sentence in (
         ("t0 Q0 i0 1 0.5 x\n", ("--k", "5"), "lists fewer than 5 images a caption"),
         ("t0 Q0 nowhere 1 0.5 x\n", (), "line 1: 'nowhere'"),

@@ -42,7 +42,7 @@ ALIKE = np.array([3, 3, 0, 0, 1, 1, 1, 2, 4, 4, 5, 5, 5])
 @pytest.mark.parametrize("alike", [None, ALIKE], ids=["one by one", "alike ones together"])
 def test_bootstrap_agrees_with_the_loop(alike: np.ndarray | None) -> None:
     a, b = _scores(0), _scores(1)
-    found = bootstrap_difference(a, b, IMAGE_OF, samples=40, seed=3, alike=alike)
+    results = bootstrap_difference(a, b, IMAGE_OF, samples=40, seed=3, alike=alike)
     group = np.arange(13) if alike is None else alike
     groups = int(group.max()) + 1
     draws = np.random.default_rng(3).multinomial(groups, np.full(groups, 1 / groups), size=40)
@@ -50,11 +50,11 @@ def test_bootstrap_agrees_with_the_loop(alike: np.ndarray | None) -> None:
     for counts in draws:
         drawn = [i for i in range(13) for _ in range(counts[group[i]])]
         differences.append(_rsum_of_draw(a, drawn) - _rsum_of_draw(b, drawn))
-    assert found["low"] == pytest.approx(np.percentile(differences, 2.5))
-    assert found["high"] == pytest.approx(np.percentile(differences, 97.5))
-    assert found["share_above"] == np.mean([d > 1e-9 for d in differences])
+    assert results["low"] == pytest.approx(np.percentile(differences, 2.5))
+    assert results["high"] == pytest.approx(np.percentile(differences, 97.5))
+    assert results["share_above"] == np.mean([d > 1e-9 for d in differences])
     expected = retrieval_metrics(a, IMAGE_OF)["rsum"] - retrieval_metrics(b, IMAGE_OF)["rsum"]
-    assert found["difference"] == pytest.approx(expected)
+    assert results["difference"] == pytest.approx(expected)
 
 
 def _random_views(images: int, texts: int) -> tuple[Views, Views]:
@@ -85,13 +85,13 @@ def test_view_statistics_by_hand() -> None:
     images = Views(torch.stack([corners[[0, 1]], corners[[2, 2]]]))  # (2, 2, 4)
     texts = Views(corners[[0, 0, 1, 2]][:, None])  # the last ties: its first view wins
     method = models.build("vsepp", 4, 4, {})
-    found = view_statistics(method, images, texts, np.array([0, 0, 0, 1]))
+    results = view_statistics(method, images, texts, np.array([0, 0, 0, 1]))
     entropy = 0.75 * math.log2(4 / 3) + 0.25 * 2
     expected = {"wins_1": 75, "wins_2": 25, "wins_entropy": entropy, "view_cosine": 0.5}
-    assert found == pytest.approx(expected)
+    assert results == pytest.approx(expected)
     single = Views(torch.eye(3)[:, None])  # one view has no other to resemble
-    found = view_statistics(method, single, single, np.arange(3))
-    assert found == {"wins_1": 100, "wins_entropy": 0}
+    results = view_statistics(method, single, single, np.arange(3))
+    assert results == {"wins_1": 100, "wins_entropy": 0}
 
 
 def test_cosines_of_captions_agree_with_the_loop() -> None:
@@ -103,7 +103,7 @@ def test_cosines_of_captions_agree_with_the_loop() -> None:
         pairs = [(a, b) for i, a in enumerate(own) for b in own[:i]]
         if pairs:
             means.append(np.mean([float(torch.cosine_similarity(a, b, dim=0)) for a, b in pairs]))
-    found = caption_cosines(texts, IMAGE_OF)
-    assert found["caption_cosine"] == pytest.approx(np.mean(means), abs=1e-6)
-    assert min(means) <= found["caption_low"] <= found["caption_high"] <= max(means)
+    results = caption_cosines(texts, IMAGE_OF)
+    assert results["caption_cosine"] == pytest.approx(np.mean(means), abs=1e-6)
+    assert min(means) <= results["caption_low"] <= results["caption_high"] <= max(means)
     assert caption_cosines(texts[[0, 3]], IMAGE_OF[[0, 3]]) == {}  # an image with one caption each

@@ -72,10 +72,10 @@ def test_ctrl_c_names_the_command_that_continues(
     _, _, _, command, *arguments = shlex.split(line.partition("continue with ")[2])
     assert (command, arguments[-3:]) == ("train", ["--cache", "some cache", "--skip-damaged"])
     train.main(arguments)  # without recipe and settings
-    one, two = (read_rows(Path(run) / LOG) for run in ("whole", "my run"))
-    assert all(float(row.pop("seconds")) >= 0 for row in (*one, *two))
-    assert one == two
-    assert len(one) == 3
+    item, two = (read_rows(Path(run) / LOG) for run in ("whole", "my run"))
+    assert all(float(row.pop("seconds")) >= 0 for row in (*item, *two))
+    assert item == two
+    assert len(item) == 3
     whole, resumed = weights("whole"), weights("my run")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 

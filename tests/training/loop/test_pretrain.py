@@ -57,8 +57,8 @@ def test_every_object_is_in_some_cell(scenes_folder: Path) -> None:
     labels = cell_labels(data, np.arange(len(data)), 7).max(axis=1)
     names = [LABELS[label] for label in THINGS]
     for row, scene in zip(labels, data.scenes, strict=True):
-        shown = {name for name, on in zip(names, row, strict=True) if on and ":" not in name}
-        assert shown == {item.name for item in scene.objects}
+        displayed = {name for name, on in zip(names, row, strict=True) if on and ":" not in name}
+        assert displayed == {item.name for item in scene.objects}
 
 
 def test_r_precision_by_hand() -> None:

@@ -62,8 +62,8 @@ def test_first_epochs_of_order_learn_from_those_captions_in_as_many_steps(
 ) -> None:
     """60 of 240 captions are of order, of every second image; an epoch has 10 steps."""
     data = replace(train_set, kinds=["order", "free", "free", "free"] * 60)
-    given = {"order_epochs": 2, "captions_per_image": 2}
-    trainer = Trainer(config("vsepp", **given), data, val_set, tmp_path)
+    values = {"order_epochs": 2, "captions_per_image": 2}
+    trainer = Trainer(config("vsepp", **values), data, val_set, tmp_path)
     seen = []
     for epoch in range(3):
         drawn = list(trainer.batches(epoch))

@@ -50,16 +50,13 @@ def scene_of(layout: Layout, index: int) -> Scene:
 @pytest.fixture(scope="module")
 def scenes() -> list[Scene]:
     """A thousand scenes without pixels."""
-    found: list[Scene] = []
+    results: list[Scene] = []
     for index in range(2000):
         layout = sample_layout(scene_generator(3, "val", index))
-        if layout is not None and len(found) < 1000:
-            found.append(scene_of(layout, index))
-    assert len(found) == 1000
-    return found
-
-
-"""Nouns whose plural is the same word."""
+        if layout is not None and len(results) < 1000:
+            results.append(scene_of(layout, index))
+    assert len(results) == 1000
+    return results
 
 
 def test_class_table_has_no_ambiguous_word() -> None:
@@ -88,10 +85,10 @@ def naive(scene: Scene, fact: dict[str, Any]) -> bool:
         if fact.get(key, getattr(scene, key)) != getattr(scene, key):
             return False
     fitting = []
-    for wanted in fact.get("objects", []):
-        named = [item for item in scene.objects if item.name == wanted["name"]]
-        fit = [item for item in named if wanted.get("color", item.color) == item.color]
-        if len(fit) < wanted.get("min", 1) or len(fit) != wanted.get("count", len(fit)):
+    for expected in fact.get("objects", []):
+        named = [item for item in scene.objects if item.name == expected["name"]]
+        fit = [item for item in named if expected.get("color", item.color) == item.color]
+        if len(fit) < expected.get("min", 1) or len(fit) != expected.get("count", len(fit)):
             return False
         fitting.append(fit)
     for relation in fact.get("relations", []):
@@ -108,10 +105,10 @@ def test_fast_relevance_equals_the_naive_loop(scenes: list[Scene]) -> None:
     facts += [{"objects": [{"name": name}]} for name in ("dog", "car", "book")]
     facts += [{"setting": "beach", "time": "night"}, {"weather": "fog"}, {}]
     fast = satisfying_rows(few, facts, satisfies)
-    for fact, found in zip(facts, fast, strict=True):
+    for fact, results in zip(facts, fast, strict=True):
         slow = [index for index, scene in enumerate(few) if naive(scene, fact)]
-        assert found.tolist() == slow
-        assert found.dtype == np.int64
+        assert results.tolist() == slow
+        assert results.dtype == np.int64
 
 
 def item(

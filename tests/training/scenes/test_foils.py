@@ -44,15 +44,15 @@ def is_true(image: GalleryImage, text: str) -> bool:
             if setting != image.setting:
                 return False
     side = next((words for words in SIDES if words in text), " and ")
-    counts = Counter(thing.name for thing in image.objects)
-    boxes = {thing.name: thing.box for thing in image.objects}
+    counts = Counter(entry.name for entry in image.objects)
+    boxes = {entry.name: entry.box for entry in image.objects}
     places = []
     for part in re.split(f"{side}|, ", text):
         read = PART.fullmatch(part)
         assert read, part
         number, color, noun = read.groups()
         name = NOUNS[noun]
-        colors = {thing.color for thing in image.objects if thing.name == name}
+        colors = {entry.color for entry in image.objects if entry.name == name}
         enough = counts[name] == NUMBERS[number] if NUMBERS[number] > 1 else counts[name] >= 1
         if not enough or (color and color not in colors):
             return False

@@ -58,18 +58,18 @@ def test_frames_are_those_of_the_shipped_gallery(clips: list[Clip]) -> None:
 
 def test_twins_show_the_same_actors_as_often_in_the_other_order(clips: list[Clip]) -> None:
     """Pooled over time they are alike: every place of both actors is in as many frames of each."""
-    for one, other in zip(clips[::2], clips[1::2], strict=True):
+    for item, other in zip(clips[::2], clips[1::2], strict=True):
         places = [
             Counter(tuple(actor.at(frame) for actor in clip.objects[:2]) for frame in range(FRAMES))
-            for clip in (one, other)
+            for clip in (item, other)
         ]
         assert places[0] == places[1]
-        first, second = one.deed_of(0), one.deed_of(1)
+        first, second = item.deed_of(0), item.deed_of(1)
         swapped = replace(first, start=second.start), replace(second, start=first.start)
         assert (other.deed_of(0), other.deed_of(1)) == swapped
-        if one.change is None and other.change is None:
-            assert one.objects[2].name == other.objects[2].name
-            assert OPPOSITE[one.deed_of(2).kind] == other.deed_of(2).kind
+        if item.change is None and other.change is None:
+            assert item.objects[2].name == other.objects[2].name
+            assert OPPOSITE[item.deed_of(2).kind] == other.deed_of(2).kind
 
 
 def test_captions_are_true_of_their_clip_and_tell_the_order(clips: list[Clip]) -> None:

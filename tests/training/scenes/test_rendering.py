@@ -43,13 +43,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scenes_are_those_of_the_shipped_gallery(rendered: list[Rendered]) -> None:
     """The shipped numbers stay valid only as long as the same seed gives the same scenes."""
     gallery = load_gallery(BUNDLED)
-    relevant = iter(relevant_images([one.scene for one in rendered]))
-    for one, image in zip(rendered, gallery.images, strict=False):
+    relevant = iter(relevant_images([entry.scene for entry in rendered]))
+    for entry, image in zip(rendered, gallery.images, strict=False):
         mask = np.asarray(Image.open(gallery.folder / str(image.mask)))
-        assert np.array_equal(one.instances, mask)
-        shown = np.asarray(Image.open(gallery.folder / image.file).convert("RGB"), float)
-        assert np.abs(shown - one.image).mean() < 6  # a lossy file
-        scene = one.scene
+        assert np.array_equal(entry.instances, mask)
+        displayed = np.asarray(Image.open(gallery.folder / image.file).convert("RGB"), float)
+        assert np.abs(displayed - entry.image).mean() < 6  # a lossy file
+        scene = entry.scene
         assert (scene.setting, scene.time, scene.weather) == (
             *(image.setting, image.time, image.weather),
         )
@@ -81,12 +81,12 @@ def test_every_look_has_an_image_of_its_own() -> None:
 @pytest.mark.slow
 def test_workers_change_nothing(tmp_path: Path) -> None:
     for out, workers in (("one", 1), ("two", 2)):
-        write_split(tmp_path / out, "train", 60, workers=workers)
+        write_split(tmp_path / out, "train", 30, workers=workers)
     for name in ("images.npy", "instances.npy", "scenes.jsonl", "meta.json"):
         first, second = (tmp_path / part / "train" / name for part in ("one", "two"))
         assert first.read_bytes() == second.read_bytes(), name
     data = load_scenes(tmp_path / "one/train")
-    assert np.array_equal(data.instances[59], make_scene(0, "train", 59).instances[2::4, 2::4])
+    assert np.array_equal(data.instances[29], make_scene(0, "train", 29).instances[2::4, 2::4])
 
 
 @pytest.mark.font
@@ -95,10 +95,10 @@ def test_folder_is_read_back(folder: Path, rendered: list[Rendered]) -> None:
     assert len(data) == 6
     assert data.meta["world_version"] == WORLD_VERSION
     assert isinstance(data.images, np.memmap)
-    for index, one in enumerate(rendered[:6]):
-        assert data.scenes[index] == one.scene
-        assert np.array_equal(data.images[index], one.image)
-        assert np.array_equal(data.instances[index], one.instances)
+    for index, item in enumerate(rendered[:6]):
+        assert data.scenes[index] == item.scene
+        assert np.array_equal(data.images[index], item.image)
+        assert np.array_equal(data.instances[index], item.instances)
 
 
 @pytest.mark.font
