@@ -88,8 +88,8 @@ def find_words(
 ) -> tuple[int, ...]:
     """Places of a text's tokens, whole words or pieces, that spell any form of a name.
 
-    >>> find_words("A red Dog", [(0, 1), (1, 5), (6, 8), (8, 9)], ["dog", "dogs"])
-    (2, 3)
+    >>> find_words("Dog on dogwood", [(0, 0), (0, 2), (2, 3), (4, 6), (7, 14)], ["dog", "dogs"])
+    (1, 2)
     """
     longest = sorted(map(re.escape, forms), key=len, reverse=True)  # "santa claus" before "santa"
     pattern = rf"\b(?:{'|'.join(longest)})\b"

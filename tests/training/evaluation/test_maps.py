@@ -197,10 +197,10 @@ def test_maps_are_compared(
     assert rows["chance"]["sentence"] == pytest.approx(evidence["evidence_chance"])
     assert rows["chance"]["word"] == pytest.approx(evidence["evidence_word_chance"])
     for name in names:
-        for measure, sign in MEASURES.items():
+        for measure in MEASURES:
             low, value, high = (rows[name][f"{measure}{end}"] for end in ("_low", "", "_high"))
             assert low <= value <= high
-            behind = sign * (rows[ROWS][measure] - value)
+            behind = (rows[ROWS][measure] - value) * (-1 if measure == "deletion" else 1)
             assert rows[name][f"{measure}_behind"] == pytest.approx(behind)
     with (tmp_path / "maps.csv").open(encoding="utf-8") as table:
         lines = {row.pop("map"): row for row in csv.DictReader(table)}
