@@ -19,6 +19,7 @@ COMMANDS = {
     "pretrain": "training.pretrain",
     "distill": "training.distill",
     "evaluate": "training.evaluate",
+    "check": "training.check",
     "sweep": "training.sweep",
     "plot": "training.plot",
     "export": "export.to_onnx",

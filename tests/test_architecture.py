@@ -30,7 +30,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"pack", "mistakes"},
     ],
     "training": [
-        {"train", "pretrain", "distill", "evaluate", "sweep", "plot"},
+        {"train", "pretrain", "distill", "evaluate", "check", "sweep", "plot"},
         {"loop"},
         {"objectives", "evaluation"},
         {"data"},

@@ -11,7 +11,7 @@ five. `--ensemble a+b` adds the average of two methods' scores, `--compare a,b` 
 rsum difference, `--views` statistics of each view and its attention to mentioned objects, and
 `--foils` whether true captions of scenes score above false ones that differ little. `--calibrate`
 fits the probabilities of each method's hits and stores them in the pack, `--calibration` measures
-them (docs/evidence.md).
+them (docs/evidence.md). `--nnn` measures `training/evaluation/normalization.py`.
 
 With `--run` only recalls are measured, in torch, on the data of the run's training; for several
 runs, such as two seeds of a recipe, the table has a row for each and one for the average of their
@@ -74,6 +74,7 @@ from polyview.training.evaluation.metrics import (
     print_questions,
 )
 from polyview.training.evaluation.mistakes import is_run, print_mistakes
+from polyview.training.evaluation.normalization import measure_normalization
 from polyview.training.evaluation.questions import half
 from polyview.training.evaluation.report import (
     COLUMNS,
@@ -82,6 +83,7 @@ from polyview.training.evaluation.report import (
     print_evidence,
     print_maps,
     print_metrics,
+    print_normalization,
     print_views,
     write_maps,
     write_scores,
@@ -121,6 +123,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         if options.run:
             measured = _measure_runs(options)
+        elif options.nnn:
+            measured = _normalization(options)
         elif options.calibrate or options.calibration:
             measured = _certainty(options)
         elif options.maps:
@@ -159,6 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         ("views", "also how often each view wins and whether it looks at what captions mention"),
         ("evidence", "also whether evidence lies where words say, and matters to the score"),
         ("foils", "also whether true captions of scenes score above false ones"),
+        ("nnn", "correct scores by Nearest Neighbor Normalization, and measure what it gains"),
         ("calibrate", "fit the probabilities of each method's hits, and store them in the pack"),
         ("calibration", "measure these, instead of recalls"),
         ("halves", "photographs of one split: fit on one half of them and measure on the other"),
@@ -360,6 +365,16 @@ def _measure_maps(options: argparse.Namespace) -> dict[str, Any]:
     if options.csv:
         write_maps(options.csv, rows)
     return {"sources": {str(pack): checksum}, "maps": rows}
+
+
+def _normalization(options: argparse.Namespace) -> dict[str, Any]:
+    """Measures methods with Nearest Neighbor Normalization."""
+    pack, _ = _open_pack(options)
+    checksum, runtime = sha256_of(pack / MANIFEST), Runtime.load(pack, options.device)
+    names = [options.method] if options.method else list(runtime.info.methods)
+    rows = measure_normalization(runtime, names, options.data, options.split, options.halves)
+    print_normalization(rows)
+    return {"sources": {str(pack): checksum}, "methods": rows}
 
 
 def _command(options: argparse.Namespace, name: str) -> str:

@@ -154,6 +154,17 @@ def _count(row: Mapping[str, float]) -> int:
     return sum(key.startswith("wins_") for key in row) - 1  # without the entropy
 
 
+def print_normalization(rows: Rows) -> None:
+    """Prints one line a method of `measure_normalization`."""
+    titles = ["method", "alpha", "k", "rsum without", "with", "difference", "95 % interval"]
+    table = []
+    for name, row in rows.items():
+        numbers = [f"{row[key]:g}" for key in ("alpha", "k")]
+        rsums = f"{row['before']:.1f}", f"{row['after']:.1f}", f"{row['difference']:+.1f}"
+        table.append([name, *numbers, *rsums, f"{row['low']:+.1f} to {row['high']:+.1f}"])
+    print_rows(titles, table)
+
+
 def print_evidence(rows: Rows) -> None:
     """Prints `evidence_metrics` of each method, and the intervals of the gains."""
     print()

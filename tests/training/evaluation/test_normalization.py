@@ -1,0 +1,54 @@
+"""Nearest Neighbor Normalization: against the sum in a loop, and where an image fits everything."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polyview.app.settings import BUNDLED
+from polyview.training.evaluate import main as evaluate
+from polyview.training.evaluation.metrics import retrieval_metrics
+from polyview.training.evaluation.normalization import Setting, mean_of_highest, normalized
+from tests.training.photographs import write_photographs
+
+RANDOM = np.random.default_rng(0)
+
+
+def test_a_bias_is_the_mean_of_the_highest_scores() -> None:
+    scores = RANDOM.normal(size=(6, 20))
+    for k in (1, 3, 20, 99):
+        naive = [np.mean(sorted(row, reverse=True)[:k]) for row in scores]
+        np.testing.assert_allclose(mean_of_highest(scores, k), naive)
+
+
+def test_each_side_loses_its_own_bias() -> None:
+    scores, of_images, of_texts = (RANDOM.normal(size=shape) for shape in ((4, 6), (4, 9), (6, 8)))
+    corrected = normalized(scores, of_images, of_texts, Setting(0.5, 2))
+    for image in range(4):
+        for text in range(6):
+            biases = sum(np.sort(bank)[-2:].mean() for bank in (of_images[image], of_texts[text]))
+            assert corrected[image, text] == pytest.approx(scores[image, text] - 0.5 * biases)
+
+
+def test_an_image_that_fits_every_text_no_longer_wins() -> None:
+    truth = np.arange(8)
+    scores = np.eye(8) + RANDOM.normal(scale=0.1, size=(8, 8))
+    scores[0] += 1.2
+    bank = RANDOM.normal(scale=0.1, size=(8, 40))
+    bank[0] += 1.2
+    assert retrieval_metrics(scores, truth)["t2i_r1"] < 50
+    corrected = normalized(scores, bank, bank * 0, Setting(1.0, 4))
+    assert retrieval_metrics(corrected, truth)["t2i_r1"] == 100
+
+
+def test_a_pack_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_photographs(tmp_path / "data", {"train": 8, "val": 6, "test": 6})
+    command = ["--pack", str(BUNDLED / "photos"), "--method", "vse_infty", "--nnn"]
+    evaluate([*command, "--data", str(data), "--json", str(tmp_path / "rows.json")])
+    row = json.loads((tmp_path / "rows.json").read_text())["methods"]["vse_infty"]
+    assert f"| vse_infty | {row['alpha']:g} | {row['k']:g} |" in capsys.readouterr().out
+    assert row["low"] <= row["difference"] <= row["high"]
+    assert row["after"] - row["before"] == pytest.approx(row["difference"])
+    with pytest.raises(SystemExit, match="add --data DIR"):
+        evaluate(command)

@@ -1,0 +1,120 @@
+"""Nearest Neighbor Normalization (NNN): corrects scores of images that fit every query a little.
+
+Neil Chowdhury, Franklin Wang, Sumedh Shenoy, Douwe Kiela, Sarah Schwettmann, Tristan Thrush:
+Nearest Neighbor Normalization Improves Multimodal Retrieval, EMNLP 2024. Nothing is trained: from
+the scores of an item, a bias of its own is subtracted, alpha times the mean of its k highest scores
+with a bank of reference queries. A bias is the same for each query, so that in evidence it would
+belong to `base`.
+
+Here the bank is captions of the training split for images, and its images for texts. A bias of
+images does not change how texts are ranked for one image, nor the other way round, so that one
+matrix holds both directions. alpha and k are those with the highest rsum on another split.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from polyview.export.runtime import Runtime
+from polyview.training.data.image_files import Lazy
+from polyview.training.data.open_split import open_split
+from polyview.training.data.split import Split
+from polyview.training.evaluation.metrics import retrieval_metrics
+from polyview.training.evaluation.questions import half
+from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
+from polyview.training.evaluation.statistics import bootstrap_difference
+
+ALPHAS = (0.25, 0.5, 0.75, 1.0)
+NEIGHBOURS = (1, 2, 4, 8, 16, 32, 64, 128)
+BANK = 1000  # images with their captions
+
+
+class Setting(NamedTuple):
+    """The strength of the correction, and the number of reference queries that a bias averages."""
+
+    alpha: float
+    k: int
+
+
+def first_images(data: Split, count: int) -> Split:
+    """The first so many images of a split, with their captions."""
+    count = min(count, data.image_count)
+    images = Lazy(count, lambda row: data.images[row])
+    return replace(data.first(count), images=images, objects=None, relevant=None, foils=None)
+
+
+def mean_of_highest(scores: np.ndarray, k: int) -> np.ndarray:
+    """The mean (N,) of the k highest of scores (N, M), or of all of fewer."""
+    k = min(k, scores.shape[1])
+    return np.partition(scores, -k, axis=1)[:, -k:].mean(axis=1)
+
+
+def normalized(
+    scores: np.ndarray, of_images: np.ndarray, of_texts: np.ndarray, setting: Setting
+) -> np.ndarray:
+    """Scores (N_img, N_txt) without the biases of images and of texts.
+
+    Args:
+        scores: (N_img, N_txt).
+        of_images: (N_img, M) scores of the images with reference texts.
+        of_texts: (N_txt, M) scores of the texts with reference images.
+        setting: alpha and k.
+    """
+    images, texts = (mean_of_highest(bank, setting.k) for bank in (of_images, of_texts))
+    return scores - setting.alpha * (images[:, None] + texts)
+
+
+def measure_normalization(
+    runtime: Runtime, methods: Sequence[str], folder: Path | None, split: str, halves: bool
+) -> dict[str, dict[str, float]]:
+    """Chooses alpha and k of each method on `val` and measures them on a split of a folder.
+
+    With `halves` they are chosen on one half of the split's photographs, and measured on the other.
+
+    Returns:
+        For each method `alpha`, `k`, rsum without and with the correction (`before`, `after`), and
+        the difference with its 95 % interval (`difference`, `low`, `high`).
+
+    Raises:
+        ValueError: there is no folder, or an unknown method.
+    """
+    if folder is None:
+        raise ValueError("--nnn takes its reference captions from the split train; add --data DIR")
+    data, bank = open_split(folder, split), first_images(open_split(folder, "train"), BANK)
+    chosen_on = half(data, 0) if halves else open_split(folder, "val")
+    data = half(data, 1) if halves else data
+    parts, rows = (chosen_on, data, bank), dict[str, dict[str, float]]()
+    readers = {runtime.image_encoder_of(name): name for name in methods}
+    features = {
+        file: [image_features(runtime, part, name) for part in parts]
+        for file, name in readers.items()
+    }
+    for name in methods:
+        method, read = runtime.methods[name], features[runtime.image_encoder_of(name)]
+        *views, (images, texts) = (
+            split_views(runtime, name, *part) for part in zip(parts, read, strict=True)
+        )
+        first, second = (
+            (
+                score_matrix(method, *part),
+                score_matrix(method, part[0], texts),
+                score_matrix(method, images, part[1]).T,
+            )
+            for part in views
+        )
+        rsums = {
+            setting: retrieval_metrics(normalized(*first, setting), chosen_on.image_of)["rsum"]
+            for setting in map(Setting._make, product(ALPHAS, NEIGHBOURS))
+        }
+        setting = max(rsums, key=lambda s: rsums[s])
+        after = normalized(*second, setting)
+        values = {"before": second[0], "after": after}
+        row = {key: retrieval_metrics(s, data.image_of)["rsum"] for key, s in values.items()}
+        interval = bootstrap_difference(after, second[0], data.image_of, alike=data.alike)
+        rows[name] = row | setting._asdict()
+        rows[name] |= {key: interval[key] for key in ("difference", "low", "high")}
+    return rows
