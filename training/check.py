@@ -167,7 +167,8 @@ class PackCheck:
         typed = self._read(text.upper() for text in texts)
         yield "lower case", "lower case", typed, self._read(text.lower() for text in texts)
         plain = [" ".join(re.findall(r"\w+", text)) for text in texts]
-        typed = self._read(f"{text.replace(' ', ', ', 1)}." for text in plain)
+        commas = 1 if known.keys() & {",", ",</w>"} else -1  # everywhere if they would be unknown
+        typed = self._read(f"{text.replace(' ', ', ', commas)}." for text in plain)
         yield "punctuation", "none", typed, self._read(plain)
 
 
