@@ -1,9 +1,8 @@
 """From trained weights to a pack, and from a pack to features, views and scores.
 
-A pack is a folder (or a Hub repository with the same files) that holds everything needed to search
-with what was trained; `export/pack/reading.py` says what is in it.
+A pack is a folder (or a Hub repository with the same files) with everything needed to search with
+trained models; see `export/pack/reading.py`.
 """
 
-# Before onnxruntime, whichever module asks for it first: torch brings the CUDA libraries that
-# onnxruntime then finds already loaded.
+# Must precede every import of onnxruntime: torch loads the CUDA libraries that it needs.
 import torch  # noqa: F401

@@ -69,7 +69,7 @@ class Methods(dict[str, Method]):
         """A single method.
 
         Raises:
-            ValueError: there is none of this name, or several are named.
+            ValueError: the name is unknown, or names several methods.
         """
         names = self.names(name)
         if len(names) > 1:

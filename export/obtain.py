@@ -48,7 +48,7 @@ class Offer:
 
     @property
     def unknown(self) -> int:
-        """The number of files to fetch of which the Hub states no size."""
+        """The number of files to fetch for which the Hub states no size."""
         return sum(size is None for part in self.parts for size in part.missing.values())
 
     @property

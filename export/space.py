@@ -24,8 +24,8 @@ from polyview.models.files import replacing_folder
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("polyview", "app", "models", "export")
 BUNDLED = Path("app") / "bundled"
-FIRST = "scenes"  # the pack that the app starts on by itself
-ZEROGPU = "zero-a10g"  # the Hub's name of ZeroGPU, whatever the GPU is
+FIRST = "scenes"  # the pack with which the app starts by default
+ZEROGPU = "zero-a10g"  # the Hub's name for ZeroGPU with any GPU
 HARDWARE = tuple(str(kind.value) for kind in SpaceHardware)
 _LEFTOVERS = (".*", "__pycache__", "*.pyc", "*.partial", "*.orig", "*.rej", "*~", "bundled")
 _STARTER = '''"""Starts Polyview; the Space's variable POLYVIEW_PACK names another pack."""

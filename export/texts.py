@@ -78,7 +78,7 @@ class TextReader:
         return padded, lengths
 
     def _split(self, text: str) -> Tokens | None:
-        """The tokens of a text; None if it has none other than marks such as [CLS]."""
+        """The tokens of a text; None if it has only marks such as [CLS]."""
         encoding = self._tokenizer.encode(text)
         marks, limit = encoding.special_tokens_mask, self._max_length
         if all(marks):

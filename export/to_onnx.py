@@ -141,7 +141,7 @@ def _labels_for(
 
 
 def _known_labels(encoder: Mapping[str, Any], runs: Sequence[TrainedRun]) -> dict[str, str]:
-    """The labels that follow from the training data; a licence for rendered scenes alone."""
+    """The labels that follow from the training data, with a licence only for rendered scenes."""
     data = [run.about.data for run in runs if run.about.data is not None]
     if len(data) < len(runs):
         return {}

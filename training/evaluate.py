@@ -160,8 +160,8 @@ def _parser() -> argparse.ArgumentParser:
         "--k", type=int, default=1, help="of --mistakes: found is what ranks within k; 1 without it"
     )
     for flag, what in (
-        ("views", "also how often each view wins and whether it looks at what captions mention"),
-        ("evidence", "also whether evidence lies where words say, and matters to the score"),
+        ("views", "also how often each view wins, and its attention to mentioned objects"),
+        ("evidence", "also whether evidence is on the objects of words, and matters to the score"),
         ("foils", "also whether true captions of scenes score above false ones"),
         ("nnn", "correct scores by Nearest Neighbor Normalization, and measure what it gains"),
         ("calibrate", "fit the probabilities of each method's hits, and store them in the pack"),
@@ -178,9 +178,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--split", default="test", help="test without it")
     what = "photographs with captions, scenes, or ready-made features; without it a pack's own "
     add("--data", type=Path, help=what + "gallery, or what a run was trained on")
-    what = "rank only the first so many captions of each image; all without it"
+    what = "rank only the first captions of each image, at most so many; default: all"
     add("--captions", type=int, default=0, metavar="N", help=what)
-    add("--folds", type=int, default=1, help="average over so many folds")
+    add("--folds", type=int, default=1, help="number of folds to average over")
     for name, metavar, what in (
         ("csv", "OUT", "--mistakes' captions with their ranks, or --maps' table, to this file"),
         ("json", "OUT", "metrics, differences, command and checksums to this file"),

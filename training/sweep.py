@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("names", nargs="*", metavar="NAME", help="sweeps, see --list, or TOML files")
     add("--list", action="store_true", help="list the sweeps")
     add("--rows", nargs="+", metavar="LABEL", help="train only these rows")
-    add("--report", action="store_true", help="train nothing; print the table of what is recorded")
+    add("--report", action="store_true", help="train nothing; print the recorded table")
     what = f"also write the tables between the marks of each sweep in {' and '.join(PAGES)}"
     add("--write", action="store_true", help=what)
     add("--out", type=Path, default=Path("runs/sweeps"), help="folder of the runs")

@@ -31,14 +31,14 @@ class Blob(BaseModel):
 
 
 class Hits(BaseModel):
-    """Images in order."""
+    """A list of images."""
 
     total: int
     hits: list[Hit]
 
 
 class Lens(BaseModel):
-    """What is found while views count less; `stayed` of the hits are as high without."""
+    """Hits with weighted views; `stayed` of them are also hits without weights."""
 
     query: str
     method: str
@@ -51,7 +51,7 @@ class Lens(BaseModel):
 
 
 class Examples(BaseModel):
-    """Queries to try; of each curated one caption, view, winner, ranks and why."""
+    """Example queries; curated ones have caption, view, winner, ranks and why."""
 
     curated: list[Fields]
     queries: list[str]
@@ -59,10 +59,10 @@ class Examples(BaseModel):
 
 
 class Explanation(BaseModel):
-    """A score: base, all of `cells` (N, M) and all of `whole_sentence` (N) added up.
+    """A score: the sum of base, `cells` (N, M) and `whole_sentence` (N).
 
-    `grid` holds rows and columns of the N cells. `seconds` (of a clip that is read as a set) and
-    `per_view` are left out where there are none.
+    `grid` has the rows and columns of the N cells. `seconds` (for a clip that is read as a set) and
+    `per_view` may be left out.
     """
 
     query: str
@@ -84,11 +84,11 @@ class Explanation(BaseModel):
 
 
 class HitExplanations(BaseModel):
-    """The same of n images as arrays: scores and base (n), cells (n, N, M), whole_sentence (n, N).
+    """The scores of n images as arrays: scores, base (n), cells (n, N, M), whole_sentence (n, N).
 
     `boxes` (n, 4) is the part of each image that the cells cover, relative left, top, right,
-    bottom. Of clips read as sets, cells lie on a sheet of `sheet` rows and columns of `frames`
-    (image ids), shown at `seconds`. A `remark` says why there is no map.
+    bottom. For clips read as sets, cells are on a sheet of `sheet` rows and columns with the image
+    ids `frames` and times `seconds`. A `remark` says why there is no map.
     """
 
     query: str
@@ -110,11 +110,11 @@ class HitExplanations(BaseModel):
 
 
 class Views(BaseModel):
-    """A look inside one image; from `text` on, only with a text.
+    """The views of one image; the fields from `text` on need a text.
 
-    Of each of `views` its number, its map over the grid (null without attention) and with a text
-    its score; of `inside` the arrays that a method shows of itself, by name (`Method.inside`); of
-    `knobs` what can be set about them.
+    Each of `views` has its number, its map over the grid (null without attention) and with a text
+    its score; `inside` has the method's intermediate arrays by name (`Method.inside`), `knobs`
+    their settings.
     """
 
     image_id: int
@@ -144,7 +144,7 @@ class Views(BaseModel):
 
 
 class Collapse(BaseModel):
-    """Whether the views of a method differ; ask again until `state` is ready or failed."""
+    """Whether the views of a method differ; repeat until `state` is ready or failed."""
 
     method: str
     state: str
@@ -161,10 +161,10 @@ class Collapse(BaseModel):
 
 
 class Mistakes(BaseModel):
-    """What a finds within k and b does not, and the other way round; ask until `state` is "ready".
+    """What a finds within k and b misses, and the reverse; repeat until `state` is "ready".
 
     `export/mistakes.py` describes counts, kinds, words and rows; `pairs` holds ranks by a and b,
-    and how many captions have them; `labels` counts suspected label errors, for sure where `exact`.
+    and numbers of captions; `labels` counts suspected label errors, certain ones if `exact`.
     """
 
     state: str
@@ -188,13 +188,13 @@ class Mistakes(BaseModel):
 
 
 class Queries(BaseModel):
-    """The key of a file of queries, which is kept until several others have come."""
+    """The key of a file of queries, which is kept until several newer ones arrive."""
 
     queries: str
 
 
 class Results(BaseModel):
-    """Recorded numbers of a pack, as its files have them."""
+    """The recorded results of a pack."""
 
     pack: str
     checksum: str
@@ -208,7 +208,7 @@ class Results(BaseModel):
 
 
 class Info(BaseModel):
-    """What is searched, by what, on what."""
+    """The pack, its methods, the device and the gallery."""
 
     pack: Fields
     device: str
@@ -220,7 +220,7 @@ class Info(BaseModel):
 
 
 class Health(BaseModel):
-    """How much of the first collection can be searched."""
+    """The searchable part of the first collection."""
 
     searchable: int
     pictures: int
@@ -228,13 +228,13 @@ class Health(BaseModel):
 
 
 class Collections(BaseModel):
-    """Collections that may be named: key, kind ("pack" or "folder"), title, pictures."""
+    """The available collections: key, kind ("pack" or "folder"), title, pictures."""
 
     collections: list[Fields]
 
 
 class Progress(BaseModel):
-    """A collection, and how much of it a pack has read.
+    """A collection, and how far a pack has read it.
 
     `stage` is "pictures", "views", "captions", "clusters", "stopped", "ready", "failed", "opening"
     (a folder or archive) or "uploading", of which only `pictures` is known.
@@ -258,11 +258,11 @@ class Progress(BaseModel):
 
 
 class Packs(BaseModel):
-    """Packs on this machine, offers that can be fetched by name, and accepted addresses.
+    """Packs on this machine, offers to fetch by name, and accepted addresses.
 
-    Of a pack key, title, description, licence, bytes, methods, own_images (it brings images) and
-    open (it is in memory); of an offer name, title, about, facts and installed. `private` says
-    whether folders of this machine may be opened.
+    A pack has key, title, description, licence, bytes, methods, own_images (whether it has images)
+    and open (whether it is in memory); an offer has name, title, about, facts and installed.
+    `private` says whether folders of this machine may be opened.
     """
 
     packs: list[Fields]
@@ -272,7 +272,7 @@ class Packs(BaseModel):
 
 
 class Look(BaseModel):
-    """What an address would fetch; `pack` is the key of one that is on this machine already."""
+    """The download of an address; `pack` is the key of a pack that is already on this machine."""
 
     pack: str
     missing_bytes: int

@@ -35,7 +35,7 @@ def image(retriever: Retriever, image_id: p.ImageId, large: p.Large = False) -> 
 def clip(
     opened: Opened, image_id: p.ImageId, pack: p.Pack = "", collection: p.Collection = ""
 ) -> answers.Blob:
-    """Sends a clip's file, or over HTTP the part that the header Range names."""
+    """Sends a clip's file, or over HTTP the part named by the header Range."""
     pack, collection = opened.resolve(pack, collection)
     if not opened.sends_files(collection):
         raise ForbiddenError("clips of this collection are sent to its owner's machine alone")
@@ -53,7 +53,7 @@ def clip(
 
 
 def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> answers.Hits:
-    """Lists the images of the collection, without copies and files that cannot be read."""
+    """Lists the images of the collection, without copies and unreadable files."""
     readable = retriever.shown_images()
     hits = [retriever.hit(each.image_id) for each in readable[start : start + count]]
     return answers.Hits(total=len(readable), hits=hits)
@@ -71,19 +71,19 @@ def info(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> an
 
 
 def health(opened: Opened) -> answers.Health:
-    """Says that the app answers, and how many images can be searched by now."""
+    """Returns the number of images that can be searched."""
     index, pictures = opened.first.index, len(opened.first.collection.images)
     return answers.Health(searchable=len(index), pictures=pictures, complete=index.complete)
 
 
 def results(opened: Opened, pack: p.Pack = "") -> answers.Results:
-    """Gives what was measured of a pack: results, speed, trainings, ablations."""
+    """Returns the recorded results of a pack: metrics, speed, trainings, ablations."""
     key, _ = opened.resolve(pack, "")
     return answers.Results(**recorded(opened.retriever(key, "")))
 
 
 def collections(opened: Opened) -> answers.Collections:
-    """Lists the collections that may be named: packs' own images, and opened folders."""
+    """Lists the available collections: images of packs, and opened folders."""
     names = ("key", "kind", "title", "pictures")
     known = opened.collections().items()
     listed = [dict(zip(names, (key, *about), strict=True)) for key, about in known]
@@ -91,31 +91,31 @@ def collections(opened: Opened) -> answers.Collections:
 
 
 def open_collection(opened: Opened, place: p.Place) -> answers.Progress:
-    """Opens a folder of images, or a ZIP archive of them, of the app's own machine."""
+    """Opens a folder or ZIP archive of images on the app's machine."""
     return progress(opened, "", opened.open_place(place))
 
 
 def new_collection(opened: Opened) -> answers.Progress:
-    """Begins a collection of uploaded files, whose key is secret."""
+    """Creates a collection for uploads, with a secret key."""
     return progress(opened, "", opened.new_upload())
 
 
 def add_file(
     opened: Opened, collection: p.Upload, name: p.FileName, content: p.Content
 ) -> answers.Progress:
-    """Adds a file to an upload; it is read once the collection is started."""
+    """Adds a file to an upload; it is read when the collection is started."""
     opened.add_file(collection, name, content)
     return progress(opened, "", collection)
 
 
 def start_collection(opened: Opened, collection: p.Upload, pack: p.Pack = "") -> answers.Progress:
-    """Begins to read the files that were uploaded so far; again after more of them."""
+    """Starts reading the files uploaded so far; repeat after adding files."""
     opened.start_upload(collection, pack)
     return progress(opened, pack, collection)
 
 
 def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> answers.Progress:
-    """Says how much of a collection a pack has read, and which files are left out."""
+    """Returns how far a pack has read a collection, and the files left out."""
     key, collection = opened.resolve(pack, collection)
     waiting = opened.waiting(collection)
     if waiting is not None:
@@ -139,7 +139,7 @@ def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -
 def stop_reading(
     opened: Opened, pack: p.Pack = "", collection: p.Collection = ""
 ) -> answers.Progress:
-    """Stops the reading of a collection; what was read can be searched."""
+    """Stops reading a collection; images read so far can be searched."""
     _require_own(opened, collection)
     opened.stop_opening(collection)
     if opened.waiting(collection) is None:
@@ -150,7 +150,7 @@ def stop_reading(
 def resume_reading(
     opened: Opened, pack: p.Pack = "", collection: p.Collection = ""
 ) -> answers.Progress:
-    """Goes on reading a collection where it was stopped."""
+    """Resumes reading a collection."""
     _require_own(opened, collection)
     opened.retriever(pack, collection).index.start()
     return progress(opened, pack, collection)
@@ -168,7 +168,7 @@ class PackQuestions:
         self._opened, self._downloads = opened, Downloads(opened, opened.settings.allow_packs)
 
     def packs(self) -> answers.Packs:
-        """Lists the packs on this machine, and those that can be fetched by a name."""
+        """Lists the packs on this machine, and those that can be fetched by name."""
         opened = self._opened
         packs = [
             {
@@ -193,7 +193,7 @@ class PackQuestions:
         return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=opened.private)
 
     def look_pack(self, address: p.Address, kind: p.Kind = "pack") -> answers.Look:
-        """Says what an address would fetch; nothing is fetched."""
+        """Describes the download of an address, without fetching it."""
         offer = self._downloads.look(address, kind)
         if isinstance(offer, Path):
             key = self._opened.add_pack(offer)
@@ -212,15 +212,15 @@ class PackQuestions:
         return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=parts)
 
     def fetch_pack(self, address: p.Address, kind: p.Kind = "pack") -> answers.Job:
-        """Fetches what an address holds, in the background; one at a time."""
+        """Starts fetching an address in the background; one at a time."""
         return _job(self._downloads.start(address, kind))
 
     def pack_job(self, job: p.Job) -> answers.Job:
-        """Says how far a download is; `pack` is its key once it is ready."""
+        """Returns the state of a download; `pack` is its key when it is ready."""
         return _job(self._downloads.get(job))
 
     def cancel_pack(self, job: p.Job) -> answers.Job:
-        """Ends a download; nothing half done is left."""
+        """Cancels a download and removes incomplete files."""
         return _job(self._downloads.cancel(job))
 
 

@@ -40,7 +40,7 @@ def explain(
     like: p.Like = None,
     content: p.MaybeContent = None,
 ) -> answers.Explanation:
-    """Splits the score of an image over its cells and the words, or the image asked with."""
+    """Splits the score of an image over its cells and the words, or a query image."""
     start = time.perf_counter()
     terms, spec = _terms(retriever, query, like, content), method or retriever.methods.best
     target = find_image(retriever, image)
@@ -122,7 +122,7 @@ def explain_image(
     method: p.Method = "",
     word: p.Word = "",
 ) -> answers.Blob:
-    """Lights an image where its score for words, or for one of them, comes from, as a PNG."""
+    """Draws the evidence of words, or of one of them, over an image, as a PNG."""
     terms, target = parse(checked(query)), find_image(retriever, image)
     spec = method or retriever.methods.best
     seen = evidence.explain(retriever, terms, spec, [target.image_id])
@@ -138,7 +138,7 @@ def views(
     query: p.Words = "",
     settings: p.Settings = p.NONE,
 ) -> answers.Views:
-    """Looks inside one image: every view's map, and with a text every view's score."""
+    """Shows every view of an image with its map, and with a text its score."""
     start = time.perf_counter()
     spec, target = method or retriever.methods.best, find_image(retriever, image)
     entry = retriever.methods.one(spec)
@@ -191,7 +191,7 @@ def views(
 
 
 def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> answers.Collapse:
-    """Measures whether a method's views differ; the first time begins to, and none waits."""
+    """Measures whether a method's views differ; the first call starts it without waiting."""
     spec = method or retriever.methods.best
     retriever.methods.one(spec)
     reading = _meters.read(retriever, spec)
@@ -219,7 +219,7 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
 
 
 def box(retriever: Retriever, image_id: int) -> list[float]:
-    """The part of an image that its cells cover, relative left, top, right, bottom."""
+    """The part of an image that its cells cover: relative left, top, right, bottom."""
     size = image_size(str(retriever.thumbnail(image_id)))
     return list(retriever.info.preprocess.visible_box(*size))
 

@@ -42,7 +42,7 @@ class MistakeQuestions:
         pack: p.Pack = "",
         collection: p.Collection = "",
     ) -> answers.Mistakes | answers.Blob:
-        """Lists captions whose right image one method ranks within k, and another does not."""
+        """Lists captions whose right image only one of two methods ranks within k."""
         retriever = self._opened.retriever(pack, collection)
         a, b = compared(retriever, a, b)
         try:

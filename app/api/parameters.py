@@ -91,16 +91,14 @@ Facts = Annotated[
     _list(
         0,
         100,
-        "fact:value, such as setting:beach; of one fact any of its values is enough",
+        "fact:value, such as setting:beach; several values of a fact are alternatives",
         "filter",
     ),
 ]
 ImageId = Annotated[int, NUMBER, _range(0, 10**9, "an image of the collection, by its id")]
-Like = Annotated[
-    _Id | None, Field(description="an image of the collection that is asked with, by its id")
-]
+Like = Annotated[_Id | None, Field(description="a query image of the collection, by its id")]
 ImageIds = Annotated[
-    list[_Id], LIST, _list(0, 10, "images of the collection as examples, at most 10")
+    list[_Id], LIST, _list(0, 10, "at most 10 images of the collection as examples")
 ]
 ManyIds = Annotated[
     list[_Id], LIST, _list(1, 100, "1 to 100 images of the collection, by their ids")
@@ -114,21 +112,17 @@ ImageOrFile = Annotated[
 Weight = Annotated[
     float,
     NUMBER,
-    _range(
-        -MAX_WEIGHT,
-        MAX_WEIGHT,
-        "what the scores of the image asked with are multiplied by beside words",
-    ),
+    _range(-MAX_WEIGHT, MAX_WEIGHT, "weight of the query image if there are also words"),
 ]
 Weights = Annotated[
     list[Annotated[float, NUMBER, _range(0, 1)]],
     LIST,
-    _list(1, 1000, "for each view of an image a number from 0 (off) to 1, not all 0"),
+    _list(1, 1000, "a number from 0 (off) to 1 for each view, not all 0"),
 ]
 Settings = Annotated[
     list[Annotated[str, Field(max_length=100)]],
     LIST,
-    _list(0, 20, "name:value, of the knobs of a method"),
+    _list(0, 20, "name:value for the knobs of a method"),
 ]
 Content = Annotated[
     bytes,
@@ -138,27 +132,27 @@ Content = Annotated[
 MaybeContent = Annotated[
     Annotated[bytes, Field(max_length=IMAGE_BYTES)] | None,
     CONTENT,
-    Field(description="an image that is asked with, as a data URI; over HTTP the body of a POST"),
+    Field(description="a query image as a data URI; over HTTP the body of a POST"),
 ]
 Layout = Annotated[bool, Field(description="also sizes, and which hits look nearly the same")]
 PerView = Annotated[bool, Field(description="also split the score of each view; of one method")]
 Large = Annotated[bool, Field(description="up to 2,048 pixels instead of 320")]
 Word = Annotated[str, _text(200, "one word of the query; empty: all")]
-Job = Annotated[str, _text(200, "as fetch answered it")]
-Place = Annotated[str, _text(4096, "a folder of images of this machine, or a ZIP archive")]
-FileName = Annotated[str, _text(1000, "what the file is called")]
+Job = Annotated[str, _text(200, "the job key from fetch")]
+Place = Annotated[str, _text(4096, "a folder of images on this machine, or a ZIP archive")]
+FileName = Annotated[str, _text(1000, "the name of the file")]
 Address = Annotated[str, _text(500, "owner/name[@revision], a folder, or the name of an offer")]
-Kind = Annotated[Literal["pack", "clip", "vse_infty"], Field(description="what the address holds")]
+Kind = Annotated[Literal["pack", "clip", "vse_infty"], Field(description="kind of the address")]
 Start = Annotated[int, NUMBER, _range(0, 10**9, "the first, from 0")]
-Depth = Annotated[int, NUMBER, _range(1, MAX_HITS, "found is what ranks within k")]
+Depth = Annotated[int, NUMBER, _range(1, MAX_HITS, "found: ranks within k")]
 Cell = Annotated[
     Literal["a", "b", "both", "neither", "all", "labels"],
-    Field(description="who finds the captions; labels: suspected label errors"),
+    Field(description="which methods find the captions; labels: suspected label errors"),
 ]
 CaptionKind = Annotated[str, _text(100, "a kind of caption, or word:dog for those with a word")]
 Order = Annotated[
     Literal["gap", "a", "b", "caption"],
-    Field(description="by gap, by a's or b's rank, or as they are"),
+    Field(description="by gap, by a's or b's rank, or by caption"),
 ]
 Within = Annotated[
     list[Annotated[int, NUMBER, _range(1, 2**31)]],
@@ -166,18 +160,16 @@ Within = Annotated[
     _list(0, 4, "lowest and highest rank by a, then by b; empty: all"),
 ]
 Rows = Annotated[int, NUMBER, _range(1, 5000, "how many captions, 1 to 5,000")]
-Queries = Annotated[str, _text(100, "as queries answered; empty: captions")]
+Queries = Annotated[str, _text(100, "key from mistakes/queries; empty: captions")]
 Table = Annotated[
     bytes,
     CONTENT,
     _list(1, TABLE_BYTES, "CSV: query, image and kind; a data URI, over HTTP the body"),
 ]
-Format = Annotated[Literal["json", "csv"], Field(description="csv: a table of all of the cell")]
+Format = Annotated[Literal["json", "csv"], Field(description="csv: all captions of the cell")]
 Upload = Annotated[str, _text(200, "the secret key of an upload")]
-Pack = Annotated[str, _text(200, "a key of packs; empty: the one the app was started with")]
-Collection = Annotated[
-    str, _text(200, "a key of collections; empty: what the app was started with")
-]
+Pack = Annotated[str, _text(200, "a key of packs; empty: the pack of the app's start")]
+Collection = Annotated[str, _text(200, "a key of collections; empty: the one of the app's start")]
 
 
 def pairs(texts: list[str], name: str, example: str) -> dict[str, list[str]]:

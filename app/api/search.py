@@ -83,7 +83,7 @@ def search_text(
     weight: p.Weight = 1.0,
     layout: p.Layout = False,
 ) -> Answer:
-    """Finds the images that fit words best; or an image of the collection, or examples."""
+    """Finds the images that match words, an image of the collection, or examples best."""
     question = Question(query, like, None, weight, more, less)
     return _answer(retriever, question, method, k, filters, layout)
 
@@ -98,7 +98,7 @@ def search_image(
     filters: p.Facts = p.NONE,
     layout: p.Layout = False,
 ) -> Answer:
-    """Finds the images, and captions, that fit an image best, or an image and words."""
+    """Finds the images and captions that match an image, or an image and words, best."""
     question = Question(query, image=sent_image(image), weight=weight)
     answered = _answer(retriever, question, method, k, filters, layout)
     answered.images = answered.hits
@@ -113,7 +113,7 @@ def compare(
     k: p.CompareCount = 10,
     like: p.Like = None,
 ) -> Comparison:
-    """Ranks the images by several methods and says how far they agree."""
+    """Ranks the images by several methods and measures their agreement."""
     columns = Columns(retriever, opened.beside(retriever))
     compared = columns.ask(Question(query, like).terms(retriever), methods, k, like)
     thumbnails = retriever.thumbnails(list(compared.ranks))
@@ -134,7 +134,7 @@ def lens(
     k: p.Count = 10,
     layout: p.Layout = False,
 ) -> answers.Lens:
-    """Finds images while some of their views count less, or not at all."""
+    """Finds images with reduced weights for some of their views."""
     start = time.perf_counter()
     method = method or retriever.methods.best
     ranking = rank(retriever, query, method, weights, k)
@@ -156,14 +156,14 @@ def lens(
 def timeline(
     retriever: Retriever, image: p.ImageId, query: p.Words, method: p.Method = ""
 ) -> answers.Hits:
-    """Scores every frame that was chosen of a clip, in the order they are shown."""
+    """Scores the chosen frames of a clip, in time order."""
     spec = method or retriever.methods.best
     frames = retriever.timeline(image, parse(checked(query)), spec)
     return answers.Hits(total=len(frames), hits=frames)
 
 
 def examples(retriever: Retriever) -> answers.Examples:
-    """Queries to try: captions that one method alone answers well, sentences, and a sum."""
+    """Returns example queries: captions that only one method answers well, sentences, a sum."""
     return answers.Examples(
         curated=[asdict(example) for example in curated(retriever.info, retriever.collection)],
         queries=sentences(retriever, EXAMPLES),

@@ -12,7 +12,7 @@ from polyview.app.search.retriever import Retriever
 from polyview.models.preprocess import Box
 
 SIDE = 640  # pixels of the longer side of the result, at most
-_DARK = np.array((10.0, 12.0, 20.0), np.float32)  # where there is no evidence
+_DARK = np.array((10.0, 12.0, 20.0), np.float32)  # without evidence
 _AGAINST = np.array((213.0, 94.0, 0.0), np.float32)  # negative evidence: orange
 _SHADE = 0.66  # opacity of these colours
 _FRAME = 320  # pixels of a frame on a sheet, at most

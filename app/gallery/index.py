@@ -160,7 +160,7 @@ class Gallery:
         """Iterates over all items: ids (n,) and views (n, V, D) float32 of a chunk.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there are no items.
         """
         ids, views = self._filled()
         if not len(ids):

@@ -41,7 +41,7 @@ SUFFIXES = frozenset(_PHOTOS | _GRAPHICS | VIDEOS)
 MAX_DEPTH = 100  # of nested folders
 MAX_ENTRIES = 50_000  # of a ZIP archive
 MAX_UNPACKED = 64 * 2**30  # bytes of all images of an archive
-_MAX_RATIO, _SMALL = 200, 16 * 2**20  # compression ratio of entries above so many bytes
+_MAX_RATIO, _SMALL = 200, 16 * 2**20  # largest compression ratio; ignored below this size
 _SPARE = 2**30  # bytes of the disk that stay free
 _LONGEST = 300  # characters of a folder's name in a message
 

@@ -203,7 +203,7 @@ class Mistakes:
 
 
 class Kept:
-    """Ranks of a collection's own captions on disk, one file for each pack."""
+    """The ranks of a collection's captions on disk, in a file for each pack."""
 
     def __init__(self, retriever: Retriever, captions: Captions) -> None:
         folder, checksum = retriever.index.encoder.folder, retriever.info.checksum
@@ -215,7 +215,7 @@ class Kept:
         self._state = np.frombuffer(state.digest(), np.uint8)
 
     def load(self) -> tuple[dict[str, Ranks], np.ndarray]:
-        """Ranks and images above; none where images, captions or file are not as they were."""
+        """Stored ranks and images above; empty if images, captions or the file have changed."""
         with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
             with np.load(self._file) as arrays:
                 kept = dict(arrays)
@@ -225,7 +225,7 @@ class Kept:
         return {}, np.empty(0, np.int32)
 
     def save(self, table: Table) -> None:
-        """Replaces what is on disk."""
+        """Replaces the file."""
         try:
             with replacing(self._file) as draft, draft.open("wb") as out:
                 np.savez_compressed(out, state=self._state, above=table.above, **table.ranks)  # type: ignore[arg-type]

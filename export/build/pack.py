@@ -69,7 +69,7 @@ class PackParts:
 
 
 def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
-    """Builds a pack; what is at `out` is replaced once the new one is right.
+    """Builds a pack; an existing folder at `out` is replaced when the new pack is correct.
 
     Raises:
         ValueError: a weight is beyond half precision's range, or the gallery lacks features.

@@ -48,7 +48,7 @@ _PROJECTION: Table = {
     "mlp.bns.1.": None,
 }
 _GRU = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-# Word embeddings and a GRU, which reads in both directions or forward alone.
+# Word embeddings and a GRU, bidirectional or forward only.
 _WORDS: Table = {
     "embed.": "embed.",
     **{f"rnn.{name}_reverse": f"backward_gru.{name}" for name in _GRU},

@@ -147,7 +147,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
                 auto = import_transformers().AutoTokenizer
                 tokenizer = auto.from_pretrained(folder, local_files_only=True).backend_tokenizer
     except Exception as error:
-        # tokenizers raises the bare Exception for whatever it cannot read.
+        # tokenizers raises a bare Exception.
         raise SourceError(f"{folder} holds no tokenizer that can be read: {error}") from error
     if isinstance(tokenizer.model, Unigram):
         tokenizer = siglip_tokenizer(tokenizer)

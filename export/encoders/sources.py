@@ -1,4 +1,4 @@
-"""Where encoders come from: a run folder, a pack, a Hugging Face folder, or an id on the Hub.
+"""Sources of encoders: a run folder, a pack, a Hugging Face folder, or a Hub id.
 
 A source is a text, `FOLDER_OR_ID[@REVISION][#projected or #frame]`:
 
@@ -9,7 +9,8 @@ A source is a text, `FOLDER_OR_ID[@REVISION][#projected or #frame]`:
     google/vit-base-patch16-224@main    the same on the Hub, kept in its client's cache
     openai/clip-vit-base-patch32#projected    CLIP's features in the space of images and texts
 
-A folder that exists wins. Of the Hub only configuration, weights and tokenizer are fetched.
+Existing folders take precedence. From the Hub only configuration, weights and tokenizer are
+fetched.
 """
 
 import hashlib
@@ -112,7 +113,7 @@ def load_text_source(
 def describe_text_source(source: str | Path) -> dict[str, Any]:
     """A description of a published text encoder; see `describe_image_source`.
 
-    It has `max_length` in place of `preprocess`.
+    It has `max_length` instead of `preprocess`.
     """
     return describe_published(_locate(source), "text_encoder")
 

@@ -38,7 +38,7 @@ VISITOR_SPARE = 10**9  # bytes of the disk that stay free
 
 
 def push(pack: Path, address: str, private: bool = False, token: str | None = None) -> str:
-    """Uploads a pack as a model repository, in one commit: nobody can ever pull half of it.
+    """Uploads a pack as a model repository, in one commit, so it is never incomplete.
 
     The pack is checked first, and only its own files are sent. Repository and branch are created if
     they do not exist, a new repository `private` on request.

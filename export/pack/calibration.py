@@ -1,9 +1,9 @@
 """Calibrates scores to probabilities, and compares images with a pack's training images.
 
 Scores of different methods, questions and galleries are not comparable. Two logistic regressions
-judge how the best scores stand out from the gallery's; they were fitted on questions with and
-without an answer (`training/evaluation/calibration.py`). One gives the log odds that anything
-matches; the other takes these and gives the probability of one hit.
+compare the best scores with those of the whole gallery; they are fitted on questions with and
+without an answer (`training/evaluation/calibration.py`). One returns the log odds that anything
+matches; the other uses these for the probability of a hit.
 """
 
 from __future__ import annotations

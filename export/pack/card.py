@@ -74,7 +74,7 @@ def render(info: PackInfo) -> str:
 def _front_matter(info: PackInfo) -> ModelCardData:
     """Licence, tags and retrieval results, as the Hub reads them."""
     known = info.licence.lower() in _HUB_LICENCES.split()
-    # of another licence an identifier; its own words stand in the text
+    # an identifier for other licences, which are quoted in the text
     name = re.sub(r"[^a-z0-9.]+", "-", info.licence.lower()).strip("-") or "unknown"
     results = [
         EvalResult(

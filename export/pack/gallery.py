@@ -1,6 +1,6 @@
 """A gallery that comes with a pack: images, captions and, for rendered scenes, the ground truth.
 
-`gallery.json` lies beside the folders it names:
+`gallery.json` is beside the folders it names:
 
     {"split": "test", "world": "scenes", "images": [{"file": "images/test-000000.webp",
       "mask": "masks/test-000000.png", "setting": "beach", "time": "day", "weather": "clear",

@@ -201,7 +201,7 @@ class Manifest(Labels):
         values = self.to_json()
         parts = {key: values[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
         parts["arguments"] = {name: method.arguments for name, method in self.methods.items()}
-        # the next two only where they are unusual: embeddings of earlier packs stay valid
+        # the next two only if unusual, so that embeddings of earlier packs stay valid
         encoders = {n: m.image_encoder for n, m in self.methods.items() if m.image_encoder}
         roles = {
             name: [method.text_encoder, method.head]

@@ -104,7 +104,7 @@ def _translate(stated: dict[str, Any], name: str) -> Preprocess:
     if not stated.get("do_resize", True) or size.get("longest_edge"):
         raise ValueError(f"{name}: its processor does not bring images to one size")
     if stated.get("crop_pct") and shortest and not cuts:
-        # ConvNeXT's processor, which ResNets use too: below 384 pixels it crops, else it stretches
+        # ConvNeXT's processor, also used for ResNets, crops below 384 pixels and else stretches
         cuts = shortest < 384
         crop = {"height": shortest, "width": shortest}
         height = width = shortest

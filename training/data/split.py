@@ -18,7 +18,7 @@ from polyview.training.scenes.foils import Foil
 
 @dataclass(frozen=True)
 class SeenObjects:
-    """Where the objects of each image are, and which of them each caption mentions.
+    """The places of objects in images, and the objects that captions mention.
 
     Attributes:
         masks: for each image (H, W) uint8 over what the encoder sees: i + 1 where its object i is

@@ -266,7 +266,7 @@ def calibrate_pack(
         write: store the measurements in the pack.
 
     Returns:
-        `measure` of each method; nothing where they are fitted.
+        `measure` of each method; empty after fitting.
 
     Raises:
         ValueError: the pack has no calibration of a method to measure.

@@ -6,7 +6,7 @@ Measured where the objects that each caption mentions, and the pixels of every o
 - *Pointing* (the pointing game of Zhang et al., ECCV 2016, by cells): does the map's highest cell
   hold at least one pixel of a mentioned object? Equal highest cells count by the share of them that
   do. Chance is the share of all cells that do, the score of a flat map.
-- *Mass*: how much of the map lies on mentioned objects. Negative values (of maps that hold cosines)
+- *Mass*: the share of the map on mentioned objects. Negative values (of maps that hold cosines)
   are set to 0 and the map is scaled to sum to 1; a cell's part is split by the share of its pixels
   that belong to mentioned objects. Chance is the share of the image that they cover. A map
   without any positive value has mass 0.

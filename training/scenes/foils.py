@@ -24,9 +24,9 @@ KINDS = (
     *("replaced_object", "replaced_color", "replaced_number", "replaced_place"),
     *("replaced_relation", "swapped_objects", "swapped_numbers", "added_object", "added_color"),
 )
-"""What differs: an object, colour, number, place or relation is another one; two objects of a
-relation or two numbers change places; an object that the scene lacks, or a wrong colour, is named
-besides. Colours are not swapped: hardly a scene has two objects that could have one another's."""
+"""The differences: an object, colour, number, place or relation is replaced; two objects of a
+relation or two numbers are swapped; an absent object or a wrong colour is added. Colours are not
+swapped, because few scenes have two objects with exchangeable colours."""
 
 SEED = 0
 _OPPOSITES = {"left_of": "right_of", "right_of": "left_of", "above": "below", "below": "above"}
