@@ -23,7 +23,7 @@ _CLIPS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video
 
 
 def image(retriever: Retriever, image_id: p.ImageId, large: p.Large = False) -> answers.Blob:
-    """Shows an image of the collection, as a WebP without metadata."""
+    """Returns an image of the collection as a WebP without metadata."""
     if not large:
         data = retriever.thumbnail(image_id).read_bytes()
         return answers.Blob(media_type="image/webp", data=data)

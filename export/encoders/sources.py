@@ -98,7 +98,7 @@ def load_text_source(
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
     """A published text encoder in eval mode, its tokenizer, and `describe_text_source`.
 
-    The tokenizer adds the special tokens, cuts texts at `max_length` tokens and pads nothing. See
+    The tokenizer adds special tokens, truncates texts at `max_length` tokens and does not pad. See
     `load_image_source`.
     """
     located = _locate(source)

@@ -117,7 +117,7 @@ def pull(
 
 
 def _files_of_pack(repo: Repo, token: Token) -> Repo:
-    """`repo` with the files of the pack only; their sizes in pack.json are those of the Hub."""
+    """Restricts `repo` to the pack's files; their sizes in pack.json must be those of the Hub."""
     if MANIFEST not in repo.files:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
     info = parse_info(_fetch_json(repo, MANIFEST, MAX_MANIFEST, token), repo.folder)

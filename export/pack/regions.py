@@ -63,18 +63,18 @@ class Regions:
             return np.asarray(file.get_tensor("features"))
 
     def summed(self, row: int, values: Tensor) -> Tensor:
-        """A map (..., rows, columns) of an image's values (..., n) that add up over its regions.
+        """A map (..., rows, columns) of an image's values (..., n), such as parts of a score.
 
-        Each value, a share or a part of a score, is spread evenly over its region's box, and values
-        of overlapping boxes add up: the map's sum is the sum of the values.
+        Each value is spread evenly over its region's box, and values of overlapping boxes are
+        added, so the sum of the map is that of the values.
         """
         covered = self._covered(row).to(values)  # (n, cells)
         return (values @ (covered / covered.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)
 
     def strongest(self, row: int, values: Tensor) -> Tensor:
-        """A map (..., rows, columns) of an image's values (..., n) that do not add up.
+        """A map (..., rows, columns) of an image's values (..., n), such as cosines.
 
-        Each cell has the highest value of its regions, such as cosines; 0 outside all regions.
+        Each cell has the highest value of its regions, 0 outside all regions.
         """
         reached = self._covered(row).to(values.device) > 0  # (n, cells)
         highest = values[..., None].where(reached, -torch.inf).amax(dim=-2)  # (..., cells)

@@ -68,10 +68,10 @@ class ImageRows(ImageEncoder):
         model, projection = encoder.model, joint_projection(encoder)
         hidden = model.pre_layrnorm(model.embeddings(pixels))  # (B, 1 + N, h)
         place = torch.zeros_like(hidden[:, 0, 0], dtype=torch.int64)  # (B,)
-        state, brought = read_token(
+        state, contributions = read_token(
             model.encoder.layers, hidden, place, first_layer=self.first_layer
         )
-        rows = hold_norm(model.post_layernorm, brought[:, 1:], state)
+        rows = hold_norm(model.post_layernorm, contributions[:, 1:], state)
         return projection(model.post_layernorm(state)), projection(rows)
 
     def _siglip(self, encoder: SiglipImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,8 +109,8 @@ class TextRows(TextEncoder):
             projection, mask = model.head, None
             hidden = model.embeddings(input_ids=encoder.padded(ids, lengths))  # (B, max_length, h)
             place = torch.full_like(lengths, hidden.shape[1] - 1)
-        state, brought = read_token(model.encoder.layers, hidden, place, mask)
-        held = hold_norm(model.final_layer_norm, brought[:, :longest], state)
+        state, contributions = read_token(model.encoder.layers, hidden, place, mask)
+        held = hold_norm(model.final_layer_norm, contributions[:, :longest], state)
         embedding = projection(model.final_layer_norm(state))  # (B, D)
         rows = nn.functional.linear(held, projection.weight)  # (B, L, D)
         rows = rows * lengths_to_mask(lengths, longest)[..., None]
@@ -139,7 +139,7 @@ def read_token(
         attention of the layers, without biases of `out_proj`.
     """
     *_, last = layers
-    brought = torch.zeros_like(hidden)
+    contributions = torch.zeros_like(hidden)
     rows = torch.arange(hidden.shape[0], device=hidden.device)
     for number, layer in enumerate(layers):
         attention, normed = layer.self_attn, layer.layer_norm1(hidden)
@@ -149,7 +149,7 @@ def read_token(
         own = weights.transpose(1, 2)[rows, place]  # (B, H, N)
         split = _attended(own, values, attention.out_proj.weight)  # (B, N, h)
         if number >= first_layer:
-            brought = brought + split
+            contributions = contributions + split
         if layer is last:  # only the state of the token is needed
             hidden = hidden[rows, place][:, None]  # (B, 1, h)
             attended = split.sum(dim=1, keepdim=True) + attention.out_proj.bias
@@ -157,7 +157,7 @@ def read_token(
             attended = attention.out_proj((weights @ values).transpose(1, 2).flatten(2))
         hidden = hidden + attended
         hidden = hidden + layer.mlp(layer.layer_norm2(hidden))
-    return hidden[:, 0], brought
+    return hidden[:, 0], contributions
 
 
 def hold_norm(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:

@@ -247,12 +247,12 @@ def _assign_splits(path: Path, images: list[Captioned]) -> None:
 def open_photographs(data: Path, name: str) -> Split:
     """Opens a split of a folder with a captions file, or of that file; `images` are `ImageFiles`.
 
-    For evaluation ("val" and "test") the first five captions of a photograph count, for training
-    all of them.
+    Evaluation ("val" and "test") uses the first five captions of a photograph, training all of
+    them.
 
     Raises:
         FileNotFoundError: there is no captions file, or image files are missing.
-        ValueError: the captions file is damaged, lacks the split, or holds an image without any.
+        ValueError: the captions file is damaged, lacks the split, or has an image without captions.
     """
     path, listed = _read(data)
     chosen = [image for image in listed if image.split == name]

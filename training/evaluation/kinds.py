@@ -46,10 +46,10 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
     """Metrics of scores (N_img, N_txt) by kind of caption; empty for captions without kinds.
 
     Returns:
-        For each kind, its name before them: `retrieval_metrics`; `rsum_low` and `rsum_high`, its 95
-        % interval; and, where images are alike others, `above_alike` in percent with `_low` and
-        `_high`. Intervals are by bootstrap over images, alike ones together. All images have the
-        same number of captions of a kind.
+        With the kind as prefix: `retrieval_metrics`; `rsum_low` and `rsum_high`, its 95 % interval;
+        and, if images are alike, `above_alike` in percent with `_low` and `_high`. Intervals are
+        from a bootstrap over images, alike ones together. All images have the same number of
+        captions of a kind.
     """
     metrics: dict[str, float] = {}
     for kind in dict.fromkeys(data.kinds):
@@ -125,11 +125,11 @@ def foil_metrics(
 ) -> dict[str, float]:
     """How often the true caption of a foil scores above the false one; ties count half.
 
-    `images` are a method's views of N_img images, and the foils are of these.
+    `images` are a method's views of the N_img images to which the foils belong.
 
     Returns:
-        For each of `KINDS`, `foil_` before it, a percentage; `_pairs`, their number, and `_margin`,
-        half the 95 % interval in percent, by the normal approximation.
+        For each kind of `KINDS`, `foil_KIND` in percent; `foil_KIND_pairs`, the number of pairs;
+        and `foil_KIND_margin`, half the 95 % interval in percent by the normal approximation.
     """
     rows = np.array([foil.image for foil in foils])
     texts = text_views(runtime, method, [foil.true for foil in foils] + [f.false for f in foils])

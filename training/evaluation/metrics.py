@@ -64,7 +64,7 @@ def retrieval_ranks(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.nda
 
 
 def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, float]:
-    """The field's table of scores (N_img, N_txt), where text t describes image `text_images[t]`.
+    """The usual metrics of scores (N_img, N_txt), where text t describes image `text_images[t]`.
 
     Returns:
         For `i2t` (image to text, best of the image's captions) and `t2i`: R@1, R@5 and R@10 in
