@@ -79,7 +79,7 @@ class Hosts:
             if name in _FORWARDING or name.startswith("x-forwarded-"):
                 raise Refusal(
                     403,
-                    f"this app is for its own machine alone, and {shown(name)} says that the "
+                    f"this app serves only its own machine, but {shown(name)} says that the "
                     "request was forwarded; start it with --allow-host NAME to serve others",
                 )
         own = headers.get("host", "").lower()
@@ -88,7 +88,7 @@ class Hosts:
             if not self._answers_for(host.strip()):
                 raise Refusal(
                     421,
-                    f'this app does not answer for "{shown(host)}"; where that is its name, start '
+                    f'this app does not serve "{shown(host)}"; if that is its name, start '
                     "it with --allow-host NAME",
                 )
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")

@@ -131,9 +131,9 @@ class Door:
         """Raises `Refusal` for an unknown route, method or host."""
         self._hosts.check(Headers(scope=scope), scope["method"])
         if self._known.fullmatch(scope["path"]) is None:
-            raise Refusal(404, "there is nothing at this address; /api/v1 lists what there is")
+            raise Refusal(404, "there is nothing at this address; /api/v1 lists all routes")
         if scope["method"] not in ("GET", "HEAD", "POST", "DELETE"):
-            raise Refusal(405, "this method is not answered; use GET or POST")
+            raise Refusal(405, "this method is not supported; use GET or POST")
 
     async def _post(self, scope: Scope, receive: Receive, answer: _Answer, client: _Client) -> None:
         """Receives a body within limits and passes it on."""
@@ -222,7 +222,7 @@ class Door:
             about = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
             _log.error("%s failed: %s: %.200r", shown(scope["path"]), about, str(error))
             if not answer.begun:
-                sentence = "this could not be answered; ask for it in another way"
+                sentence = "this could not be answered; change the question"
                 await Refusal(500, sentence).response()(scope, receive, answer.send)
         for event in answer.delivered:
             event = event or scope["path"].rpartition("/")[2]
@@ -258,17 +258,17 @@ class _Client:
         oldest = time.monotonic() - UNANSWERED_SECONDS
         self.unanswered = {e: then for e, then in self.unanswered.items() if then > oldest}
         if len(self.unanswered) >= UNANSWERED:
-            waiting = f"{UNANSWERED} questions of yours wait or were not fetched"
-            raise Refusal(429, f"{waiting}; fetch their answers", 5)
+            waiting = f"you have {UNANSWERED} questions whose answers were not fetched"
+            raise Refusal(429, f"{waiting}; fetch them", 5)
 
     def check(self, path: str) -> None:
         """Counts a request; raises `Refusal` if it must wait."""
         if self.open > OPEN:
-            raise Refusal(429, f"{OPEN} requests of yours are open; end one first", 1)
+            raise Refusal(429, f"you have {OPEN} open requests; finish one first", 1)
         self.use(0)
         if self._left < 1:
             wait = math.ceil((1 - self._left) / RATE)
-            raise Refusal(429, f"these are too many requests; at most {RATE:g} a second", wait)
+            raise Refusal(429, f"too many requests; send at most {RATE:g} a second", wait)
         self.use(CHEAP if _CHEAP.fullmatch(path) else 1)
 
 

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"polyview: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("polyview: stopped; the same command goes on from here", file=sys.stderr)
+        print("polyview: stopped; the same command resumes", file=sys.stderr)
         return 130
 
 

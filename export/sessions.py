@@ -234,6 +234,6 @@ def _bound_memory() -> None:
 def _reason(error: Exception) -> str:
     """The first line of onnxruntime's message, short and without its prefixes."""
     if "Available memory" in str(error):
-        return "it asks for more memory than it may have"
+        return "it needs more memory than allowed"
     line = next(iter(str(error).splitlines()), type(error).__name__)
     return line.rpartition("Status Message: ")[2].rpartition(" : ")[2][:160]

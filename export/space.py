@@ -71,7 +71,7 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
         raise ValueError(f'two packs are called "{twice[0]}"; name each once')
     if packs[0].gallery is None:
         raise ValueError(
-            f'the pack "{names[0]}" comes without images, so that a Space could not start on it; '
+            f'the pack "{names[0]}" has no images, so a Space cannot start with it; '
             f"name one with a gallery first, such as --pack {FIRST} --pack {names[0]}"
         )
     if first != FIRST:

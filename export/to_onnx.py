@@ -124,7 +124,7 @@ def _labels_for(
     if missing == ["licence"]:
         over = f" over {encoder['source']}" if encoder else ""
         raise ValueError(
-            f"nobody knows the licence of weights that learned from {known['name']}{over}; say it "
+            f"the licence of weights trained on {known['name']}{over} is not known; state it "
             'with --licence, for example --licence CC-BY-NC-4.0, or --licence "research only"'
         )
     if not options.title and options.name:
@@ -133,9 +133,8 @@ def _labels_for(
     theirs = encoder.get("pack", {"licence": "", "title": ""})
     if _NON_COMMERCIAL.search(theirs["licence"]) and not _NON_COMMERCIAL.search(labels.licence):
         raise ValueError(
-            f'the licence "{labels.licence}" does not keep what the pack "{theirs["title"]}" asks '
-            f"for, which is under {theirs['licence']}: no commercial use; give --licence "
-            f"{theirs['licence']}"
+            f'the licence "{labels.licence}" allows commercial use, but the pack '
+            f'"{theirs["title"]}" is under {theirs["licence"]}; use --licence {theirs["licence"]}'
         )
     return labels
 

@@ -260,7 +260,7 @@ def test_images_and_features_are_told_apart(
     for more, sentence in (
         (images, "was trained on images; name the backbone of its config.toml with --backbone"),
         ((*run, "--backbone", str(BUNDLED)), "on ready-made features; leave --backbone out"),
-        (run, "nobody knows the licence of weights that learned from data; say it"),
+        (run, "the licence of weights trained on data is not known; state it"),
     ):
         assert to_onnx.main([*more, "--out", str(tmp_path / "pack")]) == 1
         assert sentence in capsys.readouterr().err

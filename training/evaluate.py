@@ -199,9 +199,7 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
     if more := sorted(used - _RUN_OPTIONS):
         raise ValueError(f"--{more[0]} measures packs; export the run, or leave it out")
     if len({folder.resolve() for folder in options.run}) < len(options.run):
-        raise ValueError(
-            "--run names a folder twice; the average of a run with itself says nothing"
-        )
+        raise ValueError("--run names a folder twice; name each run once")
     extraction = Extraction(options.cache, device=options.device)
     scores: dict[str, np.ndarray] = {}
     for folder in options.run:

@@ -281,16 +281,16 @@ class Adapter:
         if isinstance(error, Refusal):
             return error.status, str(error), error.wait
         if isinstance(error, BusyError):
-            return 503, f"{WAITING} questions wait already; ask again soon", 1
+            return 503, f"{WAITING} questions are waiting; ask again soon", 1
         if isinstance(error, FileNotFoundError) and error.filename:
-            return 404, f"{Path(error.filename).name} is not there any more", 0
+            return 404, f"{Path(error.filename).name} no longer exists", 0
         for kind, status, wait in _STATUSES:
             if isinstance(error, kind):
                 return status, self._opened.sentence(error)[:_LONGEST], wait
         place = traceback.extract_tb(error.__traceback__)[-1]
         about = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
         _log.error("a question failed: %s: %.200s", about, error)
-        return 500, "this could not be answered; ask for it in another way", 0
+        return 500, "this could not be answered; change the question", 0
 
     def describe(self) -> dict[str, Any]:
         """The OpenAPI description of all routes."""

@@ -38,7 +38,7 @@ def clip(
     """Sends a clip's file, or over HTTP the part named by the header Range."""
     pack, collection = opened.resolve(pack, collection)
     if not opened.sends_files(collection):
-        raise ForbiddenError("clips of this collection are sent to its owner's machine alone")
+        raise ForbiddenError("clips of this collection are sent only to its owner's machine")
     try:
         source = opened.retriever(pack, collection).image(image_id)
     except GoneError:
@@ -158,7 +158,7 @@ def resume_reading(
 
 def _require_own(opened: Opened, collection: str) -> None:
     if not collection.startswith("upload-"):
-        opened.require_owner("reading is stopped by the app's owner; upload own files")
+        opened.require_owner("only the app's owner can stop reading; upload your own files")
 
 
 class PackQuestions:

@@ -50,7 +50,7 @@ class MistakeQuestions:
         except NotReadyError as error:
             return answers.Mistakes(state="running", progress=str(error), a=a, b=b, k=k)
         if table is None:
-            raise GoneError("these queries are not kept any more; send the file again")
+            raise GoneError("these queries are no longer stored; send the file again")
         captions = table.captions
         if not {a, b, *retriever.methods} <= table.ranks.keys():
             images = len(retriever.collection.images)

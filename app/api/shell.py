@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"polyview: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        print("polyview: stopped; what was read is kept", file=sys.stderr)
+        print("polyview: stopped; images read so far are kept", file=sys.stderr)
         return 128 + signal.SIGINT
 
 

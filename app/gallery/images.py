@@ -143,7 +143,7 @@ def outside(name: str) -> NotNowError:
 def unreadable(name: str, error: Exception) -> NotNowError:
     """The error for a file or a folder that cannot be read."""
     if isinstance(error, FileNotFoundError):
-        return NotNowError(f"{name} is not there any more")
+        return NotNowError(f"{name} no longer exists")
     return NotNowError(f"{name} cannot be read ({reason(error)})")
 
 

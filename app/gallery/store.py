@@ -227,7 +227,7 @@ class Store:
                         return work(self._db)
                 except (sqlite3.OperationalError, OSError) as error:
                     self._close()
-                    _log.warning("%s cannot be used, nothing is kept: %s", self._path, error)
+                    _log.warning("%s cannot be used, results are not stored: %s", self._path, error)
                     self._db = _connect(":memory:")
                 except sqlite3.Error as error:
                     self._close()
@@ -280,5 +280,5 @@ def cache_folder() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        _log.warning("the cache %s cannot be written, nothing is kept: %s", folder, error)
+        _log.warning("the cache %s cannot be written, results are not stored: %s", folder, error)
         return Path(tempfile.mkdtemp(prefix="polyview-"))

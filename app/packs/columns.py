@@ -68,7 +68,7 @@ class Columns:
         columns: dict[str, _Column] = {}
         for column in map(self._column, keys):
             if column.key in columns:
-                raise ValueError(f'"{column.key}" is there twice; name each column once')
+                raise ValueError(f'"{column.key}" is named twice; name each column once')
             columns[column.key] = column
         for index in {column.retriever.index for column in columns.values()}:
             index.images_done.wait(_PATIENCE)

@@ -99,7 +99,9 @@ class Downloads:
             UnreachableError: the Hub cannot be reached, and the pack is not in the cache.
         """
         if preset := PRESETS.get(address):
-            self._opened.require_owner(f"{preset.title} is fetched where the app runs, by --pack")
+            self._opened.require_owner(
+                f"{preset.title} is fetched only by the app's owner, with --pack"
+            )
             return preset.find(self._opened.cache) or preset.offer()
         if folder := self._find(address, kind):
             return folder
@@ -167,7 +169,7 @@ class Downloads:
         """
         if download := self._known.get(key):
             return download
-        raise GoneError("this download is not known any more; fetch the pack again")
+        raise GoneError("this download is no longer known; fetch the pack again")
 
     def cancel(self, key: str) -> Download:
         """Cancels a download and removes incomplete files. A conversion runs on, unused."""

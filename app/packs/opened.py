@@ -193,7 +193,7 @@ class Opened:
             FileNotFoundError: the place does not exist or holds no image.
             ValueError: the archive cannot be used.
         """
-        self.require_owner("images are chosen where the app runs, by --gallery")
+        self.require_owner("only the app's owner chooses images, with --gallery")
         if not place.strip():
             raise ValueError("place is empty; name a folder of images, or a ZIP archive of them")
         try:
@@ -336,7 +336,7 @@ class Opened:
         images = self._images(collection)
         if collection in self._collections and pack not in self._folders:
             # otherwise a visitor could make every bundled pack read all of the owner's images
-            self.require_owner(f"these images are read by {', '.join(self._folders)} alone")
+            self.require_owner(f"only {', '.join(self._folders)} may read these images")
         runtime = self._runtime(pack)
         if collection != pack:
             runtime.require_images()
@@ -359,7 +359,7 @@ class Opened:
                 raise ValueError("this collection is still being opened; ask again in a moment")
             if images := self._collections.get(collection):
                 return images
-            raise GoneError("this collection is not open any more; open the folder again")
+            raise GoneError("this collection is no longer open; open the folder again")
         info = self.packs().get(collection)
         if info is None or info.gallery is None:
             raise GoneError(f'there is no collection "{collection[:80]}" here; choose another one')

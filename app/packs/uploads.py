@@ -70,7 +70,7 @@ class Uploads(dict[str, Upload]):
             GoneError: the upload no longer exists.
         """
         if (upload := self.get(key)) is None:
-            raise GoneError("this upload is not kept any more; upload the files again")
+            raise GoneError("this upload no longer exists; upload the files again")
         upload.used = time.monotonic()
         return upload
 

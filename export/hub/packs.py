@@ -55,8 +55,8 @@ def push(pack: Path, address: str, private: bool = False, token: str | None = No
     info = load_info(pack)
     if info.licence.lower() == UNKNOWN_LICENCE:
         raise PackError(
-            f"{pack} does not say which licence its weights have, and the Hub would show that to "
-            "everybody; ask their authors, and make the pack again with --licence"
+            f"{pack} does not state the licence of its weights; ask their authors, and export the "
+            "pack again with --licence"
         )
     # upload_folder would miss files of a cached pack, which are links
     files = [CommitOperationAdd(name, info.path(name)) for name in list_files(info)]

@@ -144,7 +144,7 @@ def test_packs_that_do_not_fit_are_refused(
         build_space(out, Plan(["../app"]), root)
     with pytest.raises(ValueError, match='two packs are called "tiny"'):
         build_space(out, Plan(["scenes", str(copied)]), root)  # both are the tiny pack
-    with pytest.raises(ValueError, match="comes without images"):
+    with pytest.raises(ValueError, match="has no images"):
         build_space(out, Plan([str(small_pack)]), root)
     (copied / "tokenizer.json").write_bytes(b"x" * (copied / "tokenizer.json").stat().st_size)
     with pytest.raises(PackError, match="SHA-256"):

@@ -78,7 +78,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.images = images
         self.backbone_sha256 = backbone_sha256 if images is None else images.sha256
         if config.backbone_frozen == (images is not None):
-            raise ValueError("backbone_frozen must be false just where an image encoder is trained")
+            raise ValueError("backbone_frozen must be false exactly if an image encoder is trained")
         super().__init__(config)
         sides = train.captions, val.captions
         self.texts = build_text_side(config.text, *sides, cache, self.device, train.own_captions)

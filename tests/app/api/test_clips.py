@@ -122,4 +122,4 @@ def test_a_stranger_is_not_sent_the_owners_files(
 ) -> None:
     refused = served(tiny_pack, folder, tmp_path, "0.0.0.0").get("/clip/1")
     assert refused.status_code == 403
-    assert "owner's machine alone" in refused.json()["error"]
+    assert "only to its owner's machine" in refused.json()["error"]

@@ -66,12 +66,12 @@ def test_it_answers_for_its_names(server: Server) -> None:
 def test_strangers_may_not_use_the_machine(server: Server, tiny_pack: Path) -> None:
     place = str(tiny_pack / "gallery")
     for path, values, status, sentence in (
-        ("collections/open", {"place": place}, 403, "chosen where the app runs"),
+        ("collections/open", {"place": place}, 403, "only the app's owner chooses"),
         ("collections/stop", {}, 403, "owner"),
         ("collections/resume", {}, 403, "owner"),
         ("packs/look", {"address": str(tiny_pack)}, 400, "may not be loaded"),
         ("packs/fetch", {"address": "owner/other"}, 400, "may not be loaded"),
-        ("packs/fetch", {"address": "tinyclip"}, 403, "where the app runs"),
+        ("packs/fetch", {"address": "tinyclip"}, 403, "only by the app's owner"),
         (
             "packs/fetch",
             {"address": "openai/clip-vit-base-patch32", "kind": "clip"},

@@ -80,7 +80,7 @@ def test_exif_orientation_is_applied(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match=r"gone\.png is not there any more"):
+    with pytest.raises(ImageError, match=r"gone\.png no longer exists"):
         open_image(tmp_path / "gone.png")
 
 

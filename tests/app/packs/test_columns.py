@@ -46,8 +46,8 @@ def test_methods_averages_and_other_packs_take_part(columns: Columns) -> None:
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        (["vsepp", "vsepp"], '"vsepp" is there twice'),
-        (["vsepp+vse_infty", "vse_infty+vsepp"], '"vsepp.vse_infty" is there twice'),
+        (["vsepp", "vsepp"], '"vsepp" is named twice'),
+        (["vsepp+vse_infty", "vse_infty+vsepp"], '"vsepp.vse_infty" is named twice'),
         (["vsepp", "clip"], "choose one of vsepp, vse_infty"),
         (["vsepp", "nowhere/vsepp"], 'no open pack "nowhere".* those that do: shapes'),
     ],

@@ -82,7 +82,7 @@ def test_strangers_make_no_other_pack_read_the_owner_s_images(
     opened = Opened(settings, tmp_path / "cache")
     (key,) = (key for key in opened.collections() if key.startswith("folder-"))
     assert opened.retriever("", key) is opened.retriever()
-    with pytest.raises(ForbiddenError, match=r"these images are read by .* alone"):
+    with pytest.raises(ForbiddenError, match=r"only .* may read these images"):
         opened.retriever("scenes", key)
 
 

@@ -135,7 +135,7 @@ def test_nothing_over_weights_that_are_not_for_commerce_is_for_it(
     assert to_onnx.main([*over, "CC-BY-4.0"]) == 1
     printed = capsys.readouterr().err
     assert 'the licence "CC-BY-4.0"' in printed
-    assert "give --licence CC-BY-NC-4.0" in printed
+    assert "use --licence CC-BY-NC-4.0" in printed
     assert not out.exists()
     assert to_onnx.main([*over, "research only"]) == 0
 

@@ -96,7 +96,7 @@ def test_push_is_refused(server: HubState, pack: Path, copied: Path) -> None:
     requested = len(server.requests)
     with edited(copied / "pack.json") as values:
         values["licence"] = "unknown"
-    with pytest.raises(ValueError, match=r"does not say which licence.*--licence"):
+    with pytest.raises(ValueError, match=r"does not state the licence.*--licence"):
         push(copied, ID, token=WRITER)
     (copied / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=r"tokenizer\.json has 2 bytes"):

@@ -158,7 +158,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "tensor of NaN": (tensor("F32", [1]), "tensor a holds NaN or infinity"),
     "external data": (constant(**EXTERNAL), "bomb is in another file"),
     "custom domain": (network(OWN), "operator Run of the domain own"),
-    "network of 400 GB": (network(FILL, shape=[10**11]), "asks for more memory than it may have"),
+    "network of 400 GB": (network(FILL, shape=[10**11]), "needs more memory than allowed"),
     "network of whole numbers": (network(INTEGERS, kind=TensorProto.INT64), "gives int64"),
     "unknown method": (put("methods", "vsepp", "method", value="later"), 'no method "later"'),
     "network without its input": (network(GONE), "onnxruntime cannot load"),
