@@ -67,7 +67,7 @@ def test_photographs_need_a_licence_and_name_their_source(
 ) -> None:
     out = tmp_path / "pack"
     assert export(trained, out) == 1
-    assert "learned from my_photos over" in (printed := capsys.readouterr().err)
+    assert "trained on my_photos over" in (printed := capsys.readouterr().err)
     assert "--licence CC-BY-NC-4.0" in printed
     assert not out.exists()
     assert export(trained, out, "--licence", "CC-BY-NC-4.0") == 0
