@@ -1,4 +1,4 @@
-"""How long searching takes: `python -m benchmarks.gallery latency|candidates|index|mistakes`.
+"""Times searches: `python -m benchmarks.gallery latency|candidates|index|mistakes`.
 
 `latency`: a text query, end to end (tokenize, ONNX text encoder, head, exact top-k), on captions of
 a pack's own gallery, one at a time, beside the text encoder alone in the same run.
@@ -51,10 +51,10 @@ from polyview.training.loop.config import TrainConfig, load_recipe
 SCENES = ("vsepp", "vse_infty", "base_attn", "mv_vse", "pvse", "mvam", "avse", "scan", "late")
 CELLS, WORDS, IMAGE_DIM = 49, 12, 256  # of the scenes' encoder, and of a long caption
 CLIENTS, BEST = 16, 10
-WARM_UP = 20  # queries before those that are timed
-PROBES = 64  # queries that the gallery measures its own recall with
+WARM_UP = 20  # queries before the timed ones
+PROBES = 64  # queries with which the gallery measures its recall
 CHUNK = 4096  # images drawn or scored at once
-MIN_RUNS, MAX_SECONDS = 3, 5.0  # a slow query is timed so often, and until so long
+MIN_RUNS, MAX_SECONDS = 3, 5.0  # minimum runs of a slow query, and maximum time
 # rule -> method, its arguments, views and width of an image, views of a query
 RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
     "cosine": ("vse_infty", {"embed_dim": 1024}, 1, 1024, 1),
@@ -66,7 +66,7 @@ RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures and prints a table; see the module."""
+    """Measures and prints a table; see the top of the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery")
     parser.add_argument("what", choices=["latency", "candidates", "index", "mistakes"])
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
@@ -130,14 +130,14 @@ def latency(pack: Path, queries: int, command: str) -> dict[str, Any]:
 
 
 def milliseconds(act: Callable[[str], object], texts: Sequence[str]) -> np.ndarray:
-    """Time of each text, (len(texts),), after some that are not counted."""
+    """Times each text, (len(texts),), after a warm-up."""
     for text in texts[:WARM_UP]:
         act(text)
     return np.array([1000 * timeit(partial(act, text), number=1) for text in texts])
 
 
 def growth(sizes: Sequence[int], queries: int, command: str) -> dict[str, Any]:
-    """Times scoring one text against ever more images, for each method."""
+    """Times scoring one text against increasing numbers of images, for each method."""
     print(f"{'method':<12}" + "".join(f"{size:>12,}" for size in sizes))
     median = {}
     for name in SCENES:
@@ -150,7 +150,7 @@ def growth(sizes: Sequence[int], queries: int, command: str) -> dict[str, Any]:
 
 @torch.no_grad()
 def score_all(name: str, images: int, queries: int) -> float:
-    """Median milliseconds in which a text is scored against so many images, copies of 1,000."""
+    """Median milliseconds of scoring a text against `images` images, copies of 1,000."""
     torch.manual_seed(0)
     config = load_recipe(TrainConfig, f"scenes/{name}")
     text_dim = config.text.hidden_dim if config.text.directions else config.text.word_dim
@@ -212,7 +212,7 @@ def index_rows(rule: str, size: int, queries: int) -> None:
 
 
 def rank_queries(rule: str, size: int, queries: int) -> None:
-    """Prints how long ranking queries takes over random images, and the most memory it needs."""
+    """Prints the time and peak memory of ranking queries over random images."""
     name, arguments, views, dim, query_views = RULES[rule]
     torch.manual_seed(0)
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
@@ -235,8 +235,8 @@ def rank_queries(rule: str, size: int, queries: int) -> None:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process had so far."""
-    import resource  # of POSIX alone
+    """The peak memory of this process."""
+    import resource  # POSIX only
 
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -265,7 +265,7 @@ def unit(values: np.ndarray) -> np.ndarray:
 
 
 def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[int]]:
-    """A search that scores all images (N, V, D), by products of rows where these decide."""
+    """A search that scores all images (N, V, D), by products of rows if possible."""
     width = method.row_dim(*images.shape[1:])
     flat, parts = images.reshape(-1, width), torch.from_numpy(images).split(CHUNK)
 

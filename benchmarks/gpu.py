@@ -1,9 +1,9 @@
-"""Whether a GPU computes what the CPU does, and how much faster: `python -m benchmarks.gpu`.
+"""Compares a GPU with the CPU in numbers and speed: `python -m benchmarks.gpu`.
 
-For every method of a pack, both devices encode images and captions, score and explain them: numbers
-and rankings must agree. Times queries, heatmaps, evidence and the image encoder. Without CUDA it
-rehearses: the CPU takes the GPU's place, so that everything runs but nothing is said of a GPU.
-`--out` writes a page. Ends with 1 where numbers or rankings differ.
+For every method of a pack, both devices encode, score and explain images and captions; numbers and
+rankings must agree. Queries, heatmaps, evidence and the image encoder are timed. Without CUDA the
+CPU takes the place of the GPU, as a rehearsal. `--out` writes a page. The exit status is 1 if
+numbers or rankings differ.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from polyview.export.sessions import processor
 from polyview.models.files import write_whole
 
 Act = Callable[[], Tensor | None]
-HITS, EXPLAINED = 10, 12  # images of an answer; images whose evidence is computed at once
+HITS, EXPLAINED = 10, 12  # images in an answer; images explained at once
 TOLERANCE = 1e-3  # of the largest number; float32 sums in another order differ by less
 REHEARSAL = (
     "**A rehearsal: torch finds no CUDA device here, so the CPU took the GPU's place and nothing "
@@ -38,7 +38,7 @@ REHEARSAL = (
 def acts(
     runtime: Runtime, name: str, images: Sequence[Image.Image], captions: Sequence[str]
 ) -> dict[str, Act]:
-    """What one method computes, by name; results stay on the runtime's device.
+    """The computations of one method, by name; results stay on the runtime's device.
 
     "features" (N, n, d) and "views" (N, V, D) are of the images, "scores" (N, T) of all captions;
     "query" answers the first caption, "heatmap" (V, rows, columns) is of the first image, and
@@ -73,7 +73,7 @@ def acts(
 
 
 def differences(reference: dict[str, Act], other: dict[str, Act]) -> dict[str, float]:
-    """How far two devices are apart in `acts`, as shares of the largest number.
+    """Differences of two devices in `acts`, as shares of the largest number.
 
     "ranking" compares the reference's scores in the order of the other's, so that images of equal
     scores may change places.

@@ -1,4 +1,4 @@
-"""Polyview as a library: `load` a pack, then encode, compare and look inside in a few calls.
+"""Polyview as a library: `load` a pack, then encode, compare and explain in a few calls.
 
 >>> import polyview
 >>> model = polyview.load("scenes", "mvam")
@@ -6,9 +6,9 @@
 >>> texts.embeddings.shape
 torch.Size([2, 16, 64])
 
-In a clone, `models/`, `export/`, `training/` and `app/` lie beside this folder, so that the app and
-a Space start without installing; an installed package holds them. Their imported names are
-`polyview.models` and so on in both, and never collide with folders of a user's own.
+In a clone, `models/`, `export/`, `training/` and `app/` are beside this folder, so that the app and
+a Space start without installation; an installed package contains them. In both cases they are
+imported as `polyview.models` and so on, and never collide with a user's own packages.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ if (_ROOT / "models").is_dir() and (_ROOT / "app" / "main.py").is_file():
 
 
 def __getattr__(name: str) -> Any:
-    """Imports torch and the rest at the first use of a name."""
+    """Imports torch and the other modules at the first use of a name."""
     if name not in __all__:
         raise AttributeError(f"module 'polyview' has no attribute {name!r}")
     from polyview import core

@@ -1,6 +1,6 @@
 """The calls of the library: `load`, `register`, and the methods of `Model`.
 
-Letters of shapes are those of `polyview.models.views`: B items, V views of width D, N elements of
+Shape letters are those of `polyview.models.views`: B items, V views of width D, N elements of
 an image (grid cells, patches, regions), M words of a text, d the width of a feature.
 """
 
@@ -30,7 +30,7 @@ ImageLike = str | Path | Image.Image
 Encoded = Views | Tensor | np.ndarray  # embeddings (B, V, D)
 
 _BATCH = 64
-_LONG = 512  # items from which a progress bar is shown on a terminal
+_LONG = 512  # number of items from which a terminal shows a progress bar
 
 
 def bundled() -> Path:
@@ -44,11 +44,11 @@ def load(pack: str | Path, method: str | None = None, *, device: Device = "auto"
     Args:
         pack: a bundled name ("scenes"), a pack's folder, or a Hub id (`owner/name[@revision]`),
             which is fetched once.
-        method: its name in the pack; None for the one that retrieves best.
-        device: "cpu", "cuda", or "auto" for CUDA where there is one.
+        method: its name in the pack; None for the best one.
+        device: "cpu", "cuda", or "auto" for CUDA if available.
 
     Raises:
-        FileNotFoundError: no such pack.
+        FileNotFoundError: the pack does not exist.
         ValueError: the pack is damaged, has no such method, or the device cannot be used.
     """
     folder = bundled() / current_name(str(pack))
@@ -58,17 +58,17 @@ def load(pack: str | Path, method: str | None = None, *, device: Device = "auto"
 
 
 def register(name: str, method: type[Method], objective: type[Any] | None = None) -> None:
-    """Makes a method of one's own known to packs, recipes and commands of this process.
+    """Registers your own method for packs, recipes and commands in this process.
 
     Args:
-        name: as recipes and packs call it.
+        name: its name in recipes and packs.
         method: a subclass of `polyview.models.Method`.
         objective: its loss, a subclass of `polyview.training.objectives.Objective`; without one the
             method can be loaded but not trained.
 
     Raises:
-        TypeError: `method` is no such class.
-        ValueError: another class has the name.
+        TypeError: `method` is not such a class.
+        ValueError: the name belongs to another class.
     """
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(f"register takes a subclass of polyview.models.Method, not {method!r}")
@@ -106,17 +106,17 @@ class Model:
         """Encodes images into views.
 
         Args:
-            images: files or PIL images, also a single one; or features (B, N, d) of another
-                encoder, of the width that the pack was trained on.
-            mask: (B, N) bool of features, False on padding; None where all are real.
-            features: keep each image's features in `extras`, which `evidence` reads.
-            progress: show a bar; None for a long list on a terminal.
+            images: files or PIL images, or a single one; or features (B, N, d) of another encoder
+                with the width used in training.
+            mask: (B, N) bool for features, False on padding; None without padding.
+            features: keep the features in `extras`, for `evidence`.
+            progress: show a bar; None to show it for long lists on a terminal.
 
         Returns:
             Views with embeddings (B, V, D) and attention (B, V, N).
 
         Raises:
-            TypeError: something that is no image.
+            TypeError: an item is not an image.
             ValueError: nothing to encode, an unreadable file, or features of another width.
             FileNotFoundError: a file is missing.
         """
@@ -151,7 +151,7 @@ class Model:
             Views with embeddings (B, V, D) and attention (B, V, M) of the longest text's M words.
 
         Raises:
-            TypeError: something that is no string.
+            TypeError: an item is not a string.
             ValueError: no text, or an empty one.
         """
         listed = [texts] if isinstance(texts, str) else list(texts)
@@ -183,7 +183,7 @@ class Model:
         """The method's own scores (B_img, B_txt), higher is better.
 
         Raises:
-            ValueError: views of another number or width than the method's.
+            ValueError: the number or width of the views is wrong.
         """
         return _out(self._compare(self.method.score, images, texts), as_numpy)
 
@@ -198,7 +198,7 @@ class Model:
     def view_scores(
         self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
     ) -> Tensor | np.ndarray:
-        """The scores of each of the images' views (V, B_img, B_txt); see `similarity`."""
+        """The scores (V, B_img, B_txt) of each view of the images; see `similarity`."""
         return _out(self._compare(self.method.view_scores, images, texts), as_numpy)
 
     @overload
@@ -206,10 +206,10 @@ class Model:
     @overload
     def attention(self, images: Views, *, as_numpy: Literal[False] = False) -> Tensor: ...
     def attention(self, images: Views, *, as_numpy: bool = False) -> Tensor | np.ndarray:
-        """Where each view looks: (B, V, rows, columns) on the encoder's grid, else (B, V, N).
+        """The attention of each view: (B, V, rows, columns) on the encoder's grid, else (B, V, N).
 
         Raises:
-            ValueError: views that carry no attention.
+            ValueError: the views have no attention.
         """
         if images.attention is None:
             raise ValueError("these views carry no attention; use those of encode_images")
@@ -222,15 +222,15 @@ class Model:
         """Splits the scores of B pairs over elements and words; the parts add up to the scores.
 
         Args:
-            images: of `encode_images`, B of them.
-            texts: of `encode_texts`: B of them, or one for all images.
+            images: B images from `encode_images`.
+            texts: B texts from `encode_texts`, or one for all images.
 
         Returns:
             Evidence with cells (B, N, M), whole_sentence (B, N) and base (B,).
 
         Raises:
-            ValueError: views without features, other numbers of images and texts, or a method
-                whose score cannot be split.
+            ValueError: the views have no features, the numbers of images and texts differ, or the
+                method's score cannot be split.
         """
         if len(texts) not in (1, len(images)):
             raise ValueError(
@@ -266,7 +266,7 @@ class Model:
 
 
 def _keep(views: Views, features: Tensor, mask: Tensor | None) -> Views:
-    """The same views with the features (B, N, d) and mask (B, N) that they were made of."""
+    """Adds the features (B, N, d) and mask (B, N) to the views."""
     mask = torch.ones(features.shape[:2], dtype=torch.bool) if mask is None else mask
     device = views.embeddings.device
     extras = {"features": features.to(device), "mask": mask.to(device)}
