@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-_SHOWN = 100  # characters of a client's value quoted in a message
+_MOST_QUOTED = 100  # characters of a client's value quoted in a message
 # headers that proxies and tunnels add, besides `x-forwarded-...`
 _FORWARDING = frozenset(
     {
@@ -79,7 +79,7 @@ class Hosts:
             if name in _FORWARDING or name.startswith("x-forwarded-"):
                 raise Refusal(
                     403,
-                    f"this app serves only its own machine, but {shown(name)} says that the "
+                    f"this app serves only its own machine, but {quotable(name)} says that the "
                     "request was forwarded; start it with --allow-host NAME to serve others",
                 )
         own = headers.get("host", "").lower()
@@ -88,7 +88,7 @@ class Hosts:
             if not self._answers_for(host.strip()):
                 raise Refusal(
                     421,
-                    f'this app does not serve "{shown(host)}"; if that is its name, start '
+                    f'this app does not serve "{quotable(host)}"; if that is its name, start '
                     "it with --allow-host NAME",
                 )
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
@@ -123,11 +123,11 @@ class Hosts:
         return any(host == name or (name[0] == "." and host.endswith(name)) for name in names)
 
 
-def shown(value: str) -> str:
+def quotable(value: str) -> str:
     r"""Makes a client's text safe to quote in a message: short and printable.
 
-    >>> shown("evil.example\n" + "x" * 200)[:20]
+    >>> quotable("evil.example\n" + "x" * 200)[:20]
     'evil.example?xxxxxxx'
     """
-    text = "".join(c if c.isprintable() else "?" for c in value[:_SHOWN])
-    return text if len(value) <= _SHOWN else f"{text}…"
+    text = "".join(c if c.isprintable() else "?" for c in value[:_MOST_QUOTED])
+    return text if len(value) <= _MOST_QUOTED else f"{text}…"

@@ -26,7 +26,7 @@ import httpx
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from polyview.app.access import Hosts, Refusal, shown
+from polyview.app.access import Hosts, Refusal, quotable
 
 JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000
 HELD_BYTES = 300_000_000  # all bodies in memory together
@@ -220,7 +220,7 @@ class Door:
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             about = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
-            _log.error("%s failed: %s: %.200r", shown(scope["path"]), about, str(error))
+            _log.error("%s failed: %s: %.200r", quotable(scope["path"]), about, str(error))
             if not answer.begun:
                 sentence = "this could not be answered; change the question"
                 await Refusal(500, sentence).response()(scope, receive, answer.send)

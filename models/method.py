@@ -144,14 +144,14 @@ class Method(nn.Module, ABC):
         return scores.sum(dim=0) if self.views_add_up else scores.amax(dim=0)
 
     def pair_weights(self, pairs: Tensor) -> Tensor:
-        """The weight of each product of two views in the score of the image's view.
+        """Selects the text view that each image view is scored against.
 
         Args:
             pairs: (B, V, W) inner products of the views of B pairs.
 
         Returns:
-            (B, V, W): 1 for the best product of each image view, or for the product with its
-            counterpart; otherwise 0.
+            (B, V, W): one-hot over W, at the best text view or, where views add up, at the text
+            view of the same index (W = V).
         """
         if self.views_add_up:
             return torch.eye(pairs.shape[1]).to(pairs).expand_as(pairs)  # (B, V, V)

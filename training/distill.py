@@ -204,8 +204,8 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     def _retrieves(self, epoch: int) -> bool:
         return epoch >= self.config.epochs - self.config.retrieval_epochs
 
-    def look(self, rows: np.ndarray, crops: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Loads images (B,): augmented pixels (B, 3, S, S) and the teacher's maps (B, N, T)."""
+    def load_crops(self, rows: np.ndarray, crops: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Loads one crop of each image: pixels (B, 3, S, S) and the teacher's maps (B, N, T)."""
         pairs = list(zip(crops.tolist(), rows.tolist(), strict=True))
         pixels = np.concatenate([self.pixels[crop][row : row + 1] for crop, row in pairs])
         maps = np.stack([self.maps[crop][row] for crop, row in pairs])
@@ -218,7 +218,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:
         """See `Loop`."""
         rows, random = batch, self.random
-        pixels, targets = self.look(rows, random.integers(self.config.crops, size=len(rows)))
+        pixels, targets = self.load_crops(rows, random.integers(self.config.crops, size=len(rows)))
         mirrored = torch.from_numpy(random.random(len(rows)) < 0.5)
         mirror(pixels, targets, mirrored)
         cells = self._cells(change_colors(pixels, self.config.color, random))
@@ -249,7 +249,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         rows = np.linspace(0, count - 1, min(_MAPPED, count)).astype(int)
         inputs, outputs = [], []
         for part in np.array_split(rows, -(-len(rows) // 50)):
-            pixels, targets = self.look(part, np.zeros(len(part), int))
+            pixels, targets = self.load_crops(part, np.zeros(len(part), int))
             inputs.append(self._cells(pixels).flatten(0, 1).double())  # (B * N, d)
             outputs.append(targets.flatten(0, 1).double())  # (B * N, T)
         cells = nn.functional.pad(torch.cat(inputs), (0, 1), value=1.0)  # for the bias

@@ -35,7 +35,7 @@ def image(retriever: Retriever, image_id: p.ImageId, large: p.Large = False) -> 
 def clip(
     opened: Opened, image_id: p.ImageId, pack: p.Pack = "", collection: p.Collection = ""
 ) -> answers.Blob:
-    """Sends a clip's file, or over HTTP the part named by the header Range."""
+    """Returns a clip's file; over HTTP, only the bytes that the `Range` header requests."""
     pack, collection = opened.resolve(pack, collection)
     if not opened.sends_files(collection):
         raise ForbiddenError("clips of this collection are sent only to its owner's machine")
@@ -46,8 +46,10 @@ def clip(
     except ValueError as error:
         raise FileNotFoundError(str(error)) from error
     if source.moment is None:
-        raise FileNotFoundError(f"image {image_id} is no clip")
-    with source.reached().open():  # checks that it is a regular file inside of its folder
+        raise FileNotFoundError(
+            f"image {image_id} is a still image, not a clip; ask for it at /image/{image_id}"
+        )
+    with source.reached().open():  # checks that it is a regular file inside its folder
         kind = _CLIPS.get(PurePath(source.file).suffix.lower(), "video/mp4")
     return answers.Blob(media_type=kind, file=source.path.resolve())
 
@@ -122,17 +124,17 @@ def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -
         stage, count = waiting
         return answers.Progress(collection=collection, pack=key, stage=stage, pictures=count)
     retriever = opened.retriever(key, collection)
-    about, wrong = describe_gallery(retriever), fit.mismatch(retriever)
-    done, names = retriever.index.progress, answers.Progress.model_fields
+    summary, mismatch = describe_gallery(retriever), fit.mismatch(retriever)
+    state, names = retriever.index.progress, answers.Progress.model_fields
     return answers.Progress(
         collection=collection,
         pack=key,
-        stage=done.stage,
-        done=done.done,
-        total=done.total,
+        stage=state.stage,
+        done=state.done,
+        total=state.total,
         complete=retriever.index.complete,
-        mismatch=None if wrong is None else wrong._asdict(),
-        **{name: value for name, value in about.items() if name in names},
+        mismatch=None if mismatch is None else mismatch._asdict(),
+        **{name: value for name, value in summary.items() if name in names},
     )
 
 
@@ -158,7 +160,9 @@ def resume_reading(
 
 def _require_own(opened: Opened, collection: str) -> None:
     if not collection.startswith("upload-"):
-        opened.require_owner("only the app's owner can stop reading; upload your own files")
+        opened.require_owner(
+            "only the app's owner can stop or resume reading; upload your own files"
+        )
 
 
 class PackQuestions:

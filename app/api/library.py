@@ -149,7 +149,7 @@ class Library:
         self.close()
 
     def close(self) -> None:
-        """Stops reading for other methods; completed work is kept."""
+        """Stops indexing other methods in the background; finished work stays in the cache."""
         self._end()
 
     def search(self, query: Query, k: int = 10, method: str | None = None) -> Hits:
@@ -183,19 +183,25 @@ class Library:
         """
         image_id = image.image_id if isinstance(image, Hit) else image
         terms = self._question(query).terms(self._retriever)
-        seen = explain(self._retriever, terms, method or self.method, [image_id])
+        explanation = explain(self._retriever, terms, method or self.method, [image_id])
         words: list[str] = []
         cells = []
-        for term in seen.terms:
+        for term in explanation.terms:
             words += term.words or ("",) * term.cells.shape[-1]
             cells.append(term.cells[0])
             if np.any(term.whole_sentence):
                 words.append("")
                 cells.append(term.whole_sentence[0][..., None])
-        base = sum(float(term.base[0]) for term in seen.terms)
+        base = sum(float(term.base[0]) for term in explanation.terms)
         table = np.concatenate(cells, axis=-1)
         return Why(
-            float(seen.scores[0]), base, tuple(words), table, self._retriever, seen, image_id
+            float(explanation.scores[0]),
+            base,
+            tuple(words),
+            table,
+            self._retriever,
+            explanation,
+            image_id,
         )
 
     def compare(self, query: Query, methods: Sequence[str], k: int = 10) -> dict[str, Hits]:

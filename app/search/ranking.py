@@ -200,8 +200,8 @@ class Ranking:
         scores = gallery.method.score(views, text.to(views.embeddings.device))
         return scores[:, 0].float().cpu().numpy()
 
-    def searched(self, query: Query, only: AbstractSet[int] | None) -> tuple[int, int, str]:
-        """The numbers of ranked images and files, and why the ranking is not exact."""
+    def extent(self, query: Query, only: AbstractSet[int] | None) -> tuple[int, int, str]:
+        """Counts the ranked images and files; the last value says why the ranking is approximate."""
         gallery = min((self._index.images[name] for name in query), key=len)
         ids = gallery.ids()
         if only is not None:

@@ -116,7 +116,7 @@ class Retriever:
         with shared_processors(len(self.collection.images)):
             query, k = self._encoded(terms, spec), min(checked_k(k), MAX_HITS)
             matches, scores = self._ranking.best(query, max(k, TENTH), only)
-            counted, searched, caveat = self._ranking.searched(query, only)
+            counted, searched, caveat = self._ranking.extent(query, only)
             judgement = self._judgement(query, terms, matches, scores, only, counted)
             matches = matches[:k]
             plain = scores is None

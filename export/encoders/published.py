@@ -123,7 +123,7 @@ def describe_published(source: Source, kind: str) -> dict[str, Any]:
         longest = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
         about["max_length"] = min(MAX_LENGTH, longest)
         files += [source.folder / name for name in _TOKENIZERS]
-    # of the weights' files and of everything else that shapes the features
+    # the digest covers the weight files and every setting that affects the features
     parts = [entry.arch, source.projected, about.get("preprocess")]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     for path in files:

@@ -125,7 +125,7 @@ def summarize_gallery(folder: Path) -> GallerySummary:
 
 
 def write_info(info: PackInfo) -> None:
-    """Writes pack.json and the model card into the pack's folder, each whole or not at all."""
+    """Writes pack.json and the model card into the pack's folder, each atomically."""
     write_whole(info.folder / CARD, card.render(info))
     content = json.dumps(info.to_json(), indent=2, ensure_ascii=False) + "\n"
     write_whole(info.folder / MANIFEST, content)

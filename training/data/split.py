@@ -137,7 +137,8 @@ class Split:
             return self
         if self.relevant is not None or self.objects is not None or self.kinds:
             raise ValueError(
-                f"the captions of {self.folder.parent} have kinds or objects; measure all of them"
+                f"{count} captions an image would lose the kinds and objects of the captions of "
+                f"{self.folder.parent}; leave ranked_captions or --captions at 0"
             )
         place = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)
         rows = np.flatnonzero(place < count)

@@ -131,7 +131,7 @@ def evidence_metrics(
         errors.append(error)
         for place in of_text.get(text, []):
             of_words = cells[:, place.tokens].sum(axis=1)
-            pointing.append((peak_is_right(of_words, place.cells), place.cells.mean()))
+            pointing.append((peak_accuracy(of_words, place.cells), place.cells.mean()))
     values = {"evidence_error": max(errors)}
     if covered is not None:
         values |= _pointing(maps, mentioning, covered)
@@ -151,15 +151,15 @@ def evenly(count: int, most: int) -> np.ndarray:
     return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
-def peak_is_right(values: np.ndarray, right: np.ndarray) -> float:
-    """Whether the highest cell is right; of equals, the share that is."""
+def peak_accuracy(values: np.ndarray, right: np.ndarray) -> float:
+    """The share of the highest cells that are right: 1 or 0 unless several tie."""
     return float(right[values == values.max()].mean())
 
 
 def _pointing(
     maps: dict[int, np.ndarray], texts: np.ndarray, covered: np.ndarray
 ) -> dict[str, float]:
-    points = [peak_is_right(maps[text], covered[text] > 0) for text in texts.tolist()]
+    points = [peak_accuracy(maps[text], covered[text] > 0) for text in texts.tolist()]
     chance = float((covered[texts] > 0).mean())
     return {"evidence_pointing": 100 * float(np.mean(points)), "evidence_chance": 100 * chance}
 

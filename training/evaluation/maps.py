@@ -49,7 +49,7 @@ from polyview.training.evaluation.evidence import (
     deletion_areas,
     evenly,
     named_places,
-    peak_is_right,
+    peak_accuracy,
 )
 from polyview.training.evaluation.faithfulness import mentioned_cells
 from polyview.training.evaluation.metrics import SEED, mean_interval
@@ -245,7 +245,7 @@ def measure_maps(
         for row, (kind, image, text, cells, deleted) in enumerate(batch):
             images[kind].append(image)
             for each, table in maps.items():
-                values[each][kind].append(100 * peak_is_right(table[row], cells))
+                values[each][kind].append(100 * peak_accuracy(table[row], cells))
             values["chance"][kind].append(100 * float(cells.mean()))
             if deleted:
                 ties = maps["random"][row]  # equal cells have no order of their own

@@ -201,7 +201,7 @@ def _interval(row: Mapping[str, float], measure: str, suffix: str) -> str:
 
 
 def write_maps(path: Path, rows: Rows) -> None:
-    """Writes `measure_maps` as CSV, a line a map."""
+    """Writes the result of `measure_maps` as CSV, one line for each map."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     columns = list(next(iter(rows.values())))

@@ -249,7 +249,7 @@ def _start_as_released(method: Method) -> None:
 class DualEncoder(nn.Module):
     """A method with its two encoders, as one module.
 
-    An image encoder that is trained keeps the statistics of its batch norms. The first feature of
+    The batch norms of a trained image encoder keep their statistics. The first feature of
     an image (`image_summary`) or text is never dropped if it is a summary ([CLS]).
     """
 
@@ -272,7 +272,7 @@ class DualEncoder(nn.Module):
         self.image_summary, self.text_summary = image_summary, text_summary
 
     def train(self, mode: bool = True) -> DualEncoder:
-        """See `nn.Module.train`."""
+        """Sets the mode; the image encoder's batch norms always stay in evaluation mode."""
         super().train(mode)
         for part in self.image_encoder.modules() if self.image_encoder is not None else ():
             if isinstance(part, nn.BatchNorm2d):

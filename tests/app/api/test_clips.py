@@ -90,7 +90,7 @@ def test_a_clip_is_sent_whole_and_in_parts(ask: TestClient, folder: Path) -> Non
 @pytest.mark.parametrize(
     ("path", "status", "sentence"),
     [
-        ("/clip/0", 404, "image 0 is no clip"),
+        ("/clip/0", 404, "image 0 is a still image"),
         ("/clip/999", 404, "there is no image 999"),
         ("/clip/x", 400, 'image_id cannot be "x"'),
         ("/clip/1?pack=nobody", 410, "is not on this machine"),

@@ -171,7 +171,7 @@ def test_wrong_values_are_refused_in_the_same_sentence(
         ("search", {"q": "x", "pack": "mine@12345678"}, 410, "load it again"),
         ("packs/job", {"job": "x"}, 410, "fetch the pack again"),
         ("image/100000", {}, 400, "ids go from 0"),
-        ("clip/3", {}, 404, "is no clip"),
+        ("clip/3", {}, 404, "is a still image"),
         ("nothing", {}, 404, "/api/v1"),
     ],
 )
