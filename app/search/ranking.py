@@ -201,7 +201,7 @@ class Ranking:
         return scores[:, 0].float().cpu().numpy()
 
     def extent(self, query: Query, only: AbstractSet[int] | None) -> tuple[int, int, str]:
-        """Counts the ranked images and files; the last value says why the ranking is approximate."""
+        """Counts the ranked images and files, and says why the ranking is approximate."""
         gallery = min((self._index.images[name] for name in query), key=len)
         ids = gallery.ids()
         if only is not None:
