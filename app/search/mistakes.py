@@ -107,12 +107,12 @@ class Table:
     """Captions of a collection, whose rows are file ids, and their ranks so far.
 
     Attributes:
-        captions: Q.
+        captions: Q captions.
         texts: returns their views.
         ranks: by method or average.
         above: (Q,) see `rank_all`, for all methods.
-        running: the spec that is being ranked.
-        done: images that were scored for it.
+        running: the specs that are being ranked.
+        done: number of images scored for them.
         problem: the error that stopped the ranking; empty otherwise.
     """
 
@@ -129,7 +129,7 @@ class Mistakes:
     """Ranks captions in the background, one table at a time; safe to use from threads."""
 
     def __init__(self) -> None:
-        self._lock, self._turn = threading.Lock(), threading.Lock()  # of the tables; of the work
+        self._lock, self._turn = threading.Lock(), threading.Lock()  # tables; one ranking at a time
         self._tables: WeakKeyDictionary[Retriever, OrderedDict[str, Table]]
         self._tables = WeakKeyDictionary()
 

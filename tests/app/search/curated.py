@@ -15,6 +15,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.answers import unsupported_aspects
 from polyview.app.search.examples import Example, curated_file
-from polyview.app.search.mistakes import rank_all, text_views
+from polyview.app.search.mistakes import rank_all
 from polyview.app.search.query import Term, parse
 from polyview.app.search.retriever import Retriever
 from polyview.export.mistakes import Captions
@@ -44,7 +45,8 @@ def find(retriever: Retriever, count: int = 8) -> list[Example]:
     relevant = {text: sorted(retriever.collection.relevant[text]) for text in views}
     labelled = np.array([right[0] for right in relevant.values()])
     table = Captions([*views], labelled, [*map(np.array, relevant.values())], [*views.values()])
-    files, texts = len(retriever.collection.images), text_views(retriever, table.texts)
+    files = len(retriever.collection.images)
+    texts = partial(retriever.runtime.text_views, table.texts)
     results, _ = rank_all(retriever.index.images, list(retriever.methods), texts, table, files)
     ranks = {
         text: {name: int(each.rank[q]) for name, each in results.items()}
