@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -80,14 +80,14 @@ class Server:
 
     def await_stage(self, stage: str, collection: str = "", pack: str = "") -> dict[str, Any]:
         """The progress of a collection once it is at a stage."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            progress = self.get("collections/progress", collection=collection, pack=pack)
-            if progress["stage"] == stage:
-                return progress
+        deadline, progress = time.monotonic() + PATIENCE, {"stage": "unknown"}
+        while progress["stage"] != stage:
             assert progress["stage"] != "failed", progress
             assert time.monotonic() < deadline, progress
             time.sleep(0.1)
+            with suppress(httpx.TransportError):  # where a process got no time for seconds
+                progress = self.get("collections/progress", collection=collection, pack=pack)
+        return progress
 
 
 Serve = Callable[..., Server]

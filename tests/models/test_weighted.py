@@ -9,7 +9,6 @@ from polyview.models.mvam import MVAM
 from polyview.models.pvse import PVSE
 from tests import reference
 from tests.models import conftest
-from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 
 
 def encoded(method: Method) -> tuple[Views, Views]:
@@ -78,20 +77,6 @@ def test_blocks_are_matched_among_those_that_stay(weights: list[float]) -> None:
             plan = reference.sinkhorn(torch.tensor(rows), 0.2, 20)
             expected = sum(max(plan[r][c] for r in range(len(rows))) for c in range(2))
             assert float(scores[i, t]) == pytest.approx(expected, abs=1e-5)
-
-
-def test_methods_that_add_views_keep_them_in_their_places() -> None:
-    for method in (
-        MVAM(IMAGE_DIM, TEXT_DIM, 4, views=3),
-        PVSE(IMAGE_DIM, TEXT_DIM, match="concat"),
-    ):
-        images, _ = encoded(method)
-        weights = torch.zeros(images.embeddings.shape[1])
-        weights[1] = 0.5
-        thinned = method.weighted(images, weights)
-        assert thinned.embeddings.shape == images.embeddings.shape
-        torch.testing.assert_close(thinned.embeddings[:, 1], images.embeddings[:, 1] / 2)
-        assert not thinned.embeddings[:, 0].any()
 
 
 @pytest.mark.parametrize(

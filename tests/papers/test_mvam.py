@@ -52,11 +52,6 @@ def test_codes_may_meet_the_features_before_the_projection(features: torch.Tenso
         MVAM(8, 8, code_space="pixel")
 
 
-def test_the_default_makes_the_papers_vector(features: torch.Tensor) -> None:
-    assert MVAM(8, 8).encode_image(features, MASK).embeddings.flatten(1).shape == (2, 1024)
-    assert BaseAttention(8, 8).encode_image(features, MASK).embeddings.shape == (2, 1, 1024)
-
-
 def test_summary_pooling_reads_the_first_element_only(features: torch.Tensor) -> None:
     method = BaseSummary(8, 8, 5)
     other = features.clone()

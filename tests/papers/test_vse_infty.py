@@ -80,31 +80,6 @@ def test_coefficients_are_generated_again_when_the_weights_change(gpo: GPO) -> N
         assert not torch.allclose(gpo.coefficients(sizes[0]), changed)
 
 
-def _constant_scores(gpo: GPO, values: list[float]) -> None:
-    """Replaces the generator's scores by fixed ones."""
-
-    class Fixed(nn.Module):
-        def forward(self, states: torch.Tensor) -> torch.Tensor:
-            return torch.tensor(values)[None, :, None].expand(states.shape[0], -1, 1)
-
-    gpo.score = Fixed()
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([0.0, 0.0, 0.0, 0.0], lambda x: x.mean(1)),  # AvgPool
-        ([99.0, 0.0, 0.0, 0.0], lambda x: x.amax(1)),  # MaxPool
-        ([99.0, 99.0, 0.0, 0.0], lambda x: x.topk(2, dim=1).values.mean(1)),  # K-MaxPool
-    ],
-)
-def test_generalises_the_fixed_poolings(gpo: GPO, values: list[float], expected: object) -> None:
-    _constant_scores(gpo, values)
-    features = torch.randn(2, 4, 6)
-    pooled, _ = gpo(features, torch.ones(2, 4, dtype=torch.bool))
-    torch.testing.assert_close(pooled, expected(features))  # type: ignore[operator]
-
-
 def test_shares_add_up_to_the_squared_length() -> None:
     gpo = GPO.released()
     features = torch.rand(1, 6, 4)  # positive, so that nothing pulls the other way
@@ -238,15 +213,6 @@ class Stack(nn.Module):
 
 def _below(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
-
-
-def test_golden_image_encoder_eval() -> None:
-    data = load("vse_image_encoder")
-    stack = Stack(data, images=True, texts=False).eval()
-    mask = lengths_to_mask(data["lengths"], data["images"].shape[1])
-    projected = stack.method.project_image(data["images"], mask)
-    check(projected[mask], data["projected_eval"][mask])
-    check(stack.embed_images(data["images"], data["lengths"]), data["embedding_eval"])
 
 
 def test_golden_image_encoder_training() -> None:
