@@ -141,15 +141,11 @@ def test_a_sweep_runs_on_other_data(toy: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.font
 def test_an_interrupted_sweep_resumes(tmp_path: Path) -> None:
-    """Two settings and two seeds on 96 scenes, interrupted after the first training."""
-    for part, count in (("train", 96), ("val", 24)):
-        command = [sys.executable, "-m", "training.scenes", "--out", f"{tmp_path}/scenes"]
-        subprocess.run([*command, "--split", part, "--count", str(count)], check=True, cwd=ROOT)
-    path = tmp_path / "toy.toml"
-    values = {"data": tmp_path / "scenes", "backbone": "app/bundled/scenes", "trial": 0, "rows": ""}
-    path.write_text(TOY.format(**values).replace("epochs=2", "epochs=24"))
+    """Two settings and two seeds, interrupted after the first training."""
+    path, data = tmp_path / "toy.toml", write_regions(tmp_path / "data")
+    text = TOY.format(data=data, backbone="", trial=0, rows="")
+    path.write_text(text.replace('"epochs=2"', '"epochs=120", "patience=120"'))
     command = [sys.executable, "-m", "training.sweep", str(path), "--out", f"{tmp_path}/runs"]
     command += ["--results", f"{tmp_path}/results"]
     first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -159,7 +155,7 @@ def test_an_interrupted_sweep_resumes(tmp_path: Path) -> None:
     while first.poll() is None:  # again, should an interrupt fall into a destructor
         first.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            first.communicate(timeout=20)
+            first.communicate(timeout=5)
     assert first.returncode == 130
     recorded = read_rows(csv)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -163,12 +163,12 @@ def test_a_long_name_is_not_echoed_whole(public: Public) -> None:
 
 
 def test_searches_go_on_while_the_hub_is_silent(public: Public) -> None:
-    public.stock("shapes")
-    public.hub.faults["GET /api/models/owner/shapes"] = Fault("silent")
+    public.stock("large")
+    public.hub.faults["GET /api/models/owner/large"] = Fault("silent")
     with ThreadPoolExecutor() as pool:
-        look = pool.submit(public.server.refusal, "packs/look", address="owner/shapes")
+        look = pool.submit(public.server.refusal, "packs/look", address="owner/large")
         assert public.server.get("search", q="a red circle", method="vsepp", k=2)["hits"]
         assert not look.done()
         assert "timed out" in look.result(60)
     public.hub.faults.clear()
-    assert public.server.post("packs/look", address="owner/shapes")["parts"]
+    assert public.server.post("packs/look", address="owner/large")["parts"]
