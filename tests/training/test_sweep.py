@@ -145,7 +145,7 @@ def test_an_interrupted_sweep_resumes(tmp_path: Path) -> None:
     """Two settings and two seeds, interrupted after the first training."""
     path, data = tmp_path / "toy.toml", write_regions(tmp_path / "data")
     text = TOY.format(data=data, backbone="", trial=0, rows="")
-    path.write_text(text.replace('"epochs=2"', '"epochs=120", "patience=120"'))
+    path.write_text(text.replace('"epochs=2"', '"epochs=80", "patience=80"'))
     command = [sys.executable, "-m", "training.sweep", str(path), "--out", f"{tmp_path}/runs"]
     command += ["--results", f"{tmp_path}/results"]
     first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
