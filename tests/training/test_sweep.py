@@ -145,17 +145,23 @@ def test_an_interrupted_sweep_resumes(tmp_path: Path) -> None:
     """Two settings and two seeds, interrupted after the first training."""
     path, data = tmp_path / "toy.toml", write_regions(tmp_path / "data")
     text = TOY.format(data=data, backbone="", trial=0, rows="")
-    path.write_text(text.replace('"epochs=2"', '"epochs=80", "patience=80"'))
+    path.write_text(text.replace('"epochs=2"', '"epochs=40", "patience=40"'))
     command = [sys.executable, "-m", "training.sweep", str(path), "--out", f"{tmp_path}/runs"]
     command += ["--results", f"{tmp_path}/results"]
-    first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    first = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's "&" ignores it
+    )
     csv = tmp_path / "results" / "toy.csv"
     while not csv.is_file() and first.poll() is None:
         time.sleep(0.05)
     while first.poll() is None:  # again, should an interrupt fall into a destructor
         first.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            first.communicate(timeout=5)
+            first.communicate(timeout=20)
     assert first.returncode == 130
     recorded = read_rows(csv)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
