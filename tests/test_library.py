@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 TEXTS = ["a panda", "two red cars beside a green sofa", "a dog"]
 PACKS = [
     (pack, method)
-    for pack in ("scenes", "scenes_moving", "photos")
+    for pack in ("scenes", "scenes_moving", "photos", "clip_tiny")
     for method in json.loads((polyview.bundled() / pack / "pack.json").read_text())["methods"]
 ]
 

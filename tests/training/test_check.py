@@ -1,12 +1,119 @@
-"""`polyview check` finds nothing wrong with a pack that is right."""
+"""`polyview check` names what is wrong with a pack, and passes one that is right."""
 
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
 import pytest
+from onnx import numpy_helper
 
 from polyview.app.settings import BUNDLED
 from polyview.training import check
+from tests.export.editing import edited, relist
+
+PACK = BUNDLED / "clip_tiny"
+TOKENIZER = "tokenizer.json"
+PROMPT = "a picture of three dogs and a red car on a beach at night with"
+SPACES = {"type": "Split", "pattern": {"Regex": r"\s+"}, "behavior": "Removed", "invert": False}
+Break = Callable[[Path], object]
 
 
-def test_it_passes_what_is_right(capsys: pytest.CaptureFixture[str]) -> None:
-    status = check.main([str(BUNDLED / "scenes"), "--pairs", "20"])
-    assert "WRONG" not in capsys.readouterr().out
+def preprocessing(**values: Any) -> Break:
+    def change(pack: Path) -> None:
+        with edited(pack / "pack.json") as manifest:
+            manifest["preprocess"] |= values
+
+    return change
+
+
+def tokenizer(change: Callable[[dict[str, Any]], object]) -> Break:
+    def changed(pack: Path) -> None:
+        with edited(pack / TOKENIZER) as values:
+            change(values)
+        relist(pack, TOKENIZER)
+
+    return changed
+
+
+def around(*before: str, after: tuple[str, ...]) -> Break:
+    """Texts between other tokens."""
+
+    def change(values: dict[str, Any]) -> None:
+        vocabulary, names = values["model"]["vocab"], dict.fromkeys([*before, *after])
+        special = [{"SpecialToken": {"id": name, "type_id": 0}} for name in (*before, *after)]
+        text = {"Sequence": {"id": "A", "type_id": 0}}
+        values["post_processor"] |= {
+            "single": [*special[: len(before)], text, *special[len(before) :]],
+            "special_tokens": {
+                name: {"id": name, "ids": [vocabulary[name]], "tokens": [name]} for name in names
+            },
+        }
+
+    return tokenizer(change)
+
+
+def blue_first(pack: Path) -> None:
+    """An image encoder that takes blue for red."""
+    path = pack / "image_encoder.onnx"
+    model = onnx.load(path)
+    weight = next(t for t in model.graph.initializer if "patch_embedding" in t.name)
+    turned = numpy_helper.to_array(weight)[:, ::-1].copy()
+    weight.CopyFrom(numpy_helper.from_array(turned, weight.name))
+    onnx.save(model, path)
+    relist(pack, path.name)
+
+
+BREAKS: dict[str, tuple[str, Break]] = {
+    "pixels of 0 to 1": ("normalisation", preprocessing(mean=[0.0] * 3, std=[1.0] * 3)),
+    "blue for red": ("channels", blue_first),
+    "cropped": ("crop", preprocessing(fit="crop", resize=192)),
+    "no end mark": ("marks and padding", around("<start>", after=())),
+    "padded": ("marks and padding", around("<start>", after=("<end>", *["[PAD]"] * 4))),
+    "a prompt": ("prompt", around("<start>", *PROMPT.split(), after=("<end>",))),
+    "upper case": ("lower case", tokenizer(lambda v: v.update(normalizer={"type": "NFKC"}))),
+    "commas": ("punctuation", tokenizer(lambda values: values.update(pre_tokenizer=SPACES))),
+}
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first images of the scenes' gallery as a folder with captions."""
+    folder, gallery = tmp_path_factory.mktemp("pairs"), BUNDLED / "scenes/gallery"
+    listed = json.loads((gallery / "gallery.json").read_text("utf-8"))["images"][:50]
+    with (folder / "captions.jsonl").open("w", encoding="utf-8") as file:
+        for image in listed:
+            path, captions = gallery / image["file"], [c["text"] for c in image["captions"]]
+            shutil.copy(path, folder)
+            row = {"file": path.name, "split": "val", "captions": captions}
+            file.write(json.dumps(row) + "\n")
+    return folder
+
+
+def report(pack: Path, pairs: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    status = check.main([str(pack), "--data", str(pairs)])
+    return status, capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BREAKS)
+def test_it_names_what_is_wrong(
+    name: str, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step, damage = BREAKS[name]
+    pack = Path(shutil.copytree(PACK, tmp_path / "pack"))
+    damage(pack)
+    status, out = report(pack, pairs, capsys)
+    assert status == 1
+    assert f"first mend the {step}: " in out
+
+
+@pytest.mark.parametrize("pack", ["clip_tiny", "scenes"])
+def test_it_passes_what_is_right(
+    pack: str, pairs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out = report(BUNDLED / pack, pairs, capsys)
+    assert "WRONG" not in out
     assert status == 0
