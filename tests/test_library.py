@@ -56,7 +56,9 @@ def test_evidence_adds_up_for_every_method(pack: str, name: str) -> None:
     scores = model.similarity(images, texts)
     assert scores.shape == (5, 3)
     assert model.view_scores(images, texts).shape == (images.embeddings.shape[1], 5, 3)
-    assert model.attention(images).flatten(2).shape == images.attention.shape  # type: ignore[union-attr]
+    assert images.attention is not None
+    maps = images.attention[..., int(model.runtime.info.image_encoder.summary_token) :]
+    assert model.attention(images).flatten(2).shape == maps.shape
     for row in range(3):
         evidence = model.evidence(images, texts[[row]])
         assert len(model.words(TEXTS[row])) <= evidence.cells.shape[2]
