@@ -24,7 +24,7 @@ from polyview.app.packs.errors import ForbiddenError, GoneError, without_paths
 from polyview.app.packs.presets import pack_folder
 from polyview.app.packs.uploads import Uploads
 from polyview.app.search.retriever import Retriever
-from polyview.app.settings import BUNDLED, PHOTOGRAPHS, Settings, bundled_packs
+from polyview.app.settings import BUNDLED, PHOTOGRAPHS, SCENES, Settings, bundled_packs
 from polyview.export.pack.reading import read_info
 from polyview.export.pack.schema import PackInfo
 from polyview.export.runtime import Runtime
@@ -387,7 +387,10 @@ class Opened:
     def _default_collection(self, pack: str) -> str:
         if self._start and self._runtime(pack).regions is None:
             return self._start
-        return pack if self._runtime(pack).info.gallery is not None else self.first_pack
+        own = (
+            key for key in (pack, self.first_pack) if self._runtime(key).info.gallery is not None
+        )
+        return next(own, SCENES)
 
     def _for_photographs(self) -> str:
         """The first pack if it can search photographs, else the bundled one that can."""

@@ -134,3 +134,11 @@ def test_folders_and_packs_make_room(
     assert len(opened._runtimes) <= 3
     assert opened.retriever() is opened.first
     opened.close()
+
+
+def test_a_bundled_pack_without_images_opens_on_the_scenes(tmp_path: Path) -> None:
+    opened = Opened(Settings("clip_tiny", device="cpu"), tmp_path / "cache")
+    assert opened.first.info.name == "clip_tiny"
+    assert len(opened.first.collection.images) == 1000
+    assert opened.resolve("", "") == ("clip_tiny", "scenes")
+    opened.close()

@@ -111,7 +111,9 @@ def test_only_what_was_allowed_is_asked_for(public: Public, address: str) -> Non
     public.stock("unknown")
     before = len(public.hub.requests)
     sentence = public.load(address)
-    assert "may not be loaded here; name one of clip_tiny, photos, scenes, scenes_moving" in sentence
+    assert (
+        "may not be loaded here; name one of clip_tiny, photos, scenes, scenes_moving" in sentence
+    )
     assert len(public.hub.requests) == before
 
 
