@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from polyview.export.clip import build_clip
 from polyview.export.runtime import Runtime
+from polyview.models.preprocess import Preprocess
 from polyview.training import train
 from polyview.training.loop.clip import ClipTraining
 from polyview.training.loop.config import TrainConfig, load_recipe
@@ -66,6 +67,7 @@ def test_its_pack_scores_as_transformers_does(run: Path, tmp_path: Path) -> None
     build_clip(tmp_path / "pack", str(model), LABELS)
     assert read_rows(tmp_path / "pack/training/clip/log.csv")
     runtime = Runtime.load(tmp_path / "pack", "cpu")
+    assert runtime.preprocess == Preprocess(128)  # as in training
     image, texts = Image.new("RGB", (60, 40), (200, 40, 30)), ["a red field", "A Blue Field, 3."]
     features = runtime.image_features([image])
     scores = runtime.methods["clip"].score(
