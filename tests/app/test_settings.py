@@ -84,7 +84,7 @@ def test_a_space_is_public_and_answers_for_its_own_names(monkeypatch: pytest.Mon
     assert not settings.shared  # gradio shares no Space
     hosts = Hosts(settings.private, settings.names)
     hosts.check(Headers({"host": "owner-space.hf.space"}), "GET")
-    with pytest.raises(Refusal, match="does not answer"):
+    with pytest.raises(Refusal, match="does not serve"):
         hosts.check(Headers({"host": "evil.example"}), "GET")
 
 

@@ -154,7 +154,7 @@ def test_terms_that_cancel_out_have_no_evidence(scenes: Retriever) -> None:
         ("a dog", "vsepp+mvam", [0], True, "one at a time"),
         ("a dog", "vsepp", [], False, "1 to 100"),
         ("a dog", "vsepp", [0] * (MAX_IMAGES + 1), False, "not 101"),
-        ("a dog", "vsepp", [1000], False, "no picture 1000"),
+        ("a dog", "vsepp", [1000], False, "no image 1000"),
         ("?", "vsepp", [0], False, "word"),
     ],
 )

@@ -305,5 +305,5 @@ def test_the_owner_opens_archives_and_folders_and_nobody_else(
     key = opened.open_place(str(archive))
     assert opened.open_place(str(archive)) == key
     public = Settings(str(tiny_pack), device="cpu", host="0.0.0.0")
-    with pytest.raises(ForbiddenError, match="where the app runs"):
+    with pytest.raises(ForbiddenError, match="with --gallery"):
         Opened(public, tmp_path / "cache").open_place(str(tmp_path))
