@@ -15,7 +15,7 @@ SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOAK_CASES ?= 10000
 SOAK_SEED ?= 1
 
-.PHONY: app test slow tests soak gpu lint types check system nginx space space-check
+.PHONY: app test slow soak gpu lint types check system nginx space space-check
 app: $(VENV)/app.stamp
 	$(VENV)/bin/python app/main.py $(ARGS)
 
@@ -25,10 +25,6 @@ test: $(VENV)/dev.stamp system
 # whole journeys: a folder of one's own, downloads, the browser's history, a clone's first pack, a proxy
 slow: $(VENV)/dev.stamp system nginx
 	$(VENV)/bin/python -m pytest -m "slow and not soak"
-
-# both in one run, which collects and makes packs once; more processes, since slow tests wait
-tests: $(VENV)/dev.stamp system nginx
-	$(VENV)/bin/python -m pytest -n 4 -m "(slow or not slow) and not soak"
 
 # the long forms, each bounded in number and time: a hundred killed processes, and ten thousand random
 # damages to whatever comes from outside, of which another SOAK_SEED draws other cases
