@@ -52,7 +52,7 @@ types: $(VENV)/dev.stamp
 	cd build/types && $(abspath $(VENV))/bin/mypy --config-file $(CURDIR)/pyproject.toml \
 		--cache-dir $(CURDIR)/build/mypy
 
-check: lint types tests
+check: lint types test slow
 
 space: $(VENV)/app.stamp
 	rm -rf build/space
