@@ -61,7 +61,7 @@ def test_targets_are_the_teachers_maps_of_the_same_crops(
     school: DistillConfig, tmp_path: Path
 ) -> None:
     student = Distillation(school, tmp_path, resume=False)
-    pixels, targets = student.look(np.array([2, 9, 9]), np.array([1, 0, 2]))
+    pixels, targets = student.load_crops(np.array([2, 9, 9]), np.array([1, 0, 2]))
     net, seen_as, _ = load_image_source(school.teacher, "cpu")
     squares = ((pixels + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
     with torch.inference_mode():
