@@ -54,6 +54,7 @@ CLIENTS, BEST = 16, 10
 WARM_UP = 20  # queries before the timed ones
 PROBES = 64  # queries with which the gallery measures its recall
 CHUNK = 4096  # images drawn or scored at once
+_PART = 512  # images drawn at once where the peak of memory is measured
 MIN_RUNS, MAX_SECONDS = 3, 5.0  # minimum runs of a slow query, and maximum time
 # rule -> method, its arguments, views and width of an image, views of a query
 RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
@@ -217,8 +218,8 @@ def rank_queries(rule: str, size: int, queries: int) -> None:
     torch.manual_seed(0)
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
     before, gallery = peak_bytes(), Gallery("images", method, expected=size)
-    for start in range(0, size, CHUNK):
-        ids = range(start, min(start + CHUNK, size))
+    for start in range(0, size, _PART):
+        ids = range(start, min(start + _PART, size))
         gallery.add(ids, F.normalize(torch.randn(len(ids), views, dim), dim=2))
     texts = Views(F.normalize(torch.randn(queries, query_views, dim), dim=2))
     labelled = np.arange(queries) % size
