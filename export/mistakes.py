@@ -104,10 +104,8 @@ def rank_captions(
         for name, scores in own.items()
     }
     ranks = {name: Ranks(np.ones(count, np.int32), np.zeros(count, np.int32)) for name in own}
-    above, top = (
-        np.full(count, -1, np.int32),
-        {name: np.full(count, -np.inf) for name in ["", *own]},
-    )
+    above = np.full(count, -1, np.int32)
+    top = {name: np.full(count, -np.inf) for name in ["", *own]}  # "" for `above`
 
     def take(scores: np.ndarray, start: int, name: str, first: np.ndarray) -> None:
         row = scores.argmax(axis=0)  # NaN counts as the highest

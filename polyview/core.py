@@ -7,7 +7,7 @@ an image (grid cells, patches, regions), M words of a text, d the width of a fea
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -125,7 +125,7 @@ class Model:
             masks = None if mask is None else torch.as_tensor(mask, dtype=torch.bool)
             views = self.runtime.image_views(sets, self.name, attention=True, mask=masks)
             return _keep(views, sets, masks) if features else views
-        listed = [images] if isinstance(images, str | Path | Image.Image) else list(images)
+        listed = _listed(images, (str, Image.Image))
         for item in listed:
             if not isinstance(item, str | Path | Image.Image):
                 raise TypeError(f"an image is a path or a PIL image, not {_kind(item)}")
@@ -154,7 +154,7 @@ class Model:
             TypeError: an item is not a string.
             ValueError: no text, or an empty one.
         """
-        listed = [texts] if isinstance(texts, str) else list(texts)
+        listed = _listed(texts, str)
         for row, text in enumerate(listed):
             if not isinstance(text, str):
                 raise TypeError(f"a text is a string, not {_kind(text)}")
@@ -282,6 +282,12 @@ def _opened(item: ImageLike) -> Image.Image:
             return image
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{item} cannot be read as an image: {error}") from error
+
+
+def _listed(values: Any, single: type | tuple[type, ...]) -> list[Any]:
+    """Values as a list, where a value of a `single` type, or one that is no list, stands alone."""
+    is_list = isinstance(values, Iterable) and not isinstance(values, single)
+    return list(values) if is_list else [values]
 
 
 def _kind(item: object) -> str:

@@ -1,4 +1,4 @@
-"""The library's calls: `polyview.load`, the methods of `Model`, `register`, docs/api.md."""
+"""The library's calls: `polyview.load`, the methods of `Model`, `register`, docs/library.md."""
 
 import doctest
 import json
@@ -91,6 +91,8 @@ def test_arrays_and_a_bare_string(model: Model) -> None:
     ("call", "error", "sentence"),
     [
         (lambda m: m.encode_images([3]), TypeError, "a path or a PIL image, not int 3"),
+        (lambda m: m.encode_images(3), TypeError, "a path or a PIL image, not int 3"),
+        (lambda m: m.encode_texts(3), TypeError, "a text is a string, not int 3"),
         (lambda m: m.encode_images([]), ValueError, "no image to encode"),
         (lambda m: m.encode_images("no.jpg"), FileNotFoundError, "no image file no.jpg"),
         (lambda m: m.encode_images(__file__), ValueError, "cannot be read as an image"),
@@ -145,7 +147,7 @@ def test_loading_needs_nothing_of_the_app() -> None:
 
 def test_the_page_about_the_library() -> None:
     mpl.use("agg")
-    result = doctest.testfile(str(ROOT / "docs/api.md"), module_relative=False)
+    result = doctest.testfile(str(ROOT / "docs/library.md"), module_relative=False)
     METHODS.pop("doubled")
     assert result.attempted > 20
     assert not result.failed

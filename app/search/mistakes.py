@@ -177,9 +177,9 @@ class Mistakes:
         methods = [*reversed(retriever.methods.best_first)]
         try:
             with self._turn:
-                kept = Kept(retriever, table.captions) if own else None
-                if kept and not table.ranks:
-                    table.ranks, table.above = kept.load()
+                file = RankFile(retriever, table.captions) if own else None
+                if file and not table.ranks:
+                    table.ranks, table.above = file.load()
                 for specs in (methods, sorted(missing - set(methods))):
                     if set(specs) <= table.ranks.keys():
                         continue
@@ -193,8 +193,8 @@ class Mistakes:
                     )
                     table.above = above if specs is methods else table.above
                     table.ranks |= ranks
-                    if kept:
-                        kept.save(table)
+                    if file:
+                        file.save(table)
         except Exception as error:  # the page shows the sentence
             _log.exception("captions could not be ranked")
             table.problem = f"the captions could not be ranked: {error}"
@@ -202,7 +202,7 @@ class Mistakes:
             table.running -= missing
 
 
-class Kept:
+class RankFile:
     """The ranks of a collection's captions on disk, in a file for each pack."""
 
     def __init__(self, retriever: Retriever, captions: Captions) -> None:
@@ -218,10 +218,10 @@ class Kept:
         """Stored ranks and images above; empty if images, captions or the file have changed."""
         with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
             with np.load(self._file) as arrays:
-                kept = dict(arrays)
-            if np.array_equal(kept.pop("state"), self._state):
-                above = kept.pop("above")
-                return {name: Ranks(*both) for name, both in kept.items()}, above
+                saved = dict(arrays)
+            if np.array_equal(saved.pop("state"), self._state):
+                above = saved.pop("above")
+                return {name: Ranks(*both) for name, both in saved.items()}, above
         return {}, np.empty(0, np.int32)
 
     def save(self, table: Table) -> None:
