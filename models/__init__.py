@@ -88,8 +88,8 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
 def argument_defaults(name: str) -> dict[str, Any]:
     """Returns the named arguments of a method, in order, with their defaults.
 
-    >>> argument_defaults("clip")
-    {'embed_dim': 512, 'rows': False}
+    >>> argument_defaults("vsepp")
+    {'embed_dim': 1024, 'mlp_dim': 0, 'map_text': False}
     """
     method = METHODS[name]
     if method.config_type is not None:

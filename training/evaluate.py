@@ -74,7 +74,7 @@ from polyview.training.evaluation.metrics import (
     print_questions,
 )
 from polyview.training.evaluation.mistakes import is_run, print_mistakes
-from polyview.training.evaluation.normalization import measure_normalization
+from polyview.training.evaluation.normalization import measure_normalization, store_normalization
 from polyview.training.evaluation.questions import half
 from polyview.training.evaluation.report import (
     COLUMNS,
@@ -163,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         ("views", "also how often each view wins, and its attention to mentioned objects"),
         ("evidence", "also whether evidence is on the objects of words, and matters to the score"),
         ("foils", "also whether true captions of scenes score above false ones"),
-        ("nnn", "correct scores by Nearest Neighbor Normalization, and measure what it gains"),
+        ("nnn", "measure Nearest Neighbor Normalization; with --write, store it in CLIP's packs"),
         ("calibrate", "fit the probabilities of each method's hits, and store them in the pack"),
         ("calibration", "measure these, instead of recalls"),
         ("halves", "photographs of one split: fit on one half of them and measure on the other"),
@@ -367,10 +367,13 @@ def _measure_maps(options: argparse.Namespace) -> dict[str, Any]:
 
 def _normalization(options: argparse.Namespace) -> dict[str, Any]:
     """Measures methods with Nearest Neighbor Normalization."""
-    pack, _ = _open_pack(options)
+    pack = resolve(options.pack)
     checksum, runtime = sha256_of(pack / MANIFEST), Runtime.load(pack, options.device)
     names = [options.method] if options.method else list(runtime.info.methods)
-    rows = measure_normalization(runtime, names, options.data, options.split, options.halves)
+    if options.write:
+        rows = {name: store_normalization(runtime, name, options.data) for name in names}
+    else:
+        rows = measure_normalization(runtime, names, options.data, options.split, options.halves)
     print_normalization(rows)
     return {"sources": {str(pack): checksum}, "methods": rows}
 

@@ -6,9 +6,12 @@ the scores of an item, a bias of its own is subtracted, alpha times the mean of 
 with a bank of reference queries. A bias is the same for each query, so that in evidence it would
 belong to `base`.
 
-Here the bank is captions of the training split for images, and its images for texts. A bias of
+Measured, the bank is captions of the training split for images, and its images for texts. A bias of
 images does not change how texts are ranked for one image, nor the other way round, so that one
 matrix holds both directions. alpha and k are those with the highest rsum on another split.
+
+A pack of a frozen model (`models/clip.py`) stores a bank of captions, for images alone, if that
+raises rsum on `val`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from polyview.export.pack.reading import describe_file, write_info
 from polyview.export.runtime import Runtime
+from polyview.models import argument_defaults
+from polyview.models.checkpoint import load_tensors, save_tensors
 from polyview.training.data.image_files import Lazy
 from polyview.training.data.open_split import open_split
 from polyview.training.data.split import Split
@@ -106,11 +112,7 @@ def measure_normalization(
             )
             for part in views
         )
-        rsums = {
-            setting: retrieval_metrics(normalized(*first, setting), chosen_on.image_of)["rsum"]
-            for setting in map(Setting._make, product(ALPHAS, NEIGHBOURS))
-        }
-        setting = max(rsums, key=lambda s: rsums[s])
+        setting = _best_setting(*first, chosen_on.image_of)
         after = normalized(*second, setting)
         values = {"before": second[0], "after": after}
         row = {key: retrieval_metrics(s, data.image_of)["rsum"] for key, s in values.items()}
@@ -118,3 +120,67 @@ def measure_normalization(
         rows[name] = row | setting._asdict()
         rows[name] |= {key: interval[key] for key in ("difference", "low", "high")}
     return rows
+
+
+def store_normalization(runtime: Runtime, name: str, folder: Path | None) -> dict[str, float]:
+    """Stores the correction of images in a pack, if rsum on `val` is certainly higher with it.
+
+    The reference queries are the first captions of up to 1,000 images of `train`. Metrics and
+    calibration of the method are removed from the pack, as they were measured without.
+
+    Returns:
+        As one method of `measure_normalization`, for the correction of images alone, on `val`,
+        where alpha and k were chosen; it is stored if `low` is above 0.
+
+    Raises:
+        ValueError: the method cannot store a correction, or has one already; there is no folder.
+    """
+    if folder is None:
+        raise ValueError("--nnn takes its reference captions from the split train; add --data DIR")
+    entry = runtime.info.methods[name]
+    if "reference_queries" not in argument_defaults(entry.method or name):
+        raise ValueError(f"--nnn --write is for packs of CLIP and SigLIP; {name} stores no bias")
+    if entry.arguments.get("reference_queries"):
+        raise ValueError(f"{name} has reference queries already; build the pack again without them")
+    method, bank = runtime.methods[name], first_images(open_split(folder, "train"), BANK)
+    firsts = np.searchsorted(bank.image_of, np.arange(bank.image_count))
+    texts = runtime.text_views([bank.captions[row] for row in firsts], name)
+    data = open_split(folder, "val")
+    images, captions = split_views(runtime, name, data, image_features(runtime, data, name))
+    before = score_matrix(method, images, captions)
+    of_images, of_texts = score_matrix(method, images, texts), np.zeros((before.shape[1], 1))
+    setting = _best_setting(before, of_images, of_texts, data.image_of)
+    after = normalized(before, of_images, of_texts, setting)
+    pair = {"before": before, "after": after}
+    row = {key: retrieval_metrics(s, data.image_of)["rsum"] for key, s in pair.items()}
+    row |= setting._asdict() | bootstrap_difference(after, before, data.image_of, alike=data.alike)
+    if row["low"] > 0:
+        head = runtime.info.path(entry.head)
+        weights, about = load_tensors(head)
+        reference = texts.embeddings[:, 0].cpu().half()
+        correction = {
+            "reference_queries": len(reference),
+            "bias_weight": setting.alpha,
+            "bias_neighbours": min(setting.k, len(reference)),
+        }
+        arguments = {**entry.arguments, **correction}
+        save_tensors(head, weights | {"reference": reference}, about | {"arguments": arguments})
+        entry = replace(
+            entry, arguments=arguments, metrics=None, calibration=None, calibration_metrics=None
+        )
+        info = runtime.info
+        files = {**info.files, entry.head: describe_file(head)}
+        write_info(replace(info, methods={**info.methods, name: entry}, files=files))
+    return row
+
+
+def _best_setting(
+    scores: np.ndarray, of_images: np.ndarray, of_texts: np.ndarray, image_of: np.ndarray
+) -> Setting:
+    """The setting with the highest rsum; see `normalized`."""
+    return max(
+        map(Setting._make, product(ALPHAS, NEIGHBOURS)),
+        key=lambda s: retrieval_metrics(normalized(scores, of_images, of_texts, s), image_of)[
+            "rsum"
+        ],
+    )

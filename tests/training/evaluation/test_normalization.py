@@ -1,13 +1,19 @@
 """Nearest Neighbor Normalization: against the sum in a loop, and where an image fits everything."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from polyview.app.settings import BUNDLED
+from polyview.export.pack.reading import load_info
+from polyview.export.runtime import Runtime
 from polyview.training.evaluate import main as evaluate
+from polyview.training.evaluation import normalization
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.normalization import Setting, mean_of_highest, normalized
 from tests.training.photographs import write_photographs
@@ -51,4 +57,45 @@ def test_a_pack_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert row["low"] <= row["difference"] <= row["high"]
     assert row["after"] - row["before"] == pytest.approx(row["difference"])
     with pytest.raises(SystemExit, match="add --data DIR"):
+        evaluate(command)
+
+
+def test_a_pack_of_clip_stores_a_certain_gain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_photographs(tmp_path / "data", {"train": 8, "val": 6})
+    pack = tmp_path / "pack"
+    shutil.copytree(BUNDLED / "clip_tiny", pack)
+    command = ["--pack", str(pack), "--nnn", "--write", "--data", str(data)]
+    gain = {"difference": 0.0, "low": -1.0, "high": 1.0}
+    monkeypatch.setattr(normalization, "bootstrap_difference", lambda *_, **__: gain)
+    evaluate(command)
+    assert (pack / "pack.json").read_text() == (BUNDLED / "clip_tiny/pack.json").read_text()
+    gain["low"] = 0.1
+    evaluate(command)
+    assert "| clip | " in capsys.readouterr().out
+
+    plain, corrected = Runtime.load(BUNDLED / "clip_tiny", "cpu"), Runtime.load(pack, "cpu")
+    entry = corrected.info.methods["clip"]
+    assert entry.metrics is None
+    assert load_info(pack).methods["clip"].arguments["reference_queries"] == 8
+    with Image.open(next((data / "images").iterdir())) as image:
+        pixels = plain.preprocess([image])
+    views = [
+        runtime.image_views(runtime.pixel_features(pixels, "clip"), "clip")
+        for runtime in (plain, corrected)
+    ]
+    texts = [runtime.text_views(["a dog", "a car"], "clip") for runtime in (plain, corrected)]
+    scores = [
+        runtime.methods["clip"].score(*pair)
+        for runtime, *pair in zip((plain, corrected), views, texts, strict=True)
+    ]
+    reference = corrected.methods["clip"].get_buffer("reference").float()
+    cosines = (views[0].embeddings[:, 0] @ reference.T).sort(descending=True).values
+    bias = entry.arguments["bias_weight"] * cosines[:, : entry.arguments["bias_neighbours"]].mean(1)
+    torch.testing.assert_close(scores[1], scores[0] - bias[:, None], atol=1e-5, rtol=0)
+    with pytest.raises(SystemExit, match="has reference queries already"):
+        evaluate(command)
+    command[1] = str(BUNDLED / "photos")
+    with pytest.raises(SystemExit, match="is for packs of CLIP and SigLIP"):
         evaluate(command)
