@@ -1,208 +1,16 @@
-"""Checks that a pack reads images and texts as its model wants: `python -m polyview check PACK`.
-
-Fifty images and a caption of each are ranked among themselves as the pack reads them, and again
-with one step changed. Such steps are what integrations of CLIP and SigLIP get wrong most often, and
-nothing fails where they do: images are only found worse.
-
-A pair's *margin* is how far its score lies above those of its image with other captions and of its
-caption with other images, in deviations of these. A step is wrong where another way gives the same
-pairs higher margins: by more than `LIMIT` standard errors of the mean difference.
-"""
+"""Checks that a pack reads images and texts as its model wants: `python -m polyview check PACK`."""
 
 import argparse
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
-import numpy as np
-import torch
-from PIL import Image
-
+from polyview.export.check import PAIRS, PackCheck, choose_pairs, verdicts
 from polyview.export.hub.packs import resolve
 from polyview.export.methods import Methods
-from polyview.export.pack.tokens import load_tokenizer
 from polyview.export.runtime import Runtime
-from polyview.models import Views
-from polyview.models.preprocess import Filter, to_rgb
 from polyview.training.data.open_split import open_split
 from polyview.training.data.pack_gallery import from_pack
-from polyview.training.data.split import Split
 from polyview.training.loop.command import refusals_end
-
-PAIRS = 50
-FEWEST = 20  # pairs; among fewer hardly any difference is certain
-LIMIT = 3.5  # standard errors; chance exceeds it in 1 of 2,000 comparisons
-NORMALISATIONS = {
-    "mean 0.5, std 0.5": ((0.5,) * 3, (0.5,) * 3),
-    "CLIP's mean and std": ((0.4815, 0.4578, 0.4082), (0.2686, 0.2613, 0.2758)),
-    "ImageNet's mean and std": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "pixels of 0 to 1": ((0.0,) * 3, (1.0,) * 3),
-    "pixels of 0 to 255": ((0.0,) * 3, (1 / 255,) * 3),
-}
-_CLIP = "<|startoftext|> TEXT <|endoftext|>"
-TEMPLATES = "<start> TEXT <end>", _CLIP, "[CLS] TEXT [SEP]", "TEXT </s>", "TEXT <eos>"
-PADDINGS = "[PAD]", "<pad>", "</s>", "<|endoftext|>"
-PROMPT = "a photo of {}"
-
-Tokens = list[list[int]]  # ids of each text
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One step of reading, done in another way.
-
-    Attributes:
-        step: such as "crop".
-        way: what was done instead of what the pack does.
-        gain: mean gain of the pairs' margins, in deviations.
-        error: its standard error.
-    """
-
-    step: str
-    way: str
-    gain: float
-    error: float
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the model certainly wants this, and not what the pack does."""
-        return self.gain > LIMIT * self.error
-
-
-class PackCheck:
-    """A pack's method with N images of any size and the caption of each."""
-
-    def __init__(
-        self, runtime: Runtime, method: str, images: Sequence[Image.Image], texts: Sequence[str]
-    ) -> None:
-        runtime.require_images()
-        self.runtime, self.method, self.images, self.texts = runtime, method, images, texts
-        self.limit = runtime.info.tokenizer.max_length
-        self.tokenizer = load_tokenizer(runtime.info.path(runtime.info.tokenizer.file))
-        self.vocabulary = self.tokenizer.get_vocab()
-        names = self.vocabulary.keys() & {*" ".join(TEMPLATES).split(), *PADDINGS} - {"TEXT"}
-        self.marks = {self.vocabulary[name] for name in names}
-
-    def variants(self) -> list[Variant]:
-        """Every variant, the greatest gain first."""
-        tokens = self._read(self.texts)
-        images, texts = (
-            self._image_views(self.runtime.preprocess(self.images)),
-            self._text_views(tokens),
-        )
-        before, made = self._margins(images, texts), list[Variant]()
-        for step, way, pixels in self._other_pixels():
-            made.append(
-                _compare(step, way, before, self._margins(self._image_views(pixels), texts))
-            )
-        for step, way, typed, other in self._other_tokens(tokens):
-            own = before if typed is tokens else self._margins(images, self._text_views(typed))
-            made.append(_compare(step, way, own, self._margins(images, self._text_views(other))))
-        return sorted(made, key=lambda variant: -variant.gain)
-
-    def _image_views(self, pixels: np.ndarray) -> Views:
-        """Views of pixels (N, 3, S, S)."""
-        return self.runtime.image_views(
-            self.runtime.pixel_features(pixels, self.method), self.method
-        )
-
-    @torch.inference_mode()
-    def _text_views(self, tokens: Tokens) -> Views:
-        lengths = np.array([len(ids) for ids in tokens], np.int64)
-        padded = np.zeros((len(tokens), lengths.max()), np.int64)
-        for row, ids in zip(padded, tokens, strict=True):
-            row[: len(ids)] = ids
-        words = self.runtime.token_features(padded, lengths, self.method)
-        encode = self.runtime.methods[self.method].encode_text
-        return self.runtime.in_batches(encode, *words, False)
-
-    @torch.inference_mode()
-    def _margins(self, images: Views, texts: Views) -> np.ndarray:
-        scores = self.runtime.methods[self.method].score(images, texts)
-        return pair_margins(scores.double().cpu().numpy())
-
-    def _other_pixels(self) -> Iterator[tuple[str, str, np.ndarray]]:
-        """Step, way and pixels (N, 3, S, S) of each variant of the images."""
-        own = self.runtime.preprocess
-        for way, (mean, std) in NORMALISATIONS.items():
-            yield "normalisation", way, replace(own, mean=mean, std=std)(self.images)
-        turned = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in self.images]
-        yield "channels", "blue, green, red", own(turned)
-        for name, resize in (("the central square", 0), ("its middle 7/8", own.size * 8 // 7)):
-            yield "crop", name, replace(own, fit="crop", resize=resize)(self.images)
-        yield "crop", "the whole image", replace(own, fit="stretch", resize=0)(self.images)
-        for kind in get_args(Filter):
-            yield "interpolation", kind, replace(own, filter=kind)(self.images)
-
-    def _read(self, texts: Iterable[str]) -> Tokens:
-        return [self.runtime.tokenize(text).ids for text in texts]
-
-    def _other_tokens(self, own: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens]]:
-        """Step, way, the pack's tokens and other ones, of each variant of the texts."""
-        texts, limit, known, marks = self.texts, self.limit, self.vocabulary, self.marks
-        words = [[i for i in ids if i not in marks] for ids in own]
-        for template in TEMPLATES:
-            parts = template.split()
-            if known.keys() >= set(parts) - {"TEXT"}:
-                place, room = parts.index("TEXT"), limit - len(parts) + 1
-                before, behind = (
-                    [known[p] for p in s] for s in (parts[:place], parts[place + 1 :])
-                )
-                other = [[*before, *ids[:room], *behind] for ids in words]
-                yield "marks and padding", template, own, other
-        yield "marks and padding", "TEXT alone", own, [ids or own[0] for ids in words]
-        for name in sorted(known.keys() & set(PADDINGS)):
-            other = [ids + [known[name]] * (limit - len(ids)) for ids in own]
-            yield "marks and padding", f"{name} up to {limit} tokens", own, other
-        yield "prompt", PROMPT.format("TEXT"), own, self._read(map(PROMPT.format, texts))
-        bare: Tokens = []
-        for text, ids in zip(texts, own, strict=True):
-            before, behind = (list(takewhile(marks.__contains__, s)) for s in (ids, ids[::-1]))
-            words_alone = self.tokenizer.encode(text, add_special_tokens=False).ids
-            bare.append([*before, *words_alone[: limit - len(before + behind)], *behind[::-1]])
-        yield "prompt", "TEXT alone", own, bare
-        typed = self._read(text.upper() for text in texts)
-        yield "lower case", "lower case", typed, self._read(text.lower() for text in texts)
-        plain = [" ".join(re.findall(r"\w+", text)) for text in texts]
-        commas = 1 if known.keys() & {",", ",</w>"} else -1  # everywhere if they would be unknown
-        typed = self._read(f"{text.replace(' ', ', ', commas)}." for text in plain)
-        yield "punctuation", "none", typed, self._read(plain)
-
-
-def pair_margins(scores: np.ndarray) -> np.ndarray:
-    """How far each pair's own score stands out of scores (N, N): (N,), in deviations.
-
-    >>> pair_margins(np.array([[5.0, 0, 2], [0, 5, 3], [1, 4, 5]])).round(2).tolist()
-    [6.5, 1.92, 3.33]
-    """
-    own, others = np.diag(scores), ~np.eye(len(scores), dtype=bool)
-    sides = [matrix[others].reshape(len(scores), -1) for matrix in (scores, scores.T)]
-    above = [(own - side.mean(axis=1)) / np.maximum(side.std(axis=1), 1e-9) for side in sides]
-    return np.mean(above, axis=0)
-
-
-def _compare(step: str, way: str, before: np.ndarray, after: np.ndarray) -> Variant:
-    gains = after - before
-    return Variant(step, way, float(gains.mean()), float(gains.std(ddof=1) / len(gains) ** 0.5))
-
-
-def choose_pairs(data: Split, count: int) -> tuple[list[Image.Image], list[str]]:
-    """Images of a split at equal distances, and the first caption of each.
-
-    Raises:
-        ValueError: the split has fewer than `FEWEST` images.
-    """
-    if data.frames > 1 or len(data.images) < FEWEST:
-        raise ValueError(
-            f"{data.folder} has {0 if data.frames > 1 else len(data.images)} images with captions, "
-            f"and a check needs {FEWEST}; name another --data or --split"
-        )
-    rows = np.unique(np.linspace(0, data.image_count - 1, count).astype(int))
-    captions = np.searchsorted(data.image_of, rows)
-    return [data.images[row] for row in rows], [data.captions[row] for row in captions]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -224,19 +32,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         method = options.method or methods.best
         methods.one(method)
         data = open_split(options.data, split) if options.data else from_pack(pack, split)
-        pairs = choose_pairs(data, options.pairs)
-        variants = PackCheck(runtime, method, *pairs).variants()
-    print(f"{len(pairs[1])} pairs of {data.folder}, {method}; gain in deviations of scores")
-    for step in dict.fromkeys(variant.step for variant in variants):
-        ways = [variant for variant in variants if variant.step == step]
-        best = max(ways, key=lambda variant: (variant.error > 0, variant.gain))  # 0 if read alike
-        verdict = "WRONG: the model wants" if best.wanted else "right; next best is"
-        gain = f"{best.gain:+.3f} +- {best.error:.3f}"
-        print(f"  {step:18} {gain}  {verdict if best.error else 'right; the same is'}: {best.way}")
-    wrong = [variant for variant in variants if variant.wanted]
-    if wrong:
-        print(f"first mend the {wrong[0].step}: {wrong[0].way}")
-    return int(bool(wrong))
+        if data.frames > 1:
+            raise ValueError(f"{data.folder} has clips, and a check is of images")
+        pairs = choose_pairs(data.image_of.tolist(), options.pairs)
+        images, texts = (
+            [data.images[row] for row in pairs],
+            map(data.captions.__getitem__, pairs.values()),
+        )
+        rows = verdicts(PackCheck(runtime, method, images, [*texts]).variants())
+    print(f"{len(images)} pairs of {data.folder}, {method}; gain in deviations of scores")
+    for row in rows:
+        verdict = "right; next best is" if row.right else "WRONG: the model wants"
+        gain = f"{row.gain:+.3f} +- {row.error:.3f}"
+        print(
+            f"  {row.step:18} {gain}  {verdict if row.error else 'right; the same is'}: {row.way}"
+        )
+    if not rows[0].right:
+        print(f"first mend the {rows[0].step}: {rows[0].way}")
+    return int(not rows[0].right)
 
 
 if __name__ == "__main__":

@@ -271,6 +271,18 @@ class Packs(BaseModel):
     private: bool
 
 
+class Check(BaseModel):
+    """Whether a pack reads images and texts as its model wants.
+
+    Steps have step, right, way (the other way with the highest gain), gain and error (of the mean
+    over pairs, in deviations of scores); wrong steps come first.
+    """
+
+    method: str
+    pairs: int
+    steps: list[Fields]
+
+
 class Look(BaseModel):
     """The download of an address; `pack` is the key of a pack that is already on this machine."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import asdict
 from pathlib import Path, PurePath
 
 from polyview.app.api import answers
@@ -15,6 +16,7 @@ from polyview.app.packs.opened import Opened
 from polyview.app.packs.presets import PRESETS
 from polyview.app.packs.results import results as recorded
 from polyview.app.search.retriever import Retriever
+from polyview.export.check import PackCheck, choose_pairs, verdicts
 
 _LONGEST = 500  # characters of a pack's description
 _CLIPS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video/webm"} | {
@@ -82,6 +84,19 @@ def results(opened: Opened, pack: p.Pack = "") -> answers.Results:
     """Returns the recorded results of a pack: metrics, speed, trainings, ablations."""
     key, _ = opened.resolve(pack, "")
     return answers.Results(**recorded(opened.retriever(key, "")))
+
+
+def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
+    """Checks with captioned images of a collection that a pack reads as its model wants."""
+    if retriever.reads_sets:
+        raise ValueError(f"{retriever.info.title} reads clips, and a check is of images")
+    captions = retriever.collection.captions
+    pairs = choose_pairs([owner for _, owner in captions])
+    images = [retriever.open(image_id) for image_id in pairs]
+    texts = [captions[row][0] for row in pairs.values()]
+    method = retriever.methods.names(method)[0] if method else retriever.methods.best
+    steps = verdicts(PackCheck(retriever.runtime, method, images, texts).variants())
+    return answers.Check(method=method, pairs=len(pairs), steps=[asdict(row) for row in steps])
 
 
 def collections(opened: Opened) -> answers.Collections:

@@ -45,6 +45,7 @@ def questions(opened: Opened) -> list[Question]:
         Question(collections.stop_reading, "/collections/stop", _POST),
         Question(collections.resume_reading, "/collections/resume", _POST),
         Question(packs.packs, "/packs"),
+        Question(collections.check_pack, "/packs/check"),
         Question(packs.look_pack, "/packs/look", _POST),
         Question(packs.fetch_pack, "/packs/fetch", _POST),
         Question(packs.pack_job, "/packs/job"),

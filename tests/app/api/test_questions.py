@@ -56,6 +56,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("stop_reading", {}),
     ("resume_reading", {}),
     ("packs", {}),
+    ("check_pack", {"method": "vsepp"}),
     ("look_pack", {"address": "scenes"}),
     ("results", {}),
     ("info", {}),

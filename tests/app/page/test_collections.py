@@ -138,3 +138,13 @@ def test_the_menu_names_packs_the_device_and_is_accessible(
     assert tab.serious() == []
     page.keyboard.press("Escape")
     expect(menu).not_to_be_visible()
+
+
+@pytest.mark.slow
+def test_the_pack_in_use_is_checked(bundled: Server, new_tab: NewTab) -> None:
+    page = new_tab(bundled.url).page
+    open_menu(page, bundled)
+    page.get_by_role("button", name="Check").click()
+    menu = page.locator("#menu")
+    expect(menu).to_contain_text("reads images and texts as its model wants", timeout=200_000)
+    expect(menu.locator("li", has_text="normalisation")).to_contain_text("✓")
