@@ -188,6 +188,7 @@ function models({ packs, offers, accepts, private: near }, current) {
 /** Checks with images that have captions that the pack in use reads them as its model wants. */
 async function check(outcome) {
   outcome.replaceChildren(el("p", {}, "Reading 50 images and captions in other ways, up to a minute …"));
+  outcome.scrollIntoView({ block: "center" });
   try {
     const { method, pairs, steps } = await api.checkPack(state());
     const wrong = steps.filter((step) => !step.right);
@@ -200,6 +201,7 @@ async function check(outcome) {
       : "This pack reads images and texts as its model wants.";
     const about = `${method}, ${pairs} images with a caption each. A number is the gain of true pairs over others, in deviations of scores, if one step is done in another way.`;
     outcome.replaceChildren(el("p", {}, sentence), el("ul.packs", {}, ...steps.map(row)), el("p.key", {}, about));
+    outcome.scrollIntoView({ block: "start" });
   } catch (error) {
     outcome.replaceChildren(problem(error.message));
   }
