@@ -21,7 +21,7 @@ FLOORS: dict[str, list[set[str]]] = {
     "models": [{"encoders", "clip", "avse", "mv_vse", "mvam", "pvse", "vse_infty"}],
     "export": [
         {"obtain"},
-        {"to_onnx", "clip", "official", "space"},
+        {"to_onnx", "clip", "official", "space", "check"},
         {"build"},
         {"encoders"},
         {"hub"},
