@@ -311,38 +311,41 @@ class AVSE(Method):
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """See `Method.knobs`: how blocks are matched; none without a dustbin."""
-        if self.dustbin is None:
+        """See `Method.knobs`: how blocks are matched; none with "mean"."""
+        if self.averaged:
             return ()
         return (
-            Knob("match", "sinkhorn", options=("sinkhorn", "maxsim")),
+            Knob("match", self.config.match, options=("sinkhorn", "maxsim")),
             Knob("iterations", self.config.iterations, low=1, high=self._most_shown),
         )
 
     def inside(
         self, images: Views, texts: Views | None = None, /, **settings: str | int
     ) -> list[NamedArray]:
-        """See `Method.inside`: affinities, plan and both scores (section 3.2), and the poolings."""
+        """See `Method.inside`: affinities, plan and both scores (section 3.2), and the poolings.
+
+        The plan of a method with "maxsim" has a dustbin of 0, as before training.
+        """
         curves = pooling_arrays(
             images, texts, [self.pool_image], [self.pool_text], self.config.test_share
         )
         if texts is None or self.averaged:
             return curves
         affinity = self._blocks(images)[0] @ self._blocks(texts)[0].T  # (p, q), Eq. (1)
-        match = "maxsim" if self.dustbin is None else str(settings.get("match", "sinkhorn"))
+        match = str(settings.get("match", self.config.match))
         require_choice("match", match, ("sinkhorn", "maxsim"))
+        count = settings.get("iterations", self.config.iterations)
+        if type(count) is not int or not 1 <= count <= self._most_shown:
+            raise ValueError(f"iterations must be 1 to {self._most_shown}, not {count!r}")
         marks, blocks = _best_of_columns(affinity), ("block", "text_block")
         arrays = [NamedArray("affinity", affinity, blocks, marks if match == "maxsim" else ())]
-        if self.dustbin is not None:
-            count = settings.get("iterations", self.config.iterations)
-            if type(count) is not int or not 1 <= count <= self._most_shown:
-                raise ValueError(f"iterations must be 1 to {self._most_shown}, not {count!r}")
-            plan = log_plan(affinity[..., None], self.dustbin, count, self.config.temperature)
-            plan = plan[..., 0].exp()  # (p + 1, q + 1)
-            inner = plan[:-1, :-1]
-            if match == "sinkhorn":
-                arrays.append(NamedArray("plan", plan, blocks, _best_of_columns(inner)))
-            arrays.append(NamedArray("sinkhorn_score", inner.amax(dim=0).sum()))  # Eq. (2)
+        dustbin = affinity.new_zeros(()) if self.dustbin is None else self.dustbin
+        plan = log_plan(affinity[..., None], dustbin, count, self.config.temperature)
+        plan = plan[..., 0].exp()  # (p + 1, q + 1)
+        inner = plan[:-1, :-1]
+        if match == "sinkhorn":
+            arrays.append(NamedArray("plan", plan, blocks, _best_of_columns(inner)))
+        arrays.append(NamedArray("sinkhorn_score", inner.amax(dim=0).sum()))  # Eq. (2)
         return [*arrays, NamedArray("maxsim_score", affinity.amax(dim=0).sum()), *curves]
 
     @property

@@ -343,9 +343,17 @@ def test_the_readers_settings_reach_the_plan_only() -> None:
             method.inside(images, texts, iterations=wrong)  # type: ignore[arg-type]
 
 
-def test_without_a_dustbin_there_is_nothing_to_choose() -> None:
+@torch.no_grad()
+def test_a_method_with_maxsim_shows_the_plan_of_a_dustbin_at_zero() -> None:
     method = AVSE(IMAGE_DIM, TEXT_DIM, AVSEConfig(16, match="maxsim"))
-    assert method.knobs == ()
-    displayed = by_name(method.inside(*encoded(method)))
+    assert [knob.default for knob in method.knobs] == ["maxsim", 20]
+    images, texts = encoded(method)
+    displayed = by_name(method.inside(images, texts))
     assert displayed["affinity"].marks
     assert "plan" not in displayed
+    assert float(displayed["maxsim_score"].values) == pytest.approx(
+        float(method.score(images, texts)), abs=1e-5
+    )
+    chosen = by_name(method.inside(images, texts, match="sinkhorn"))
+    expected = torch.tensor(reference.sinkhorn(chosen["affinity"].values, 0.0, 20))
+    torch.testing.assert_close(chosen["plan"].values, expected, rtol=1e-4, atol=1e-5)

@@ -42,7 +42,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("explain_hits", {"query": TEXT, "images": [3, 1, 2], "method": "mv_vse"}),
     ("explain_hits", {"query": "a bar", "images": [3], "content": IMAGE, "more": [1]}),
     ("explain_image", {"query": TEXT, "image": 3, "word": "red"}),
-    ("views", {"image": 3, "method": "avse", "query": TEXT, "settings": ["match:maxsim"]}),
+    ("views", {"image": 3, "method": "avse", "query": TEXT, "settings": ["match:sinkhorn"]}),
     ("views", {"image": 3, "method": "mvam"}),
     ("collapse", {"method": "mv_vse"}),
     ("mistakes", {"a": "mv_vse", "b": "vsepp+avse", "k": 3, "cell": "all", "within": [1, 9, 1, 9]}),

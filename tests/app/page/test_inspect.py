@@ -107,12 +107,18 @@ def test_insides_of_avse_and_the_lens(bundled: Server, new_tab: NewTab) -> None:
     tab = new_tab(bundled.url)
     inspect(tab, "?q=a+dog&method=avse&by=avse", "Inside")
     dialog = tab.page.locator("#inspect")
-    for heading in ("Sinkhorn plan", "Cells and words", "Collapse"):
+    for heading in ("Affinity of blocks", "Cells and words", "Collapse"):
         expect(dialog.get_by_role("heading", name=heading)).to_be_visible()
     expect(dialog.get_by_text("views in use")).to_be_visible()
     expect(dialog).not_to_contain_text(re.compile("picture", re.IGNORECASE))
-    dialog.get_by_label("Blocks are matched by").select_option("maxsim")
-    expect(dialog.get_by_role("heading", name="Sinkhorn plan")).to_have_count(0)
+    plan, match = (
+        dialog.get_by_role("heading", name="Sinkhorn plan"),
+        dialog.get_by_label("Blocks are matched by"),
+    )
+    match.select_option("sinkhorn")
+    expect(plan).to_be_visible()
+    match.select_option("maxsim")
+    expect(plan).to_have_count(0)
     dialog.get_by_role("tab", name="Lens").click()
     dialog.get_by_role("button", name="Only view").click()
     expect(dialog.locator(".lens .view")).to_have_count(12)
