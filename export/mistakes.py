@@ -18,14 +18,14 @@ import numpy as np
 CELLS = ("a", "b", "both", "neither")  # the methods that find a right image within k
 UNRANKED = np.iinfo(np.int32).max  # the rank of an image that is not listed
 WORDS = 15  # listed for each of two methods
-_FEWEST, _SURE = 3, 1.96  # minimum captions with a listed word; its standard errors from ratio 1
+_LEAST, _SURE = 3, 1.96  # minimum captions with a listed word; its standard errors from ratio 1
 _LENGTHS = {6: "up to 6 words", 9: "7 to 9 words", 12: "10 to 12 words", 10**9: "13 words or more"}
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 # cells that spreadsheets execute
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Captions:
     """Captions, and which images are right for each.
 
@@ -61,6 +61,13 @@ class Captions:
     def words(self, q: int) -> frozenset[str]:
         """The words of a caption, in lower case."""
         return frozenset(_WORD.findall(self.texts[q].lower()))
+
+    def of_kind(self, kind: str) -> np.ndarray:
+        """The indices of the captions of a kind, or of those with a word, as in "word:dog"."""
+        every, word = range(len(self.texts)), kind.lower().removeprefix("word:")
+        if kind.startswith("word:"):
+            return np.array([q for q in every if word in self.words(q)], np.int64)
+        return np.array([q for q in every if self.kind(q) == kind], np.int64)
 
 
 class Ranks(NamedTuple):
@@ -127,12 +134,6 @@ def rank_captions(
     return ranks, above
 
 
-def cells(a: Ranks, b: Ranks, k: int) -> np.ndarray:
-    """The index in `CELLS` for each caption, (Q,); an image is found if it ranks within k."""
-    first, second = a.rank <= k, b.rank <= k
-    return np.select([first & ~second, second & ~first, first & second], [0, 1, 2], 3)
-
-
 def sign_test(wins: int, losses: int) -> float:
     """McNemar's test in its exact form (Psychometrika 1947), two-sided.
 
@@ -150,11 +151,11 @@ def sign_test(wins: int, losses: int) -> float:
 
 def contrast(
     a: Iterable[frozenset[str]], b: Iterable[frozenset[str]]
-) -> tuple[list[dict[str, Any]], ...]:
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Words that occur more often in the captions of A than of B, and vice versa.
 
     The ratio compares the shares of captions with the word, after adding half a caption to each
-    count. Listed are words in at least `_FEWEST` captions whose log ratio is more than `_SURE`
+    count. Listed are words in at least `_LEAST` captions whose log ratio is more than `_SURE`
     standard errors from 0, the most significant first.
 
     Returns:
@@ -164,85 +165,104 @@ def contrast(
     sets = [list(a), list(b)]
     counts = [Counter(word for words in each for word in words) for each in sets]
     most = [len(each) + 1 for each in sets]
-    named: tuple[list[tuple[float, str, dict[str, Any]]], ...] = ([], [])
+    named: tuple[list[tuple[float, str, int, int, float]], ...] = ([], [])
     for word in counts[0] | counts[1]:
         x, y = counts[0][word], counts[1][word]
         ratio = (x + 0.5) / most[0] / ((y + 0.5) / most[1])
         spread = 1 / (x + 0.5) + 1 / (y + 0.5) - 1 / most[0] - 1 / most[1]
         sure = abs(math.log(ratio)) / math.sqrt(max(spread, 1e-9))
-        if x + y >= _FEWEST and sure >= _SURE:
-            about = {"word": word, "a": x, "b": y, "ratio": round(ratio, 3)}
-            named[int(ratio < 1)].append((-sure, word, about))
-    return tuple([about for *_, about in sorted(each)[:WORDS]] for each in named)
+        if x + y >= _LEAST and sure >= _SURE:
+            named[int(ratio < 1)].append((-sure, word, x, y, round(ratio, 3)))
+    fields = ("word", "a", "b", "ratio")
+    ahead, behind = (
+        [dict(zip(fields, about, strict=True)) for _, *about in sorted(each)[:WORDS]]
+        for each in named
+    )
+    return ahead, behind
 
 
-def summary(
-    captions: Captions, a: Ranks, b: Ranks, k: int, places: np.ndarray | None = None
-) -> dict[str, Any]:
-    """Counts the captions that two methods find within k, with a test, kinds and words.
+@dataclass(frozen=True)
+class Pair:
+    """What two methods find of Q captions.
 
-    Args:
+    Attributes:
         captions: Q.
         a: ranks by one method.
         b: ranks by the other.
         k: rank within which an image counts as found.
-        places: rows of the captions to include; None for all.
-
-    Returns:
-        `counts` of `CELLS`; `difference`, A's share of found captions minus B's in percent, with
-        `low` and `high` of its 95 % interval, normal, over sums of images, because captions of one
-        image are not independent (Liang and Zeger, Biometrika 1986); `p` of `sign_test`; `kinds`,
-        each with `captions` and counts; `words_a`, `words_b`, `contrast` of what each finds alone.
+        above: (Q,) see `rank_captions`.
     """
-    places = np.arange(len(captions.texts)) if places is None else places
-    cell, kinds = cells(a, b, k)[places], np.array([captions.kind(q) for q in places.tolist()])
 
-    def counted(part: np.ndarray) -> dict[str, int]:
-        return dict(zip(CELLS, np.bincount(part, minlength=4).tolist(), strict=True))
+    captions: Captions
+    a: Ranks
+    b: Ranks
+    k: int
+    above: np.ndarray
 
-    gain, counts = (cell == 0).astype(float) - (cell == 1), counted(cell)
-    mean = gain.sum() / max(1, len(gain))
-    _, group = np.unique(captions.labelled[places], return_inverse=True)
-    error = math.sqrt(np.square(np.bincount(group, gain - mean)).sum()) / max(1, len(gain))
-    low, middle, high = (100 * float(mean + z * error) for z in (-1.96, 0, 1.96))
-    ahead, behind = contrast(*(map(captions.words, places[cell == side]) for side in (0, 1)))
-    of_kinds = [
-        {"kind": kind, "captions": int((kinds == kind).sum()), **counted(cell[kinds == kind])}
-        for kind in dict.fromkeys(kinds.tolist())
-    ]
-    return {"counts": counts, "difference": middle, "low": low, "high": high} | {
-        "p": sign_test(counts["a"], counts["b"]),
-        "kinds": of_kinds, "words_a": ahead, "words_b": behind,
-    }  # fmt: skip
+    @property
+    def cells(self) -> np.ndarray:
+        """The index in `CELLS` of each caption, (Q,)."""
+        first, second = self.a.rank <= self.k, self.b.rank <= self.k
+        return np.select([first & ~second, second & ~first, first & second], [0, 1, 2], 3)
 
+    @property
+    def suspects(self) -> np.ndarray:
+        """Images (Q,) that are probably right but not labelled; -1 for none.
 
-def suspects(captions: Captions, a: Ranks, b: Ranks, above: np.ndarray) -> np.ndarray:
-    """Images (Q,) that are probably right but not labelled; -1 for none.
+        If the truth is exact, the first image of A or B that is right but not labelled; otherwise
+        `above`. Missing labels lower the recall of methods (ECCV Caption, Chun et al., ECCV 2022).
+        """
+        if not self.captions.exact:
+            return self.above
+        right = [(m.rank == 1) & (m.first != self.captions.labelled) for m in (self.a, self.b)]
+        return np.select(right, [self.a.first, self.b.first], -1)
 
-    If the truth is exact, the first image of A or B that is right but not labelled; otherwise
-    `above` (Q,), an image that every method ranks above the labelled one. Missing labels lower the
-    recall of methods (ECCV Caption, Chun et al., ECCV 2022).
-    """
-    if not captions.exact:
-        return above
-    right = [(m.rank == 1) & (m.first != captions.labelled) for m in (a, b)]
-    return np.select(right, [a.first, b.first], -1)
+    def counts(self, places: np.ndarray) -> dict[str, int]:
+        """The number of captions in each of `CELLS`, of those at `places` (n,)."""
+        counted = np.bincount(self.cells[places], minlength=4)
+        return dict(zip(CELLS, counted.tolist(), strict=True))
 
+    def summary(self, places: np.ndarray | None = None) -> dict[str, Any]:
+        """Counts the captions at `places` (n,), or all, with a test, kinds and words.
 
-def rows(
-    captions: Captions, a: Ranks, b: Ranks, k: int, suspected: np.ndarray, places: Iterable[int]
-) -> list[dict[str, Any]]:
-    """What is known of some captions: who finds them, ranks, and images by row."""
-    cell, numbers = cells(a, b, k), {
-        "rank_a": a.rank, "rank_b": b.rank, "image": captions.labelled,
-        "first_a": a.first, "first_b": b.first, "suspect": suspected,
-    }  # fmt: skip
-    return [
-        {"caption": int(q), "text": captions.texts[q], "kind": captions.kind(q)}
-        | {"found": CELLS[cell[q]]}
-        | {key: int(each[q]) if 0 <= each[q] < UNRANKED else None for key, each in numbers.items()}
-        for q in places
-    ]
+        Returns:
+            `counts` of `CELLS`; `difference`, A's share of found captions minus B's in percent,
+            with `low` and `high` of its 95 % interval, normal, over sums of images, because
+            captions of one image are not independent (Liang and Zeger, Biometrika 1986); `p` of
+            `sign_test`; `kinds`, each with `captions` and counts; `words_a`, `words_b`, `contrast`
+            of what each finds alone.
+        """
+        captions = self.captions
+        places = np.arange(len(captions.texts)) if places is None else places
+        cells, kinds = self.cells[places], dict[str, list[int]]()
+        for q in places.tolist():
+            kinds.setdefault(captions.kind(q), []).append(q)
+        gain, number, counts = (cells == 0) * 1.0 - (cells == 1), len(places), self.counts(places)
+        mean = gain.sum() / max(1, number)
+        _, group = np.unique(captions.labelled[places], return_inverse=True)
+        error = math.sqrt(np.square(np.bincount(group, gain - mean)).sum()) / max(1, number)
+        low, middle, high = (100 * float(mean + z * error) for z in (-1.96, 0, 1.96))
+        ahead, behind = contrast(*(map(captions.words, places[cells == side]) for side in (0, 1)))
+        of_kinds = [
+            {"kind": kind, "captions": len(own), **self.counts(np.array(own))}
+            for kind, own in kinds.items()
+        ]
+        about = {"counts": counts, "difference": middle, "low": low, "high": high}
+        about |= {"p": sign_test(counts["a"], counts["b"]), "kinds": of_kinds}
+        return about | {"words_a": ahead, "words_b": behind}
+
+    def rows(self, places: Iterable[int]) -> list[dict[str, Any]]:
+        """What is known of some captions: who finds them, ranks, and images by row."""
+        captions, cells, numbers = self.captions, self.cells, {
+            "rank_a": self.a.rank, "rank_b": self.b.rank, "image": self.captions.labelled,
+            "first_a": self.a.first, "first_b": self.b.first, "suspect": self.suspects,
+        }  # fmt: skip
+        return [
+            {"caption": int(q), "text": captions.texts[q], "kind": captions.kind(q)}
+            | {"found": CELLS[cells[q]]}
+            | {key: int(v[q]) if 0 <= v[q] < UNRANKED else None for key, v in numbers.items()}
+            for q in places
+        ]
 
 
 def to_csv(table: Sequence[dict[str, Any]]) -> str:

@@ -143,23 +143,6 @@ class Views(BaseModel):
     ms: float
 
 
-class Collapse(BaseModel):
-    """Whether the views of a method differ; repeat until `state` is ready or failed."""
-
-    method: str
-    state: str
-    progress: str
-    views: int = 0
-    wins: list[float] | None = None
-    similarity: float | None = None
-    overlap: float | None = None
-    in_use: float | None = None
-    collapsed: bool = False
-    images: int = 0
-    captions: int = 0
-    maps: int = 0
-
-
 class Mistakes(BaseModel):
     """What a finds within k and b misses, and the reverse; repeat until `state` is "ready".
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import time
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.api.search import image_size, milliseconds, sent_image
 from polyview.app.explain import evidence
-from polyview.app.explain.collapse import Meters
+from polyview.app.explain.collapse import Collapse, Meters
 from polyview.app.explain.lighting import light
 from polyview.app.explain.look import look
 from polyview.app.explain.places import sheet_shape
@@ -190,18 +189,16 @@ def views(
     return answers.Views(**answer, ms=milliseconds(start))
 
 
-def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> answers.Collapse:
+def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> Collapse:
     """Measures whether a method's views differ; the first call starts it without waiting."""
     spec = method or retriever.methods.best
     retriever.methods.one(spec)
-    reading = _meters.read(retriever, spec)
-    state = "ready" if reading.result else "failed" if reading.problem else "running"
-    doing = reading.progress or opened.sentence(ValueError(reading.problem))
-    if reading.result is None:
-        return answers.Collapse(method=spec, state=state, progress=doing)
-    result = reading.result
-    known = {**asdict(result), "in_use": result.in_use, "collapsed": result.collapsed}
-    return answers.Collapse(method=spec, state=state, progress=doing, **known)
+    reading = _meters.meter(retriever, spec)
+    if isinstance(reading.result, Collapse):
+        return Collapse(**dict(reading.result))  # with every field
+    state = "failed" if reading.problem else "running"
+    doing = opened.sentence(ValueError(reading.problem or reading.progress))
+    return Collapse(method=spec, state=state, progress=doing)
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:

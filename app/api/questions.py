@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from polyview.app.api import collections, evidence, search
+from polyview.app.api import collections, evidence, mistakes, search
 from polyview.app.api.adapter import PREFIX, Adapter, Question, Server, page
 from polyview.app.api.collections import PackQuestions
-from polyview.app.api.mistakes import MistakeQuestions
 from polyview.app.packs.opened import Opened
 
 _POST, _BOTH = ("POST",), ("GET", "POST")
@@ -18,7 +17,7 @@ _POST, _BOTH = ("POST",), ("GET", "POST")
 
 def questions(opened: Opened) -> list[Question]:
     """Creates all questions."""
-    packs, mistakes = PackQuestions(opened), MistakeQuestions(opened)
+    packs = PackQuestions(opened)
     return [
         Question(search.search_text, "/search", quick=True),
         Question(search.search_image, "/search", _POST),

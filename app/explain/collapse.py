@@ -15,18 +15,16 @@ It measures:
 
 from __future__ import annotations
 
-import logging
 import math
-import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from polyview.app.gallery.index import Gallery
+from polyview.app.search.background import Background, Reading
 from polyview.app.search.retriever import Retriever
 from polyview.models import Method, Views
 
@@ -35,42 +33,37 @@ COLLAPSED = 0.95  # mean cosine at which views are called the same
 _TIE = 1e-6
 _IMAGES_AT_ONCE = 16
 
-_log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class Collapse:
-    """The result of the meter; the numbers are defined at the top of the module.
+class Collapse(BaseModel):
+    """The meter of a method; the numbers are defined at the top of the module.
 
     Attributes:
+        method: its name.
+        state: "running", "ready" or "failed"; the other fields have values if it is ready.
+        progress: the progress, or the reason of the failure.
         views: V.
-        images: number of images compared for `similarity`.
-        captions: number of captions for the wins.
         wins: V shares that sum to 1; None without captions.
         similarity: None with one view.
         overlap: None with one view, or without attention.
+        in_use: the effective number of winning views: 2 to the power of the entropy of the wins.
+        collapsed: whether the views are nearly the same: the winning view then has no meaning.
+        images: number of images compared for `similarity`.
+        captions: number of captions for the wins.
         maps: number of images whose maps were compared.
     """
 
-    views: int
-    images: int
-    captions: int
-    wins: tuple[float, ...] | None
-    similarity: float | None
-    overlap: float | None
-    maps: int
-
-    @property
-    def in_use(self) -> float | None:
-        """The effective number of winning views: 2 to the power of the entropy of the wins."""
-        if self.wins is None:
-            return None
-        return 2.0 ** -sum(share * math.log2(share) for share in self.wins if share > 0)
-
-    @property
-    def collapsed(self) -> bool:
-        """Whether the views are nearly the same, so that the winning view has no meaning."""
-        return self.similarity is not None and self.similarity >= COLLAPSED
+    method: str
+    state: str = "ready"
+    progress: str = ""
+    views: int = 0
+    wins: list[float] | None = None
+    similarity: float | None = None
+    overlap: float | None = None
+    in_use: float | None = None
+    collapsed: bool = False
+    images: int = 0
+    captions: int = 0
+    maps: int = 0
 
 
 @torch.inference_mode()
@@ -139,14 +132,19 @@ def measure(retriever: Retriever, name: str) -> Collapse:
     if gallery.shape is None:
         raise ValueError("nothing is searchable yet; try again in a moment")
     ids, (count, _) = gallery.ids(), gallery.shape
+    result = Collapse(method=name, state="ready", progress="", views=count, images=len(ids))
     if count == 1:
-        return Collapse(1, len(ids), 0, (1.0,), None, None, 0)
+        result.wins, result.in_use = [1.0], 1.0
+        return result
     captions = retriever.index.captions[name]
     owners = [retriever.collection.captions[i][1] for i in captions.ids()]
     counted = count_all_wins(gallery, captions, np.array(owners, np.int64))
-    known = round(float(counted.sum()))
-    wins = tuple((counted / known).tolist()) if known else None
-    similarity = mean_similarity(views.embeddings for _, views in gallery.chunks())
+    result.captions = round(float(counted.sum()))
+    if result.captions:
+        result.wins = (counted / result.captions).tolist()
+        result.in_use = views_in_use(result.wins)
+    result.similarity = mean_similarity(views.embeddings for _, views in gallery.chunks())
+    result.collapsed = result.similarity >= COLLAPSED
     maps = []
     for image_id in ids[:: math.ceil(len(ids) / SAMPLE)].tolist():
         try:
@@ -155,8 +153,17 @@ def measure(retriever: Retriever, name: str) -> Collapse:
             continue
         if attention is not None:
             maps.append(attention[0].float().cpu().numpy())  # (V, N)
-    overlap = map_overlap(np.stack(maps)) if maps else None
-    return Collapse(count, len(ids), known, wins, similarity, overlap, len(maps))
+    result.maps, result.overlap = len(maps), map_overlap(np.stack(maps)) if maps else None
+    return result
+
+
+def views_in_use(wins: Iterable[float]) -> float:
+    """The effective number of winning views: 2 to the power of the entropy of their shares.
+
+    >>> views_in_use([0.25] * 4), views_in_use([1.0, 0.0, 0.0])
+    (4.0, 1.0)
+    """
+    return 2.0 ** -sum(share * math.log2(share) for share in wins if share > 0)
 
 
 def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
@@ -188,60 +195,24 @@ def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> T
     return wins
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The state of a measurement: a result, progress, or a problem."""
-
-    result: Collapse | None = None
-    progress: str = ""
-    problem: str = ""
-
-
-class Meters:
+class Meters(Background):
     """Measures in the background, once for each method and size of each gallery."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the readings
-        self._turn = threading.Lock()  # one measurement at a time, to leave processors free
-        self._readings: WeakKeyDictionary[Retriever, dict[tuple[str, int], Reading]]
-        self._readings = WeakKeyDictionary()
-        self._sampled: WeakKeyDictionary[Retriever, dict[tuple[str, int], float]]
-        self._sampled = WeakKeyDictionary()
+        super().__init__("the views could not be compared")
 
-    def read(self, retriever: Retriever, name: str) -> Reading:
-        """The reading of a method; the first call starts the measurement; does not block."""
-        index = retriever.index
-        if not index.progress.finished:
-            return Reading(progress=f"waits for the gallery, {index.progress}")
+    def meter(self, retriever: Retriever, name: str) -> Reading:
+        """The reading of a method, whose result is a `Collapse`; see `Background.read`."""
         key = (name, len(retriever.gallery(name)))
-        with self._lock:
-            readings = self._readings.setdefault(retriever, {})
-            if key in readings:
-                return readings[key]
-            readings[key] = Reading(progress="measuring")
-        arguments = (retriever, key, readings)
-        threading.Thread(target=self._measure, args=arguments, name="collapse", daemon=True).start()
-        return Reading(progress="measuring")
+        return self.read(retriever, key, lambda _: measure(retriever, name))
 
     def collapsed(self, retriever: Retriever, name: str) -> bool:
         """Whether a method's views are nearly the same on a sample of images."""
-        gallery = retriever.gallery(name)
-        key = (name, len(gallery))
+        gallery, readings = retriever.gallery(name), self.readings(retriever)
         if gallery.shape is None or gallery.shape[0] == 1:
             return False
-        with self._lock:
-            sampled = self._sampled.setdefault(retriever, {})
-        if key not in sampled:
+        key = ("sample", name, len(gallery))
+        if key not in readings:
             some = gallery.ids()[:: math.ceil(len(gallery) / SAMPLE)]
-            sampled[key] = mean_similarity([gallery.views(some).embeddings])
-        return sampled[key] >= COLLAPSED
-
-    def _measure(
-        self, retriever: Retriever, key: tuple[str, int], readings: dict[tuple[str, int], Reading]
-    ) -> None:
-        try:
-            with self._turn:
-                readings[key] = Reading(measure(retriever, key[0]))
-        except Exception as error:  # the page shows the sentence
-            _log.exception("the view-collapse meter failed")
-            readings[key] = Reading(problem=f"the views could not be compared: {error}")
+            readings[key] = Reading(mean_similarity([gallery.views(some).embeddings]))
+        return bool(readings[key].result >= COLLAPSED)

@@ -49,10 +49,14 @@ def described(labelled: np.ndarray, kinds: Sequence[str | None]) -> mistakes.Cap
     return mistakes.Captions(["a dog"] * len(labelled), labelled, list(labelled[:, None]), kinds)
 
 
+def pair(captions: mistakes.Captions, a: np.ndarray, b: np.ndarray, k: int) -> mistakes.Pair:
+    return mistakes.Pair(captions, ranked(a), ranked(b), k, np.full(len(a), -1))
+
+
 def test_cells_and_kinds_add_up() -> None:
     a, b = np.random.default_rng(0).integers(1, 20, (2, 300))
     kinds = ["x" if place % 3 else None for place in range(300)]
-    found = mistakes.summary(described(np.arange(300), kinds), ranked(a), ranked(b), 5)
+    found = pair(described(np.arange(300), kinds), a, b, 5).summary()
     pairs = list(zip(a <= 5, b <= 5, strict=True))
     for name, cell in {"both": (1, 1), "a": (1, 0), "b": (0, 1), "neither": (0, 0)}.items():
         assert found["counts"][name] == pairs.count(cell)
@@ -78,7 +82,7 @@ def test_the_interval_is_that_of_a_bootstrap_over_images() -> None:
         for own, level in zip(ease, (0.0, 0.3), strict=True)
     )
     captions = described(labelled, ["x"] * 2000)
-    found = mistakes.summary(captions, ranked(np.where(a, 1, 9)), ranked(np.where(b, 1, 9)), 1)
+    found = pair(captions, np.where(a, 1, 9), np.where(b, 1, 9), 1).summary()
     assert found["difference"] == pytest.approx(100 * (a.mean() - b.mean()))
     gains = (a.astype(float) - b).reshape(400, 5).mean(axis=1)
     draws = 100 * gains[random.integers(400, size=(4000, 400))].mean(axis=1)
@@ -103,6 +107,8 @@ def test_words_of_a_caption() -> None:
     captions = mistakes.Captions(texts, np.array([0, 0]), [np.array([0])] * 2, [None, None])
     assert captions.words(0) == {"a", "dog's", "two-seater", "dog"}
     assert captions.words(1) == {"1", "2"}
+    assert captions.of_kind("word:DOG").tolist() == [0]
+    assert captions.of_kind("up to 6 words").tolist() == [0, 1]
 
 
 def test_suspected_labels() -> None:
@@ -111,16 +117,16 @@ def test_suspected_labels() -> None:
     a = mistakes.Ranks(np.array([1, 1, 2]), np.array([4, 1, 9]))
     b = mistakes.Ranks(np.array([1, 3, 1]), np.array([0, 5, 7]))
     exact = mistakes.Captions(["a"] * 3, labelled, right, kinds)
-    assert mistakes.suspects(exact, a, b, above).tolist() == [4, -1, 7]
-    assert mistakes.suspects(described(labelled, kinds), a, b, above).tolist() == [-1, 5, -1]
+    assert mistakes.Pair(exact, a, b, 1, above).suspects.tolist() == [4, -1, 7]
+    others = mistakes.Pair(described(labelled, kinds), a, b, 1, above)
+    assert others.suspects.tolist() == [-1, 5, -1]
 
 
 def test_a_table_never_runs_in_a_spreadsheet() -> None:
-    captions = mistakes.Captions(
-        ["=1+1", "a dog"], np.array([0, 1]), [np.array([0])] * 2, ["x"] * 2
-    )
+    right = [np.array([0]), np.array([1])]
+    captions = mistakes.Captions(["=1+1", "a dog"], np.array([0, 1]), right, ["x"] * 2)
     a = mistakes.Ranks(np.array([1, mistakes.UNRANKED]), np.array([0, 1]))
-    table = mistakes.rows(captions, a, a, 1, np.array([-1, 3]), [0, 1])
+    table = mistakes.Pair(captions, a, a, 1, np.array([-1, 3])).rows([0, 1])
     first, second = csv.DictReader(io.StringIO(mistakes.to_csv(table)))
     assert (first["text"], first["found"], first["rank_a"], first["suspect"]) == (
         "'=1+1",

@@ -40,7 +40,8 @@ def print_mistakes(
         for name in options.mistakes
     )
     first, second = options.mistakes
-    about = mistakes.summary(captions, a, b, options.k)
+    pair = mistakes.Pair(captions, a, b, options.k, above)
+    about = pair.summary()
     rows = [{"kind": "all", "captions": len(captions.texts), **about["counts"]}, *about["kinds"]]
     titles = ["captions", "number", f"only {first}", f"only {second}", "both", "neither"]
     print()
@@ -50,12 +51,10 @@ def print_mistakes(
         f"interval [{about['low']:+.1f}, {about['high']:+.1f}], McNemar p = {about['p']:.2g}"
     )
     for side, name in (("a", first), ("b", second)):
-        words = [f"{one['word']} ({one['a']} : {one['b']})" for one in about[f"words_{side}"]]
+        words = [f"{word['word']} ({word['a']} : {word['b']})" for word in about[f"words_{side}"]]
         print(f"words of what only {name} finds: {', '.join(words) or 'none'}")
     if options.csv:
-        suspected = mistakes.suspects(captions, a, b, above)
-        table = mistakes.rows(captions, a, b, options.k, suspected, range(len(captions.texts)))
-        write_whole(options.csv, mistakes.to_csv(table))
+        write_whole(options.csv, mistakes.to_csv(pair.rows(range(len(captions.texts)))))
     return {"a": first, "b": second, "k": options.k, **about}
 
 

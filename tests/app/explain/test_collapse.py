@@ -11,13 +11,13 @@ from polyview.app.explain import collapse as module
 from polyview.app.explain.collapse import (
     Collapse,
     Meters,
-    Reading,
     count_wins,
     map_overlap,
     mean_similarity,
     measure,
 )
 from polyview.app.gallery.scan import from_folder
+from polyview.app.search.background import Reading
 from polyview.app.search.retriever import Retriever
 from polyview.models import Views
 from polyview.models.mv_vse import MVVSE, MVVSEConfig
@@ -85,11 +85,6 @@ def test_where_views_add_up_the_one_that_adds_most_wins() -> None:
     assert count_wins(method, images, texts[:1], torch.tensor([0])).tolist() == [1.0, 0.0]
 
 
-def test_views_in_use_follow_the_wins() -> None:
-    assert Collapse(4, 1, 1, (0.25,) * 4, 0.1, 0.1, 1).in_use == pytest.approx(4.0)
-    assert Collapse(4, 1, 1, (1.0, 0.0, 0.0, 0.0), 0.1, 0.1, 1).in_use == pytest.approx(1.0)
-
-
 @torch.inference_mode()
 def test_the_meter_reads_the_gallery(many_retriever: Retriever) -> None:
     result = measure(many_retriever, "mv_vse")
@@ -126,7 +121,7 @@ def test_collapse_is_known_before_the_meter_was_read(
 
 def finished(meters: Meters, retriever: Retriever, name: str) -> Reading:
     deadline = time.monotonic() + SECONDS
-    while (reading := meters.read(retriever, name)).progress:
+    while not ((reading := meters.meter(retriever, name)).result or reading.problem):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return reading
@@ -143,10 +138,10 @@ def test_a_reading_is_taken_in_the_background_and_once(
 
     monkeypatch.setattr(module, "measure", count)
     meters = Meters()
-    assert meters.read(many_retriever, "pvse").progress == "measuring"
+    assert meters.meter(many_retriever, "pvse").progress == "measuring"
     result = finished(meters, many_retriever, "pvse").result
     assert result is not None
-    assert meters.read(many_retriever, "pvse").result is result
+    assert meters.meter(many_retriever, "pvse").result is result
     assert taken == ["pvse"]
 
 
@@ -156,7 +151,7 @@ def test_without_captions_similarity_and_overlap_are_left(
     runtime, folder = many_retriever.runtime, many_pack / "gallery/images"
     retriever = Retriever(runtime, from_folder(folder), tmp_path)
     meters = Meters()
-    assert "waits for the gallery" in meters.read(retriever, "avse").progress
+    assert "waits for the gallery" in meters.meter(retriever, "avse").progress
     finish(retriever.index)
     result = finished(meters, retriever, "avse").result
     assert result is not None
