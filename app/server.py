@@ -1,15 +1,20 @@
 """The server: a typed API, a page of static files, Gradio's queue and MCP on `gradio.Server`."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from polyview.app.api.adapter import Server
-    from polyview.app.packs.opened import Opened
-    from polyview.app.settings import Settings
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from polyview.app.access import Hosts
+from polyview.app.api.adapter import PREFIX, Server
+from polyview.app.api.questions import questions, register
+from polyview.app.limits import Door
+from polyview.app.packs.opened import Opened
+from polyview.app.settings import Settings
 
 PAGE = Path(__file__).parent / "page"
 _SESSIONS = 50  # kept by Gradio; our endpoints have no state
@@ -19,17 +24,6 @@ _NEAR = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00:
 
 def build(settings: Settings, opened: Opened) -> Server:
     """Builds the server with every route and endpoint; `launch` starts it."""
-    from starlette.middleware import Middleware
-    from starlette.middleware.gzip import GZipMiddleware
-    from starlette.requests import Request
-    from starlette.responses import FileResponse, RedirectResponse, Response
-    from starlette.staticfiles import StaticFiles
-
-    from polyview.app.access import Hosts
-    from polyview.app.api.adapter import PREFIX, Server
-    from polyview.app.api.questions import questions, register
-    from polyview.app.limits import Door
-
     hosts, all_questions = Hosts(settings.private, settings.names), questions(opened)
     endpoints = {question.name: question.defaults for question in all_questions}
     server = Server(
