@@ -17,14 +17,14 @@ from contextlib import nullcontext
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import gradio as gr
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
-from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -43,6 +43,15 @@ PREFIX = "/api/v1"
 WAITING = 64  # questions at a time, including those being answered
 _AT_ONCE = max(2, os.cpu_count() or 1)  # questions that run a model at the same time
 _LONGEST = 2000  # characters of an error message, which may quote the request
+# HTTP status of an error, and seconds to wait
+_STATUSES: dict[type[Exception], tuple[int, int]] = {
+    GoneError: (410, 0),
+    ForbiddenError: (403, 0),
+    FullError: (503, 60),
+    NotReadyError: (503, 5),
+    FileNotFoundError: (404, 0),
+    ValueError: (400, 0),
+}
 _log = logging.getLogger(__name__)
 
 
@@ -55,42 +64,6 @@ class Server(gr.Server):
     def add_middleware(self, middleware_class: Any, *args: Any, **options: Any) -> None:
         """Adds a middleware inside of the existing ones."""
         self.user_middleware.append(Middleware(middleware_class, *args, **options))
-
-
-class BusyError(Exception):
-    """Too many questions are waiting."""
-
-
-class Slots:
-    """Runs functions in threads, a few at a time; a limited number of others may wait.
-
-    Quick functions run one at a time: they are mostly Python code, which holds the interpreter's
-    lock.
-    """
-
-    def __init__(self, at_once: int = _AT_ONCE, waiting: int = WAITING) -> None:
-        self._limiter, self._single = CapacityLimiter(at_once), CapacityLimiter(1)
-        self._images = CapacityLimiter(max(1, at_once - 1))
-        self._most, self._count = waiting, 0
-
-    async def run(
-        self, function: Callable[[], Any], quick: bool = False, decodes: bool = False
-    ) -> Any:
-        """Runs a function when a slot is free, and returns its result.
-
-        Functions that decode a client's image may take seconds; they never use all slots.
-
-        Raises:
-            BusyError: too many functions are waiting.
-        """
-        if self._count >= self._most:
-            raise BusyError
-        self._count += 1
-        try:
-            async with self._images if decodes else nullcontext():
-                return await run_sync(function, limiter=self._single if quick else self._limiter)
-        finally:
-            self._count -= 1
 
 
 class Question:
@@ -109,7 +82,6 @@ class Question:
         parameters: a model that validates the parameters.
         types: the types that Gradio shows for the parameters; bytes are data URIs.
         body: the parameter that is the body of a POST request; "" for none.
-        lists: names, including aliases, of the parameters that may be repeated.
     """
 
     def __init__(
@@ -124,7 +96,7 @@ class Question:
         signature = inspect.signature(function).parameters
         self._takes = {"opened", "retriever"} & signature.keys()
         hints, plain = get_type_hints(function, include_extras=True), get_type_hints(function)
-        self.answer = plain["return"]
+        self.answers = [m for m in get_args(plain["return"]) or (plain["return"],) if m != Blob]
         fields: dict[str, Any] = {
             name: (hints[name], ... if each.default is each.empty else each.default)
             for name, each in signature.items()
@@ -138,16 +110,12 @@ class Question:
         contents = [n for n, kind in self.types.items() if bytes in (kind, *get_args(kind))]
         self.types |= {n: str if self.types[n] is bytes else str | None for n in contents}
         self.body = contents[0] if contents else ""
-        lists = {name for name, kind in self.types.items() if get_origin(kind) is list}
-        self.lists = lists | {str(self.parameters.model_fields[name].alias) for name in lists}
 
     @property
     def defaults(self) -> list[Any]:
         """The default of each parameter; None if it has none."""
-        return [
-            field.get_default(call_default_factory=True) if not field.is_required() else None
-            for field in self.parameters.model_fields.values()
-        ]
+        fields = self.parameters.model_fields.values()
+        return [None if field.is_required() else field.default for field in fields]
 
     def run(self, opened: Opened, values: Mapping[str, Any]) -> BaseModel:
         """The answer.
@@ -156,8 +124,7 @@ class Question:
             ValidationError: a value is not valid.
             ValueError: the function refuses the question.
         """
-        fields = self.parameters.model_fields.items()
-        names = [field.alias or name for name, field in fields]
+        names = [field.alias or name for name, field in self.parameters.model_fields.items()]
         if unknown := sorted(values.keys() - names - self.types.keys()):
             known = ", ".join(sorted(names)) or "none"
             raise ValueError(f'there is no parameter "{unknown[0][:80]}"; there are {known}')
@@ -169,53 +136,28 @@ class Question:
             checked["opened"] = opened
         return self.function(**checked)
 
-    def describe(self, method: str) -> dict[str, Any]:
-        """The OpenAPI description of the parameters and, for POST, of the body."""
-        schema, parameters = self.parameters.model_json_schema(), []
-        aliases = {field.alias: name for name, field in self.parameters.model_fields.items()}
-        for alias, about in schema.get("properties", {}).items():
-            if aliases.get(alias, alias) != self.body:
-                place = "path" if f"{{{alias}}}" in self.path else "query"
-                required = alias in schema.get("required", ())
-                names = {"name": alias, "description": about.pop("description", "")}
-                parameters.append({**names, "in": place, "required": required, "schema": about})
-        content: dict[str, Any] = {"image/*": {}, "application/json": {}}
-        body = {"requestBody": {"content": content}} if self.body and method == "POST" else {}
-        return {"parameters": parameters, **body}
-
 
 class Adapter:
-    """Registers questions with a server.
+    """Registers questions with a server, and runs them in threads.
 
     Args:
         server: Gradio's server.
         opened: the open packs and collections; also phrases error messages.
-        slots: run the questions; shared by all.
     """
 
-    def __init__(self, server: Server, opened: Opened, slots: Slots | None = None) -> None:
-        self._server, self._opened = server, opened
-        self._slots = slots or Slots()
-        self._described = FastAPI(title=server.title, description=server.description, version="1")
+    def __init__(self, server: Server, opened: Opened) -> None:
+        self._server, self._opened, self._count = server, opened, 0
+        self._limiter, self._images = CapacityLimiter(_AT_ONCE), CapacityLimiter(_AT_ONCE - 1)
+        self._single = CapacityLimiter(1)
+        for kind in (ValueError, FileNotFoundError, HTTPException, RequestValidationError):
+            server.add_exception_handler(kind, lambda _, error: refused(*self.refusal(error)))
 
     def add(self, question: Question) -> None:
         """Registers a question as a route and as a Gradio endpoint."""
-        self._add_route(question)
-        # `Slots` limits concurrency; Gradio's own queue would run one question at a time
-        endpoint = self._endpoint(question)
-        self._server.api(endpoint, name=question.name, concurrency_limit=None)
 
-    async def _answer(self, question: Question, values: Mapping[str, Any]) -> BaseModel:
-        quick = question.quick and len(self._opened.first.index) < MANY
-        decodes, run = bool(values.get(question.body)), partial(question.run, self._opened, values)
-        answer = await self._slots.run(run, quick, decodes)
-        assert isinstance(answer, BaseModel)
-        return answer
-
-    def _add_route(self, question: Question) -> None:
         async def route(request: Request) -> Response:
             try:
-                answer = await self._answer(question, await _read(request, question))
+                answer = await self.answer(question, await _read(request, question))
             except Exception as error:
                 return refused(*self.refusal(error))
             if isinstance(answer, Blob):
@@ -228,30 +170,39 @@ class Adapter:
             return Response(content, media_type="application/json")
 
         path, methods = f"{PREFIX}{question.path}", list(question.methods)
-        responses = {status: {"model": Refused} for status in (400, 404, 410, 429, 503)}
-        if question.answer is not Blob:
-            responses[200] = {"model": question.answer}
-        # a plain route, since the values are validated here; FastAPI only documents it
         self._server.add_route(path, route, methods, include_in_schema=False)
-        for method in methods:
-            self._described.add_api_route(
-                path,
-                route,
-                methods=[method],
-                response_model=None,
-                responses=responses,  # type: ignore[arg-type]
-                operation_id=f"{question.name}_{method.lower()}",
-                summary=question.about.splitlines()[0],
-                description=question.about,
-                openapi_extra=question.describe(method),
-            )
+        # this class limits concurrency; Gradio's own queue would run one question at a time
+        endpoint = self._endpoint(question)
+        self._server.api(endpoint, name=question.name, concurrency_limit=None)
+
+    async def answer(self, question: Question, values: Mapping[str, Any]) -> BaseModel:
+        """Runs a question in a thread when a slot is free.
+
+        Quick questions run one at a time: they are mostly Python code, which holds the
+        interpreter's lock. Questions that decode a client's image may take seconds; they never use
+        all slots.
+
+        Raises:
+            Refusal: too many questions are waiting.
+        """
+        if self._count >= WAITING:
+            raise Refusal(503, f"{WAITING} questions are waiting; ask again soon", 1)
+        quick = question.quick and len(self._opened.first.index) < MANY
+        limiter = self._single if quick else self._limiter
+        self._count += 1
+        try:
+            async with self._images if values.get(question.body) else nullcontext():
+                run = partial(question.run, self._opened, values)
+                return await run_sync(run, limiter=limiter)
+        finally:
+            self._count -= 1
 
     def _endpoint(self, question: Question) -> Callable[..., Any]:
         """Wraps a question for Gradio: positional values, plain types, a dictionary as answer."""
 
         async def endpoint(*values: Any) -> dict[str, Any]:
             try:
-                answer = await self._answer(question, dict(zip(question.types, values)))  # noqa: B905
+                answer = await self.answer(question, dict(zip(question.types, values)))  # noqa: B905
                 if isinstance(answer, Blob):
                     return _inline(answer)
             except Exception as error:
@@ -263,28 +214,33 @@ class Adapter:
         about = [f"    {name}: {field.description or name}" for name, field in fields.items()]
         endpoint.__doc__ = "\n".join([question.about, "", "Args:", *about])
         endpoint.__annotations__ = {**question.types, "return": dict[str, Any]}
-        kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
         parameters = [
-            inspect.Parameter(name, kind, default=value, annotation=question.types[name])
-            for (name, field), default in zip(fields.items(), question.defaults, strict=True)
-            for value in [empty if field.is_required() else default]
+            inspect.Parameter(
+                name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=inspect.Parameter.empty if field.is_required() else field.default,
+                annotation=question.types[name],
+            )
+            for name, field in fields.items()
         ]
-        endpoint.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            parameters, return_annotation=dict[str, Any]
-        )
+        endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return endpoint
 
     def refusal(self, error: Exception) -> tuple[int, str, int]:
         """HTTP status, message and seconds to wait for an error."""
-        if isinstance(error, ValidationError):
-            return 400, _sentence(error), 0
         if isinstance(error, Refusal):
             return error.status, str(error), error.wait
-        if isinstance(error, BusyError):
-            return 503, f"{WAITING} questions are waiting; ask again soon", 1
+        if isinstance(error, HTTPException):
+            return error.status_code, f"{error.detail}; see {PREFIX}", 0
+        if isinstance(error, ValidationError):
+            return 400, _sentence(error), 0
+        if isinstance(error, RequestValidationError):
+            first = error.errors()[0]
+            sentence = f"{first['loc'][-1]} cannot be read: {first['msg'].lower()}"
+            return 400, f"{sentence}; see {PREFIX}", 0
         if isinstance(error, FileNotFoundError) and error.filename:
             return 404, f"{Path(error.filename).name} no longer exists", 0
-        for kind, status, wait in _STATUSES:
+        for kind, (status, wait) in _STATUSES.items():
             if isinstance(error, kind):
                 return status, self._opened.sentence(error)[:_LONGEST], wait
         place = traceback.extract_tb(error.__traceback__)[-1]
@@ -292,40 +248,53 @@ class Adapter:
         _log.error("a question failed: %s: %.200s", about, error)
         return 500, "this could not be answered; change the question", 0
 
-    def describe(self) -> dict[str, Any]:
-        """The OpenAPI description of all routes."""
-        return self._described.openapi()
-
-    def handlers(self) -> dict[Any, Any]:
-        """Exception handlers of the server: every refusal is {"error": sentence}."""
-
-        async def refuse(_: Request, error: Exception) -> Response:
-            if isinstance(error, HTTPException):
-                return refused(error.status_code, f"{error.detail}; see {PREFIX}")
-            if isinstance(error, RequestValidationError):
-                first = error.errors()[0]
-                sentence = f"{first['loc'][-1]} cannot be read: {first['msg'].lower()}"
-                return refused(400, f"{sentence}; see {PREFIX}")
-            return refused(*self.refusal(error))
-
-        kinds = (ValueError, FileNotFoundError, HTTPException, RequestValidationError)
-        return dict.fromkeys(kinds, refuse)
-
-
-_STATUSES: tuple[tuple[type[Exception], int, int], ...] = (
-    (GoneError, 410, 0),
-    (ForbiddenError, 403, 0),
-    (FullError, 503, 60),
-    (NotReadyError, 503, 5),
-    (FileNotFoundError, 404, 0),
-    (ValueError, 400, 0),
-)
-
 
 def refused(status: int, sentence: str, wait: int = 0) -> JSONResponse:
     """An error response."""
     headers = {"Retry-After": str(wait)} if wait else None
     return JSONResponse({"error": sentence[:_LONGEST]}, status, headers)
+
+
+def describe(questions: Sequence[Question]) -> dict[str, Any]:
+    """The OpenAPI description of all routes."""
+    models = {Refused, *(model for question in questions for model in question.answers)}
+    references, schemas = models_json_schema(
+        [(model, "serialization") for model in sorted(models, key=str)],
+        ref_template="#/components/schemas/{model}",
+    )
+    shown = {model: {"application/json": {"schema": ref}} for (model, _), ref in references.items()}
+    paths: dict[str, dict[str, Any]] = {}
+    for question in questions:
+        schema, fields = question.parameters.model_json_schema(), question.parameters.model_fields
+        parameters = [
+            {
+                "name": alias,
+                "in": "path" if f"{{{alias}}}" in question.path else "query",
+                "required": alias in schema.get("required", ()),
+                "description": about.pop("description", ""),
+                "schema": about,
+            }
+            for name, (alias, about) in zip(
+                fields, schema.get("properties", {}).items(), strict=True
+            )
+            if name != question.body
+        ]
+        responses = {
+            str(status): {"description": "refused", "content": shown[Refused]}
+            for status in (400, 404, 410, 429, 503)
+        }
+        content = next((shown[model] for model in question.answers), {"*/*": {}})
+        responses["200"] = {"description": "the answer", "content": content}
+        for method in question.methods:
+            about = {"summary": question.about.splitlines()[0], "description": question.about}
+            about |= {"operationId": f"{question.name}_{method.lower()}", "parameters": parameters}
+            if question.body and method == "POST":
+                about["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
+            path = paths.setdefault(f"{PREFIX}{question.path}", {})
+            path[method.lower()] = about | {"responses": responses}
+    info = {"title": "Polyview", "version": "1"}
+    components = {"schemas": schemas.get("$defs", {})}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 
 
 def page(schema: Mapping[str, Any]) -> HTMLResponse:
@@ -350,7 +319,7 @@ async def _read(request: Request, question: Question) -> dict[str, Any]:
     values: dict[str, Any] = dict(request.path_params)
     for key in request.query_params:
         several = request.query_params.getlist(key)
-        values[key] = several if key in question.lists else several[-1]
+        values[key] = several if len(several) > 1 else several[0]
     content = await request.body() if request.method == "POST" else b""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not content:

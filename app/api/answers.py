@@ -109,40 +109,6 @@ class HitExplanations(BaseModel):
     ms: float
 
 
-class Views(BaseModel):
-    """The views of one image; the fields from `text` on need a text.
-
-    Each of `views` has its number, its map over the grid (null without attention) and with a text
-    its score; `inside` has the method's intermediate arrays by name (`Method.inside`), `knobs`
-    their settings.
-    """
-
-    image_id: int
-    file: str
-    method: str
-    grid: list[int]
-    box: list[float]
-    sheet: list[int] | None
-    frames: list[int]
-    attention_is: str
-    attention_sums_to_one: bool
-    views: list[Fields]
-    similarity: Rows
-    inside: list[Fields]
-    knobs: list[Fields]
-    collapsed: bool
-    text: str = ""
-    score: float = 0.0
-    view_scores_are: str = ""
-    winner: int | None = None
-    words: list[str] = []
-    word_attention: Rows | None = None
-    text_similarity: Rows | None = None
-    mentioned: list[int] = []
-    remark: str = ""
-    ms: float
-
-
 class Mistakes(BaseModel):
     """What a finds within k and b misses, and the reverse; repeat until `state` is "ready".
 

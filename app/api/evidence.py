@@ -10,23 +10,21 @@ import numpy as np
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.api.search import image_size, milliseconds, sent_image
+from polyview.app.api.search import milliseconds, sent_image
 from polyview.app.explain import evidence
 from polyview.app.explain.collapse import Collapse, Meters
 from polyview.app.explain.lighting import light
-from polyview.app.explain.look import look
-from polyview.app.explain.places import sheet_shape
+from polyview.app.explain.look import Views, look, nested
+from polyview.app.explain.places import box, sheets
 from polyview.app.gallery.scan import CollectionImage
 from polyview.app.packs.opened import Opened
 from polyview.app.search.answers import Question, remark
 from polyview.app.search.hits import QueryTerm
 from polyview.app.search.query import Term, checked, describe, parse
 from polyview.app.search.retriever import Retriever
-from polyview.models.views import NamedArray
 
 _MAX_NUMBERS = 500_000  # of one answer about several images
 _DIGITS = 8  # of evidence, so that its sum stays the score
-_MAP_DIGITS = 5
 _meters = Meters()  # of all packs
 
 
@@ -95,7 +93,7 @@ def explain_hits(
             f"{count} images of {cells} cells and {columns} words are {numbers:,} numbers; ask for "
             f"fewer images, at most {_MAX_NUMBERS:,} numbers"
         )
-    sheet, frames = _sheet(retriever, images)
+    sheet, frames = sheets(retriever, images)
     return answers.HitExplanations(
         query=query,
         method=spec,
@@ -103,7 +101,7 @@ def explain_hits(
         grid=list(seen.grid),
         words=[word for term in seen.terms for word in term.words],
         terms=_counted(seen),
-        scores=_list(seen.scores, _DIGITS),
+        scores=nested(seen.scores, _DIGITS),
         **_sums(seen),
         boxes=[box(retriever, image_id) for image_id in images],
         sheet=sheet,
@@ -136,57 +134,17 @@ def views(
     method: p.Method = "",
     query: p.Words = "",
     settings: p.Settings = p.NONE,
-) -> answers.Views:
+) -> Views:
     """Shows every view of an image with its map, and with a text its score."""
     start = time.perf_counter()
-    spec, target = method or retriever.methods.best, find_image(retriever, image)
-    entry = retriever.methods.one(spec)
-    knobs = {knob.name: knob for knob in entry.knobs}
-    chosen_texts = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
-    if unknown := chosen_texts.keys() - knobs.keys():
-        known = ", ".join(knobs) or "none"
-        raise ValueError(f'{spec} has no setting "{min(unknown)[:80]}"; there are {known}')
-    chosen = {k: int(v) if v.isdecimal() else v for k, v in chosen_texts.items()}
-    seen = look(retriever, target.image_id, spec, query, chosen)
-    maps = seen.maps
-    views: list[dict[str, Any]] = [
-        {"view": v, "attention": None if maps is None else _list(maps[v])}
-        for v in range(len(seen.similarity))
-    ]
-    sheet, frames = _sheet(retriever, [target.image_id])
-    answer: dict[str, Any] = {
-        "image_id": target.image_id,
-        "file": target.file,
-        "method": spec,
-        "grid": list(retriever.grid if maps is None else maps.shape[1:]),
-        "box": box(retriever, target.image_id),
-        "sheet": sheet,
-        "frames": frames[0] if frames else [],
-        "attention_is": entry.attention_is,
-        "attention_sums_to_one": entry.attention_sums_to_one,
-        "views": views,
-        "similarity": _list(seen.similarity),
-        "inside": [_array(array) for array in seen.arrays],
-        "knobs": [
-            {**knob._asdict(), "value": chosen.get(knob.name, knob.default)} for knob in entry.knobs
-        ],
-        "collapsed": _meters.collapsed(retriever, spec),
-    }
-    if seen.view_scores is not None:
-        for view, score in zip(views, seen.view_scores.tolist(), strict=True):
-            view["score"] = round(score, _MAP_DIGITS)
-        answer |= {
-            "text": query,
-            "score": round(seen.score or 0.0, _MAP_DIGITS),
-            "view_scores_are": entry.view_scores_are,
-            "winner": int(seen.view_scores.argmax()),
-            "words": list(seen.words),
-            "word_attention": None if seen.word_maps is None else _list(seen.word_maps),
-            "text_similarity": _list(seen.text_similarity),
-            "mentioned": sorted(seen.mentioned),
-            "remark": remark(retriever, query),
-        }
-    return answers.Views(**answer, ms=milliseconds(start))
+    spec, image_id = method or retriever.methods.best, find_image(retriever, image).image_id
+    chosen = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
+    answer = look(retriever, image_id, spec, query, chosen)
+    answer.collapsed = _meters.collapsed(retriever, spec)
+    if query.strip():
+        answer.remark = remark(retriever, query)
+    answer.ms = milliseconds(start)
+    return answer
 
 
 def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> Collapse:
@@ -215,12 +173,6 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
     raise ValueError(f'there is no image "{image[:80]}" here; give a file or an id of a hit')
 
 
-def box(retriever: Retriever, image_id: int) -> list[float]:
-    """The part of an image that its cells cover: relative left, top, right, bottom."""
-    size = image_size(str(retriever.thumbnail(image_id)))
-    return list(retriever.info.preprocess.visible_box(*size))
-
-
 def _terms(
     retriever: Retriever, query: str, like: int | None, content: bytes | None, *examples: Any
 ) -> list[Term]:
@@ -247,24 +199,7 @@ def _sums(seen: evidence.Explained) -> dict[str, Any]:
     cells = [term.cells.reshape(*scores, count, -1) for term in seen.terms]  # (n, ..., N, M) each
     whole = sum((term.whole_sentence for term in seen.terms), np.zeros((*scores, *seen.grid)))
     return {
-        "base": _list(sum((term.base for term in seen.terms), np.zeros(scores)), _DIGITS),
-        "cells": _list(np.concatenate([np.zeros((*scores, count, 0)), *cells], axis=-1), _DIGITS),
-        "whole_sentence": _list(whole.reshape(*scores, count), _DIGITS),
+        "base": nested(sum((term.base for term in seen.terms), np.zeros(scores)), _DIGITS),
+        "cells": nested(np.concatenate([np.zeros((*scores, count, 0)), *cells], axis=-1), _DIGITS),
+        "whole_sentence": nested(whole.reshape(*scores, count), _DIGITS),
     }
-
-
-def _sheet(retriever: Retriever, images: list[int]) -> tuple[list[int] | None, list[list[int]]]:
-    """Rows and columns of the sheets of clips, and the frames on each sheet."""
-    if not retriever.reads_sets:
-        return None, []
-    frames = [retriever.index.clips.read_with(image_id) for image_id in images]
-    return list(sheet_shape(max(map(len, frames)))), frames
-
-
-def _array(array: NamedArray) -> dict[str, Any]:
-    return {**vars(array), "values": _list(array.values.float().cpu().numpy())}
-
-
-def _list(values: Any, digits: int = _MAP_DIGITS) -> Any:
-    """Numbers as nested lists, rounded; None stays None."""
-    return None if values is None else np.round(np.asarray(values, np.float64), digits).tolist()

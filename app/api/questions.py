@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from polyview.app.api import collections, evidence, mistakes, search
-from polyview.app.api.adapter import PREFIX, Adapter, Question, Server, page
+from polyview.app.api.adapter import PREFIX, Adapter, Question, Server, describe, page
 from polyview.app.api.collections import PackQuestions
 from polyview.app.packs.opened import Opened
 
@@ -57,16 +57,13 @@ def questions(opened: Opened) -> list[Question]:
 
 def register(server: Server, opened: Opened, all_questions: Sequence[Question]) -> None:
     """Adds everything below /api/v1 to a server, and Gradio's endpoints."""
-    adapter = Adapter(server, opened)
+    adapter, schema = Adapter(server, opened), describe(all_questions)
     for question in all_questions:
         adapter.add(question)
-    schema = adapter.describe()
     described, listed = JSONResponse(schema), page(schema)
 
-    async def describe(request: Request) -> Response:
+    async def show(request: Request) -> Response:
         return described if request.url.path.endswith(".json") else listed
 
     for path in (PREFIX, f"{PREFIX}/openapi.json"):
-        server.add_route(path, describe, include_in_schema=False)
-    for kind, handler in adapter.handlers().items():
-        server.add_exception_handler(kind, handler)
+        server.add_route(path, show, include_in_schema=False)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import lru_cache
 from pathlib import Path
 
 from PIL import Image
@@ -20,7 +19,7 @@ from polyview.app.packs.columns import Columns
 from polyview.app.packs.opened import Opened
 from polyview.app.search.answers import Question, answer, remark
 from polyview.app.search.comparison import Comparison, Place
-from polyview.app.search.duplicates import fingerprint, first_alike
+from polyview.app.search.duplicates import fingerprint, first_alike, image_size
 from polyview.app.search.examples import algebra, curated, sentences
 from polyview.app.search.hits import Answer, Hit
 from polyview.app.search.query import checked, parse
@@ -57,18 +56,7 @@ def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
 def add_size(image: Hit | Place, thumbnails: Mapping[int, Path]) -> None:
     """Adds the size of an image's thumbnail, if it has one."""
     with suppress(OSError, KeyError):
-        image.width, image.height = image_size(str(thumbnails[image.image_id]))
-
-
-@lru_cache(50_000)
-def image_size(file: str) -> tuple[int, int]:
-    """Width and height of an image in pixels.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    with Image.open(file) as image:
-        return image.size
+        image.width, image.height = image_size(thumbnails[image.image_id])
 
 
 def search_text(

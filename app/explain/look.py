@@ -3,60 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from pydantic import BaseModel
 from torch import Tensor
 
-from polyview.app.explain.places import attention_maps
+from polyview.app.explain.places import attention_maps, box, sheets
 from polyview.app.search.retriever import Retriever
-from polyview.models.views import NamedArray
+
+_DIGITS = 5  # of numbers in an answer
+Rows = list[Any]  # nested lists of numbers, not validated again
 
 
-@dataclass(frozen=True)
-class Look:
-    """The views of an image, and of a text if any; attributes that need a text are else None.
+class Views(BaseModel):
+    """The views of one image; the fields from `text` on need a text.
 
-    Attributes:
-        maps: (V, rows, columns) attention of each view, see `Method.attention_is`; None if the
-            method has none.
-        similarity: (V, V) cosines between the image's views.
-        arrays: intermediate arrays of the method, see `Method.inside`.
-        words: the text as its encoder reads it.
-        word_maps: (W, M) attention of each view of the text over its words.
-        text_similarity: (W, W) cosines between the text's views.
-        view_scores: (V,) see `Method.view_scores_are`.
-        score: the method's score of image and text.
-        mentioned: the objects of the image that the text mentions, if it is one of the image's
-            captions and they are recorded.
+    Each of `views` has its number, its map over the grid (null without attention, see
+    `Method.attention_is`) and with a text its score; `similarity` and `text_similarity` are cosines
+    between views; `inside` has the method's intermediate arrays by name (`Method.inside`), `knobs`
+    their settings; `mentioned` the objects of the image that the text mentions, if it is one of its
+    captions and they are recorded.
     """
 
-    maps: np.ndarray | None
-    similarity: np.ndarray
-    arrays: tuple[NamedArray, ...]
-    words: tuple[str, ...] = ()
-    word_maps: np.ndarray | None = None
-    text_similarity: np.ndarray | None = None
-    view_scores: np.ndarray | None = None
-    score: float | None = None
-    mentioned: frozenset[int] = frozenset()
+    image_id: int
+    file: str
+    method: str
+    grid: list[int]
+    box: list[float]
+    sheet: list[int] | None
+    frames: list[int]
+    attention_is: str
+    attention_sums_to_one: bool
+    views: list[dict[str, Any]]
+    similarity: Rows
+    inside: list[dict[str, Any]]
+    knobs: list[dict[str, Any]]
+    collapsed: bool = False
+    text: str = ""
+    score: float = 0.0
+    view_scores_are: str = ""
+    winner: int | None = None
+    words: list[str] = []
+    word_attention: Rows | None = None
+    text_similarity: Rows | None = None
+    mentioned: list[int] = []
+    remark: str = ""
+    ms: float = 0.0
 
 
 @torch.inference_mode()
 def look(
     retriever: Retriever,
-    image: int | Image.Image,
+    image_id: int,
     name: str,
     text: str = "",
-    settings: Mapping[str, str | int] | None = None,
-) -> Look:
-    """Looks at an image with one method.
+    settings: Mapping[str, str] | None = None,
+) -> Views:
+    """Looks at an image of the collection with one method.
 
     Args:
         retriever: the pack and its images.
-        image: the id of an image of the collection, or any image.
+        image_id: the image.
         name: a method of the pack.
         text: a sentence; empty for none.
         settings: values of the method's knobs, see `Method.knobs`.
@@ -64,34 +73,64 @@ def look(
     Raises:
         ValueError: the image, method or a setting is unknown, or the text cannot be read.
     """
-    method, settings = retriever.methods.one(name), settings or {}
-    images = retriever.views(image, name, attention=True)
-    maps, similarity = attention_maps(retriever, images, image, name), _cosines(images.embeddings)
-    drawn = None if maps is None else maps.numpy()
-    if not text.strip():
-        return Look(drawn, similarity, tuple(method.inside(images, None, **settings)))
-    texts = retriever.views(text, name, attention=True)
-    return Look(
-        maps=drawn,
-        similarity=similarity,
-        arrays=tuple(method.inside(images, texts, **settings)),
-        words=tuple(retriever.read(text).words),
-        word_maps=None if texts.attention is None else texts.attention[0].float().cpu().numpy(),
-        text_similarity=_cosines(texts.embeddings),
-        view_scores=method.view_scores(images, texts)[:, 0, 0].float().cpu().numpy(),
-        score=float(method.score(images, texts)),
-        mentioned=_mentioned(retriever, image, text) if isinstance(image, int) else frozenset(),
+    method, source, settings = (
+        retriever.methods.one(name),
+        retriever.image(image_id),
+        settings or {},
     )
+    knobs = {knob.name: knob for knob in method.knobs}
+    if unknown := settings.keys() - knobs.keys():
+        known = ", ".join(knobs) or "none"
+        raise ValueError(f'{name} has no setting "{min(unknown)[:80]}"; there are {known}')
+    chosen = {k: int(v) if v.isdecimal() else v for k, v in settings.items()}
+    images = retriever.views(image_id, name, attention=True)
+    texts = retriever.views(text, name, attention=True) if text.strip() else None
+    maps = attention_maps(retriever, images, image_id, name)
+    sheet, frames = sheets(retriever, [image_id])
+    views: list[dict[str, Any]] = [
+        {"view": v, "attention": None if maps is None else nested(maps[v])}
+        for v in range(images.embeddings.shape[1])
+    ]
+    answer = Views(
+        image_id=image_id,
+        file=source.file,
+        method=name,
+        grid=list(retriever.grid if maps is None else maps.shape[1:]),
+        box=box(retriever, image_id),
+        sheet=sheet,
+        frames=frames[0] if frames else [],
+        attention_is=method.attention_is,
+        attention_sums_to_one=method.attention_sums_to_one,
+        views=views,
+        similarity=_cosines(images.embeddings),
+        inside=[
+            {**vars(array), "values": nested(array.values.float())}
+            for array in method.inside(images, texts, **chosen)
+        ],
+        knobs=[{**k._asdict(), "value": chosen.get(k.name, k.default)} for k in method.knobs],
+    )
+    if texts is not None:
+        scores = method.view_scores(images, texts)[:, 0, 0].float()  # (V,)
+        for view, score in zip(answer.views, nested(scores), strict=True):
+            view["score"] = score
+        answer.text, answer.winner = text, int(scores.argmax())
+        answer.score = round(float(method.score(images, texts)), _DIGITS)
+        answer.view_scores_are, answer.words = method.view_scores_are, retriever.read(text).words
+        answer.word_attention = None if texts.attention is None else nested(texts.attention[0])
+        answer.text_similarity = _cosines(texts.embeddings)
+        captions, words = source.truth.captions if source.truth else (), " ".join(text.split())
+        mentioned = {i for caption in captions if caption.text == words for i in caption.mentions}
+        answer.mentioned = sorted(mentioned)
+    return answer
 
 
-def _mentioned(retriever: Retriever, image_id: int, text: str) -> frozenset[int]:
-    truth = retriever.image(image_id).truth
-    words = " ".join(text.split())
-    captions = truth.captions if truth else ()
-    return frozenset(i for caption in captions if caption.text == words for i in caption.mentions)
+def nested(values: Tensor | np.ndarray, digits: int = _DIGITS) -> Any:
+    """Numbers as nested lists, rounded."""
+    numbers = values.float().cpu().numpy() if isinstance(values, Tensor) else values
+    return np.round(np.asarray(numbers, np.float64), digits).tolist()
 
 
-def _cosines(views: Tensor) -> np.ndarray:
+def _cosines(views: Tensor) -> Any:
     """Cosines between the rows of (1, V, D), as (V, V)."""
     unit = torch.nn.functional.normalize(views[0].float(), dim=1)
-    return (unit @ unit.T).cpu().numpy()
+    return nested(unit @ unit.T)

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from polyview.app.search.duplicates import image_size
 from polyview.app.search.retriever import Retriever
 from polyview.models import Views
 
@@ -71,6 +72,20 @@ def sheet_shape(count: int) -> tuple[int, int]:
     """
     columns = math.ceil(math.sqrt(count))
     return -(-count // columns), columns
+
+
+def sheets(retriever: Retriever, images: Sequence[int]) -> tuple[list[int] | None, list[list[int]]]:
+    """Rows and columns of the sheets of clips, and the frames on each; None if there are none."""
+    if not retriever.reads_sets:
+        return None, []
+    frames = [retriever.index.clips.read_with(image_id) for image_id in images]
+    return list(sheet_shape(max(map(len, frames)))), frames
+
+
+def box(retriever: Retriever, image_id: int) -> list[float]:
+    """The part of an image that its cells cover: relative left, top, right, bottom."""
+    size = image_size(retriever.thumbnail(image_id))
+    return list(retriever.info.preprocess.visible_box(*size))
 
 
 def on_sheet(retriever: Retriever, values: Tensor) -> Tensor:

@@ -26,6 +26,17 @@ def fingerprint(thumbnail: Path) -> np.ndarray:
     return np.concatenate([[ratio], np.asarray(cells, np.float32).ravel()]).astype(np.float32)
 
 
+@lru_cache(50_000)
+def image_size(thumbnail: Path) -> tuple[int, int]:
+    """Width and height of a thumbnail in pixels.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with Image.open(thumbnail) as image:
+        return image.size
+
+
 def first_alike(prints: Sequence[np.ndarray]) -> list[int]:
     """For each of n fingerprints, the index of the first that is nearly the same, or its own.
 
