@@ -223,7 +223,9 @@ class Adapter:
             )
             for name, field in fields.items()
         ]
-        endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        endpoint.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            parameters, return_annotation=dict[str, Any]
+        )
         return endpoint
 
     def refusal(self, error: Exception) -> tuple[int, str, int]:
@@ -271,10 +273,10 @@ def describe(questions: Sequence[Question]) -> dict[str, Any]:
                 "name": alias,
                 "in": "path" if f"{{{alias}}}" in question.path else "query",
                 "required": alias in schema.get("required", ()),
-                "description": about.pop("description", ""),
-                "schema": about,
+                "description": kind.pop("description", ""),
+                "schema": kind,
             }
-            for name, (alias, about) in zip(
+            for name, (alias, kind) in zip(
                 fields, schema.get("properties", {}).items(), strict=True
             )
             if name != question.body
@@ -283,10 +285,13 @@ def describe(questions: Sequence[Question]) -> dict[str, Any]:
             str(status): {"description": "refused", "content": shown[Refused]}
             for status in (400, 404, 410, 429, 503)
         }
-        content = next((shown[model] for model in question.answers), {"*/*": {}})
+        content: dict[str, Any] = next((shown[model] for model in question.answers), {"*/*": {}})
         responses["200"] = {"description": "the answer", "content": content}
         for method in question.methods:
-            about = {"summary": question.about.splitlines()[0], "description": question.about}
+            about: dict[str, Any] = {
+                "summary": question.about.splitlines()[0],
+                "description": question.about,
+            }
             about |= {"operationId": f"{question.name}_{method.lower()}", "parameters": parameters}
             if question.body and method == "POST":
                 about["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
