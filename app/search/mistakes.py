@@ -51,8 +51,7 @@ class Mistakes(Background):
         """
         if not queries:
             return own_captions(retriever)
-        reading = self.readings(retriever).get(queries)
-        return reading and reading.result
+        return self.readings(retriever).get(queries, Reading()).result
 
     def ranks(
         self, retriever: Retriever, captions: Captions, specs: Sequence[str], queries: str = ""

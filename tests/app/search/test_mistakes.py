@@ -69,7 +69,7 @@ def test_counts_on_scenes_are_those_of_brute_force(
             counts = Pair(captions, ranks[a], ranks[b], k, above).summary()["counts"]
             expected = [*alone, both, len(first) - alone[0] - alone[1] - both]
             assert list(counts.values()) == expected, (a, b, k)
-    for q in np.flatnonzero(above >= 0):
+    for q in np.flatnonzero(above >= 0).tolist():
         own = captions.labelled[q]
         assert all(scores[above[q], q] > scores[own, q] for scores in matrices.values())
     assert (above >= 0).any()
