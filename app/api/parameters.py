@@ -24,6 +24,11 @@ def _split(value: Any) -> Any:
     return [x.strip() if isinstance(x, str) else x for x in split if x != ""]
 
 
+def _listed(value: Any) -> Any:
+    """A text alone, as in a query string, is a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
 def _content(value: Any) -> Any:
     """Decodes a data URI; leaves bytes, the body of a request, unchanged."""
     if not isinstance(value, str):
@@ -63,7 +68,7 @@ def _list(least: int, most: int, description: str, alias: str | None = None) -> 
     return Field(alias=alias, min_length=least, max_length=most, description=description)
 
 
-NUMBER, LIST, CONTENT = map(BeforeValidator, (_whole, _split, _content))
+NUMBER, LIST, TEXTS, CONTENT = map(BeforeValidator, (_whole, _split, _listed, _content))
 NONE: list[Any] = []  # the default of lists; must not be changed
 
 _Item = Annotated[str, Field(max_length=500)]
@@ -88,6 +93,7 @@ Count = Annotated[int, NUMBER, _range(1, MAX_HITS, "how many images, 1 to 1,000"
 CompareCount = Annotated[int, NUMBER, _range(1, 100, "how many images each method lists, 1 to 100")]
 Facts = Annotated[
     list[_Item],
+    TEXTS,
     _list(
         0,
         100,
@@ -121,6 +127,7 @@ Weights = Annotated[
 ]
 Settings = Annotated[
     list[Annotated[str, Field(max_length=100)]],
+    TEXTS,
     LIST,
     _list(0, 20, "name:value for the knobs of a method"),
 ]
