@@ -10,8 +10,8 @@ from pathlib import Path
 
 from polyview import models
 from polyview.export.build.command import labels_from, pack_parser, run_command
-from polyview.export.build.pack import MethodParts, PackParts, build_pack
-from polyview.export.build.parity import TorchStack
+from polyview.export.build.pack import PackParts, build_pack
+from polyview.export.build.parity import MethodParts
 from polyview.export.encoders.sources import load_image_source, load_text_source
 from polyview.export.pack.schema import Labels, PackInfo
 from polyview.models.encoders.published import (
@@ -47,18 +47,19 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
         texts, CLIPTextEncoder | SiglipTextEncoder
     ):
         raise ValueError(f"{source} is not a CLIP with a joint space of images and texts")
-    image_rows, text_rows = ImageRows(images), TextRows(texts)
     arguments = {"embed_dim": images.dim, "rows": True}
-    method = models.build(METHOD, images.dim, texts.dim, arguments)
-    stack = TorchStack(image_rows, text_rows, method.eval())
+    head = models.build(METHOD, images.dim, texts.dim, arguments).eval()
     config = {"method": METHOD, "backbone": source, "text": {"source": source}, "seed": 0}
+    rows = ImageRows(images)
     parts = PackParts(
-        image_encoder=image_rows,
+        image_encoder=rows,
         image_dim=images.dim,
         preprocess=preprocess,
         tokenizer=tokenizer.to_str(),
         max_length=about["max_length"],
-        methods={METHOD: MethodParts(stack, arguments, config, about["sha256"])},
+        methods={
+            METHOD: MethodParts(rows, TextRows(texts), head, arguments, config, about["sha256"])
+        },
         gallery=gallery,
         logs={METHOD: Path(source)},  # of one that was trained here
     )

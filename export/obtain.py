@@ -123,24 +123,19 @@ def obtain(
     for part in offer.parts:
         fetch(part, progress=tell)
     tell(0, 0, "Converting, and comparing the result with the original")
+    pinned = f"{first.repo_id}@{first.commit}"
     with naming_full_disk(out):
-        _convert(offer.kind, first, out)
+        if offer.kind == CLIP:
+            title, licence = first.repo_id.partition("/")[2], first.licence or UNKNOWN_LICENCE
+            about = f"CLIP, {title}", licence, f"CLIP, weights of {pinned}", clip.DESCRIPTION
+            clip.build_clip(out, pinned, Labels(clip.METHOD, *about))
+        else:
+            (file,) = first.files
+            place = ["--hub", f"{first.repo_id}/{file}@{first.commit}", "--out", str(out)]
+            licence_option = ["--licence", first.licence] if first.licence else []
+            arguments = ["--from", "vse_infty", *place, *licence_option]
+            official.convert(official.make_parser().parse_args(arguments))
     if cancelled.is_set():
         shutil.rmtree(out)
         raise CancelledError("the conversion was cancelled")
     return out
-
-
-def _convert(kind: str, repo: Repo, out: Path) -> None:
-    """Converts fetched weights to a pack."""
-    pinned = f"{repo.repo_id}@{repo.commit}"
-    if kind == CLIP:
-        title, licence = f"CLIP, {repo.repo_id.partition('/')[2]}", repo.licence or UNKNOWN_LICENCE
-        labels = Labels(clip.METHOD, title, licence, f"CLIP, weights of {pinned}", clip.DESCRIPTION)
-        clip.build_clip(out, pinned, labels)
-        return
-    licence_option = ["--licence", repo.licence] if repo.licence else []
-    (file,) = repo.files
-    place = ["--hub", f"{repo.repo_id}/{file}@{repo.commit}", "--out", str(out)]
-    parser = official.make_parser()
-    official.convert(parser.parse_args(["--from", "vse_infty", *place, *licence_option]))

@@ -9,10 +9,10 @@ python -m polyview official --from avse model_best.pth --text-backbone bert-base
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
@@ -20,18 +20,18 @@ from torch import nn
 from torch.nn import functional
 
 from polyview import models
-from polyview.export.build import release_names as names
 from polyview.export.build.command import labels_from, pack_parser, run_command
-from polyview.export.build.pack import MethodParts, PackParts, build_pack
-from polyview.export.build.parity import TorchStack
+from polyview.export.build.pack import PackParts, build_pack
+from polyview.export.build.parity import MethodParts
 from polyview.export.build.released import (
     Checkpoint,
     bert_folder,
-    bert_tokenizer,
     fetch_checkpoint,
     read_checkpoint,
+    read_releases,
     word_tokenizer,
 )
+from polyview.export.encoders.published import read_tokenizer
 from polyview.export.pack.schema import UNKNOWN_LICENCE, PackInfo
 from polyview.export.pack.validation import read_json
 from polyview.models import METHODS
@@ -55,15 +55,15 @@ LAYOUTS = {
 _POSITIONS = "image.model.embeddings.position_embeddings"
 
 
-@dataclass(frozen=True)
-class Conversion:
+class Conversion(NamedTuple):
     """A release's model; encoders have random weights."""
 
     arguments: dict[str, Any]  # for `models.build`
     image_dim: int  # d of the image side
     image: ImageEncoder | None  # None if the model reads features that were computed elsewhere
     preprocess: Preprocess
-    text: tuple[TextEncoder, Tokenizer]
+    text: TextEncoder
+    tokenizer: Tokenizer
 
 
 def convert_vse_infty(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
@@ -92,10 +92,10 @@ def convert_vse_infty(checkpoint: Checkpoint, options: argparse.Namespace) -> Co
         mlp_dim = checkpoint.shape("method.project_image.mlp.0.weight")[0]
     arguments = {"embed_dim": embed_dim, "mlp_dim": mlp_dim, "released_gpo": True}
     if "text.embed.weight" in state:
-        text = _words_encoder(checkpoint, options, 2, mask=True)
+        texts = _words_encoder(checkpoint, options, 2, mask=True)
     else:
-        text = _bert_encoder(checkpoint, options)
-    return Conversion(arguments, image_dim, image, preprocess, text)
+        texts = _bert_encoder(checkpoint, options)
+    return Conversion(arguments, image_dim, image, preprocess, *texts)
 
 
 def convert_mv_vse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
@@ -103,8 +103,8 @@ def convert_mv_vse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conve
     embed_dim, image_dim = checkpoint.shape("method.project_image.0.linear.weight")
     views = checkpoint.count("method.project_image.")
     arguments = {"embed_dim": embed_dim, "views": views, "aggregator": "released"}
-    text = _words_encoder(checkpoint, options, 1)
-    return Conversion(arguments, image_dim, None, Preprocess(), text)
+    texts = _words_encoder(checkpoint, options, 1)
+    return Conversion(arguments, image_dim, None, Preprocess(), *texts)
 
 
 def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
@@ -135,8 +135,8 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
     image = _build_resnet(checkpoint, "torchvision", pooled=frames in state)
     size = trained.crop_size
     preprocess = replace(IMAGENET, size=size, fit="crop", resize=max(size, 256))
-    text = _words_encoder(checkpoint, options, 0)
-    return Conversion({"embed_dim": embed_dim, **arguments}, image_dim, image, preprocess, text)
+    texts = _words_encoder(checkpoint, options, 0)
+    return Conversion({"embed_dim": embed_dim, **arguments}, image_dim, image, preprocess, *texts)
 
 
 def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
@@ -152,8 +152,8 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
         "match": "maxsim",
         **dict.fromkeys(("released_gpo", "released_text", "sampled_features"), True),
     }
-    text = _bert_encoder(checkpoint, options)
-    return Conversion(arguments, image.dim, image, replace(IMAGENET, size=size), text)
+    texts = _bert_encoder(checkpoint, options)
+    return Conversion(arguments, image.dim, image, replace(IMAGENET, size=size), *texts)
 
 
 def _words_encoder(
@@ -170,9 +170,15 @@ def _words_encoder(
 def _bert_encoder(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
+    """BERT, and its lower-casing word pieces between [CLS] and [SEP]."""
     folder = bert_folder(options.text_backbone)
     rows = checkpoint.shape("text.model.embeddings.word_embeddings.weight")[0]
-    tokenizer = bert_tokenizer(folder, checkpoint, rows)
+    tokenizer = read_tokenizer(folder)
+    if tokenizer.get_vocab_size() != rows:
+        raise ValueError(
+            f"{folder} lists {tokenizer.get_vocab_size()} word pieces, but {checkpoint.path} has "
+            f"embeddings of {rows}; name those it was trained with"
+        )
     return BertTextEncoder(_read_config("bert", folder)), tokenizer
 
 
@@ -217,55 +223,19 @@ def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
     checkpoint.state[_POSITIONS] = torch.cat([first, larger.flatten(2).mT], dim=1)
 
 
-@dataclass(frozen=True)
-class Release:
-    """One release."""
-
-    table: names.Table  # our names of its weights
-    convert: Callable[[Checkpoint, argparse.Namespace], Conversion]
-    code: str  # the address of its code, and the licence of that
-    not_stored: str  # values that its checkpoints do not store, and the values used instead
-    options: tuple[str, ...] = ()  # of the command line, for this release only
-
-
-_HEADS = (
-    "Attention heads and epsilons of BERT and ViT are those of their config.json, or the library's "
-    "defaults"
-)
-_REGIONS = "Region features (bottom-up attention, 36 for an image) are not computed here."
-RELEASES = {
-    "vse_infty": Release(
-        names.VSE_INFTY,
-        convert_vse_infty,
-        "github.com/woodfrog/vse_infty, MIT",
-        "The temperature of the pooling is 0.1, as in the release's code. Whole images are "
-        f"resized by Pillow, which smooths when it shrinks, not by OpenCV. {_REGIONS} {_HEADS}.",
-    ),
-    "pvse": Release(
-        names.PVSE,
-        convert_pvse,
-        "github.com/yalesong/pvse, MIT",
-        "Texts and clips are read in the legacy way, which the published models need, only where "
-        "the file or --legacy-text says so.",
-        ("legacy_text",),
-    ),
-    "mv_vse": Release(names.MV_VSE, convert_mv_vse, "the authors' repository", _REGIONS),
-    "avse": Release(
-        names.AVSE,
-        convert_avse,
-        "github.com/liuyyy111/AVSE, MIT",
-        "Blocks have 256 dimensions, as in the release's code, or those of --block-dim. The "
-        "release draws two view centres at random for every image, in evaluation, too; here they "
-        f"are fixed (--centres). {_HEADS}.",
-        ("block_dim", "centres", "image_backbone"),
-    ),
+CONVERSIONS = {
+    "vse_infty": convert_vse_infty,
+    "pvse": convert_pvse,
+    "mv_vse": convert_mv_vse,
+    "avse": convert_avse,
 }
 
 
 def convert(options: argparse.Namespace) -> PackInfo:
     """Builds the pack of a released checkpoint from the options of `make_parser`."""
-    name, release = options.release, RELEASES[options.release]
-    for owner, other in RELEASES.items():
+    name, releases = options.release, read_releases()
+    release = releases[name]
+    for owner, other in releases.items():
         for option in other.options if owner != name else ():
             if getattr(options, option) is not None:
                 flag = f"--{option.replace('_', '-')}"
@@ -275,21 +245,21 @@ def convert(options: argparse.Namespace) -> PackInfo:
     path, origin = options.checkpoint, str(options.checkpoint and options.checkpoint.name)
     if options.hub is not None:
         path, origin = fetch_checkpoint(options.hub)
-    checkpoint = read_checkpoint(path, release.table)
-    read = release.convert(checkpoint, options)
-    text, tokenizer = read.text
-    method = models.build(name, read.image_dim, text.dim, read.arguments)
-    modules = {"method": method, "text": text, "image": read.image}
+    checkpoint = read_checkpoint(path, release.names)
+    arguments, image_dim, image, preprocess, text, tokenizer = CONVERSIONS[name](
+        checkpoint, options
+    )
+    head = models.build(name, image_dim, text.dim, arguments)
+    modules = {"method": head, "text": text, "image": image}
     checkpoint.load_into(nn.ModuleDict({k: v for k, v in modules.items() if v}))
     config = {"origin": origin, **checkpoint.about, "not_stored": [release.not_stored]}
-    stack = TorchStack(read.image, text, method)
     parts = PackParts(
-        image_encoder=read.image,
-        image_dim=read.image_dim,
-        preprocess=read.preprocess,
+        image_encoder=image,
+        image_dim=image_dim,
+        preprocess=preprocess,
         tokenizer=tokenizer.to_str(pretty=True),
         max_length=min(MAX_LENGTH, text.max_length or MAX_LENGTH),
-        methods={name: MethodParts(stack, read.arguments, config)},
+        methods={name: MethodParts(image, text, head, arguments, config)},
         gallery=options.gallery,
         half=False,  # the weights stay as they were published
     )
@@ -315,7 +285,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = pack_parser("official", "Make a pack of a released checkpoint.")
     add = parser.add_argument
     add("checkpoint", type=Path, nargs="?", help="the released file")
-    add("--from", dest="release", choices=RELEASES, required=True, help="whose release it is")
+    add("--from", dest="release", choices=CONVERSIONS, required=True, help="whose release it is")
     add("--hub", help="owner/name/FOLDER_OR_FILE[@REVISION] in place of a file")
     add("--vocab", type=Path, help="word list, JSON with word2idx; for models that read words")
     add("--text-backbone", help="folder or Hub id with BERT's word pieces and config.json")

@@ -75,7 +75,7 @@ class Runtime:
         Raises:
             FileNotFoundError: the pack or a file of it is missing.
             PackError: the pack is damaged, or has a method that this version does not know.
-            DeviceError: the device cannot be used.
+            ValueError: the device cannot be used.
         """
         info = load_info(pack)
         return cls(info, Sessions(info.folder.joinpath, device, threads))
@@ -151,9 +151,7 @@ class Runtime:
             raise ValueError(
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
-        run, starts = self.image_encoder(method, alone).run, range(0, len(pixels), IMAGE_BATCH)
-        batches = [run({"pixels": pixels[i : i + IMAGE_BATCH]}).to(self.device) for i in starts]
-        features = batches[0] if len(batches) == 1 else torch.cat(batches)  # (B, N, d)
+        features = self.image_encoder(method, alone).run({"pixels": pixels}).to(self.device)
         if features.shape[1:] != (len(self.boxes), dim):
             raise PackError(
                 f"{self.image_encoder_of(method)} gives {tuple(features.shape[1:])} features for "

@@ -20,18 +20,14 @@ CUDA = "CUDAExecutionProvider"
 _MAX_MEMORY = 8 * 2**30  # bytes for all sessions on the CPU together
 
 
-class DeviceError(ValueError):
-    """The requested device cannot be used; the message says why."""
-
-
 def choose_device(device: Device) -> torch.device:
     """The device to compute on; "auto" is CUDA if it is usable.
 
     Raises:
-        DeviceError: an unknown device, or "cuda" without a usable CUDA.
+        ValueError: an unknown device, or "cuda" without a usable CUDA.
     """
     if device not in get_args(Device):
-        raise DeviceError(f'device must be "auto", "cpu" or "cuda", not "{device}"')
+        raise ValueError(f'device must be "auto", "cpu" or "cuda", not "{device}"')
     if device == "cpu":
         return torch.device("cpu")
     if on_zerogpu():  # torch reports CUDA, but only decorated calls have it
@@ -43,7 +39,7 @@ def choose_device(device: Device) -> torch.device:
     else:
         return torch.device("cuda")
     if device == "cuda":
-        raise DeviceError(f'device "cuda" cannot be used: {why}; use "cpu" or "auto"')
+        raise ValueError(f'device "cuda" cannot be used: {why}; use "cpu" or "auto"')
     return torch.device("cpu")
 
 
@@ -103,29 +99,23 @@ class Encoder:
             raise PackError(
                 f"{self._file} cannot be computed; export it again ({_reason(error)})"
             ) from error
-        if not isinstance(output, Tensor):
-            raise PackError(f"{self._file} gives {output} instead of float32; export it again")
+        if output.dtype != torch.float32:
+            kind = str(output.dtype).removeprefix("torch.")
+            raise PackError(f"{self._file} gives {kind} instead of float32; export it again")
         if not bool(output.sum().isfinite()):  # a sum is cheaper than testing every value
             raise PackError(f"{self._file} gives NaN or infinity; fetch or export it again")
         return output
 
-    def _compute(self, inputs: dict[str, np.ndarray]) -> Tensor | str:
-        """The output, or the name of its type if that is not float32."""
+    def _compute(self, inputs: dict[str, np.ndarray]) -> Tensor:
         if self._bound is None:
-            array = self._session.run(None, inputs)[0]
-            if isinstance(array, np.ndarray) and array.dtype == np.float32:
-                return torch.from_numpy(array)
-            return str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
+            return torch.from_numpy(self._session.run(None, inputs)[0])
         binding = self._session.io_binding()
         for name, values in inputs.items():
             binding.bind_cpu_input(name, values)
         first = self._session.get_outputs()[0].name
         binding.bind_output(first, self._bound.type, self._bound.index or 0)
         self._session.run_with_iobinding(binding)  # returns once the device has finished
-        value = binding.get_outputs()[0]
-        return (
-            torch.from_dlpack(value) if value.data_type() == "tensor(float)" else value.data_type()
-        )
+        return torch.from_dlpack(binding.get_outputs()[0])
 
 
 class Sessions:
@@ -137,8 +127,7 @@ class Sessions:
         threads: for operators on the CPU; None for `default_threads`.
 
     Raises:
-        DeviceError: see `choose_device`.
-        ValueError: fewer than one thread.
+        ValueError: see `choose_device`; or fewer than one thread.
     """
 
     def __init__(
@@ -147,14 +136,17 @@ class Sessions:
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
         self.device = choose_device(device)
-        if self.device.type == "cuda":  # full float32, as on the CPU; see `_providers`
-            torch.backends.cudnn.allow_tf32 = False
-        # without DLPack, onnxruntime gives arrays only
-        able = self.device.type != "cpu" and hasattr(ort.OrtValue, "__dlpack__")
-        self._bound = self.device if able else None
-        self._locate = locate
-        self._strict = device == "cuda"
         self.threads = threads or default_threads()
+        self._bound: torch.device | None = None
+        self._providers: list[str | tuple[str, dict[str, str]]] = ["CPUExecutionProvider"]
+        if self.device.type == "cuda":
+            # full float32, as on the CPU: a ranking must not depend on the device
+            torch.backends.cudnn.allow_tf32 = False
+            ort.preload_dlls()
+            self._providers = [(CUDA, {"use_tf32": "0"}), *self._providers]
+            # without DLPack, onnxruntime gives arrays only
+            self._bound = self.device if hasattr(ort.OrtValue, "__dlpack__") else None
+        self._locate, self._strict = locate, device == "cuda"
         self._open: dict[tuple[str, int], Encoder] = {}
         self._lock = threading.Lock()
 
@@ -166,7 +158,7 @@ class Sessions:
 
         Raises:
             PackError: onnxruntime cannot load the file, or its inputs have other names.
-            DeviceError: device "cuda", and onnxruntime could not start its CUDA provider.
+            ValueError: device "cuda", and onnxruntime could not start its CUDA provider.
         """
         with self._lock:
             threads = 1 if alone else self.threads
@@ -176,9 +168,16 @@ class Sessions:
             return self._open[file, threads]
 
     def _start(self, path: Path, inputs: list[str], threads: int) -> ort.InferenceSession:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 3  # errors only
+        # Several sessions and torch share the processors: idle threads must not keep them busy.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if self.device.type == "cpu":
+            _bound_memory()
+            options.add_session_config_entry("session.use_env_allocators", "1")
         try:
-            options = self._options(threads)
-            session = ort.InferenceSession(path, options, providers=self._providers())
+            session = ort.InferenceSession(path, options, providers=self._providers)
         except Exception as error:  # onnxruntime's error classes have no common base
             raise PackError(
                 f"onnxruntime cannot load {path}; export it again ({_reason(error)})"
@@ -187,30 +186,11 @@ class Sessions:
         if names != inputs:
             raise PackError(f"{path} has the inputs {names} instead of {inputs}; export it again")
         if self._strict and CUDA not in session.get_providers():
-            raise DeviceError(
+            raise ValueError(
                 'device "cuda" cannot be used: onnxruntime could not start its CUDA provider, '
                 'which needs the CUDA and cuDNN versions it was built for; use "cpu" or "auto"'
             )
         return session
-
-    def _options(self, threads: int) -> ort.SessionOptions:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3  # errors only
-        # Several sessions and torch share the processors: idle threads must not keep them busy.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if self.device.type == "cpu":
-            _bound_memory()
-            options.add_session_config_entry("session.use_env_allocators", "1")
-        return options
-
-    def _providers(self) -> list[str | tuple[str, dict[str, str]]]:
-        if self.device.type == "cpu":
-            return ["CPUExecutionProvider"]
-        ort.preload_dlls()
-        # Full float32, as on the CPU: a ranking must not depend on the device.
-        return [(CUDA, {"use_tf32": "0"}), "CPUExecutionProvider"]
 
 
 @cache

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from polyview.export.build.command import labels_from, pack_parser, run_command
-from polyview.export.build.pack import MethodParts, PackParts, build_pack
+from polyview.export.build.pack import PackParts, build_pack
 from polyview.export.build.trained import DataAbout, TrainedRun, load_run
 from polyview.export.encoders.sources import LOGS, is_pack, load_image_source
 from polyview.export.pack.schema import Labels, PackInfo
@@ -61,16 +61,6 @@ def export_runs(
     first, *_ = trained.values()
     if not isinstance(labels, Labels):
         labels = _labels_for(labels, about, list(trained.values()))
-    methods = {
-        name: MethodParts(
-            run.stack,
-            run.about.arguments,
-            run.about.config,
-            run.about.text_encoder.sha256,
-            run.about.method,
-        )
-        for name, run in trained.items()
-    }
     logs = {} if backbone is None else _history(str(backbone))
     parts = PackParts(
         image_encoder=encoder,
@@ -78,7 +68,7 @@ def export_runs(
         preprocess=preprocess,
         tokenizer=first.tokenizer,
         max_length=first.about.text_encoder.max_length or MAX_LENGTH,
-        methods=methods,
+        methods={name: run.parts for name, run in trained.items()},
         gallery=gallery,
         frames=first.about.frames,
         logs=logs | {name: run.folder for name, run in trained.items()},

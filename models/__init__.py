@@ -37,11 +37,8 @@ METHODS: dict[str, type[Method]] = {
 
 CONTEXT_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(ContextConfig)}
 MAX_WIDTH = 65_536  # of features, embeddings and hidden layers
-_MAX_COUNTS = {
-    "views": 256,
-    "iterations": 1000,
-    "contextual_layers": 48,
-}  # upper limits of arguments that are counts
+# upper limits of arguments that are counts
+_MAX_COUNTS = {"views": 256, "iterations": 1000, "contextual_layers": 48}
 
 
 def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -> Method:

@@ -191,22 +191,12 @@ class AVSE(Method):
         return split if per_view else split.view(0)
 
     def _gradients(self, affinity: Tensor, parts: int) -> tuple[Tensor, Tensor]:
-        """The weight of each affinity in Eq. (2), with the best blocks of this pair held constant.
+        """Weights (B, R, p, q) of affinities (B, p, q) in Eq. (2), and the score at A = 0.
 
         Integrated gradients (Sundararajan et al., ICML 2017) from A = 0, where all blocks score the
-        same: the sum of A times its integrated gradient is the score minus the score at A = 0. With
-        the best blocks held constant the integrand is smooth, so Gauss-Legendre quadrature is
-        accurate to rounding.
-
-        Args:
-            affinity: (B, p, q).
-            parts: R, the number of groups in which visual blocks compete, as in `_match`.
-
-        Returns:
-            Weights (B, R, p, q), and the score at A = 0.
-
-        Raises:
-            ValueError: the blocks would take too much memory.
+        same, with the best blocks of this pair and of each of R = `parts` groups (see `_match`)
+        held constant. The integrand is smooth, so Gauss-Legendre quadrature is accurate to
+        rounding.
         """
         count = _FEWEST_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
         nodes, lengths = np.polynomial.legendre.leggauss(

@@ -96,3 +96,20 @@ def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> 
                 f"{source}: {name} has shape {tuple(tensor.shape)}, "
                 f"but {type(module).__name__} needs {tuple(own[name].shape)}"
             )
+
+
+def round_to_half(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Rounds floating-point tensors to half precision; they stay float32, integers unchanged.
+
+    Raises:
+        ValueError: a value is beyond half precision's range; the message names the `source`.
+    """
+    rounded = {}
+    for name, tensor in tensors.items():
+        rounded[name] = tensor.half().float() if tensor.is_floating_point() else tensor
+        if not bool(torch.isfinite(rounded[name]).all()):
+            raise ValueError(
+                f"{source}: {name} holds {float(tensor.abs().max()):.3g}, more than half precision "
+                "can store (65504); train with more weight decay"
+            )
+    return rounded

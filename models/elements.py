@@ -38,7 +38,7 @@ from polyview.models.layers import (
     require_choice,
     text_projection,
 )
-from polyview.models.method import Method
+from polyview.models.method import Symmetric
 from polyview.models.views import Views
 
 DIRECTIONS = ("t2i", "i2t")
@@ -70,7 +70,7 @@ class ElementConfig:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
 
 
-class ElementMethod(Method):
+class ElementMethod(Symmetric):
     """V = `cells` on the image side and `words` on the text side; unit length, 0 where absent."""
 
     attention_is = "the cell that a view is"
@@ -99,18 +99,16 @@ class ElementMethod(Method):
             (..., V, W), 0 for absent cells and words.
         """
 
-    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return self._image_elements(features, mask, attention)
+    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        if side == "image":
+            return _elements(self.project_image(features, mask), mask, self.config.cells, attention)
+        return _elements(self.project_text(features), mask, self.config.words, attention)
 
-    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return self._text_elements(features, mask, attention)
-
-    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.image_parts`: a view is one element."""
-        return _parts(self._image_elements(features, mask, attention=True))
-
-    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return _parts(self._text_elements(features, mask, attention=True))
+        views = ElementMethod.encode(self, side, features, mask, attention=True)
+        assert views.attention is not None
+        return Parts.of(views.attention[..., None] * views.embeddings[:, :, None])
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """The contribution of each cell to the score: (V, B_img, B_txt)."""
@@ -130,12 +128,6 @@ class ElementMethod(Method):
         if per_view:
             return split_products(images, texts, torch.diag_embed(weights.mT).movedim(1, 3))
         return split_products(images, texts, weights[:, None]).view(0)
-
-    def _image_elements(self, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        return _elements(self.project_image(features, mask), mask, self.config.cells, attention)
-
-    def _text_elements(self, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        return _elements(self.project_text(features), mask, self.config.words, attention)
 
 
 @dataclass(frozen=True)
@@ -173,13 +165,7 @@ class SCAN(ElementMethod):
         return self._attend(cosines, cells, words)
 
     def _attend(self, cosines: Tensor, source: Tensor, query: Tensor) -> Tensor:
-        """Each of Q queries attends to S elements, Eqs. (1)-(4) of the stacked attention.
-
-        Args:
-            cosines: (..., S, Q).
-            source: (..., S, D), 0 where absent.
-            query: (..., Q, D), 0 where absent.
-        """
+        """Each of Q queries (..., Q, D) attends to S elements (..., S, D), Eqs. (1)-(4)."""
         sources = _present(source)[..., None]  # (..., S, 1)
         queries = _present(query)[..., None, :]  # (..., 1, Q)
         positive = cosines.clamp_min(0.0)
@@ -221,11 +207,9 @@ def _present(views: Tensor) -> Tensor:
 
 
 def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Cosines of all images with a few texts at a time, so that they fit into memory.
+    """Cosines (B_img, b, V, W'), cells and words of b texts at a time, which fit into memory.
 
-    Yields:
-        (B_img, b, V, W') cosines, (B_img, 1, V, D) cells and (1, b, W', D) words of b texts; W' is
-        the number of words of the longest text.
+    W' is the number of words of the longest of them.
     """
     cells = images.embeddings  # (B_img, V, D)
     each = max(1, cells.shape[0] * cells.shape[1] * texts.embeddings.shape[1])
@@ -246,9 +230,3 @@ def _elements(features: Tensor, mask: Tensor, count: int, attention: bool) -> Vi
         alone = F.one_hot(order, mask.shape[1]) * mask.gather(1, order)[..., None]  # (B, V, N)
         maps = F.pad(alone.to(unit.dtype), (0, 0, 0, absent))
     return Views(F.pad(views, (0, 0, 0, absent)), maps)
-
-
-def _parts(views: Views) -> Parts:
-    """The parts of views that hold one element each."""
-    assert views.attention is not None
-    return Parts.of(views.attention[..., None] * views.embeddings[:, :, None])

@@ -25,19 +25,6 @@ def l2_normalize(x: Tensor) -> Tensor:
     return x / (x.norm(dim=-1, keepdim=True) + EPS)
 
 
-def cosine_scores(images: Tensor, texts: Tensor) -> Tensor:
-    """Inner products of all image views with all text views.
-
-    Args:
-        images: (B_img, V, D) unit-length view embeddings.
-        texts: (B_txt, W, D) unit-length view embeddings.
-
-    Returns:
-        (V, W, B_img, B_txt).
-    """
-    return torch.einsum("ivd,twd->vwit", images, texts)
-
-
 def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
     """Average over the real elements of each set.
 

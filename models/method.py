@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from polyview.models.evidence import Evidence, Parts, split_products
-from polyview.models.layers import cosine_scores
 from polyview.models.views import NamedArray, Views
 
 
@@ -132,7 +131,8 @@ class Method(nn.Module, ABC):
         """
         if self.views_add_up:
             return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
-        return cosine_scores(images.embeddings, texts.embeddings).amax(dim=1)  # (V, B_img, B_txt)
+        pairs = torch.einsum("ivd,twd->vwit", images.embeddings, texts.embeddings)
+        return pairs.amax(dim=1)  # (V, B_img, B_txt)
 
     def score(self, images: Views, texts: Views) -> Tensor:
         """The scores of pairs, higher is better: the maximum or the sum over the image's views.
@@ -244,3 +244,27 @@ class Method(nn.Module, ABC):
             ValueError: the value of a setting is not valid.
         """
         return []
+
+
+class Symmetric(Method):
+    """A method whose sides, "image" and "text", are alike: `encode` and `split` serve both."""
+
+    @abstractmethod
+    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        """See `Method.encode_image`."""
+
+    @abstractmethod
+    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`."""
+
+    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        return self.encode("image", features, mask, attention)
+
+    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        return self.encode("text", features, mask, attention)
+
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        return self.split("image", features, mask)
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        return self.split("text", features, mask)

@@ -144,11 +144,7 @@ class MVVSE(Method):
     def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor
     ) -> Tensor:
-        """Eq. (4): applies K aggregators; views that share a projection share its sort.
-
-        Returns:
-            (B, K, D) with `pool_ranked`, (B, K, N, D) with `split_ranked`.
-        """
+        """Eq. (4): `pool` for each of K aggregators; views of one projection share its sort."""
         sizes = mask.sum(dim=1)  # (B,)
         theta = [cast("RankPooling", pool).coefficients(sizes) for pool in self.pool_image]
         shares = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, L, 1 or K) each

@@ -27,7 +27,7 @@ from polyview.models.layers import (
     single_view,
     text_projection,
 )
-from polyview.models.method import Method
+from polyview.models.method import Symmetric
 from polyview.models.views import NamedArray, Views
 
 CODE_SPACES = ("view", "encoder")
@@ -67,7 +67,7 @@ class ViewCodes(nn.Module):
         return attention @ values.masked_fill(~mask[..., None], 0.0), attention  # Eq. (8)
 
 
-class MVAM(Method):
+class MVAM(Symmetric):
     """MVAM; V = m on both sides; the concatenated views have unit length.
 
     Args:
@@ -134,17 +134,18 @@ class MVAM(Method):
         if self.log_temperature is not None:
             self.log_temperature.clamp_(min=-math.log(100))
 
-    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return self._join(self.image_codes, self.project_image, features, mask, attention)
+    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        _, views, maps = self._attend(side, features, mask)
+        joined = l2_normalize(views.flatten(1)).view_as(views)  # (B, m, D), Eq. (9)
+        extras = {"attention": maps} if self.training else {}
+        return Views(joined, maps if attention else None, extras)
 
-    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return self._join(self.text_codes, self.project_text, features, mask, attention)
-
-    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return self._parts(self.image_codes, self.project_image, features, mask)
-
-    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return self._parts(self.text_codes, self.project_text, features, mask)
+    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`: the terms of the sum in Eq. (8)."""
+        values, _, maps = self._attend(side, features, mask)
+        values = values.masked_fill(~mask[..., None], 0.0)
+        parts = Parts.of(maps[..., None] * values[:, None])  # (B, m, N, D)
+        return parts.unit(maps.shape[1] * values.shape[2])
 
     def score(self, images: Views, texts: Views) -> Tensor:
         """Cosine of the joined views, Eq. (9)."""
@@ -173,28 +174,12 @@ class MVAM(Method):
             arrays.append(NamedArray("attention_spread", torch.stack(spreads), ("side", "view")))
         return arrays
 
-    def _join(
-        self, codes: ViewCodes, project: nn.Module, features: Tensor, mask: Tensor, attention: bool
-    ) -> Views:
-        values, keys = self._project(project, features, mask)
-        views, maps = codes(keys, mask, values)
-        joined = l2_normalize(views.flatten(1)).view_as(views)  # (B, m, D), Eq. (9)
-        extras = {"attention": maps} if self.training else {}
-        return Views(joined, maps if attention else None, extras)
-
-    def _parts(self, codes: ViewCodes, project: nn.Module, features: Tensor, mask: Tensor) -> Parts:
-        """The terms of the sum in Eq. (8), one for each element."""
-        values, keys = self._project(project, features, mask)
-        maps = codes(keys, mask)[1]  # (B, m, N)
-        values = values.masked_fill(~mask[..., None], 0.0)
-        parts = Parts.of(maps[..., None] * values[:, None])  # (B, m, N, D)
-        return parts.unit(maps.shape[1] * values.shape[2])
-
-    def _project(self, project: nn.Module, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The features that are pooled, (B, N, D), and those that codes are compared with."""
+    def _attend(self, side: str, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The features (B, N, D) that are pooled, the views (B, m, D), and attention (B, m, N)."""
+        project, codes = getattr(self, f"project_{side}"), getattr(self, f"{side}_codes")
         with_mask = isinstance(project, FeatureProjection)
         values = project(features, mask) if with_mask else project(features)
-        return values, values if self.code_space == "view" else features
+        return values, *codes(values if self.code_space == "view" else features, mask, values)
 
 
 class BaseAttention(MVAM):
@@ -225,7 +210,7 @@ class BaseAttention(MVAM):
         super().__init__(*sizes, learned_temperature, "view", map_text)
 
 
-class BaseSummary(Method):
+class BaseSummary(Symmetric):
     """A linear map and tanh of the encoder's [CLS] state, MVAM's baseline "+ [CLS]"; V = 1.
 
     For encoders whose first element is such a state, as in transformers.
@@ -244,25 +229,18 @@ class BaseSummary(Method):
         self.project_image = nn.Linear(image_dim, embed_dim)
         self.project_text = nn.Linear(text_dim, embed_dim)
 
-    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return self._pool(self.project_image, features, mask, attention)
-
-    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return self._pool(self.project_text, features, mask, attention)
-
-    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return self._parts(self.project_image, features, mask)
-
-    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return self._parts(self.project_text, features, mask)
-
-    def _parts(self, project: nn.Linear, features: Tensor, mask: Tensor) -> Parts:
-        summary = torch.tanh(project(features[:, 0]))  # (B, D)
-        first = torch.zeros_like(mask[:, 0], dtype=torch.int64)  # (B,)
-        return Parts.of(one_element(summary, first, mask.shape[1])[:, None]).unit()
-
-    def _pool(self, project: nn.Linear, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        summary = torch.tanh(project(features[:, 0]))  # (B, D)
+    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         alone = torch.zeros_like(mask, dtype=features.dtype)
         alone[:, 0] = 1.0
-        return single_view(l2_normalize(summary), alone if attention else None)
+        return single_view(
+            l2_normalize(self._summary(side, features)), alone if attention else None
+        )
+
+    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
+        first = torch.zeros_like(mask[:, 0], dtype=torch.int64)  # (B,)
+        parts = one_element(self._summary(side, features), first, mask.shape[1])
+        return Parts.of(parts[:, None]).unit()
+
+    def _summary(self, side: str, features: Tensor) -> Tensor:
+        """(B, D)."""
+        return torch.tanh(getattr(self, f"project_{side}")(features[:, 0]))

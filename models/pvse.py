@@ -32,7 +32,7 @@ from polyview.models.layers import (
     mean_parts,
     require_choice,
 )
-from polyview.models.method import Method
+from polyview.models.method import Symmetric
 from polyview.models.views import NamedArray, Views
 
 FUSIONS = ("residual", "concat", "local")
@@ -194,7 +194,7 @@ class Changes(nn.Module):
 GlobalFeature = MeanFeature | LastStates | Changes
 
 
-class PVSE(Method):
+class PVSE(Symmetric):
     """PVSE; V = K on both sides.
 
     Args:
@@ -248,20 +248,24 @@ class PVSE(Method):
         self.image_net = PIENet(image_dim, embed_dim, views, fusion) if views else None
         self.text_net = PIENet(text_dim, embed_dim, views, fusion) if views else None
 
-    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         """See `Method.encode_image`; with K = 0 there is no attention."""
-        return self._embed(self.image_net, self.image_global, features, mask, attention)
+        net, to_global = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
+        whole = None if to_global is None else to_global(features, mask)  # (B, H)
+        if net is None:
+            assert whole is not None  # K = 0 has nothing else
+            return Views(l2_normalize(whole)[:, None])
+        embeddings, residuals, maps = net(features, whole, mask)
+        extras = {"residuals": residuals} if self.training else {}
+        return Views(l2_normalize(embeddings), maps if attention else None, extras)
 
-    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return self._embed(self.text_net, self.text_global, features, mask, attention)
-
-    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`; the last states of a bi-GRU belong to the whole clip."""
-        return self._parts(self.image_net, self.image_global, features, mask)
-
-    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.text_parts`; the last states of the bi-GRU belong to the whole sentence."""
-        return self._parts(self.text_net, self.text_global, features, mask)
+    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`; the last states of a bi-GRU belong to the whole set."""
+        net, to_global = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
+        whole = None if to_global is None else to_global.parts(features, mask)
+        parts: Parts | None = whole if net is None else net.parts(features, whole, mask)
+        assert parts is not None  # K = 0 has nothing else
+        return parts.unit()
 
     def pair_weights(self, pairs: Tensor) -> Tensor:
         """See `Method.pair_weights`; "concat" averages over pairs of views with the same index."""
@@ -284,28 +288,3 @@ class PVSE(Method):
         if self.views_add_up:  # the score is the mean of the marked ones (section 5.3, No MIL)
             marks = [(view, view) for view in range(len(pairs))]
         return [NamedArray("view_pairs", pairs, ("view", "text_view"), tuple(marks))]
-
-    def _embed(
-        self,
-        net: PIENet | None,
-        to_global: GlobalFeature | None,
-        local: Tensor,
-        mask: Tensor,
-        attention: bool,
-    ) -> Views:
-        whole = None if to_global is None else to_global(local, mask)  # (B, H)
-        if net is None:
-            assert whole is not None  # K = 0 has nothing else
-            return Views(l2_normalize(whole)[:, None])
-        embeddings, residuals, maps = net(local, whole, mask)
-        extras = {"residuals": residuals} if self.training else {}
-        return Views(l2_normalize(embeddings), maps if attention else None, extras)
-
-    def _parts(
-        self, net: PIENet | None, to_global: GlobalFeature | None, local: Tensor, mask: Tensor
-    ) -> Parts:
-        whole = None if to_global is None else to_global.parts(local, mask)
-        if net is None:
-            assert whole is not None  # K = 0 has nothing else
-            return whole.unit()
-        return net.parts(local, whole, mask).unit()

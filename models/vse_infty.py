@@ -29,11 +29,11 @@ from polyview.models.layers import (
     single_view,
     text_projection,
 )
-from polyview.models.method import Method
+from polyview.models.method import Symmetric
 from polyview.models.views import NamedArray, Views
 
 
-class VSEInfinity(Method):
+class VSEInfinity(Symmetric):
     """VSE-infinity; V = 1.
 
     Args:
@@ -81,42 +81,35 @@ class VSEInfinity(Method):
         )
         self.order_matters = pooling.endswith("seq2seq")
 
-    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return _embed(self.pool_image, self.project_image(features, mask), mask, attention)
+    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        """See `Method.encode_image`; an aggregator has no attention."""
+        pooling, projected = self._project(side, features, mask)
+        if isinstance(pooling, Aggregator):
+            return single_view(l2_normalize(pooling(projected, mask)), None)
+        pooled, shares = pooling(projected, mask, shares=attention)  # Eq. (2)
+        return single_view(l2_normalize(pooled), shares)
 
-    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return _embed(self.pool_text, self.project_text(features), mask, attention)
-
-    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.image_parts`; an aggregator's vector belongs to the whole set."""
-        return _parts(self.pool_image, self.project_image(features, mask), mask)
+        pooling, projected = self._project(side, features, mask)
+        if isinstance(pooling, Aggregator):
+            whole = pooling(projected, mask)[:, None]  # (B, 1, D)
+            return Parts.of(torch.zeros_like(projected)[:, None], whole=whole).unit()
+        return Parts.of(pooling.parts(projected, mask)[:, None]).unit()
 
-    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return _parts(self.pool_text, self.project_text(features), mask)
+    def _project(
+        self, side: str, features: Tensor, mask: Tensor
+    ) -> tuple[RankPooling | Aggregator, Tensor]:
+        """The pooling of a side, and features (B, N, D) of the joint space."""
+        if side == "image":
+            return self.pool_image, self.project_image(features, mask)
+        return self.pool_text, self.project_text(features)
 
     def inside(
         self, images: Views, texts: Views | None = None, /, **_: str | int
     ) -> list[NamedArray]:
         """See `Method.inside`: the coefficients of GPO on both sides, section 5.3."""
         return pooling_arrays(images, texts, [self.pool_image], [self.pool_text])
-
-
-def _embed(
-    pooling: RankPooling | Aggregator, features: Tensor, mask: Tensor, attention: bool
-) -> Views:
-    """Pools features (B, N, D) of the joint space into views; an aggregator has no attention."""
-    if isinstance(pooling, Aggregator):
-        return single_view(l2_normalize(pooling(features, mask)), None)
-    pooled, shares = pooling(features, mask, shares=attention)
-    return single_view(l2_normalize(pooled), shares)
-
-
-def _parts(pooling: RankPooling | Aggregator, features: Tensor, mask: Tensor) -> Parts:
-    """The terms of Eq. (2), one for each element, of features (B, N, D) in the joint space."""
-    if isinstance(pooling, Aggregator):
-        whole = pooling(features, mask)[:, None]  # (B, 1, D)
-        return Parts.of(torch.zeros_like(features)[:, None], whole=whole).unit()
-    return Parts.of(pooling.parts(features, mask)[:, None]).unit()
 
 
 class VSEPP(VSEInfinity):

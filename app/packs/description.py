@@ -12,6 +12,7 @@ _MOST = 1000  # files listed
 def describe(retriever: Retriever) -> dict[str, Any]:
     """The content of `/info`, as plain JSON values."""
     info = retriever.info
+    file = info.image_encoder.file
     came = cached_commit(info.folder.resolve())
     return {
         "pack": {
@@ -30,7 +31,7 @@ def describe(retriever: Retriever) -> dict[str, Any]:
             "dim": info.image_encoder.dim,
             "grid": list(info.image_encoder.grid),
             "size": info.preprocess.size,
-            "bytes": info.image_encoder_bytes,
+            "bytes": 0 if file is None else info.files[file].bytes,
         },
         "methods": {name: describe_method(retriever, name) for name in info.methods},
         "gallery": describe_gallery(retriever),
@@ -55,7 +56,7 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
         "text_encoder_bytes": info.files[entry.text_encoder].bytes,
         "search": {"caveat": gallery.caveat(), "kept_as": gallery.kept_as, "bytes": gallery.bytes},
         "metrics": None if entry.metrics is None else asdict(entry.metrics),
-        "parity": entry.parity,
+        "parity": {} if entry.parity is None else asdict(entry.parity),
         "calibration": None if sure is None else sure.values,
     }
 

@@ -63,6 +63,7 @@ def run_command(
         print(f"export failed: {error}", file=sys.stderr)
         return 1
     for name, method in info.methods.items():
-        print(f"{name}: ONNX and torch differ by {method.parity['numbers']:.1e}, ranking identical")
+        assert method.parity is not None  # which `build_pack` has measured
+        print(f"{name}: ONNX and torch differ by {method.parity.numbers:.1e}, ranking identical")
     print(f"{info.folder}: {sum(file.bytes for file in info.files.values()) / 1e6:.1f} MB")
     return 0

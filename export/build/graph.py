@@ -6,7 +6,6 @@ folds when it loads the file.
 
 import io
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,23 +16,6 @@ from torch import Tensor, nn
 
 OPSET = 17
 _WORTH_CASTING = 16  # below this many values a half-precision copy and its Cast save nothing
-
-
-def round_to_half(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Rounds floating-point tensors to half precision; they stay float32, integers unchanged.
-
-    Raises:
-        ValueError: a value is beyond half precision's range; the message names the `source`.
-    """
-    rounded = {}
-    for name, tensor in tensors.items():
-        rounded[name] = tensor.half().float() if tensor.is_floating_point() else tensor
-        if not bool(torch.isfinite(rounded[name]).all()):
-            raise ValueError(
-                f"{source}: {name} holds {float(tensor.abs().max()):.3g}, more than half precision "
-                "can store (65504); train with more weight decay"
-            )
-    return rounded
 
 
 def export_image_encoder(encoder: nn.Module, size: int, path: Path) -> None:

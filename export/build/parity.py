@@ -6,12 +6,14 @@ both directions, the pack must order everything as torch does; scores that torch
 `TIE` of each other, which is float32 noise, may swap.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.schema import Parity
@@ -28,20 +30,26 @@ REGIONS = 7  # of an image, if features are not computed from pixels
 SEED = 20240
 
 
-class DriftError(ValueError):
-    """The pack does not compute what torch computes; the message names the difference."""
-
-
 @dataclass(frozen=True)
-class TorchStack:
-    """The torch modules of one method, in eval mode.
+class MethodParts:
+    """One method of a pack, as torch modules in eval mode.
 
-    Without an image encoder, the method reads features that were computed elsewhere.
+    Without an image encoder, the method reads features that were computed elsewhere. One that is
+    not the object in `PackParts` was trained together with the method, and goes into the pack.
     """
 
     image_encoder: ImageEncoder | None
     text_encoder: TextEncoder
-    method: Method
+    head: Method
+    arguments: dict[str, Any]  # of the head, for `models.build`
+    config: dict[str, Any]  # of its training
+    shared_text: str | None = None  # identity of a text encoder that several methods share
+    key: str = ""  # of `models.METHODS`; empty if it is the name in the pack
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The modules that it has."""
+        return [m for m in (self.image_encoder, self.text_encoder, self.head) if m is not None]
 
 
 @dataclass(frozen=True)
@@ -56,47 +64,60 @@ class Probe:
     lengths: np.ndarray
 
 
-def make_probes(runtime: Runtime) -> list[Probe]:
+def _probes(runtime: Runtime) -> Iterator[Probe]:
     """Seeded inputs: three shapes of noise, and a last one for the rankings.
 
     The last is the beginning of the pack's gallery with its captions, or noise without a gallery.
     """
     rng = np.random.default_rng(SEED)
     longest = runtime.info.tokenizer.max_length
-    shapes = [(1, 1, 1), (3, 5, min(7, longest)), (2, 3, longest)]
+    yield _noise(rng, runtime, 1, 1, 1)
+    yield _noise(rng, runtime, 3, 5, min(7, longest))
+    yield _noise(rng, runtime, 2, 3, longest)
     if runtime.info.gallery is None:
         ranked = FEW if runtime.preprocess.size > LARGE else RANKED
-        shapes.append((ranked, ranked, min(12, longest)))
-    noise = [_noise(rng, runtime, *shape) for shape in shapes]
-    return noise if runtime.info.gallery is None else [*noise, _from_gallery(runtime)]
+        yield _noise(rng, runtime, ranked, ranked, min(12, longest))
+        return
+    gallery = load_gallery(runtime.info.folder)
+    entries = gallery.images[:RANKED]
+    captions = [caption.text for entry in entries for caption in entry.captions[:2]]
+    if runtime.regions is not None:
+        pixels = runtime.regions.features(range(len(entries))).numpy()
+    else:
+        pixels = runtime.preprocess([Image.open(gallery.folder / entry.file) for entry in entries])
+    yield Probe(pixels, *runtime.reader.batch(captions))
 
 
-def check_parity(runtime: Runtime, name: str, rounded: TorchStack, original: TorchStack) -> Parity:
+def check_parity(
+    runtime: Runtime, name: str, rounded: MethodParts, original: MethodParts
+) -> Parity:
     """Compares a method of a pack, loaded on the CPU, with its torch modules.
 
     `rounded` has the weights that the pack holds, `original` those as trained.
 
     Raises:
-        DriftError: numbers or ranking differ.
+        ValueError: numbers or ranking differ.
     """
-    worst, probes = 0.0, make_probes(runtime)
-    for probe in probes:
+    worst = 0.0
+    for probe in _probes(runtime):
         shipped, expected = _run_pack(runtime, name, probe), _run_torch(rounded, probe)
         place = f"at {len(probe.pixels)} images and {probe.ids.shape} tokens"
         for quantity, reference in expected.items():
-            drift = _difference(shipped[quantity], reference)
+            ours, scale = shipped[quantity], max(1.0, float(reference.abs().max()))
+            same = ours.shape == reference.shape
+            drift = float((ours - reference).abs().max()) / scale if same else float("inf")
             if not drift <= TOLERANCE:
-                raise DriftError(
+                raise ValueError(
                     f"{name}: {quantity} of the pack differ from torch by {drift:.2g} {place} "
                     f"(tolerance {TOLERANCE:g}); the export is wrong and was not kept"
                 )
             worst = max(worst, drift)
         if not same_ranking(shipped["scores"], expected["scores"]):
-            raise DriftError(
+            raise ValueError(
                 f"{name}: the pack ranks differently from torch {place}, although numbers differ "
                 f"by {worst:.2g} only; the export was not kept"
             )
-    scores, trained = expected["scores"], _run_torch(original, probes[-1])["scores"]
+    scores, trained = expected["scores"], _run_torch(original, probe)["scores"]
     # share of rows and columns, taken together, with the same argmax
     first = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
     return Parity(worst, True, float((scores - trained).abs().max()), float(first.float().mean()))
@@ -130,27 +151,14 @@ def _noise(rng: np.random.Generator, runtime: Runtime, images: int, texts: int, 
     return Probe(runtime.preprocess.planes(pixels), ids, lengths)
 
 
-def _from_gallery(runtime: Runtime) -> Probe:
-    gallery = load_gallery(runtime.info.folder)
-    entries = gallery.images[:RANKED]
-    captions = [caption.text for entry in entries for caption in entry.captions[:2]]
-    if runtime.regions is not None:
-        pixels = runtime.regions.features(range(len(entries))).numpy()
-    else:
-        images = [Image.open(gallery.folder / entry.file) for entry in entries]
-        pixels = runtime.preprocess(images)
-    return Probe(pixels, *runtime.reader.batch(captions))
-
-
 @torch.no_grad()
-def _run_torch(stack: TorchStack, probe: Probe) -> dict[str, Tensor]:
-    lengths = torch.from_numpy(probe.lengths)
-    image_features = torch.from_numpy(probe.pixels)  # (B_img, N, d) without an encoder
-    if stack.image_encoder is not None:
-        image_features = stack.image_encoder(image_features)
-    text_features = stack.text_encoder(torch.from_numpy(probe.ids), lengths)  # (B_txt, L, d)
+def _run_torch(method: MethodParts, probe: Probe) -> dict[str, Tensor]:
+    lengths, image_features = torch.from_numpy(probe.lengths), torch.from_numpy(probe.pixels)
+    if method.image_encoder is not None:
+        image_features = method.image_encoder(image_features)  # (B_img, N, d)
+    text_features = method.text_encoder(torch.from_numpy(probe.ids), lengths)  # (B_txt, L, d)
     mask = lengths_to_mask(lengths, probe.ids.shape[1])
-    return _outputs(stack.method, image_features, text_features, mask)
+    return _outputs(method.head, image_features, text_features, mask)
 
 
 @torch.no_grad()
@@ -158,8 +166,8 @@ def _run_pack(runtime: Runtime, name: str, probe: Probe) -> dict[str, Tensor]:
     image_features = torch.from_numpy(probe.pixels)
     if runtime.info.image_encoder.file is not None:
         image_features = runtime.pixel_features(probe.pixels, name)
-    text_features, mask = runtime.token_features(probe.ids, probe.lengths, name)
-    return _outputs(runtime.methods[name], image_features, text_features, mask)
+    texts = runtime.token_features(probe.ids, probe.lengths, name)
+    return _outputs(runtime.methods[name], image_features, *texts)
 
 
 def _outputs(
@@ -175,10 +183,3 @@ def _outputs(
         "text embeddings": texts.embeddings,
         "scores": method.score(images, texts),
     }
-
-
-def _difference(ours: Tensor, reference: Tensor) -> float:
-    """The largest difference, in units of the larger of 1 and the largest magnitude."""
-    if ours.shape != reference.shape:
-        return float("inf")
-    return float((ours - reference).abs().max()) / max(1.0, float(reference.abs().max()))

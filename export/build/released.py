@@ -1,5 +1,7 @@
 """Reads the authors' releases: checkpoints, word lists and BERT's word pieces.
 
+`releases.toml` has the names of their weights.
+
 Two containers (zip, and torch's older one) and two shapes of checkpoints occur: a dictionary with
 options under `opt` or `args` and weights under `model`, or the bare weights. Weights are one
 dictionary of tensors, or a list of two, image side and text side.
@@ -8,17 +10,18 @@ dictionary of tensors, or a list of two, image side and text side.
 import argparse
 import glob
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass as plain_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pydantic.dataclasses import dataclass
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
 
-from polyview.export.build.release_names import Table, rename
 from polyview.export.hub.client import (
     HubError,
     UnreachableError,
@@ -31,7 +34,6 @@ from polyview.export.hub.client import (
 from polyview.export.pack.tokens import WORDS
 from polyview.export.pack.validation import OPEN, check, read_json
 from polyview.models.checkpoint import load_strict
-from polyview.models.encoders.huggingface import import_transformers, quiet
 from polyview.models.files import no_such, sha256_of
 
 BERT_ID = "google-bert/bert-base-uncased"  # the word pieces of VSE-infinity and AVSE
@@ -60,6 +62,47 @@ class Options:
 @dataclass(frozen=True, config=OPEN)
 class _WordList:
     word2idx: dict[str, int]
+
+
+class Release(NamedTuple):
+    """One release."""
+
+    names: dict[str, str | None]  # prefix of its names -> prefix of ours; None if never read
+    code: str  # the address of its code, and the licence of that
+    not_stored: str  # values that its checkpoints do not store, and the values used instead
+    options: tuple[str, ...]  # of the command line, for this release only
+
+
+@cache
+def read_releases() -> dict[str, Release]:
+    """The releases of `releases.toml`, by the names of their methods."""
+    content = tomllib.loads(Path(__file__).with_name("releases.toml").read_text("utf-8"))
+    parts, releases = content.pop("parts"), {}
+    for method, about in content.items():
+        names = dict[str, str | None]()
+        for theirs, ours in about["weights"].items():
+            start, at, part = ours.partition("@")
+            for old, new in parts[part].items() if at else [("", "" if ours != "-" else "-")]:
+                names[theirs + old] = None if new == "-" else start + new
+        options = tuple(about.get("options", ()))
+        releases[method] = Release(names, about["code"], about["not_stored"], options)
+    return releases
+
+
+def rename(key: str, names: Mapping[str, str | None]) -> str | None:
+    """Our name for a weight of a release; None for one that is never read.
+
+    Raises:
+        KeyError: no prefix matches.
+
+    >>> rename("layer.11.out.bias", {"layer.*.out.": "image.blocks.*."})
+    'image.blocks.11.bias'
+    """
+    for theirs, ours in names.items():
+        if match := re.match(re.escape(theirs).replace(r"\*", r"(\d+)"), key):
+            start = ours and ours.replace("*", "".join(match.groups()))
+            return None if start is None else start + key[match.end() :]
+    raise KeyError(key)
 
 
 @plain_dataclass(frozen=True)
@@ -96,8 +139,8 @@ class Checkpoint:
         module.eval().requires_grad_(False)
 
 
-def read_checkpoint(path: Path, table: Table) -> Checkpoint:
-    """Reads a checkpoint with `torch.load(weights_only=True)`, under the names of a table.
+def read_checkpoint(path: Path, names: Mapping[str, str | None]) -> Checkpoint:
+    """Reads a checkpoint with `torch.load(weights_only=True)`, under the names of a release.
 
     Keys lose the prefix `module.` that several GPUs leave; of two dictionaries, they begin with
     `model[0].` (images) and `model[1].` (texts).
@@ -105,12 +148,11 @@ def read_checkpoint(path: Path, table: Table) -> Checkpoint:
     if not path.is_file():
         raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
     content = _load(path)
-    options: Any = {}
-    stored, model = {}, content
+    model, options, stored = content, dict[str, Any](), dict[str, Any]()
     if isinstance(content, Mapping) and "model" in content:
-        model, options = content["model"], content.get("opt", content.get("args", {}))
-        stored = _plain(content)
-    options = _plain(vars(options) if isinstance(options, argparse.Namespace) else options)
+        options = content.get("opt", content.get("args", {}))
+        options = _plain(vars(options) if isinstance(options, argparse.Namespace) else options)
+        model, stored = content["model"], _plain(content)
     parts = {"": model}
     if isinstance(model, list | tuple):
         parts = {f"model[{side}].": part for side, part in enumerate(model)}
@@ -123,17 +165,17 @@ def read_checkpoint(path: Path, table: Table) -> Checkpoint:
             )
         several = "module." if all(key.startswith("module.") for key in part) else ""
         for key, value in part.items():
-            _add_weight(state, prefix + key.removeprefix(several), value, table, path)
+            _add_weight(state, prefix + key.removeprefix(several), value, names, path)
     about = {"sha256": sha256_of(path), "options": options, "stored": stored}
     return Checkpoint(path, state, check(Options, options, f"{path}: options"), about)
 
 
 def _add_weight(
-    state: dict[str, Tensor], key: str, value: Tensor, table: Table, path: Path
+    state: dict[str, Tensor], key: str, value: Tensor, names: Mapping[str, str | None], path: Path
 ) -> None:
     """Adds a weight under our name; some are stored twice, and some are never read."""
     try:
-        name = rename(key, table)
+        name = rename(key, names)
     except KeyError as error:
         raise ValueError(
             f"{path} holds {key}, which this release does not have; check --from"
@@ -142,19 +184,18 @@ def _add_weight(
         raise ValueError(f"{path}: {key} holds NaN or infinity; download the file again")
     if name is None or name.endswith(_COUNTER):
         return
-    if name in state and not state[name].equal(value):
+    if not state.setdefault(name, value).equal(value):
         raise ValueError(f"{path}: {key} and another copy of {name} differ")
-    state[name] = value
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values that are numbers, texts, or lists of them."""
-
-    def is_plain(value: Any) -> bool:
-        items = value if isinstance(value, list) else [value]
-        return all(isinstance(item, str | int | float | None) for item in items)
-
-    return {key: value for key, value in values.items() if is_plain(value)}
+    kinds = str | int | float | None
+    return {
+        key: value
+        for key, value in values.items()
+        if all(isinstance(v, kinds) for v in (value if isinstance(value, list) else [value]))
+    }
 
 
 def _load(path: Path) -> Any:
@@ -267,22 +308,3 @@ def bert_folder(backbone: str | None) -> Path:
         advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
         raise FileNotFoundError(no_such("folder", folder, advice))
     return fetch_matching(name, BERT_FILES)
-
-
-def bert_tokenizer(folder: Path, checkpoint: Checkpoint, rows: int) -> Tokenizer:
-    """BERT's lower-casing word pieces between [CLS] and [SEP], of `rows` embeddings."""
-    try:
-        with quiet():
-            bert = import_transformers().BertTokenizerFast
-            read = bert.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # tokenizers raises the bare Exception
-        raise ValueError(f"the word pieces in {folder} are not readable: {error}") from error
-    tokenizer: Tokenizer = read.backend_tokenizer
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    if tokenizer.get_vocab_size() != rows:
-        raise ValueError(
-            f"{folder} lists {tokenizer.get_vocab_size()} word pieces, but {checkpoint.path} has "
-            f"embeddings of {rows}; name those it was trained with"
-        )
-    return tokenizer

@@ -1,9 +1,8 @@
 """A method's run folder, as training leaves it, read for export."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -11,7 +10,7 @@ from torch import nn
 
 from polyview import models
 from polyview.export.build.pack import TOKENIZER
-from polyview.export.build.parity import TorchStack
+from polyview.export.build.parity import MethodParts
 from polyview.export.encoders.sources import RUN_WEIGHTS, load_text_source
 from polyview.export.pack.schema import Count, Line, Width
 from polyview.export.pack.validation import OPEN, Arguments, Name, Text, check
@@ -68,14 +67,13 @@ class RunAbout:
     frames: Annotated[int, Field(ge=1)] = 1  # of a clip, read as one set
 
 
-@plain_dataclass(frozen=True)
-class TrainedRun:
-    """A method's run: its folder, description, modules in eval mode, and tokenizer (JSON)."""
+class TrainedRun(NamedTuple):
+    """A method's run."""
 
     folder: Path
     about: RunAbout
-    tokenizer: str
-    stack: TorchStack
+    tokenizer: str  # JSON
+    parts: MethodParts
 
 
 def describe_run(folder: Path) -> RunAbout:
@@ -144,5 +142,6 @@ def load_run(
                 f"{text.source}; put the former one there, or train it again"
             )
     method = models.build(about.method, about.image_dim, about.text_dim, about.arguments)
-    stack = TorchStack(encoder, text_encoder, fill(method, "method."))
-    return TrainedRun(folder, about, tokenizer.read_text("utf-8"), stack)
+    modules = encoder, text_encoder, fill(method, "method.")
+    parts = MethodParts(*modules, about.arguments, about.config, text.sha256, about.method)
+    return TrainedRun(folder, about, tokenizer.read_text("utf-8"), parts)

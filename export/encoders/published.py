@@ -37,10 +37,6 @@ ENCODER_FILES = [
 _NOT_SHAPE = ("architectures", "dtype", "id2label", "label2id", "transformers_version")
 
 
-class SourceError(ValueError):
-    """An encoder cannot be loaded from a source; the message is a sentence."""
-
-
 @dataclass(frozen=True)
 class Source:
     """A source: its folder, its text as it was named, and the part behind its #."""
@@ -92,18 +88,18 @@ def describe_published(source: Source, kind: str) -> dict[str, Any]:
     images = kind == "image_backbone"
     kinds = IMAGES if images else TEXTS
     if not (source.folder / "config.json").is_file():
-        raise SourceError(f"{source.name} is a training run; name a Hugging Face folder or Hub id")
+        raise ValueError(f"{source.name} is a training run; name a Hugging Face folder or Hub id")
     config = _read_config(source)
     model_type = config.get("model_type")
     if model_type not in kinds:
         what = "an image encoder" if images else "a text encoder"
-        raise SourceError(
+        raise ValueError(
             f'{source.name} is a model of type "{model_type}", which is not {what} known here; '
             f"known: {', '.join(kinds)}"
         )
     entry = kinds[model_type]
     if source.projected and not entry.part:
-        raise SourceError(f'{source.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
+        raise ValueError(f'{source.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
     if model_type in ("clip", "siglip"):
         shared = {"projection_dim": config.get("projection_dim", 512)} if entry.projects else {}
         config = {**config[f"{entry.part}_config"], **shared}
@@ -148,7 +144,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
                 tokenizer = auto.from_pretrained(folder, local_files_only=True).backend_tokenizer
     except Exception as error:
         # tokenizers raises a bare Exception.
-        raise SourceError(f"{folder} holds no tokenizer that can be read: {error}") from error
+        raise ValueError(f"{folder} holds no tokenizer that can be read: {error}") from error
     if isinstance(tokenizer.model, Unigram):
         tokenizer = siglip_tokenizer(tokenizer)
     elif tokenizer.token_to_id(GEMMA_END) is not None:
@@ -165,7 +161,7 @@ def _read_config(source: Source) -> dict[str, Any]:
             auto = import_transformers().AutoConfig
             config = auto.from_pretrained(source.folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SourceError(
+        raise ValueError(
             f"{source.name}: its config.json cannot be read: {_first_line(error)}"
         ) from error
     return _pruned(json.loads(config.to_json_string(use_diff=False)))
@@ -204,14 +200,14 @@ def read_weights(source: Source, kinds: dict[str, Kind], encoder: nn.Module) -> 
                 output_loading_info=True,
             )
         except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-            raise SourceError(
+            raise ValueError(
                 f"the weights of {source.name} do not load: {_first_line(error)}"
             ) from error
     tensors = {_own_name(k, kind.part): v for k, v in network.state_dict().items()}
     own = encoder.state_dict().keys()
     missing = sorted({_own_name(k, kind.part) for k in report["missing_keys"]} & own)
     if missing:
-        raise SourceError(
+        raise ValueError(
             f"{source.name} lacks {len(missing)} of the weights of a {model_type} model, first "
             f"{missing[0]}; its config.json and its weights do not belong together"
         )

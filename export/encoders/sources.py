@@ -31,7 +31,6 @@ from polyview.export.encoders.published import (
     PROJECTED,
     TEXTS,
     Source,
-    SourceError,
     describe_published,
     read_tokenizer,
     read_weights,
@@ -40,7 +39,7 @@ from polyview.export.hub.client import HubError, fetch_matching, is_hub_id
 from polyview.export.pack.reading import check_file, read_info
 from polyview.export.pack.schema import MANIFEST
 from polyview.export.pack.validation import PackError
-from polyview.models.checkpoint import load_strict, load_tensors
+from polyview.models.checkpoint import load_strict, load_tensors, round_to_half
 from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.files import no_such, sha256_of
@@ -65,7 +64,7 @@ def load_image_source(
 
     Raises:
         FileNotFoundError: there is no such folder, or no weights in it.
-        SourceError: it is no image encoder, does not fit together, or cannot be fetched.
+        ValueError: it is no image encoder, does not fit together, or cannot be fetched.
     """
     located = _locate(source)
     about = _describe_image(located)
@@ -88,7 +87,7 @@ def describe_image_source(source: str | Path) -> dict[str, Any]:
         `preprocess`, `source`, and `sha256`, which changes with weights, sizes and preprocessing.
 
     Raises:
-        FileNotFoundError, SourceError: see `load_image_source`.
+        FileNotFoundError, ValueError: see `load_image_source`.
     """
     return _describe_image(_locate(source))
 
@@ -122,7 +121,7 @@ def _locate(source: str | Path) -> Source:
     """The folder of a source, fetched if it is on the Hub."""
     name, _, part = str(source).partition("#")
     if part not in ("", PROJECTED, FRAME):
-        raise SourceError(
+        raise ValueError(
             f'"{source}": after # there can only be "{PROJECTED}" or "{FRAME}", not "{part}"'
         )
     folder = Path(name)
@@ -133,7 +132,7 @@ def _locate(source: str | Path) -> Source:
         try:
             folder = fetch_matching(name, ENCODER_FILES)
         except HubError as error:
-            raise SourceError(f"there is no folder {name}, and on the Hub: {error}") from error
+            raise ValueError(f"there is no folder {name}, and on the Hub: {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
         raise FileNotFoundError(
             f"there is no weights file in {name}: it holds neither {RUN_WEIGHTS} (a training run) "
@@ -152,12 +151,12 @@ def _describe_image(located: Source) -> dict[str, Any]:
         path = located.folder / RUN_WEIGHTS
         _, about = load_tensors(path)
         if about.get("kind") != "image_backbone" or about.get("arch") not in IMAGE_ENCODERS:
-            raise SourceError(f"{path} is not an image encoder; make one with training.pretrain")
+            raise ValueError(f"{path} is not an image encoder; make one with training.pretrain")
         about = {**about, "sha256": sha256_of(path)}
     elif is_pack(located.folder):
         about = _describe_packed(located.folder)
     elif located.part == FRAME:
-        raise SourceError(f'{located.name}: only our own encoders know "#{FRAME}"; leave it out')
+        raise ValueError(f'{located.name}: only our own encoders know "#{FRAME}"; leave it out')
     else:
         return describe_published(located, "image_backbone")
     if located.part == FRAME:  # the cells joined to one feature
@@ -169,13 +168,7 @@ def _describe_image(located: Source) -> dict[str, Any]:
 
 def _fill(encoder: nn.Module, tensors: dict[str, Tensor], located: Source, rounded: bool) -> None:
     if rounded:
-        tensors = {k: v.half().float() if v.is_floating_point() else v for k, v in tensors.items()}
-    damaged = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
-    if damaged:
-        raise SourceError(
-            f"{located.name}: {damaged[0]} holds values that are not finite, or larger than half "
-            "precision can store (65504)"
-        )
+        tensors = round_to_half(tensors, located.name)
     load_strict(encoder, tensors, located.name)
 
 

@@ -254,18 +254,6 @@ def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> 
         HubError: the transfer failed; no file is left incomplete.
     """
     total = sum(size or 0 for size in repo.missing.values())
-    with one_sentence(repo.address):
-        connect(token).snapshot_download(
-            repo.repo_id,
-            revision=repo.commit,
-            allow_patterns=[glob.escape(name) for name in repo.files],
-            cache_dir=constants.HF_HUB_CACHE,
-            tqdm_class=_bar(f"Downloading {repo.address}", total, progress),
-        )
-
-
-def _bar(doing: str, total: int, progress: Progress | None) -> type[tqdm]:
-    """The class of a bar that reports progress."""
     received, reported = 0, 0.0
 
     class Bar(tqdm):
@@ -279,10 +267,17 @@ def _bar(doing: str, total: int, progress: Progress | None) -> type[tqdm]:
                 received += int(n or 0)
                 if time.monotonic() - reported >= _EVERY or received == total:
                     reported = time.monotonic()
-                    progress(received, total, doing)
+                    progress(received, total, f"Downloading {repo.address}")
             return super().update(n)
 
-    return Bar
+    with one_sentence(repo.address):
+        connect(token).snapshot_download(
+            repo.repo_id,
+            revision=repo.commit,
+            allow_patterns=[glob.escape(name) for name in repo.files],
+            cache_dir=constants.HF_HUB_CACHE,
+            tqdm_class=Bar,
+        )
 
 
 def fetch_matching(address: str, patterns: Sequence[str], *, cached: bool = False) -> Path:

@@ -1,7 +1,6 @@
 """The model card of a pack: its README.md, rendered from pack.json alone into `card.md`."""
 
 import re
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -33,42 +32,11 @@ def render(info: PackInfo) -> str:
     Returns:
         Markdown with the Hub's front matter.
     """
-    first = next(iter(info.methods))
-    measured = {name: m.metrics for name, m in info.methods.items() if m.metrics is not None}
-    methods = []
-    for name, m in info.methods.items():
-        known = METHODS.get(m.method or name)
-        title, paper = (known.title, known.paper) if known else ("", "")
-        methods.append((f"`{name}`", m.title or title, paper))
-    results = [("split", *(m.split for m in measured.values()))] + [
-        (label, *(f"{m.values[key]:.1f}" if key in m.values else "" for m in measured.values()))
-        for key, label in _LABELS.items()
-        if any(key in m.values for m in measured.values())
-    ]
-    parity = (
-        (
-            f"`{name}`",
-            f"{m.parity['numbers']:.1e}" if m.parity else "not measured yet",
-            ("identical" if m.parity["ranking"] else "differs") if m.parity else "",
-            f"{m.parity['fp16_numbers']:.1e}" if m.parity else "",
-        )
-        for name, m in info.methods.items()
-    )
+    template = str(Path(__file__).with_suffix(".md"))
     card = ModelCard.from_template(
-        _front_matter(info),
-        str(Path(__file__).with_suffix(".md")),
-        info=info,
-        reads_images=info.image_encoder.file is not None,
-        methods=_table("key|method|paper", methods),
-        results=_table("|".join(["", *(f"`{name}`" for name in measured)]), results),
-        measured=measured,
-        unmeasured=", ".join(f"`{name}`" for name in info.methods if name not in measured),
-        # rounding that changed no score at all did not happen
-        rounded=any(m.parity.get("fp16_numbers", 1.0) for m in info.methods.values()),
-        parity=_table("method|largest difference|ranking|effect of rounding on scores", parity),
-        first=first,
+        _front_matter(info), template, info=info, known=METHODS, labels=_LABELS
     )
-    return str(card) + "\n"
+    return f"{card}\n"
 
 
 def _front_matter(info: PackInfo) -> ModelCardData:
@@ -102,12 +70,4 @@ def _front_matter(info: PackInfo) -> ModelCardData:
         eval_results=results or None,
         pipeline_tag="feature-extraction",
         tags=[TAG, "image-text-retrieval", "visual-semantic-embedding", "onnx", *methods],
-    )
-
-
-def _table(heads: str, rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table of heads "a|b" and rows of cells."""
-    lines = [heads.split("|"), ["---"] * (heads.count("|") + 1), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
     )

@@ -59,7 +59,8 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
         gallery = read_gallery(info.folder / FOLDER)
         _refuse_links_outside(info.folder, (f"{FOLDER}/{name}" for name in gallery.files))
         stated = info.gallery
-        actual = _summary(gallery, None if verify else (stated.images_sha256, stated.images_bytes))
+        known = None if verify else (stated.images_sha256, stated.images_bytes)
+        actual = summarize_gallery(gallery, known)
         counts, expected = ((s.split, s.images, s.captions) for s in (actual, stated))
         if counts != expected:
             raise PackError(
@@ -119,9 +120,18 @@ def describe_file(path: Path) -> FileInfo:
     return FileInfo(sha256_of(path), path.stat().st_size)
 
 
-def summarize_gallery(folder: Path) -> GallerySummary:
-    """The entry of pack.json for the gallery in a pack's folder."""
-    return _summary(read_gallery(folder / FOLDER))
+def summarize_gallery(
+    gallery: GalleryInfo, images: tuple[str, int] | None = None
+) -> GallerySummary:
+    """The entry of pack.json for a gallery; `images` are their checksum and size, if known."""
+    if images is None:
+        digest, total = hashlib.sha256(), 0
+        for file in gallery.files:
+            digest.update(f"{file} {sha256_of(gallery.folder / file)}\n".encode())
+            total += (gallery.folder / file).stat().st_size
+        images = digest.hexdigest(), total
+    counts = len(gallery.images), len(gallery.captions)
+    return GallerySummary("gallery/gallery.json", gallery.split, *counts, *images)
 
 
 def write_info(info: PackInfo) -> None:
@@ -149,18 +159,6 @@ def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackI
     updated = replace(info, methods={**info.methods, method: entry})
     write_info(updated)
     return updated
-
-
-def _summary(gallery: GalleryInfo, images: tuple[str, int] | None = None) -> GallerySummary:
-    """The entry of pack.json for a gallery; `images` are their checksum and size, if known."""
-    if images is None:
-        digest, total = hashlib.sha256(), 0
-        for file in gallery.files:
-            digest.update(f"{file} {sha256_of(gallery.folder / file)}\n".encode())
-            total += (gallery.folder / file).stat().st_size
-        images = digest.hexdigest(), total
-    counts = len(gallery.images), len(gallery.captions)
-    return GallerySummary("gallery/gallery.json", gallery.split, *counts, *images)
 
 
 def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor
 
 from polyview.export.pack.schema import FOLDER, REGIONS, PackInfo
@@ -33,13 +33,11 @@ class Regions:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        with safe_open(path, framework="pt") as file:
-            names = set(file.keys())
-            if "features" not in names or names - {"features", "boxes"}:
-                raise PackError(f"{path} must hold features and boxes, not {sorted(names)!s:.80}")
-            self.shape = tuple(file.get_slice("features").get_shape())
-            boxes = file.get_tensor("boxes").float() if "boxes" in names else None
+        tensors = load_file(path)  # mapped into memory
+        if "features" not in tensors or tensors.keys() - {"features", "boxes"}:
+            raise PackError(f"{path} must hold features and boxes, not {sorted(tensors)!s:.80}")
+        self._features, boxes = tensors["features"], tensors.get("boxes")
+        self.shape = tuple(self._features.shape)
         if len(self.shape) != 3 or 0 in self.shape:
             raise PackError(
                 f"{path}: features must be (images, regions, numbers), not {self.shape}"
@@ -48,19 +46,16 @@ class Regions:
             raise PackError(f"{path}: boxes must be {(*self.shape[:2], 4)}, not {boxes.shape}")
         if boxes is not None and not (boxes.min() >= 0 and boxes.max() <= 1):
             raise PackError(f"{path}: boxes must be relative xyxy, 0 to 1")
-        self.boxes = None if boxes is None else _with_area(boxes)
+        self.boxes = None if boxes is None else _with_area(boxes.float())
         self.grid = (1, 1) if boxes is None else MAPS
 
     def features(self, rows: Sequence[int]) -> Tensor:
         """Features (B, n, d) float32 of some images."""
-        with safe_open(self._path, framework="pt") as file:
-            stored = file.get_slice("features")
-            return torch.cat([stored[row : row + 1] for row in rows]).float()
+        return self._features[list(rows)].float()
 
     def all_features(self) -> np.ndarray:
         """Features (N, n, d) of all images, as stored."""
-        with safe_open(self._path, framework="np") as file:
-            return np.asarray(file.get_tensor("features"))
+        return self._features.numpy()
 
     def summed(self, row: int, values: Tensor) -> Tensor:
         """A map (..., rows, columns) of an image's values (..., n), such as parts of a score.

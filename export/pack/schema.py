@@ -1,6 +1,6 @@
 """`pack.json`: the schema of a pack's description.
 
-The classes below are format 1: the attributes of `Manifest` are the keys. `format` comes first;
+The classes below are format 1: the attributes of `PackInfo` are the keys. `format` comes first;
 `domain`, the last keys of a method and the defaults of `preprocess` may be omitted. All paths are
 relative to the pack. `files` lists every file that is read, except pack.json itself, README.md and
 the gallery's images, which share one checksum.
@@ -8,11 +8,11 @@ the gallery's images, which share one checksum.
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from polyview.export.pack.calibration import Calibration, Domain
@@ -47,6 +47,7 @@ Note = Annotated[str, Field(max_length=1000, pattern=r"\S")]
 Command = Annotated[str, Field(max_length=5000, pattern=r"\S")]
 Page = Annotated[str, Field(max_length=10_000, pattern=r"\S")]
 Measure = Annotated[str, Field(max_length=64)]  # name of a measured value
+Omitted = Field(exclude_if=lambda value: value is None)  # for keys that pack.json then lacks
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -70,7 +71,8 @@ class ImageEncoderInfo:
     dim: Width  # d of its features
     grid: tuple[Side, Side]  # rows and columns of its features; (1, 1) without a file
     summary_token: bool = False  # whether a summary of the whole image precedes the grid's cells
-    frames: Annotated[int, Field(ge=1, le=1024)] = 1  # 1 for still images
+    # 1 for still images
+    frames: Annotated[int, Field(ge=1, le=1024, exclude_if=lambda count: count == 1)] = 1
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -102,10 +104,6 @@ class Parity:
     fp16_ranking: float  # share of queries with the same first hit before and after rounding
 
 
-def _parity(values: dict[str, Any]) -> dict[str, float | bool]:
-    return asdict(check(Parity, values)) if values else {}
-
-
 @dataclass(frozen=True, config=STRICT)
 class MethodInfo:
     """One method of a pack; several models of one method have different names.
@@ -120,13 +118,16 @@ class MethodInfo:
     text_encoder: PlainPath  # its ONNX file
     head: PlainPath  # the heads' weights
     config: Arguments  # the full configuration it was trained with
-    parity: Annotated[dict[str, Any], AfterValidator(_parity)]  # a `Parity`; empty: not measured
+    parity: Parity | None  # None before `build_pack` has measured it
     metrics: Metrics | None = None  # None before `training.evaluate` writes them
-    image_encoder: PlainPath | None = None  # an ONNX file of its own; None if it reads the pack's
-    calibration: Calibration | None = None  # maps its scores to probabilities
-    calibration_metrics: Metrics | None = None  # quality of the calibration on other data
-    method: Name | None = None  # key of `models.METHODS`; None if it is the name in the pack
-    title: Line | None = None  # for people; None for the title of its class
+    # an ONNX file of its own; None if it reads the pack's
+    image_encoder: Annotated[PlainPath | None, Omitted] = None
+    calibration: Annotated[Calibration | None, Omitted] = None  # maps its scores to probabilities
+    # quality of the calibration on other data
+    calibration_metrics: Annotated[Metrics | None, Omitted] = None
+    # key of `models.METHODS`; None if it is the name in the pack
+    method: Annotated[Name | None, Omitted] = None
+    title: Annotated[Line | None, Omitted] = None  # for people; None for the title of its class
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -153,7 +154,7 @@ class Labels:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Manifest(Labels):
+class PackInfo(Labels):
     """The content of pack.json; attributes are named as the keys."""
 
     preprocess: Preprocess
@@ -162,7 +163,8 @@ class Manifest(Labels):
     methods: Annotated[dict[Name, MethodInfo], Field(min_length=1)]
     files: dict[PlainPath, FileInfo]
     gallery: GallerySummary | None = None
-    domain: Domain | None = None
+    domain: Annotated[Domain | None, Omitted] = None
+    folder: Annotated[Path, Field(exclude=True)] = Path()  # of the pack; no key
 
     def __post_init__(self) -> None:
         """Refuses entries that contradict each other."""
@@ -225,35 +227,12 @@ class Manifest(Labels):
         """Whether its gallery comes with ready-made features, see `export/pack/regions.py`."""
         return f"{FOLDER}/{REGIONS}" in self.files
 
-    @property
-    def image_encoder_bytes(self) -> int:
-        """Size of the image encoder's file; 0 without one."""
-        file = self.image_encoder.file
-        return 0 if file is None else self.files[file].bytes
-
     def to_json(self) -> dict[str, Any]:
         """The content of pack.json; None and defaults that older packs do not write are omitted."""
-        values = asdict(self)
-        values.pop("folder", None)
-        for method in values["methods"].values():
-            optional = "image_encoder", "calibration", "calibration_metrics", "method", "title"
-            for key in [key for key in optional if method[key] is None]:
-                del method[key]
-        if self.domain is None:
-            del values["domain"]
+        values = TypeAdapter(PackInfo).dump_python(self, mode="json")
         values["preprocess"] = self.preprocess.to_json()
-        values["image_encoder"]["grid"] = list(self.image_encoder.grid)
-        if self.image_encoder.frames == 1:
-            del values["image_encoder"]["frames"]
         values["files"] = dict(sorted(values["files"].items()))
         return {"format": FORMAT, **values}
-
-
-@dataclass(frozen=True, config=STRICT, kw_only=True)
-class PackInfo(Manifest):
-    """The content of a pack's pack.json, and the pack's folder."""
-
-    folder: Path
 
     def path(self, name: str) -> Path:
         """Returns the path of one of the pack's files."""
@@ -281,5 +260,5 @@ def parse_info(values: Any, folder: Path) -> PackInfo:
             f"{MANIFEST} is of format {version!r:.20}, but this version of Polyview reads format "
             f"{FORMAT}; update Polyview, or export the pack again"
         )
-    manifest = check(Manifest, {k: v for k, v in values.items() if k != "format"}, MANIFEST)
-    return PackInfo(folder=folder, **vars(manifest))
+    content = {key: value for key, value in values.items() if key != "format"}
+    return replace(check(PackInfo, content, MANIFEST), folder=folder)

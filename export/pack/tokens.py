@@ -45,8 +45,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         if not isinstance(content, dict):
             raise ValueError("it is not a JSON object")
-        for section in _PARTS:
-            _check_section(section, content.get(section))
+        for section, kinds in _PARTS.items():
+            for part in _parts(content.get(section)):
+                _check_part(section, kinds.split(), part)
         # The checked values, not the file: of a key given twice, two readers may take another one.
         tokenizer = Tokenizer.from_str(json.dumps({**content, "decoder": None}))
         # The pack's own max_length truncates texts, so that the reader can report it.
@@ -101,19 +102,18 @@ def siglip2_tokenizer(published: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _check_section(section: str, value: Any) -> None:
-    """Raises ValueError for a section with a part or pattern that is not allowed."""
-    for part in _parts(value):
-        kind = part.get("type") if isinstance(part, dict) else part
-        if kind not in _PARTS[section].split():
-            known = ", ".join(_PARTS[section].split())
-            raise ValueError(f"its {section} has the part {kind!r:.60}, which is none of {known}")
-        pattern = (part.get("pattern") or {}).get("Regex", r"\s+")
-        if pattern not in _PATTERNS:
-            raise ValueError(
-                f"its {section} has the regular expression {pattern!r:.60}, which neither our "
-                "packs nor BERT, CLIP or SigLIP use"
-            )
+def _check_part(section: str, kinds: list[str], part: Any) -> None:
+    """Raises ValueError for a part or pattern that is not allowed."""
+    kind = part.get("type") if isinstance(part, dict) else part
+    if kind not in kinds:
+        known = ", ".join(kinds)
+        raise ValueError(f"its {section} has the part {kind!r:.60}, which is none of {known}")
+    pattern = (part.get("pattern") or {}).get("Regex", r"\s+")
+    if pattern not in _PATTERNS:
+        raise ValueError(
+            f"its {section} has the regular expression {pattern!r:.60}, which neither our packs "
+            "nor BERT, CLIP or SigLIP use"
+        )
 
 
 def _parts(value: Any) -> Iterator[Any]:

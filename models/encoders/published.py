@@ -112,33 +112,24 @@ class SampledViT(_VisionTransformer):
     Args:
         config: a `ViTConfig` as JSON.
         centres: a patch for each view, row-major from 0; None for two default centres.
-        share: the number of patches that a view keeps, divided by the number of tokens.
     """
 
     kept: Tensor
     place: Tensor
 
-    def __init__(
-        self,
-        config: dict[str, Any],
-        centres: tuple[int, ...] | None = None,
-        share: float = EVAL_SHARE,
-    ) -> None:
+    def __init__(self, config: dict[str, Any], centres: tuple[int, ...] | None = None) -> None:
         super().__init__()
         self.model = build_network("ViTModel", config, add_pooling_layer=False)
         self.model.layernorm = None  # as in the release
-        side, _ = self.grid(self.model.config.image_size)
-        self.side = side
+        self.side = side = self.grid(self.model.config.image_size)[0]
         patches = side**2
-        count = int((patches + 1) * share)
+        count = int((patches + 1) * EVAL_SHARE)
         if centres is None:
             # the middles of the upper left and of the lower right quarter
             near, far = side // 4, side - 1 - side // 4
             centres = (near * side + near, far * side + far)
         if not centres or any(not 0 <= centre < patches for centre in centres):
             raise ValueError(f"view centres must be patches from 0 to {patches - 1}, not {centres}")
-        if not 1 <= count <= patches:
-            raise ValueError(f"share {share} keeps {count} of {patches} patches")
         nearest = torch.stack([_nearest(centre, side, count) for centre in centres])
         tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
         # position of each token in each view; past the end if the view left it out
@@ -175,8 +166,7 @@ class CLIPImageEncoder(_VisionTransformer):
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
         super().__init__()
         self.model = build_network("CLIPVisionModel", config)
-        self.projection = _shared_space(self.model.config) if projected else None
-        self.dim = _clip_width(self.model.config, projected)
+        self.projection, self.dim = _joint_space(self.model.config, projected)
 
     def forward(self, pixels: Tensor) -> Tensor:
         hidden = self.model.post_layernorm(self.model(pixels).last_hidden_state)  # (B, N, h)
@@ -252,8 +242,7 @@ class CLIPTextEncoder(TextEncoder):
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
         super().__init__()
         self.model = build_network("CLIPTextModel", config)
-        self.projection = _shared_space(self.model.config) if projected else None
-        self.dim = _clip_width(self.model.config, projected)
+        self.projection, self.dim = _joint_space(self.model.config, projected)
         self.max_length = int(self.model.config.max_position_embeddings)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
@@ -297,13 +286,12 @@ class SiglipTextEncoder(TextEncoder):
         return torch.where(positions < lengths[:, None], extended, self.padding)
 
 
-def _shared_space(config: Any) -> nn.Linear:
-    """CLIP's projection to the joint space."""
-    return nn.Linear(config.hidden_size, config.projection_dim, bias=False)
-
-
-def _clip_width(config: Any, projected: bool) -> int:
-    return int(config.projection_dim if projected else config.hidden_size)
+def _joint_space(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
+    """CLIP's projection to the joint space if wanted, and the width of the features."""
+    if not projected:
+        return None, int(config.hidden_size)
+    width = int(config.projection_dim)
+    return nn.Linear(config.hidden_size, width, bias=False), width
 
 
 def _nearest(centre: int, side: int, count: int) -> Tensor:

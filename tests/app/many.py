@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import describe_file, load_info, summarize_gallery, write_info
 from polyview.export.pack.schema import PackInfo
 from polyview.models import build
@@ -74,5 +75,5 @@ def write_described(info: PackInfo) -> Path:
     """Writes a pack's pack.json; its gallery is described as the gallery's file now is."""
     gallery = "gallery/gallery.json"
     files = {**info.files, gallery: describe_file(info.folder / gallery)}
-    write_info(replace(info, files=files, gallery=summarize_gallery(info.folder)))
+    write_info(replace(info, files=files, gallery=summarize_gallery(load_gallery(info.folder))))
     return info.folder

@@ -12,20 +12,24 @@ import pytest
 import torch
 from huggingface_hub import constants
 from PIL import Image
+from tokenizers import Tokenizer
 from torch import nn
 
 from polyview.export.pack.reading import describe_file
 from polyview.export.pack.schema import Labels
 from polyview.export.to_onnx import export_runs
-from polyview.models import METHODS, argument_defaults, build
+from polyview.models import argument_defaults, build
 from polyview.models.checkpoint import save_tensors
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.encoders.scene_net import SceneNet
 from polyview.training.data.texts import build_tokenizer
+from polyview.training.objectives import OBJECTIVES
 from tests.export.editing import edited
 from tests.export.hub_server import HubState, running_hub
 from tests.once import made_once
 
+TRAINED = tuple(OBJECTIVES)  # all methods but CLIP
+NAME = TRAINED[0]
 SIZE, IMAGE_DIM, TEXT_DIM = 64, 12, 8
 BACKBONE = {"widths": [6, 8, IMAGE_DIM], "blocks": [1, 1]}
 CAPTIONS = ["a red dog on the beach", "two apples left of a car", "the cat sleeps at night"]
@@ -69,38 +73,40 @@ def write_run(
     factors: Mapping[str, float] | None = None,
 ) -> Path:
     """A method's run folder with random weights; those whose name holds a text times a factor."""
-    folder.mkdir(parents=True)
     tokenizer = build_tokenizer(captions)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    text_arguments = {
-        "vocab_size": tokenizer.get_vocab_size(),
-        "word_dim": 10,
-        "hidden_dim": TEXT_DIM,
-    }
-    modules = nn.ModuleDict(
-        {
-            "method": settle(build(name, IMAGE_DIM, TEXT_DIM, head_arguments(name))),
-            "text_encoder": BiGRUTextEncoder(**text_arguments),
-        }
-    )
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), "word_dim": 10, "hidden_dim": TEXT_DIM}
+    method = settle(build(name, IMAGE_DIM, TEXT_DIM, head_arguments(name)))
     with torch.no_grad():
-        for weight_name, weight in modules["method"].named_parameters():
+        for weight_name, weight in method.named_parameters():
             weight.mul_(math.prod(f for part, f in (factors or {}).items() if part in weight_name))
-    about = {
-        "kind": "run",
-        "method": name,
-        "arguments": head_arguments(name),
-        "image_dim": IMAGE_DIM,
-        "text_dim": TEXT_DIM,
-        "text_encoder": {"arch": "bigru", "arguments": text_arguments},
-        "config": {"seed": 7, "epochs": 1},
-        "backbone_sha256": describe_file(backbone / "best.safetensors").sha256,
-        "tokenizer_sha256": describe_file(folder / "tokenizer.json").sha256,
-    }
-    save_tensors(folder / "best.safetensors", modules.state_dict(), about)
+    modules = {"method": method, "text_encoder": BiGRUTextEncoder(**sizes)}
+    text, dims = {"arch": "bigru", "arguments": sizes}, (IMAGE_DIM, TEXT_DIM)
+    sha256 = describe_file(backbone / "best.safetensors").sha256
+    save_run(folder, name, modules, tokenizer, text, dims, sha256)
     (folder / "config.toml").write_text("seed = 7\n")
     (folder / "log.csv").write_text("epoch,loss\n0,1.0\n")
     return folder
+
+
+def save_run(
+    folder: Path,
+    name: str,
+    modules: Mapping[str, nn.Module],
+    tokenizer: Tokenizer,
+    text: dict[str, Any],
+    dims: tuple[int, int],
+    backbone_sha256: str,
+) -> None:
+    """Writes the weights and the description of a method's run, as training does."""
+    folder.mkdir(parents=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    about = {
+        **{"kind": "run", "method": name, "arguments": head_arguments(name)},
+        **{"image_dim": dims[0], "text_dim": dims[1], "text_encoder": text},
+        **{"config": {"seed": 7, "epochs": 1}, "backbone_sha256": backbone_sha256},
+        "tokenizer_sha256": describe_file(folder / "tokenizer.json").sha256,
+    }
+    save_tensors(folder / "best.safetensors", nn.ModuleDict(modules).state_dict(), about)
 
 
 def write_gallery(folder: Path, count: int = 6) -> Path:
@@ -150,7 +156,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def make(root: Path) -> None:
         torch.manual_seed(0)
         backbone = write_backbone(root / "backbone")
-        for name in METHODS:
+        for name in TRAINED:
             write_run(root / name, name, backbone)
         write_gallery(root / "gallery")
 
@@ -162,7 +168,7 @@ def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack of every method, with a gallery; nobody may change it."""
 
     def make(place: Path) -> None:
-        methods = [runs / name for name in METHODS]
+        methods = [runs / name for name in TRAINED]
         export_runs(place / "tiny", runs / "backbone", methods, LABELS, runs / "gallery")
 
     return made_once(tmp_path_factory, "packs", make) / "tiny"
@@ -173,8 +179,7 @@ def small_pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack of one method and no gallery, of few files; nobody may change it."""
 
     def make(place: Path) -> None:
-        method = runs / next(iter(METHODS))
-        export_runs(place / "small", runs / "backbone", [method], LABELS)
+        export_runs(place / "small", runs / "backbone", [runs / NAME], LABELS)
 
     return made_once(tmp_path_factory, "small", make) / "small"
 

@@ -7,18 +7,16 @@ ZeroGPU its device server is played, and must have been told that the app can bo
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 from huggingface_hub import metadata_load
@@ -31,8 +29,7 @@ _ADDED = ("gradio[oauth,mcp]=={}", "uvicorn>=0.14.0", "websockets>=10.4", "space
 _QUESTION = "a dog"
 
 
-@dataclass(frozen=True)
-class Heard:
+class Heard(NamedTuple):
     """The answers of a started Space."""
 
     seconds: float  # from its start to its first page
@@ -41,15 +38,8 @@ class Heard:
     reported: bool  # whether it told ZeroGPU's device server that it can borrow a GPU
 
 
-def install(folder: Path, python: str, venv: Path, index: str | None = None) -> str:
-    """Makes a virtual environment with all that the Hub would install; returns its interpreter.
-
-    Args:
-        folder: a Space's.
-        python: the interpreter to make it of.
-        venv: where; what is there is used again.
-        index: the address of an extra package index.
-    """
+def install(folder: Path, python: str, venv: Path, index: str | None) -> str:
+    """Makes a virtual environment with all that the Hub would install; returns its interpreter."""
     front = metadata_load(folder / "README.md") or {}
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     version = subprocess.check_output([python, "-c", code], text=True).strip()
@@ -69,52 +59,39 @@ def install(folder: Path, python: str, venv: Path, index: str | None = None) -> 
 def start_and_ask(folder: Path, python: str, installed: bool = True) -> Heard:
     """Starts the app of a Space with the Hub's variables, asks it, and ends it.
 
-    Args:
-        folder: a Space's; nothing is written into it.
-        python: an interpreter that has what the app needs.
-        installed: whether it also has what the Hub adds, as after `install`; gradio then does all
-            that it does in a Space.
+    Nothing is written into the folder. With `installed`, the interpreter also has what the Hub
+    adds, and gradio does all that it does in a Space.
     """
-    front = metadata_load(folder / "README.md") or {}
+    front, port = metadata_load(folder / "README.md") or {}, free_port()
+    url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as place, _device_server() as (device_url, reports):
-        variables = {"SYSTEM": "spaces"} if installed else {}
+        environment = {
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            **({"SYSTEM": "spaces"} if installed else {}),
+            "SPACE_ID": "owner/rehearsal",
+            "GRADIO_SERVER_NAME": "127.0.0.1",  # on the Hub 0.0.0.0, within a container
+            "GRADIO_SERVER_PORT": str(port),
+            "GRADIO_TEMP_DIR": f"{place}/gradio",
+            "POLYVIEW_CACHE": f"{place}/cache",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         if front["suggested_hardware"] == ZEROGPU:
-            variables |= {"SPACES_ZERO_GPU": "true", "SPACES_ZERO_DEVICE_API_URL": device_url}
-        began = time.monotonic()
-        with _running([python, front["app_file"]], folder, Path(place), variables) as server:
+            environment |= {"SPACES_ZERO_GPU": "true", "SPACES_ZERO_DEVICE_API_URL": device_url}
+        log, began = Path(place, "log.txt"), time.monotonic()
+        with log.open("wb") as out:
+            command = [python, front["app_file"]]
+            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
+        try:
+            await_page(url, process, log, 300)
             seconds = time.monotonic() - began
+            http = httpx.Client(base_url=f"{url}/api/v1", timeout=60)
+            server = Server(url, log, process.pid, http)
             server.await_stage("ready")
-            info = server.get("info")
-            hits = server.get("search", q=_QUESTION, k=3)["hits"]
+            info, hits = server.get("info"), server.get("search", q=_QUESTION, k=3)["hits"]
+        finally:
+            process.terminate()
+            process.wait(20)
         return Heard(seconds, info, hits, "/startup-report" in reports)
-
-
-@contextmanager
-def _running(
-    command: Sequence[str], folder: Path, place: Path, variables: Mapping[str, str]
-) -> Iterator[Server]:
-    """The app as a process, once it has a page."""
-    port, log = free_port(), place / "log.txt"
-    environment = {
-        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        **variables,
-        "SPACE_ID": "owner/rehearsal",
-        "GRADIO_SERVER_NAME": "127.0.0.1",  # on the Hub 0.0.0.0, within a container
-        "GRADIO_SERVER_PORT": str(port),
-        "GRADIO_TEMP_DIR": str(place / "gradio"),
-        "POLYVIEW_CACHE": str(place / "cache"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        await_page(url, process, log, 300)
-        http = httpx.Client(base_url=f"{url}/api/v1", timeout=60)
-        yield Server(url, log, process.pid, http)
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 @contextmanager
@@ -132,15 +109,10 @@ def _device_server() -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *_: Any) -> None:
             """Keeps quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}", reports
-    finally:
         server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def main() -> None:
@@ -153,18 +125,15 @@ def main() -> None:
     parser.add_argument("--python", default="python3.12", help="default: python3.12")
     parser.add_argument("--venv", type=Path, help="keep the environment there, for the next time")
     parser.add_argument("--index", metavar="URL", help="an extra package index")
-    arguments = parser.parse_args()
-    folder, begun = arguments.folder.absolute(), time.monotonic()
-    venv = arguments.venv or Path(tempfile.mkdtemp(prefix="polyview-space-"))
-    try:
-        python = install(folder, arguments.python, venv, arguments.index)
-        print(f"installed in {time.monotonic() - begun:.0f} s", flush=True)
-        heard = start_and_ask(folder, python)
-    except (AssertionError, OSError, ValueError, subprocess.CalledProcessError) as error:
-        sys.exit(f"the Space does not work: {error}")
-    finally:
-        if arguments.venv is None:
-            shutil.rmtree(venv, ignore_errors=True)
+    options = parser.parse_args()
+    folder, begun = options.folder.absolute(), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="polyview-space-") as place:
+        try:
+            python = install(folder, options.python, options.venv or Path(place), options.index)
+            print(f"installed in {time.monotonic() - begun:.0f} s", flush=True)
+            heard = start_and_ask(folder, python)
+        except (AssertionError, OSError, ValueError, subprocess.CalledProcessError) as error:
+            sys.exit(f"the Space does not work: {error}")
     on_zerogpu = (metadata_load(folder / "README.md") or {})["suggested_hardware"] == ZEROGPU
     if on_zerogpu and not heard.reported:
         sys.exit("the Space does not work: it declared no function for ZeroGPU, which would end it")

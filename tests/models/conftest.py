@@ -6,7 +6,7 @@ import torch
 from polyview import models
 from polyview.models import METHODS, Method, Views
 
-IMAGE_DIM, TEXT_DIM = 24, 16
+IMAGE_DIM, TEXT_DIM = 16, 16  # CLIP reads rows as wide as the joint space
 TRANSFORMER = {
     "contextual_layers": 2,
     "contextual_heads": 2,
@@ -24,6 +24,7 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [
     ("pvse", {"fusion": "local", "legacy_text": True}),
     ("pvse", {"match": "concat"}),
     ("pvse", {"image_global": "states"}),
+    ("pvse", {"image_global": "changes"}),
     ("avse", {"match": "maxsim", "block_dim": 4}),
     ("avse", {"match": "mean"}),
     ("avse", {"views": 4, "released_text": True, "temperature": 0.1}),

@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
+from polyview.models.checkpoint import load_tensors, save_tensors
 from polyview.models.files import (
     DiskFullError,
     no_such,
@@ -67,3 +69,13 @@ def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
         )
     assert no_such("folder", tmp_path / "rusn/a", "look").endswith(f"mean {tmp_path}/runs?")
     assert no_such("folder", tmp_path / "else", "look").endswith("else; look")
+
+
+def test_tensors_and_their_description_come_back(tmp_path: Path) -> None:
+    tensors, path = {"a": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}, tmp_path / "w"
+    save_tensors(path, tensors, {"kind": "run", "seed": 1})
+    loaded, about = load_tensors(path)
+    assert about == {"kind": "run", "seed": 1}
+    assert all(torch.equal(loaded[k], tensors[k]) for k in tensors)
+    with pytest.raises(FileNotFoundError, match="no weights file"):
+        load_tensors(tmp_path / "none")

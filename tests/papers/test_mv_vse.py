@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from polyview.models import Views
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.gpo import GPO
-from polyview.models.layers import cosine_scores, l2_normalize
+from polyview.models.layers import l2_normalize
 from polyview.models.mv_vse import MVVSE, MVVSEConfig
 from polyview.models.views import lengths_to_mask
 from polyview.training.objectives import build_objective
@@ -142,7 +142,7 @@ PAPER: dict[str, Callable[[Tensor, Tensor, Cost], Tensor]] = {
 
 def dot_scores(views: Tensor, texts: Tensor) -> Tensor:
     """(K, B, D), (B, D) -> (K, B, B), for embeddings taken as they are."""
-    return cosine_scores(views.transpose(0, 1), texts[:, None])[:, 0]
+    return torch.einsum("kbd,td->kbt", views, texts)
 
 
 def cosines(views: Tensor, texts: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import describe_file, summarize_gallery
 from polyview.export.pack.schema import FOLDER, INDEX, MANIFEST
 from polyview.training.evaluate import main
@@ -32,7 +33,7 @@ def write_sample(out: Path, scenes: int = SCENES) -> Path:
                 caption["relevant"] = [row for row in caption["relevant"] if row < scenes]
     with edited(pack / MANIFEST) as info:
         info["files"][f"{FOLDER}/{INDEX}"] = asdict(describe_file(index))
-        info["gallery"] = asdict(summarize_gallery(pack))
+        info["gallery"] = asdict(summarize_gallery(load_gallery(pack)))
     return pack
 
 

@@ -88,7 +88,7 @@ def load_image_side(backbone: str | Path) -> ImageSide:
     """Loads the image encoder of a source (`export/encoders/`) for training.
 
     Raises:
-        FileNotFoundError, SourceError: see `load_image_source`.
+        FileNotFoundError, ValueError: see `load_image_source`.
     """
     encoder, preprocess, source = load_image_source(backbone, rounded=False)
     about = {key: source[key] for key in ("arch", "arguments", "preprocess")}

@@ -70,8 +70,8 @@ def run_views(
     else:
         split = split.with_frames(config.frames)
     split = split.captions_each(config.ranked_captions)
-    stack, table = run.stack, TokenTable(Tokenizer.from_str(run.tokenizer), split.captions)
-    model = DualEncoder(stack.method, stack.text_encoder, config, image_encoder=stack.image_encoder)
+    parts, table = run.parts, TokenTable(Tokenizer.from_str(run.tokenizer), split.captions)
+    model = DualEncoder(parts.head, parts.text_encoder, config, image_encoder=parts.image_encoder)
     device = extraction.torch_device
     views = encode_split(model.to(device).eval(), split, table, device)
-    return config.method, stack.method, *views, split
+    return config.method, parts.head, *views, split

@@ -119,7 +119,7 @@ def test_a_word_is_found_where_its_object_is(scenes: Retriever, name: str, share
 
 def test_a_summary_has_no_place_but_adds_up(scenes: Retriever) -> None:
     """An encoder's [CLS] stands before the cells; it is no cell, and belongs to the base."""
-    method = CLIP(8, 8, 4).eval()
+    method = CLIP(4, 4, 4).eval()
     images, text = (Parts.of(torch.randn(2, 1, 1 + 4, 4)).unit() for _ in range(2))
     runtime = SimpleNamespace(regions=None, grid=(2, 2))
     runtime.on_grid = lambda values: Runtime.on_grid(cast("Runtime", runtime), values)

@@ -14,8 +14,8 @@ from polyview.app.api.library import Library
 from polyview.app.gallery import store
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
-from polyview.export.build.pack import MethodParts, PackParts, build_pack
-from polyview.export.build.parity import TorchStack
+from polyview.export.build.pack import PackParts, build_pack
+from polyview.export.build.parity import MethodParts
 from polyview.export.clip import build_clip
 from polyview.export.encoders.sources import load_image_source, load_text_source
 from tests.app.conftest import draw, finish
@@ -91,8 +91,8 @@ def test_a_gallery_keeps_sums_and_few_rows(
 def test_a_pack_without_rows_says_that_there_is_no_map(
     source: Path, photos: Path, tmp_path: Path
 ) -> None:
-    pack = tmp_path / "former"
-    build_former(pack, source)
+    pack = tmp_path / "summaries"
+    build_summaries(pack, source)
     opened = Opened(Settings(str(pack), photos, "cpu"), tmp_path / "cache")
     finish(opened.first.index)
     retriever = opened.first
@@ -107,20 +107,18 @@ def test_a_pack_without_rows_says_that_there_is_no_map(
         evidence.explain_image(retriever, TEXT, 2, word="dog")
 
 
-def build_former(out: Path, source: Path) -> None:
-    """A pack as `export.clip` made them before: the encoders' last states, and two projections."""
-    projected, _, _ = load_image_source(f"{source}#projected", rounded=False)
+def build_summaries(out: Path, source: Path) -> None:
+    """A pack that reads nothing but the encoders' first states."""
     images, preprocess, _ = load_image_source(str(source), rounded=False)
     texts, tokenizer, about = load_text_source(str(source), rounded=False)
-    arguments = {"embed_dim": projected.dim}
-    method = models.build("clip", images.dim, texts.dim, arguments).eval()
-    stack = TorchStack(images, texts, method)
+    arguments = {"embed_dim": 8}
+    method = models.build("base_cls", images.dim, texts.dim, arguments).eval()
     parts = PackParts(
         image_encoder=images,
         image_dim=images.dim,
         preprocess=preprocess,
         tokenizer=tokenizer.to_str(),
         max_length=about["max_length"],
-        methods={"clip": MethodParts(stack, arguments, {})},
+        methods={"base_cls": MethodParts(images, texts, method, arguments, {})},
     )
     build_pack(out, LABELS, parts)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from onnx import TensorProto, numpy_helper
 
-from polyview.export.build.graph import export_text_encoder, round_to_half
+from polyview.export.build.graph import export_text_encoder
+from polyview.models.checkpoint import round_to_half
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 
 

@@ -80,6 +80,7 @@ def pieces(folder: Path, data: Data, kind: str, sizes: dict[str, int]) -> str:
     write_pieces(folder, sizes["vocab_size"])
     config = {
         **sizes,
+        "model_type": kind,
         "num_attention_heads": int(data[f"{kind}_num_attention_heads"]),
         "layer_norm_eps": float(data[f"{kind}_layer_norm_eps"]),
     }

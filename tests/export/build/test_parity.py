@@ -6,23 +6,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from polyview.export.build.graph import round_to_half
-from polyview.export.build.parity import DriftError, TorchStack, check_parity, same_ranking
+from polyview.export.build.parity import MethodParts, check_parity, same_ranking
 from polyview.export.build.trained import load_run
 from polyview.export.encoders.sources import load_image_source
 from polyview.export.runtime import Runtime
-from polyview.models import METHODS, Views
-
-NAME = next(iter(METHODS))
+from polyview.models import Views
+from polyview.models.checkpoint import round_to_half
+from tests.export.conftest import NAME
 
 
 @pytest.fixture(scope="module")
-def modules(runs: Path) -> tuple[TorchStack, TorchStack]:
+def modules(runs: Path) -> tuple[MethodParts, MethodParts]:
     encoder, _, about = load_image_source(runs / "backbone", rounded=False)
-    original = load_run(runs / NAME, encoder, about).stack
+    original = load_run(runs / NAME, encoder, about).parts
     rounded = copy.deepcopy(original)
-    for module in (rounded.image_encoder, rounded.text_encoder, rounded.method):
-        assert module is not None
+    for module in rounded.modules:
         module.load_state_dict(round_to_half(module.state_dict(), NAME))
     return rounded, original
 
@@ -32,15 +30,17 @@ def runtime(pack: Path) -> Runtime:
     return Runtime.load(pack, "cpu", threads=1)
 
 
-def test_a_corrupted_row_is_drift(runtime: Runtime, modules: tuple[TorchStack, TorchStack]) -> None:
+def test_a_corrupted_row_is_drift(
+    runtime: Runtime, modules: tuple[MethodParts, MethodParts]
+) -> None:
     weight = next(iter(runtime.methods[NAME].parameters()))
     weight[0] += 0.5
-    with pytest.raises(DriftError, match=f"{NAME}: .* differ from torch by .*tolerance 0.0001"):
+    with pytest.raises(ValueError, match=f"{NAME}: .* differ from torch by .*tolerance 0.0001"):
         check_parity(runtime, NAME, *modules)
 
 
 def test_close_numbers_with_another_ranking_are_drift(
-    runtime: Runtime, modules: tuple[TorchStack, TorchStack], monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, modules: tuple[MethodParts, MethodParts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def expected(images: Views, texts: Views) -> torch.Tensor:
         """Scores closer together than the tolerance, but not so close that they are ties."""
@@ -50,9 +50,9 @@ def test_close_numbers_with_another_ranking_are_drift(
         swapped = torch.arange(len(images)).remainder(2)[:, None] * -8e-5
         return expected(images, texts) + swapped
 
-    monkeypatch.setattr(modules[0].method, "score", expected)
+    monkeypatch.setattr(modules[0].head, "score", expected)
     monkeypatch.setattr(runtime.methods[NAME], "score", shipped)
-    with pytest.raises(DriftError, match="ranks differently"):
+    with pytest.raises(ValueError, match="ranks differently"):
         check_parity(runtime, NAME, *modules)
 
 

@@ -13,13 +13,12 @@ from polyview.export import to_onnx
 from polyview.export.build import pack as pack_module
 from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
-from polyview.models import METHODS
-from tests.export.conftest import LABELS, write_backbone, write_run
+from tests.export.conftest import LABELS, NAME, write_backbone, write_run
 
 
 def command(runs: Path, out: Path, *more: str) -> list[str]:
     """The command line that exports the first method."""
-    made = ("--backbone", f"{runs / 'backbone'}", "--run", f"{runs / next(iter(METHODS))}")
+    made = ("--backbone", f"{runs / 'backbone'}", "--run", f"{runs / NAME}")
     labels = ("--licence", "MIT", "--credits", "nobody", "--description", "Random weights.")
     return [*made, "--out", f"{out}", "--name", "tiny", "--title", "Tiny", *labels, *more]
 
@@ -53,7 +52,7 @@ def test_an_encoder_brings_the_logs_of_those_it_went_on_from(runs: Path, tmp_pat
     (first / "log.csv").write_text("epoch,loss\n1,2.0\n")
     backbone = Path(shutil.copytree(runs / "backbone", tmp_path / "backbone"))
     (backbone / "config.toml").write_text(f'init = "{first}"\n')
-    run = runs / next(iter(METHODS))
+    run = runs / NAME
     info = to_onnx.export_runs(tmp_path / "out", backbone, [run], LABELS)
     assert "training/backbone_2/log.csv" in info.files
     assert (info.folder / "training/backbone_2/config.toml").read_text() == "epochs = 3\n"
@@ -88,7 +87,7 @@ def test_a_wrong_weight_in_onnx_ends_with_an_error_and_without_a_pack(
     monkeypatch.setattr(pack_module, "export_text_encoder", export_wrongly)
     assert to_onnx.main(command(runs, tmp_path / "mine")) == 1
     message = capsys.readouterr().err
-    assert next(iter(METHODS)) in message
+    assert NAME in message
     assert "text features" in message
     assert "tolerance 0.0001" in message
     assert not list(tmp_path.iterdir())
@@ -97,11 +96,11 @@ def test_a_wrong_weight_in_onnx_ends_with_an_error_and_without_a_pack(
 def test_a_run_of_another_backbone_is_refused(runs: Path, tmp_path: Path) -> None:
     other = write_backbone(tmp_path / "other")
     with pytest.raises(ValueError, match="trained over another image encoder"):
-        to_onnx.export_runs(tmp_path / "out", other, [runs / next(iter(METHODS))], LABELS)
+        to_onnx.export_runs(tmp_path / "out", other, [runs / NAME], LABELS)
 
 
 def test_a_tokenizer_changed_after_training_is_refused(runs: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", next(iter(METHODS)), runs / "backbone")
+    run = write_run(tmp_path / "run", NAME, runs / "backbone")
     tokenizer = json.loads((run / "tokenizer.json").read_text())
     (run / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(ValueError, match="is not the tokenizer"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from polyview.export.encoders.sources import SourceError, load_image_source
+from polyview.export.encoders.sources import load_image_source
 from polyview.export.hub.packs import resolve
 from tests.export.hub_server import HubState, Repo
 from tests.published import save_image_model
@@ -32,7 +32,7 @@ def test_an_image_encoder_is_fetched_and_found_again(
     assert load_image_source(f"{ID}@main")[2]["sha256"] == about["sha256"]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert load_image_source(ID)[2] == about
-    with pytest.raises(SourceError, match="HF_HUB_OFFLINE is set; unset it"):
+    with pytest.raises(ValueError, match="HF_HUB_OFFLINE is set; unset it"):
         load_image_source("owner/else")
 
 

@@ -13,7 +13,6 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from polyview.export.encoders.sources import (
-    SourceError,
     describe_image_source,
     describe_text_source,
     load_image_source,
@@ -199,10 +198,10 @@ def test_damaged_folders_are_refused(copied: Path) -> None:
     lost = next(name for name in sorted(tensors) if "layernorm" in name)
     remaining = {name: tensor for name, tensor in tensors.items() if name != lost}
     save_file(remaining, weights, {"format": "pt"})
-    with pytest.raises(SourceError, match=r"lacks 1 of the weights of a vit model, first model\."):
+    with pytest.raises(ValueError, match=r"lacks 1 of the weights of a vit model, first model\."):
         load_image_source(copied)
     weights.write_bytes(b"damaged")
-    with pytest.raises(SourceError, match="do not load"):
+    with pytest.raises(ValueError, match="do not load"):
         load_image_source(copied)
     (copied / "preprocessor_config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"has no preprocessor_config\.json"):
@@ -212,7 +211,7 @@ def test_damaged_folders_are_refused(copied: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"pytorch_model\.bin is a pickle and is not read"):
         load_image_source(copied)
     (copied / "config.json").write_text("{")
-    with pytest.raises(SourceError, match=r"config\.json cannot be read"):
+    with pytest.raises(ValueError, match=r"config\.json cannot be read"):
         load_image_source(copied)
 
 
@@ -222,7 +221,7 @@ def test_a_missing_tokenizer_is_named(published: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="holds no tokenizer; put"):
         load_text_source(folder)
     (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(SourceError, match="holds no tokenizer that can be read"):
+    with pytest.raises(ValueError, match="holds no tokenizer that can be read"):
         load_text_source(folder)
 
 

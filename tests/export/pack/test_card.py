@@ -10,8 +10,8 @@ from polyview.export.pack import card
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import Metrics, PackInfo
 from polyview.models import METHODS
+from tests.export.conftest import NAME, TRAINED
 
-NAME = next(iter(METHODS))
 METRICS = Metrics(
     split="te|st",
     command="python -m polyview evaluate --pack PACK --method x",
@@ -41,7 +41,7 @@ def test_front_matter_is_what_the_hub_reads(pack: Path) -> None:
     assert front["pipeline_tag"] == "feature-extraction"
     assert (front["library_name"], front["language"]) == ("polyview", "en")
     assert card.TAG in front["tags"]
-    assert set(METHODS) <= set(front["tags"])
+    assert set(TRAINED) <= set(front["tags"])
     other = front_matter(card.render(replace(load_info(pack), licence='My "own": licence')))
     assert (other["license"], other["license_name"]) == ("other", "my-own-licence")
 
@@ -70,5 +70,5 @@ def test_card_of_the_pack_is_the_rendered_one(pack: Path) -> None:
     assert "|" not in results
     for part in (info.title, info.description, info.credits, "## Intended use and limits"):
         assert part in text
-    for method in METHODS.values():
-        assert f"{method.title} | {method.paper}" in text
+    for name in TRAINED:
+        assert f"{METHODS[name].title} | {METHODS[name].paper}" in text

@@ -1,11 +1,32 @@
-"""Encoders: exact lengths, sensible shapes."""
+"""Encoders: exact lengths, sensible shapes; numbers are checked where checkpoints convert."""
+
+from typing import Any
 
 import pytest
 import torch
 
+from polyview.models.avse import AVSE, AVSEConfig
 from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.encoders.published import SampledViT
+from polyview.models.encoders.resnet import LAYOUTS, ResNet
 from polyview.models.encoders.scene_net import SceneNet
 from tests import reference
+
+SMALL: dict[str, Any] = {
+    "stem": 4,
+    "widths": (4, 4, 4, 4),
+    "channels": (8, 8, 8, 8),
+    "blocks": (1, 1, 1, 1),
+}
+CONFIG = {
+    "model_type": "vit",
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "intermediate_size": 12,
+    "image_size": 64,
+    "patch_size": 16,
+}
 
 
 def test_bigru_is_exact_whatever_the_padding() -> None:
@@ -47,3 +68,68 @@ def test_scene_net_gives_a_row_major_grid(size: int) -> None:
     pixels[..., : size // 8, -size // 8 :] = 1.0  # something in the top right corner
     change = (net(pixels) - features).abs().sum(-1)[0]
     assert int(change.argmax()) == columns - 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [32, 63, 65, 100, 224])
+def test_grid_is_what_comes_out(layout: str, size: int) -> None:
+    network = ResNet(**SMALL, layout=layout).eval()
+    rows, columns = network.grid(size)
+    with torch.no_grad():
+        assert network(torch.zeros(1, 3, size, size)).shape == (1, rows * columns, 8)
+
+
+def test_published_sizes() -> None:
+    assert ResNet().grid(224) == (7, 7)
+    assert ResNet(**SMALL, layout="caffe").grid(512) == (16, 16)
+    # parameters without the classifier: of ResNet-50 and of ResNet-18 (He et al.)
+    assert sum(p.numel() for p in ResNet().parameters()) == 23_508_032
+    eighteen = ResNet(64, (64, 128, 256, 512), (64, 128, 256, 512), (2, 2, 2, 2), bottleneck=False)
+    assert sum(p.numel() for p in eighteen.parameters()) == 11_176_512
+
+
+def test_views_read_their_own_patches_alone() -> None:
+    torch.manual_seed(1)
+    encoder = SampledViT(CONFIG, (0, 10)).eval()
+    assert encoder.dim == 16
+    pixels = torch.randn(2, 3, 64, 64)
+    first = encoder(pixels).unflatten(2, (2, 8))[:, :, 0]  # (B, N, h)
+    seen = (first != 0).any(dim=2)
+    assert seen.sum(dim=1).tolist() == [16, 16]  # 90 % of 17 tokens, and [CLS]
+    assert not seen[:, 16].any()  # the corner opposite to patch 0
+    changed = pixels.clone()
+    changed[:, :, 48:, 48:] += 1.0
+    torch.testing.assert_close(encoder(changed).unflatten(2, (2, 8))[:, :, 0], first)
+    hidden = encoder.model.embeddings(pixels)[:, :16]
+    for layer in encoder.model.layers:
+        hidden = layer(hidden)
+    torch.testing.assert_close(first[:, :16], hidden)
+
+
+def test_centres_spread_by_default_and_must_exist() -> None:
+    assert SampledViT(CONFIG).kept[:, 1].tolist() == [1 + 5, 1 + 10]  # of 4 x 4 patches
+    with pytest.raises(ValueError, match="patches from 0 to 15"):
+        SampledViT(CONFIG, (3, 16))
+    with pytest.raises(ValueError, match="not 32"):
+        SampledViT(CONFIG).grid(32)
+
+
+def test_the_method_pools_each_view_over_what_it_holds() -> None:
+    torch.manual_seed(2)
+    method = AVSE(
+        8, 4, AVSEConfig(6, released_gpo=True, sampled_features=True, match="maxsim")
+    ).eval()
+    features = torch.randn(2, 5, 8)
+    features[:, 1, :4] = 0.0
+    features[:, 3, 4:] = 0.0
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    views = method.encode_image(features, mask, attention=True)
+    assert views.attention is not None
+    assert (views.attention == 0).nonzero()[:, 1:].tolist() == [[0, 1], [1, 3]] * 2
+    moved = features.clone()
+    moved[:, 3, :4] += 1.0  # the first view's part
+    other = method.encode_image(moved, mask)
+    torch.testing.assert_close(other.embeddings[:, 1], views.embeddings[:, 1])
+    assert not torch.equal(other.embeddings[:, 0], views.embeddings[:, 0])
+    with pytest.raises(ValueError, match="side by side cannot be 7"):
+        AVSE(7, 4, AVSEConfig(6, sampled_features=True))
