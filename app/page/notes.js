@@ -9,7 +9,7 @@ import { go, state } from "./state.js";
 const NOTICE = "polyview.photos-notice";
 const NEGATION = /\b(?:no|not|without|lacks|lacking)\s+(?:an?\s+|any\s+|the\s+)?([\p{L}-]+)/iu;
 const [SURE, LIKELY] = [0.8, 0.4]; // least probabilities
-const INFORMATIVE = 0.8; // least area under the ROC curve of a calibration: docs/calibration.md
+const INFORMATIVE = 0.8; // least area under the ROC curve of a calibration: docs/evidence.md
 const QUIET = 0.2; // words that add less than this share of the strongest one
 
 /**
