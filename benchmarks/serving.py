@@ -1,14 +1,11 @@
 """The app as its users meet it: `python -m benchmarks.serving`.
 
 Starts the app with an empty cache and prints the seconds until the first page, its first answer and
-the end of indexing, and the memory (RSS) then. Then one user, and after that many at once, ask
-without a pause, each over an own connection, by plain HTTP (`GET /api/v1/search`). Every answer is
-compared with the one that the single user got, and the memory is printed again. Linux only. Ends
-with 1 where an answer was wrong or missing.
-
-`--page` measures the page in headless Chromium instead, `--server` answers a second with 16 and
-50 clients on plain sockets, and the CPU time of the app for each; `--beside DIR` also those of
-another checkout (0c16a73, too), one after the other.
+the end of indexing, then answers a second with 16 and 50 clients, each on a connection of its own
+and without a pause, the app's CPU time for each answer, and its memory (RSS). Every answer is
+compared with the one that a single client got; the command ends with 1 where one was wrong or
+missing. `--page` measures the page in headless Chromium instead; `--beside DIR` another checkout,
+too (0c16a73 as well). Linux only.
 """
 
 import argparse
@@ -24,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -66,67 +62,38 @@ WATCH = """(page) => {
   }, true);
 }"""
 TIMEOUT = 300.0  # seconds for a start, and for an answer
-CLIENTS = (16, 50)  # with --server
+CLIENTS = (16, 50)
 ROUNDS, QUESTIONS = 4, 1000  # and the questions of a round, those of all clients together
 Question = tuple[str, str]  # text and method
 Hits = list[tuple[int, float]]  # image and score, best first
-
-
-@dataclass
-class Load:
-    """The outcome of many questions: milliseconds of each answer, and messages of failures."""
-
-    spent: list[float] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        p50, p95 = np.percentile(self.spent or [np.nan], [50, 95])
-        rate = len(self.spent) / max(self.seconds, 1e-9)
-        return (
-            f"p50 {p50:.0f} ms, p95 {p95:.0f} ms, {rate:.1f} answers/s, {len(self.spent):,} "
-            f"answers, {len(self.failures)} wrong or missing"
-        )
 
 
 def main(argv: Sequence[str]) -> int:
     """Measures and prints; see the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving")
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
-    parser.add_argument("--users", type=int, default=50)
-    parser.add_argument("--queries", type=int, default=20, help="questions of each user")
+    parser.add_argument("--questions", type=int, default=QUESTIONS, help="of a round")
     parser.add_argument("--page", action="store_true", help="measure the page in a browser")
-    parser.add_argument("--server", action="store_true", help="measure answers a second")
     parser.add_argument("--beside", type=Path, help="also measure another checkout")
     options = parser.parse_args(argv)
-    if min(options.users, options.queries) < 1:
-        parser.error("--users and --queries must be at least 1")
-    print(
-        f"{options.pack.name}, {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-    )
+    if options.questions < 1:
+        parser.error("--questions must be at least 1")
+    cores, load = os.cpu_count(), os.getloadavg()[0]
+    print(f"{options.pack.name}, {processor()}, {cores} cores, load {load:.1f}")
     captions = [caption.text for caption in load_gallery(options.pack).captions]
     short = [text for text in captions if len(text) < 30][:QUERIES]  # the old page cuts others
-    methods, count = list(load_info(options.pack).methods), options.users * options.queries
-    if options.server:
-        count = QUESTIONS
-    questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(count)]
+    methods = list(load_info(options.pack).methods)
+    count = range(options.questions)
+    questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in count]
+    failures: list[str] = []
     for root in filter(None, (ROOT, options.beside)):
         if options.page:
             print(f"{root.name}: {measure_page(options.pack, short, root.resolve())}")
-        if options.server:
-            figures = measure_server(options.pack, questions, root.resolve())
+        else:
+            figures, wrong = measure_server(options.pack, questions, root.resolve())
             print(f"{root.name}: {figures}", flush=True)
-    if options.page or options.server:
-        return 0
-    shares = [questions[user :: options.users] for user in range(options.users)]
-    with running(options.pack) as (url, process):
-        first = starting(url, process, questions[0])
-        one, answers = ask_all(url, [questions], {})
-        many, _ = ask_all(url, shares, answers)
-        print(f"one user: {one}\n{options.users} users: {many}")
-        print(f"RSS {memory(process):.0f} MB after {2 * count + 1:,} questions")
-    failures = sorted({message for load in (first, one, many) for message in load.failures})
-    print("\n".join(failures[:10]), end="\n" if failures else "")
+            failures += wrong
+    print("\n".join(sorted(set(failures))[:10]), end="\n" if failures else "")
     return 1 if failures else 0
 
 
@@ -176,37 +143,54 @@ def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
     )
 
 
-def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> str:
-    """Starts a checkout's app and lets clients ask; returns the best of some rounds."""
+def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tuple[str, list[str]]:
+    """Starts a checkout's app and lets clients ask.
+
+    Returns:
+        The figures, those of the best of some rounds, and what was wrong or missing.
+    """
     with running(pack, root) as (url, process):
-        wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
-        host = url.removeprefix("http://")
-
-        def use(share: Sequence[Question]) -> None:
-            client = http.client.HTTPConnection(host, timeout=TIMEOUT)
-            for text, method in share:
-                values = httpx.QueryParams({"q": text, "method": method, "k": 10})
-                client.request("GET", f"/api/v1/search?{values}")
-                answer = client.getresponse()
-                content = answer.read()
-                if answer.status != 200 or b'"hits"' not in content:
-                    raise SystemExit(f"{method}, {text}: {answer.status} {content[:200]!r}")
-
-        figures = []
+        figures, reference = [starting(url, process, questions[0])], dict[Question, Hits]()
+        failures = ask(url, list(dict.fromkeys(questions)), reference)
         for clients in CLIENTS:
             rounds = []
             for _ in range(ROUNDS):
                 began, before = time.perf_counter(), processor_seconds(process)
                 with ThreadPoolExecutor(clients) as pool:
-                    list(pool.map(use, [questions[one::clients] for one in range(clients)]))
+                    shares = [questions[one::clients] for one in range(clients)]
+                    for wrong in pool.map(lambda share: ask(url, share, reference), shares):
+                        failures += wrong
                 spent = processor_seconds(process) - before
                 rounds.append((len(questions) / (time.perf_counter() - began), spent))
             rate, spent = max(rounds)
-            milliseconds = 1000 * spent / len(questions)
-            figures.append(
-                f"{clients} clients {rate:.0f} answers/s ({milliseconds:.1f} ms of CPU each)"
-            )
-        return f"{', '.join(figures)}, RSS {memory(process):.0f} MB"
+            each = 1000 * spent / len(questions)
+            figures.append(f"{clients} clients {rate:.0f} answers/s ({each:.1f} ms of CPU each)")
+        figures.append(f"RSS {memory(process):.0f} MB, {len(failures)} wrong or missing")
+        return ", ".join(figures), failures
+
+
+def ask(url: str, questions: Sequence[Question], reference: dict[Question, Hits]) -> list[str]:
+    """Asks one question after another; adds answers to `reference`, or compares them with it.
+
+    Returns:
+        What was wrong or missing.
+    """
+    client, failures = http.client.HTTPConnection(httpx.URL(url).netloc.decode()), list[str]()
+    client.timeout = TIMEOUT
+    for text, method in questions:
+        values = httpx.QueryParams({"q": text, "method": method, "k": 10})
+        client.request("GET", f"/api/v1/search?{values}")
+        answer = client.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            failures.append(f"{method}, {text}: {answer.status} {content[:200]!r}")
+            continue
+        hits = [(hit["image_id"], hit["score"]) for hit in json.loads(content)["hits"]]
+        expected = reference.setdefault((text, method), hits)
+        if not np.allclose(hits, expected, rtol=0, atol=1e-5):
+            failures.append(f"{method}, {text}: another answer than the single client's")
+    client.close()
+    return failures
 
 
 @contextlib.contextmanager
@@ -231,20 +215,20 @@ def running(pack: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:
             app.wait(20)
 
 
-def starting(url: str, process: int, question: Question) -> Load:
-    """Waits for the app: first page, first answer, everything indexed; prints all three."""
+def starting(url: str, process: int, question: Question) -> str:
+    """Waits for the app: first page, first answer, everything indexed."""
     began = time.perf_counter()
     wait(lambda: httpx.get(url).is_success)
     page, cpu = time.perf_counter(), processor_seconds(process)
-    first, _ = ask_all(url, [[question]], {})
+    failures = ask(url, [question], {})
     answer = time.perf_counter()
     wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
-    print(
+    whole = time.perf_counter()
+    return (
         f"first page {page - began:.1f} s ({cpu:.1f} s of CPU), first answer "
-        f"{answer - page:.2f} s later, everything "
-        f"indexed after {time.perf_counter() - began:.1f} s, RSS {memory(process):.0f} MB"
+        f"{answer - page:.2f} s later, everything indexed after {whole - began:.1f} s, "
+        f"RSS {memory(process):.0f} MB" + "".join(failures)
     )
-    return first
 
 
 def wait(ready: Callable[[], bool]) -> None:
@@ -255,40 +239,6 @@ def wait(ready: Callable[[], bool]) -> None:
                 return
         time.sleep(0.1)
     raise TimeoutError(f"the app was not ready within {TIMEOUT:.0f} s")
-
-
-def ask_all(
-    url: str, shares: Sequence[Sequence[Question]], reference: dict[Question, Hits]
-) -> tuple[Load, dict[Question, Hits]]:
-    """Lets every user ask their share of the questions, all users at once.
-
-    Returns the outcome and the answers. A question that the reference lacks is not checked.
-    """
-    load, answers = Load(), dict[Question, Hits]()
-
-    def use(questions: Sequence[Question]) -> None:
-        with httpx.Client(base_url=url, timeout=TIMEOUT) as client:
-            for text, method in questions:
-                start = time.perf_counter()
-                try:
-                    values: dict[str, str | int] = {"q": text, "method": method, "k": 10}
-                    answer = client.get("/api/v1/search", params=values).raise_for_status().json()
-                    hits = [(hit["image_id"], hit["score"]) for hit in answer["hits"]]
-                    if not np.allclose(
-                        hits, reference.get((text, method), hits), rtol=0, atol=1e-5
-                    ):
-                        raise ValueError("another answer than the single user's")
-                except (httpx.HTTPError, ValueError, KeyError) as error:
-                    load.failures.append(f"{method}, {text}: {type(error).__name__}: {error}")
-                    continue
-                load.spent.append(1000 * (time.perf_counter() - start))
-                answers[text, method] = hits
-
-    began = time.perf_counter()
-    with ThreadPoolExecutor(len(shares)) as users:
-        list(users.map(use, shares))
-    load.seconds = time.perf_counter() - began
-    return load, answers
 
 
 def memory(process: int) -> float:
