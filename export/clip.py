@@ -10,8 +10,7 @@ from pathlib import Path
 
 from polyview import models
 from polyview.export.build.command import labels_from, pack_parser, run_command
-from polyview.export.build.pack import PackParts, build_pack
-from polyview.export.build.parity import MethodParts
+from polyview.export.build.pack import MethodParts, PackParts, build_pack
 from polyview.export.encoders.sources import load_image_source, load_text_source
 from polyview.export.pack.schema import Labels, PackInfo
 from polyview.models.encoders.published import (

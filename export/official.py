@@ -21,8 +21,7 @@ from torch.nn import functional
 
 from polyview import models
 from polyview.export.build.command import labels_from, pack_parser, run_command
-from polyview.export.build.pack import PackParts, build_pack
-from polyview.export.build.parity import MethodParts
+from polyview.export.build.pack import MethodParts, PackParts, build_pack
 from polyview.export.build.released import (
     Checkpoint,
     bert_folder,

@@ -36,7 +36,6 @@ TEXT_BATCH = 128
 HEAD_BATCH = 128
 MAX_PARTS = 1 << 28  # numbers that elements contribute to views: 1 GB
 WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
-
 Encode = Callable[..., Views]  # `Method.encode_image` or `Method.encode_text`
 
 
@@ -120,9 +119,8 @@ class Runtime:
             )
         batches = []
         for start in range(0, len(images), IMAGE_BATCH):
-            # by index, because a sequence may open its images only when they are read
-            rows = range(start, min(start + IMAGE_BATCH, len(images)))
-            squares = [self.preprocess.square(images[row]) for row in rows]
+            some = images[start : start + IMAGE_BATCH]
+            squares = [self.preprocess.square(image) for image in some]
             batches.append(self.square_features(squares, method))
         return torch.cat(batches)  # (B, N, d)
 

@@ -1,7 +1,7 @@
 """Texts as the text encoders of a pack read them: tokens, their ids, and unknown words."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -21,9 +21,9 @@ class Tokens:
     ids: list[int]  # at least one, at most the pack's `max_length`
     words: list[str]  # the tokens as text
     truncated: bool  # whether tokens beyond `max_length` were cut off
-    unknown: Mapping[int, str] = field(default_factory=dict)
-    spans: Sequence[tuple[int, int]] = ()  # start and end of each token in the stripped text
-    marks: frozenset[int] = frozenset()  # places of tokens that are no words, such as [CLS]
+    unknown: Mapping[int, str]
+    spans: Sequence[tuple[int, int]]  # start and end of each token in the stripped text
+    marks: frozenset[int]  # places of tokens that are no words, such as [CLS]
 
 
 class TextReader:
@@ -37,7 +37,7 @@ class TextReader:
         self._max_length = max_length
         self._unknown = getattr(tokenizer.model, "unk_token", None)  # the token of unknown words
         self.size = int(tokenizer.get_vocab_size())
-        self._cached_split = lru_cache(_CACHED)(self._split)
+        self._cached = lru_cache(_CACHED)(self._read)
 
     @cached_property
     def known(self) -> frozenset[str]:
@@ -54,13 +54,30 @@ class TextReader:
         Raises:
             ValueError: the text has no word, or is not valid Unicode.
         """
+        return self._cached(text.strip())
+
+    def _read(self, text: str) -> Tokens:
         try:
-            tokens = self._cached_split(text.strip())
+            encoding = self._tokenizer.encode(text)
         except (TypeError, UnicodeError) as error:
             raise ValueError("the text is not valid Unicode; type it again") from error
-        if tokens is None:
+        marks, limit = encoding.special_tokens_mask, self._max_length
+        if all(marks):
             raise ValueError("the text is empty; type at least one word")
-        return tokens
+        ids, words = encoding.ids[:limit], encoding.tokens[:limit]
+        spans = encoding.offsets[:limit]
+        places = {place for place, mark in enumerate(marks[:limit]) if mark}
+        truncated = len(encoding.ids) > limit
+        if truncated and marks[-1]:  # a text still ends with its end mark
+            ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
+            places.add(limit - 1)
+        unknown = {
+            place: text[start:end]
+            for place, (start, end) in enumerate(spans)
+            if words[place] == self._unknown and not marks[place]
+        }
+        plain = [_plain(word) for word in words]
+        return Tokens(ids, plain, truncated, unknown, spans, frozenset(places))
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids (B, M) int64, 0 beyond each text's length, and the lengths (B,) int64.
@@ -76,27 +93,6 @@ class TextReader:
         for row, tokens in zip(padded, ids, strict=True):
             row[: len(tokens)] = tokens
         return padded, lengths
-
-    def _split(self, text: str) -> Tokens | None:
-        """The tokens of a text; None if it has only marks such as [CLS]."""
-        encoding = self._tokenizer.encode(text)
-        marks, limit = encoding.special_tokens_mask, self._max_length
-        if all(marks):
-            return None
-        ids, words = encoding.ids[:limit], encoding.tokens[:limit]
-        truncated = len(encoding.ids) > limit
-        if truncated and marks[-1]:  # a text still ends with its end mark
-            ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
-        spans = encoding.offsets[:limit]
-        unknown = {
-            place: text[start:end]
-            for place, (start, end) in enumerate(spans)
-            if words[place] == self._unknown and not marks[place]
-        }
-        places = frozenset(place for place, mark in enumerate(marks[:limit]) if mark)
-        if truncated and marks[-1]:
-            places |= {limit - 1}
-        return Tokens(ids, list(map(_plain, words)), truncated, unknown, spans, places)
 
 
 def _plain(token: str) -> str:

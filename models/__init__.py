@@ -9,7 +9,7 @@ from typing import Any
 
 from polyview.models.avse import AVSE
 from polyview.models.clip import CLIP
-from polyview.models.contextual import ContextConfig, Contextual, contextual
+from polyview.models.contextual import ContextConfig, add_contexts
 from polyview.models.elements import SCAN, LateInteraction
 from polyview.models.method import Method
 from polyview.models.mv_vse import MVVSE
@@ -19,7 +19,6 @@ from polyview.models.views import Views
 from polyview.models.vse_infty import VSEPP, VSEInfinity
 
 __all__ = ["METHODS", "Method", "Views", "argument_defaults", "build"]
-
 METHODS: dict[str, type[Method]] = {
     "vsepp": VSEPP,
     "vse_infty": VSEInfinity,
@@ -33,8 +32,6 @@ METHODS: dict[str, type[Method]] = {
     "base_cls": BaseSummary,
     "clip": CLIP,
 }
-
-
 CONTEXT_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(ContextConfig)}
 MAX_WIDTH = 65_536  # of features, embeddings and hidden layers
 # upper limits of arguments that are counts
@@ -70,15 +67,15 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
             _check(name, argument, value, 0 if default is None else default)
     own = {key: value for key, value in arguments.items() if key not in CONTEXT_DEFAULTS}
     context = ContextConfig(**{k: arguments[k] for k in arguments.keys() - own.keys()})
-    kind = contextual(METHODS[name]) if context.sides else METHODS[name]
+    kind = METHODS[name]
     widths = [
         context.contextual_width if side in context.sides else width
         for side, width in (("image", image_dim), ("text", text_dim))
     ]
     config = kind.config_type
     method = kind(*widths, **own) if config is None else kind(*widths, config(**own))
-    if isinstance(method, Contextual):
-        method.add_contexts(image_dim, text_dim, context)
+    if context.sides:
+        add_contexts(method, image_dim, text_dim, context)
     return method
 
 
@@ -86,7 +83,7 @@ def argument_defaults(name: str) -> dict[str, Any]:
     """Returns the named arguments of a method, in order, with their defaults.
 
     >>> argument_defaults("vsepp")
-    {'embed_dim': 1024, 'mlp_dim': 0, 'map_text': False}
+    {'embed_dim': 1024, 'map_text': False}
     """
     method = METHODS[name]
     if method.config_type is not None:

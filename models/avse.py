@@ -63,7 +63,6 @@ class AVSEConfig:
             of Table 3.
         iterations: of Sinkhorn (paper: 20).
         temperature: of Sinkhorn; the paper names none, so 1.
-        mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         released_gpo: build GPO as its release does, see `models/gpo.py`.
         released_text: project the text with a residual MLP and apply a layer norm after pooling.
         sampled_features: the encoder has already sampled: its features are those of the n views,
@@ -80,14 +79,12 @@ class AVSEConfig:
     match: str = "sinkhorn"
     iterations: int = 20
     temperature: float = 1.0
-    mlp_dim: int = 0
     released_gpo: bool = False
     released_text: bool = False
     sampled_features: bool = False
     map_text: bool = False
 
     def __post_init__(self) -> None:
-        """Rejects values that do not describe a model."""
         if self.width < 1 or self.embed_dim % self.width:
             raise ValueError(f"block_dim {self.width} does not divide embed_dim {self.embed_dim}")
         for name, share in (("train_share", self.train_share), ("test_share", self.test_share)):
@@ -136,7 +133,7 @@ class AVSE(Method):
                 raise ValueError(
                     f"features of {config.views} views side by side cannot be {image_dim} wide"
                 )
-        self.project_image = FeatureProjection(view_dim, config.embed_dim, config.mlp_dim)
+        self.project_image = FeatureProjection(view_dim, config.embed_dim)
         self.pool_image = build_pooling("gpo", released=config.released_gpo)
         self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)
         self.pool_text = build_pooling("gpo", released=config.released_gpo)
@@ -154,11 +151,16 @@ class AVSE(Method):
             direction = torch.randn(image_dim, device="cpu")
         self.register_buffer("direction", direction, persistent=False)
 
-    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        if side == "text":
+            words = self._project_text(features, mask)  # (B, M, d1)
+            pooled = self.norm_text(self.pool_text(words, mask)[0])[:, None]  # (B, 1, d1)
+            maps = cosine_attention(words, l2_normalize(pooled), mask) if attention else None
+            return Views(self._unit_blocks(pooled), maps)
         projected, members = self._sampled(features, mask)
         pairs = zip(projected, members, strict=True)
-        pooled = [self.pool_image(view, group)[0] for view, group in pairs]
-        groups = l2_normalize(torch.stack(pooled, dim=1))  # (B, n, d1)
+        pooled = torch.stack([self.pool_image(view, group)[0] for view, group in pairs], dim=1)
+        groups = l2_normalize(pooled)  # (B, n, d1)
         views = l2_normalize(groups.mean(dim=1, keepdim=True)) if self.averaged else groups
         return Views(
             self._unit_blocks(views),
@@ -166,20 +168,19 @@ class AVSE(Method):
             {"groups": groups} if self.training else {},
         )
 
-    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
+        if side == "text":
+            pooled = self.pool_text.parts(self._project_text(features, mask), mask)
+            words = Parts.of(pooled[:, None])
+            if isinstance(self.norm_text, nn.LayerNorm):
+                words = words.layer_norm(self.norm_text)
+            return words.unit(self.block_dim)
         pairs = zip(*self._sampled(features, mask), strict=True)
         parts = [self.pool_image.parts(view, group) for view, group in pairs]
         groups = Parts.of(torch.stack(parts, dim=1)).unit()  # (B, n, N + 2, d1)
         if self.averaged:
             groups = Parts(groups.rows.mean(dim=1, keepdim=True))
         return groups.unit(self.block_dim)
-
-    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        pooled = self.pool_text.parts(self._project_text(features, mask), mask)
-        parts = Parts.of(pooled[:, None])
-        if isinstance(self.norm_text, nn.LayerNorm):
-            parts = parts.layer_norm(self.norm_text)
-        return parts.unit(self.block_dim)
 
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
         """See `Method.evidence`; affinities are weighted by integrated gradients."""
@@ -245,12 +246,6 @@ class AVSE(Method):
             for view, group, own in zip(projected, groups.unbind(dim=1), members, strict=True)
         ]
         return torch.cat(maps, dim=1)
-
-    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        projected = self._project_text(features, mask)
-        pooled = self.norm_text(self.pool_text(projected, mask)[0])[:, None]  # (B, 1, d1)
-        maps = cosine_attention(projected, l2_normalize(pooled), mask) if attention else None
-        return Views(self._unit_blocks(pooled), maps)
 
     def groups(self, features: Tensor, mask: Tensor) -> Tensor:
         """Samples each set into n groups, section 3.1.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 
 from polyview.models.files import no_such, write_whole
 
-MAX_HEADER = 8 * 2**20  # bytes; a tensor's name, type and shape take about 100 of them
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _TYPES = (*_FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
@@ -37,16 +35,11 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not a complete safetensors file, its header is too large, or a value is
-            not finite.
+        ValueError: it is not a complete safetensors file, or a value is not finite.
     """
     if not path.is_file():
         raise FileNotFoundError(no_such("weights file", path, "name a folder that training wrote"))
     try:
-        with path.open("rb") as opened:
-            (length,) = struct.unpack("<Q", opened.read(8))
-        if length > MAX_HEADER:
-            raise ValueError(f"its header has {length:,} bytes, more than {MAX_HEADER:,}")
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("about", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -55,7 +48,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         for name, tensor in tensors.items():
             if tensor.dtype not in _TYPES:
                 raise ValueError(f"tensor {name:.60} is of the type {tensor.dtype}")
-    except (SafetensorError, ValueError, RecursionError, struct.error) as error:
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} is not a readable safetensors file: {error}; fetch it again, or save its "
             "weights again"

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from polyview.models.evidence import Evidence, Parts
 from polyview.models.layers import cosine_attention, l2_normalize, last_place, one_element
-from polyview.models.method import Symmetric
+from polyview.models.method import Method
 from polyview.models.views import Views
 
 
-class CLIP(Symmetric):
+class CLIP(Method):
     """Zero-shot CLIP; V = 1.
 
     Each feature is the contribution of a patch or a word to the embedding, which is their sum
@@ -86,7 +86,7 @@ class CLIP(Symmetric):
         return Views(embedding, maps)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`; the row of a summary ([IMG], [EOS]) is that of the whole."""
+        """See `Method.split`; the row of a summary ([IMG], [EOS]) is that of the whole."""
         rows = features * mask[..., None]
         place = last_place(mask) if side == "text" else torch.zeros_like(mask[:, 0]).long()  # (B,)
         whole = rows[torch.arange(len(rows), device=rows.device), place]  # (B, D)

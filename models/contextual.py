@@ -17,17 +17,13 @@ contain theirs.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from polyview.models.evidence import Parts
 from polyview.models.layers import require_choice
 from polyview.models.method import Method
-from polyview.models.views import Views
 
 CONTEXTS = ("none", "transformer")
 
@@ -57,7 +53,6 @@ class ContextConfig:
     contextual_summary: bool = True
 
     def __post_init__(self) -> None:
-        """Rejects values that do not describe a transformer."""
         require_choice("contextual_image", self.contextual_image, CONTEXTS)
         require_choice("contextual_text", self.contextual_text, CONTEXTS)
         if self.contextual_layers < 1 or not 0 <= self.contextual_dropout < 1:
@@ -126,73 +121,21 @@ class ContextTransformer(nn.Module):
         return self.norm(states).masked_fill(~mask[..., None], 0.0), mask
 
 
-class Contextual(Method):
-    """Base class that `contextual` adds to a method: sets pass through transformers first.
+def add_contexts(method: Method, image_dim: int, text_dim: int, config: ContextConfig) -> None:
+    """Gives a method `image_context` and `text_context`, transformers that its sets pass first.
 
-    The method's functions must not call each other (such as `image_parts` calling `encode_image`),
-    or the transformer would be applied twice.
+    Args:
+        method: built for features as wide as the transformers' states.
+        image_dim: d of the image encoder.
+        text_dim: d of the text encoder.
+        config: see `ContextConfig`.
 
-    Attributes:
-        image_context: the transformer over the image's features, or None.
-        text_context: the transformer over the text's features, or None.
+    Raises:
+        ValueError: the method's views are elements, so it cannot take a summary.
     """
-
-    image_context: ContextTransformer | None
-    text_context: ContextTransformer | None
-
-    def add_contexts(self, image_dim: int, text_dim: int, config: ContextConfig) -> None:
-        """Builds the transformers for encoders of these widths.
-
-        Raises:
-            ValueError: the method's views are elements, so it cannot take a summary.
-        """
-        if self.views_are_elements and config.contextual_summary:
-            raise ValueError(f"{self.title} reads elements alone: set contextual_summary=false")
-        image, text = ("image" in config.sides), ("text" in config.sides)
-        self.image_context = ContextTransformer(image_dim, config) if image else None
-        self.text_context = ContextTransformer(text_dim, config) if text else None
-        self.own_summaries = config.sides if config.contextual_summary else ()
-
-    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        parent: Any = super()
-        return _encode(parent.encode_image, self.image_context, features, mask, attention)
-
-    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        parent: Any = super()
-        return _encode(parent.encode_text, self.text_context, features, mask, attention)
-
-    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`; the summary's contribution belongs to the whole set."""
-        parent: Any = super()
-        return _split(parent.image_parts, self.image_context, features, mask)
-
-    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        parent: Any = super()
-        return _split(parent.text_parts, self.text_context, features, mask)
-
-
-@functools.cache
-def contextual(kind: type[Method]) -> type[Contextual]:
-    """Derives a contextual class from a method's class; `Contextual.add_contexts` completes it."""
-    return cast("type[Contextual]", type(kind.__name__, (Contextual, kind), {}))
-
-
-def _encode(
-    encode: Any, context: ContextTransformer | None, features: Tensor, mask: Tensor, attention: bool
-) -> Views:
-    """Encodes views and drops the summary from their attention."""
-    inputs = (features, mask) if context is None else context(features, mask)
-    views: Views = encode(*inputs, attention=attention)
-    if views.attention is None or context is None or context.summary is None:
-        return views
-    return Views(views.embeddings, views.attention[..., 1:], views.extras)
-
-
-def _split(split: Any, context: ContextTransformer | None, features: Tensor, mask: Tensor) -> Parts:
-    """Parts of the features; the part of a summary is counted for the whole set."""
-    parts: Parts = split(*((features, mask) if context is None else context(features, mask)))
-    if context is None or context.summary is None:
-        return parts
-    rows = parts.rows  # (B, V, 1 + N + 2, D)
-    whole = rows[:, :, -2:-1] + rows[:, :, :1]
-    return Parts(torch.cat([rows[:, :, 1:-2], whole, rows[:, :, -1:]], dim=2))
+    if method.views_are_elements and config.contextual_summary:
+        raise ValueError(f"{method.title} reads elements alone: set contextual_summary=false")
+    for side, dim in (("image", image_dim), ("text", text_dim)):
+        if side in config.sides:
+            method.add_module(f"{side}_context", ContextTransformer(dim, config))
+    method.own_summaries = config.sides if config.contextual_summary else ()

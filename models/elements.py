@@ -38,7 +38,7 @@ from polyview.models.layers import (
     require_choice,
     text_projection,
 )
-from polyview.models.method import Symmetric
+from polyview.models.method import Method
 from polyview.models.views import Views
 
 DIRECTIONS = ("t2i", "i2t")
@@ -53,24 +53,21 @@ class ElementConfig:
         embed_dim: D of the joint space.
         cells: the largest number of elements of an image; further ones are dropped.
         words: the largest number of words of a text; further ones are dropped.
-        mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         map_text: see `VSEInfinity`.
     """
 
     embed_dim: int = 1024
     cells: int = 49
     words: int = 32
-    mlp_dim: int = 0
     map_text: bool = False
 
     def __post_init__(self) -> None:
-        """Rejects values that do not describe a model."""
         for name in ("embed_dim", "cells", "words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
 
 
-class ElementMethod(Symmetric):
+class ElementMethod(Method):
     """V = `cells` on the image side and `words` on the text side; unit length, 0 where absent."""
 
     attention_is = "the cell that a view is"
@@ -81,7 +78,7 @@ class ElementMethod(Symmetric):
     def __init__(self, image_dim: int, text_dim: int, config: ElementConfig) -> None:
         super().__init__()
         self.config = config
-        self.project_image = FeatureProjection(image_dim, config.embed_dim, config.mlp_dim)
+        self.project_image = FeatureProjection(image_dim, config.embed_dim)
         self.project_text: nn.Module = text_projection(
             text_dim, config.embed_dim, always=config.map_text
         )
@@ -105,8 +102,8 @@ class ElementMethod(Symmetric):
         return _elements(self.project_text(features), mask, self.config.words, attention)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`: a view is one element."""
-        views = ElementMethod.encode(self, side, features, mask, attention=True)
+        """See `Method.split`: a view is one element."""
+        views = self.encode(side, features, mask, attention=True)
         assert views.attention is not None
         return Parts.of(views.attention[..., None] * views.embeddings[:, :, None])
 
@@ -143,7 +140,6 @@ class SCANConfig(ElementConfig):
     sharpness: float = 9.0
 
     def __post_init__(self) -> None:
-        """Rejects values that do not describe a model."""
         super().__post_init__()
         require_choice("direction", self.direction, DIRECTIONS)
         if self.sharpness <= 0:

@@ -75,18 +75,13 @@ class Parts:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The contributions that sum to the scores of B pairs; an axis of views may follow B.
+    """The contributions that sum to the scores of B pairs; an axis of views may follow B."""
 
-    Attributes:
-        cells: (B, N, M) for element n of the image and element m of the text; may be negative.
-        whole_sentence: (B, N) for element n and the part of the text that cannot be split over
-            words, such as the last state of a recurrent network.
-        base: (B,) the rest: terms of no image element, or equal for every text.
-    """
-
-    cells: Tensor
+    cells: Tensor  # (B, N, M) for element n of the image and m of the text; may be negative
+    # (B, N) for element n and the part of the text that cannot be split over words, such as the
+    # last state of a recurrent network
     whole_sentence: Tensor
-    base: Tensor
+    base: Tensor  # (B,) the rest: terms of no image element, or equal for every text
 
     @property
     def score(self) -> Tensor:
@@ -104,11 +99,8 @@ class Evidence:
 
 def mean_evidence(parts: Sequence[Evidence]) -> Evidence:
     """Averages the evidence of the methods of an ensemble, as its score averages theirs."""
-    return Evidence(
-        torch.stack([part.cells for part in parts]).mean(dim=0),
-        torch.stack([part.whole_sentence for part in parts]).mean(dim=0),
-        torch.stack([part.base for part in parts]).mean(dim=0),
-    )
+    columns = zip(*((part.cells, part.whole_sentence, part.base) for part in parts), strict=True)
+    return Evidence(*(torch.stack(column).mean(dim=0) for column in columns))
 
 
 def split_products(

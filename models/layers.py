@@ -150,8 +150,6 @@ def drop_elements(
     Returns:
         (B, N) bool; every set keeps at least one element.
     """
-    if not 0.0 <= rate < 1.0:
-        raise ValueError(f"size augmentation rate must be in [0, 1), not {rate}")
     if rate == 0.0:
         return mask
     draw = torch.rand(mask.shape, generator=generator, device=mask.device)

@@ -13,21 +13,13 @@ from polyview.models.views import NamedArray, Views
 
 
 class Knob(NamedTuple):
-    """A setting of `Method.inside`, which changes the arrays shown but not the method.
+    """A setting of `Method.inside`, which changes the arrays shown but not the method."""
 
-    Attributes:
-        name: key in the settings.
-        default: the value that the method itself uses.
-        options: the choices; empty for a whole number.
-        low: the lowest number.
-        high: the highest number.
-    """
-
-    name: str
-    default: str | int
-    options: tuple[str, ...] = ()
-    low: int = 0
-    high: int = 0
+    name: str  # key in the settings
+    default: str | int  # the value that the method itself uses
+    options: tuple[str, ...] = ()  # the choices; empty for a whole number
+    low: int = 0  # the lowest number
+    high: int = 0  # the highest number
 
 
 class Method(nn.Module, ABC):
@@ -81,11 +73,12 @@ class Method(nn.Module, ABC):
     config_type: ClassVar[type[Any] | None] = None
 
     @abstractmethod
-    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """Turns image features into views.
+    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        """Turns the features of images or texts into views; `encode_image` calls it.
 
         Args:
-            features: (B, N, d) an image encoder's output.
+            side: "image" or "text".
+            features: (B, N, d) an encoder's output.
             mask: (B, N) bool, True on real elements; at least one in each row.
             attention: also compute the (B, V, N) maps.
 
@@ -94,14 +87,11 @@ class Method(nn.Module, ABC):
         """
 
     @abstractmethod
-    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """Turns text features (B, M, d), mask (B, M), into views; see `encode_image`."""
-
-    @abstractmethod
-    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """Splits the views of `encode_image` into contributions of the set's elements.
+    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
+        """Splits the views of `encode` into contributions of the set's elements.
 
         Args:
+            side: "image" or "text".
             features: (B, N, d).
             mask: (B, N) bool.
 
@@ -112,9 +102,44 @@ class Method(nn.Module, ABC):
             ValueError: with the method's arguments, views cannot be split.
         """
 
-    @abstractmethod
+    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """Turns image features (B, N, d), mask (B, N), into views; see `encode`."""
+        return self._encode("image", features, mask, attention)
+
+    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """Turns text features (B, M, d), mask (B, M), into views; see `encode`."""
+        return self._encode("text", features, mask, attention)
+
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """Splits the views of `encode_image` into contributions of elements; see `split`."""
+        return self._split("image", features, mask)
+
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """Splits the views of `encode_text` into contributions of words; see `image_parts`."""
+        """Splits the views of `encode_text` into contributions of words; see `split`."""
+        return self._split("text", features, mask)
+
+    def _encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        features, mask, summary = self._in_context(side, features, mask)
+        views = self.encode(side, features, mask, attention)
+        if views.attention is None or not summary:
+            return views
+        return Views(views.embeddings, views.attention[..., 1:], views.extras)
+
+    def _split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
+        """The contribution of a transformer's own summary belongs to the whole set."""
+        features, mask, summary = self._in_context(side, features, mask)
+        rows = self.split(side, features, mask).rows  # (B, V, N + 2, D)
+        if not summary:
+            return Parts(rows)
+        whole = rows[:, :, -2:-1] + rows[:, :, :1]
+        return Parts(torch.cat([rows[:, :, 1:-2], whole, rows[:, :, -1:]], dim=2))
+
+    def _in_context(self, side: str, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, bool]:
+        """The set after its transformer, if any, and whether that prepends a summary."""
+        context = getattr(self, f"{side}_context", None)  # see `models/contextual.py`
+        if context is None:
+            return features, mask, False
+        return *context(features, mask), context.summary is not None
 
     def contrastive_temperature(self) -> Tensor | None:
         """The learned temperature of a contrastive loss, a positive scalar; None if not learned."""
@@ -244,27 +269,3 @@ class Method(nn.Module, ABC):
             ValueError: the value of a setting is not valid.
         """
         return []
-
-
-class Symmetric(Method):
-    """A method whose sides, "image" and "text", are alike: `encode` and `split` serve both."""
-
-    @abstractmethod
-    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        """See `Method.encode_image`."""
-
-    @abstractmethod
-    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`."""
-
-    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return self.encode("image", features, mask, attention)
-
-    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return self.encode("text", features, mask, attention)
-
-    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return self.split("image", features, mask)
-
-    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return self.split("text", features, mask)

@@ -70,7 +70,6 @@ class MVVSEConfig:
     map_text: bool = False
 
     def __post_init__(self) -> None:
-        """Rejects values that do not describe a model."""
         if self.views < 1:
             raise ValueError(f"views must be 1 or more, not {self.views}")
         require_choice("aggregator", self.aggregator, tuple(AGGREGATORS))
@@ -103,7 +102,15 @@ class MVVSE(Method):
         if text_pooling:
             self.pool_text = build_pooling(text_pooling, released=config.released_gpo)
 
-    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        if side == "text":
+            words = self.project_text(features)  # (B, M, D)
+            if self.pool_text is None:
+                pooled = last_element(words, mask)
+            else:
+                pooled = self.pool_text.pool(words, mask)
+            text = l2_normalize(pooled)[:, None]  # (B, 1, D)
+            return Views(text, cosine_attention(words, text, mask) if attention else None)
         projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each
         embeddings = l2_normalize(self._aggregate(pool_ranked, projected, mask))  # (B, K, D)
         if not attention:
@@ -113,25 +120,15 @@ class MVVSE(Method):
         maps = [cosine_attention(p, e, mask) for p, e in zip(projected, groups, strict=True)]
         return Views(embeddings, torch.cat(maps, dim=1))  # (B, K, N)
 
-    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        projected = self.project_text(features)  # (B, M, D)
+    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
+        if side == "image":
+            projected = [project(features, mask) for project in self.project_image]
+            return Parts.of(self._aggregate(split_ranked, projected, mask)).unit()
+        words = self.project_text(features)  # (B, M, D)
         if self.pool_text is None:
-            pooled = last_element(projected, mask)
+            parts = one_element(last_element(words, mask), last_place(mask), mask.shape[1])
         else:
-            pooled = self.pool_text.pool(projected, mask)
-        embedding = l2_normalize(pooled)[:, None]  # (B, 1, D)
-        return Views(embedding, cosine_attention(projected, embedding, mask) if attention else None)
-
-    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each
-        return Parts.of(self._aggregate(split_ranked, projected, mask)).unit()
-
-    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        projected = self.project_text(features)  # (B, M, D)
-        if self.pool_text is None:
-            parts = one_element(last_element(projected, mask), last_place(mask), mask.shape[1])
-        else:
-            parts = self.pool_text.parts(projected, mask)
+            parts = self.pool_text.parts(words, mask)
         return Parts.of(parts[:, None]).unit()
 
     def inside(

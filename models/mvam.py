@@ -27,7 +27,7 @@ from polyview.models.layers import (
     single_view,
     text_projection,
 )
-from polyview.models.method import Symmetric
+from polyview.models.method import Method
 from polyview.models.views import NamedArray, Views
 
 CODE_SPACES = ("view", "encoder")
@@ -67,7 +67,7 @@ class ViewCodes(nn.Module):
         return attention @ values.masked_fill(~mask[..., None], 0.0), attention  # Eq. (8)
 
 
-class MVAM(Symmetric):
+class MVAM(Method):
     """MVAM; V = m on both sides; the concatenated views have unit length.
 
     Args:
@@ -75,7 +75,6 @@ class MVAM(Symmetric):
             encoders' features without a projection, which needs the same d on both sides, as with
             CLIP's projected features.
         views: m (paper: 16).
-        mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         learned_temperature: initial value of a learned temperature of the contrastive loss; 0 for
             none, as in Eq. (5).
         code_space: whether codes are compared with features after the projection to D ("view") or
@@ -96,7 +95,6 @@ class MVAM(Symmetric):
         text_dim: int,
         embed_dim: int = 64,
         views: int = 16,
-        mlp_dim: int = 0,
         learned_temperature: float = 0.0,
         code_space: str = "encoder",
         map_text: bool = True,
@@ -107,15 +105,15 @@ class MVAM(Symmetric):
             raise ValueError(f"views must be 1 or more, not {views}")
         if learned_temperature < 0:
             raise ValueError(f"learned_temperature must be 0 or more, not {learned_temperature}")
-        if not embed_dim and (image_dim != text_dim or mlp_dim):
+        if not embed_dim and image_dim != text_dim:
             raise ValueError(
                 "embed_dim 0 leaves features as they are, so both encoders must give the same "
-                f"width, here {image_dim} and {text_dim}, and mlp_dim be 0, here {mlp_dim}"
+                f"width, here {image_dim} and {text_dim}"
             )
         self.project_image: nn.Module = nn.Identity()
         self.project_text: nn.Module = nn.Identity()
         if embed_dim:
-            self.project_image = FeatureProjection(image_dim, embed_dim, mlp_dim)
+            self.project_image = FeatureProjection(image_dim, embed_dim)
             self.project_text = text_projection(text_dim, embed_dim, always=map_text)
         self.code_space = code_space
         wide = code_space == "encoder" or not embed_dim
@@ -141,7 +139,7 @@ class MVAM(Symmetric):
         return Views(joined, maps if attention else None, extras)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`: the terms of the sum in Eq. (8)."""
+        """See `Method.split`: the terms of the sum in Eq. (8)."""
         values, _, maps = self._attend(side, features, mask)
         values = values.masked_fill(~mask[..., None], 0.0)
         parts = Parts.of(maps[..., None] * values[:, None])  # (B, m, N, D)
@@ -187,7 +185,6 @@ class BaseAttention(MVAM):
 
     Args:
         embed_dim: D (paper: 1,024).
-        mlp_dim: see `MVAM`.
         learned_temperature: see `MVAM`.
         map_text: see `MVAM`.
     """
@@ -201,16 +198,14 @@ class BaseAttention(MVAM):
         image_dim: int,
         text_dim: int,
         embed_dim: int = 1024,
-        mlp_dim: int = 0,
         learned_temperature: float = 0.0,
         map_text: bool = True,
     ) -> None:
-        sizes = image_dim, text_dim, embed_dim, 1, mlp_dim
         # section 4.3: features are projected before attention
-        super().__init__(*sizes, learned_temperature, "view", map_text)
+        super().__init__(image_dim, text_dim, embed_dim, 1, learned_temperature, "view", map_text)
 
 
-class BaseSummary(Symmetric):
+class BaseSummary(Method):
     """A linear map and tanh of the encoder's [CLS] state, MVAM's baseline "+ [CLS]"; V = 1.
 
     For encoders whose first element is such a state, as in transformers.
@@ -242,5 +237,5 @@ class BaseSummary(Symmetric):
         return Parts.of(parts[:, None]).unit()
 
     def _summary(self, side: str, features: Tensor) -> Tensor:
-        """(B, D)."""
+        """The embedding (B, D) of the first elements."""
         return torch.tanh(getattr(self, f"project_{side}")(features[:, 0]))

@@ -52,7 +52,6 @@ class Preprocess:
     filter: Filter = "bicubic"
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot describe a preprocessing."""
         if not 16 <= self.size <= MAX_SIZE:
             raise ValueError(f"preprocess size must be 16 to {MAX_SIZE} pixels, not {self.size}")
         if not all(abs(m) <= 10 for m in self.mean) or not all(1e-4 <= s <= 10 for s in self.std):

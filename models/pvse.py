@@ -32,7 +32,7 @@ from polyview.models.layers import (
     mean_parts,
     require_choice,
 )
-from polyview.models.method import Symmetric
+from polyview.models.method import Method
 from polyview.models.views import NamedArray, Views
 
 FUSIONS = ("residual", "concat", "local")
@@ -194,7 +194,7 @@ class Changes(nn.Module):
 GlobalFeature = MeanFeature | LastStates | Changes
 
 
-class PVSE(Symmetric):
+class PVSE(Method):
     """PVSE; V = K on both sides.
 
     Args:
@@ -249,7 +249,7 @@ class PVSE(Symmetric):
         self.text_net = PIENet(text_dim, embed_dim, views, fusion) if views else None
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        """See `Method.encode_image`; with K = 0 there is no attention."""
+        """See `Method.encode`; with K = 0 there is no attention."""
         net, to_global = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
         whole = None if to_global is None else to_global(features, mask)  # (B, H)
         if net is None:
@@ -260,7 +260,7 @@ class PVSE(Symmetric):
         return Views(l2_normalize(embeddings), maps if attention else None, extras)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`; the last states of a bi-GRU belong to the whole set."""
+        """See `Method.split`; the last states of a bi-GRU belong to the whole set."""
         net, to_global = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
         whole = None if to_global is None else to_global.parts(features, mask)
         parts: Parts | None = whole if net is None else net.parts(features, whole, mask)

@@ -23,22 +23,16 @@ from torch.nn.utils.rnn import pad_sequence
 
 @dataclass(frozen=True)
 class Views:
-    """The views of a batch of images or texts.
+    """The views of a batch of images or texts."""
 
-    Attributes:
-        embeddings: (B, V, D) view embeddings; unit length along D unless a method says otherwise.
-        attention: (B, V, N) the weight of each element in each view, or None if not requested.
-            Padding holds 0.
-        extras: further tensors for the method's own loss, by name; their first axis is B. Filled in
-            training mode only.
-    """
-
-    embeddings: Tensor
+    embeddings: Tensor  # (B, V, D); unit length along D unless a method says otherwise
+    # (B, V, N) the weight of each element in each view, 0 on padding; None if not requested
     attention: Tensor | None = None
+    # further tensors for the method's own loss, by name, in training mode only; their first axis
+    # is B
     extras: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Rejects embeddings that are not (B, V, D)."""
         if self.embeddings.dim() != 3:
             raise ValueError(
                 f"view embeddings must be (B, V, D), not {tuple(self.embeddings.shape)}; "
@@ -67,20 +61,13 @@ class Views:
 
 @dataclass(frozen=True)
 class NamedArray:
-    """An intermediate array of a method for an image and a text; clients label and draw it.
+    """An intermediate array of a method for an image and a text; clients label and draw it."""
 
-    Attributes:
-        name: such as "plan".
-        values: (R, C), or () for a number.
-        axes: the meaning of a row and of a column, such as ("view", "text_view"); empty for a
-            number.
-        marks: the cells (row, column) that determine the score.
-    """
-
-    name: str
-    values: Tensor
+    name: str  # such as "plan"
+    values: Tensor  # (R, C), or () for a number
+    # the meaning of a row and of a column, such as ("view", "text_view"); empty for a number
     axes: tuple[str, ...] = ()
-    marks: tuple[tuple[int, int], ...] = ()
+    marks: tuple[tuple[int, int], ...] = ()  # the cells (row, column) that determine the score
 
 
 def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:

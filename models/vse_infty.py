@@ -29,11 +29,11 @@ from polyview.models.layers import (
     single_view,
     text_projection,
 )
-from polyview.models.method import Symmetric
+from polyview.models.method import Method
 from polyview.models.views import NamedArray, Views
 
 
-class VSEInfinity(Symmetric):
+class VSEInfinity(Method):
     """VSE-infinity; V = 1.
 
     Args:
@@ -82,7 +82,7 @@ class VSEInfinity(Symmetric):
         self.order_matters = pooling.endswith("seq2seq")
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        """See `Method.encode_image`; an aggregator has no attention."""
+        """See `Method.encode`; an aggregator has no attention."""
         pooling, projected = self._project(side, features, mask)
         if isinstance(pooling, Aggregator):
             return single_view(l2_normalize(pooling(projected, mask)), None)
@@ -90,7 +90,7 @@ class VSEInfinity(Symmetric):
         return single_view(l2_normalize(pooled), shares)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`; an aggregator's vector belongs to the whole set."""
+        """See `Method.split`; an aggregator's vector belongs to the whole set."""
         pooling, projected = self._project(side, features, mask)
         if isinstance(pooling, Aggregator):
             whole = pooling(projected, mask)[:, None]  # (B, 1, D)
@@ -117,7 +117,6 @@ class VSEPP(VSEInfinity):
 
     Args:
         embed_dim: D of the joint space.
-        mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         map_text: see `VSEInfinity`.
     """
 
@@ -128,12 +127,7 @@ class VSEPP(VSEInfinity):
     )
 
     def __init__(
-        self,
-        image_dim: int,
-        text_dim: int,
-        embed_dim: int = 1024,
-        mlp_dim: int = 0,
-        map_text: bool = False,
+        self, image_dim: int, text_dim: int, embed_dim: int = 1024, map_text: bool = False
     ) -> None:
-        fixed = "mean", "mean", 1, map_text  # both poolings, and a count that "mean" ignores
-        super().__init__(image_dim, text_dim, embed_dim, mlp_dim, False, False, *fixed)
+        sizes = image_dim, text_dim, embed_dim
+        super().__init__(*sizes, pooling="mean", text_pooling="mean", map_text=map_text)

@@ -25,7 +25,7 @@ COMMANDS = {
     "export": "export.to_onnx",
     "clip": "export.clip",
     "official": "export.official",
-    "hub": "export.hub.__main__",
+    "hub": "export.hub.packs",
     "space": "export.space",
 }
 

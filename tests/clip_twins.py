@@ -2,6 +2,7 @@
 
 import json
 import string
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +114,8 @@ def gemma() -> Tokenizer:
     """SigLIP 2's tokenizer: pieces of bytes where no other fits, and no lower case."""
     pieces = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
     pieces += ["▁", *string.ascii_letters]
-    merges = []
-    for word in WORDS:
-        whole = "▁"
-        for letter in word:
-            if (whole, letter) not in merges:
-                merges.append((whole, letter))
-                pieces.append(whole + letter)
-            whole += letter
+    merges = _merges(["▁", *word] for word in WORDS)
+    pieces += map("".join, merges)
     vocabulary = {piece: place for place, piece in enumerate(pieces)}
     model = models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     tokenizer = Tokenizer(model)
@@ -169,15 +164,16 @@ def _byte_pairs() -> tuple[dict[str, int], list[tuple[str, str]]]:
     from tokenizers.pre_tokenizers import ByteLevel
 
     letters = sorted(ByteLevel.alphabet())
-    merges, merged = [], list[str]()
-    for word in WORDS:
-        pieces = [*word[:-1], f"{word[-1]}</w>"]
-        whole = pieces[0]
-        for piece in pieces[1:]:
-            if (whole, piece) not in merges:
-                merges.append((whole, piece))
-                merged.append(whole + piece)
-            whole += piece
-    names = [*letters, *(f"{letter}</w>" for letter in letters), *merged]
+    merges = _merges([*word[:-1], f"{word[-1]}</w>"] for word in WORDS)
+    names = [*letters, *(f"{letter}</w>" for letter in letters), *map("".join, merges)]
     marks = ["<|startoftext|>", "<|endoftext|>"]
     return {name: place for place, name in enumerate([*dict.fromkeys(names), *marks])}, merges
+
+
+def _merges(words: Iterable[list[str]]) -> list[tuple[str, str]]:
+    """The pairs that are merged until each word is one piece."""
+    pairs = dict[tuple[str, str], None]()
+    for word in words:
+        for end in range(1, len(word)):
+            pairs["".join(word[:end]), word[end]] = None
+    return list(pairs)

@@ -10,7 +10,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from tests.export.conftest import settle
 
 SIZE, PATCH = 64, 16
-
 WORDS = ["a", "red", "blue", "dog", "cat", "car", "on", "the", "beach", "and", "two", "##s"]
 _LAYERS: dict[str, Any] = {
     "hidden_size": 16,

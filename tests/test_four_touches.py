@@ -42,28 +42,17 @@ class TwoMaps(Method):
         self.image_maps = nn.ModuleList(nn.Linear(image_dim, embed_dim) for _ in range(2))
         self.text_maps = nn.ModuleList(nn.Linear(text_dim, embed_dim) for _ in range(2))
 
-    def encode_image(self, features, mask, *, attention=False):
-        return _average(self.image_maps, features, mask, attention)
+    def encode(self, side, features, mask, attention):
+        shares = mask / mask.sum(dim=1, keepdim=True)
+        pooled = masked_mean(self.mapped(side, features), mask)
+        return single_view(l2_normalize(pooled), shares if attention else None)
 
-    def encode_text(self, features, mask, *, attention=False):
-        return _average(self.text_maps, features, mask, attention)
+    def split(self, side, features, mask):
+        return Parts.of(mean_parts(self.mapped(side, features), mask)[:, None]).unit()
 
-    def image_parts(self, features, mask):
-        return _parts(self.image_maps, features, mask)
-
-    def text_parts(self, features, mask):
-        return _parts(self.text_maps, features, mask)
-
-
-def _parts(maps, features, mask):
-    mapped = stack([part(features) for part in maps]).mean(dim=0)  # (B, N, D)
-    return Parts.of(mean_parts(mapped, mask)[:, None]).unit()
-
-
-def _average(maps, features, mask, attention):
-    mapped = stack([part(features) for part in maps]).mean(dim=0)  # (B, N, D)
-    shares = mask / mask.sum(dim=1, keepdim=True)
-    return single_view(l2_normalize(masked_mean(mapped, mask)), shares if attention else None)
+    def mapped(self, side, features):
+        maps = self.image_maps if side == "image" else self.text_maps
+        return stack([part(features) for part in maps]).mean(dim=0)  # (B, N, D)
 '''
 RECIPE = """
 method = "two_maps"

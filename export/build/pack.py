@@ -1,17 +1,25 @@
 """Builds a pack: a folder that computes and ranks as the given torch modules do.
 
-Everything is built beside the target folder and compared with torch (`export/build/parity.py`); a
-pack is moved into place only if it passes.
+Everything is built beside the target folder and compared with torch; a pack is moved into place
+only if it passes. Numbers: the largest difference of features, embeddings and scores, in units of
+the larger of 1 and the largest magnitude, must stay below `TOLERANCE`, at several batch sizes and
+lengths. Ranking: in both directions, the pack must order everything as torch does; scores that
+torch itself puts within `TIE` of each other, which is float32 noise, may swap.
 """
 
 import copy
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
 
 from polyview.export.build.graph import export_image_encoder, export_text_encoder
-from polyview.export.build.parity import MethodParts, check_parity
 from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import describe_file, load_info, summarize_gallery, write_info
 from polyview.export.pack.schema import (
@@ -22,18 +30,48 @@ from polyview.export.pack.schema import (
     Labels,
     MethodInfo,
     PackInfo,
+    Parity,
     TokenizerInfo,
 )
 from polyview.export.runtime import Runtime
-from polyview.models import METHODS
+from polyview.models import METHODS, Method
 from polyview.models.checkpoint import round_to_half, save_tensors
-from polyview.models.encoders.encoder import ImageEncoder
+from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.files import replacing_folder
 from polyview.models.preprocess import Preprocess
+from polyview.models.views import lengths_to_mask
 
 IMAGE_ENCODER = "image_encoder.onnx"
 TOKENIZER = "tokenizer.json"
 LOGS = ("config.toml", "log.csv")
+TOLERANCE = 1e-4
+TIE = 1e-5
+RANKED, FEW = 48, 4  # images of the last probe; few if each takes seconds
+LARGE = 256  # pixels
+SET = 7  # elements of an image, if features are not computed from pixels
+SEED = 20240
+
+
+@dataclass(frozen=True)
+class MethodParts:
+    """One method of a pack, as torch modules in eval mode.
+
+    Without an image encoder, the method reads features that were computed elsewhere. One that is
+    not the object in `PackParts` was trained together with the method, and goes into the pack.
+    """
+
+    image_encoder: ImageEncoder | None
+    text_encoder: TextEncoder
+    head: Method
+    arguments: dict[str, Any]  # of the head, for `models.build`
+    config: dict[str, Any]  # of its training
+    shared_text: str | None = None  # identity of a text encoder that several methods share
+    key: str = ""  # of `models.METHODS`; empty if it is the name in the pack
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The modules that it has."""
+        return [m for m in (self.image_encoder, self.text_encoder, self.head) if m is not None]
 
 
 @dataclass(frozen=True)
@@ -151,3 +189,136 @@ def _copy(source: Path, target: Path, files: Sequence[str]) -> None:
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / file, target / file)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One input: pixels (B_img, 3, S, S) float32, ids (B_txt, L) int64 and lengths (B_txt,).
+
+    For a pack without an image encoder, `pixels` are features (B_img, N, d).
+    """
+
+    pixels: np.ndarray
+    ids: np.ndarray
+    lengths: np.ndarray
+
+
+def _probes(runtime: Runtime) -> Iterator[Probe]:
+    """Seeded inputs: three shapes of noise, and a last one for the rankings.
+
+    The last is the beginning of the pack's gallery with its captions, or noise without a gallery.
+    """
+    rng = np.random.default_rng(SEED)
+    longest = runtime.info.tokenizer.max_length
+    yield _noise(rng, runtime, 1, 1, 1)
+    yield _noise(rng, runtime, 3, 5, min(7, longest))
+    yield _noise(rng, runtime, 2, 3, longest)
+    if runtime.info.gallery is None:
+        ranked = FEW if runtime.preprocess.size > LARGE else RANKED
+        yield _noise(rng, runtime, ranked, ranked, min(12, longest))
+        return
+    gallery = load_gallery(runtime.info.folder)
+    entries = gallery.images[:RANKED]
+    captions = [caption.text for entry in entries for caption in entry.captions[:2]]
+    if runtime.regions is not None:
+        pixels = runtime.regions.features(range(len(entries))).numpy()
+    else:
+        pixels = runtime.preprocess([Image.open(gallery.folder / entry.file) for entry in entries])
+    yield Probe(pixels, *runtime.reader.batch(captions))
+
+
+def check_parity(
+    runtime: Runtime, name: str, rounded: MethodParts, original: MethodParts
+) -> Parity:
+    """Compares a method of a pack, loaded on the CPU, with its torch modules.
+
+    `rounded` has the weights that the pack holds, `original` those as trained.
+
+    Raises:
+        ValueError: numbers or ranking differ.
+    """
+    worst = 0.0
+    for probe in _probes(runtime):
+        shipped, expected = _run_pack(runtime, name, probe), _run_torch(rounded, probe)
+        place = f"at {len(probe.pixels)} images and {probe.ids.shape} tokens"
+        for quantity, reference in expected.items():
+            ours, scale = shipped[quantity], max(1.0, float(reference.abs().max()))
+            same = ours.shape == reference.shape
+            drift = float((ours - reference).abs().max()) / scale if same else float("inf")
+            if not drift <= TOLERANCE:
+                raise ValueError(
+                    f"{name}: {quantity} of the pack differ from torch by {drift:.2g} {place} "
+                    f"(tolerance {TOLERANCE:g}); the export is wrong and was not kept"
+                )
+            worst = max(worst, drift)
+        if not same_ranking(shipped["scores"], expected["scores"]):
+            raise ValueError(
+                f"{name}: the pack ranks differently from torch {place}, although numbers differ "
+                f"by {worst:.2g} only; the export was not kept"
+            )
+    scores, trained = expected["scores"], _run_torch(original, probe)["scores"]
+    # share of rows and columns, taken together, with the same argmax
+    first = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
+    return Parity(worst, True, float((scores - trained).abs().max()), float(first.float().mean()))
+
+
+def same_ranking(scores: Tensor, reference: Tensor) -> bool:
+    """Whether two score matrices (B_img, B_txt) order every row and every column alike.
+
+    >>> same_ranking(torch.tensor([[0.1, 0.3]]), torch.tensor([[0.2, 0.4]]))
+    True
+    >>> same_ranking(torch.tensor([[0.1, 0.3]]), torch.tensor([[0.4, 0.2]]))
+    False
+    """
+    slack = TIE * max(1.0, float(reference.abs().max()))
+    for ours, theirs in ((scores, reference), (scores.T, reference.T)):
+        along = theirs.gather(1, ours.argsort(dim=1, descending=True))
+        if bool((along - along.cummin(dim=1).values > slack).any()):
+            return False
+    return True
+
+
+def _noise(rng: np.random.Generator, runtime: Runtime, images: int, texts: int, size: int) -> Probe:
+    side, encoder = runtime.preprocess.size, runtime.info.image_encoder
+    pixels = rng.integers(0, 256, (images, side, side, 3), np.uint8)
+    lengths = rng.integers(1, size + 1, texts)
+    lengths[0] = size
+    ids = rng.integers(1, runtime.reader.size, (texts, size))
+    ids[np.arange(size) >= lengths[:, None]] = 0
+    if encoder.file is None:
+        return Probe(rng.normal(size=(images, SET, encoder.dim)).astype("f"), ids, lengths)
+    return Probe(runtime.preprocess.planes(pixels), ids, lengths)
+
+
+@torch.no_grad()
+def _run_torch(method: MethodParts, probe: Probe) -> dict[str, Tensor]:
+    lengths, image_features = torch.from_numpy(probe.lengths), torch.from_numpy(probe.pixels)
+    if method.image_encoder is not None:
+        image_features = method.image_encoder(image_features)  # (B_img, N, d)
+    text_features = method.text_encoder(torch.from_numpy(probe.ids), lengths)  # (B_txt, L, d)
+    mask = lengths_to_mask(lengths, probe.ids.shape[1])
+    return _outputs(method.head, image_features, text_features, mask)
+
+
+@torch.no_grad()
+def _run_pack(runtime: Runtime, name: str, probe: Probe) -> dict[str, Tensor]:
+    image_features = torch.from_numpy(probe.pixels)
+    if runtime.info.image_encoder.file is not None:
+        image_features = runtime.pixel_features(probe.pixels, name)
+    texts = runtime.token_features(probe.ids, probe.lengths, name)
+    return _outputs(runtime.methods[name], image_features, *texts)
+
+
+def _outputs(
+    method: Method, image_features: Tensor, text_features: Tensor, text_mask: Tensor
+) -> dict[str, Tensor]:
+    image_mask = torch.ones(image_features.shape[:2], dtype=torch.bool)
+    images = method.encode_image(image_features, image_mask)
+    texts = method.encode_text(text_features, text_mask)
+    return {
+        "image features": image_features,
+        "text features": text_features,
+        "image embeddings": images.embeddings,
+        "text embeddings": texts.embeddings,
+        "scores": method.score(images, texts),
+    }

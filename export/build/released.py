@@ -13,7 +13,6 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass as plain_dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,7 +72,6 @@ class Release(NamedTuple):
     options: tuple[str, ...]  # of the command line, for this release only
 
 
-@cache
 def read_releases() -> dict[str, Release]:
     """The releases of `releases.toml`, by the names of their methods."""
     content = tomllib.loads(Path(__file__).with_name("releases.toml").read_text("utf-8"))

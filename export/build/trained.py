@@ -9,8 +9,7 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from polyview import models
-from polyview.export.build.pack import TOKENIZER
-from polyview.export.build.parity import MethodParts
+from polyview.export.build.pack import TOKENIZER, MethodParts
 from polyview.export.encoders.sources import RUN_WEIGHTS, load_text_source
 from polyview.export.pack.schema import Count, Line, Width
 from polyview.export.pack.validation import OPEN, Arguments, Name, Text, check

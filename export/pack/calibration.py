@@ -36,11 +36,9 @@ _PRAISE = {
     "photo", "photos", "photograph", "picture", "pictures", "image", "images", "pic", "pics",
     "show", "find", "please", "my", "me", "our",
 }  # fmt: skip
-
 _EPSILON = 1e-3  # added to a deviation before its logarithm: a uniform image has none
 _MIN_DEVIATION = 1e-3  # of a number that hardly differs between images
 _WITHIN_LIMIT = 0.95  # share of the pack's own images
-
 Row = Annotated[tuple[float, ...], Field(max_length=131_072)]
 Deviation = Annotated[float, Field(ge=_MIN_DEVIATION)]
 Deviations = Annotated[tuple[Deviation, ...], Field(max_length=131_072)]
@@ -200,13 +198,6 @@ class Domain:
     mean: Row  # of each number (2d,)
     deviation: Deviations  # of each number (2d,)
     limit: Annotated[float, Field(gt=0)]  # distance that 95 % of its own images do not exceed
-
-    def __post_init__(self) -> None:
-        """Refuses a mean and deviations of different lengths."""
-        if len(self.mean) != len(self.deviation):
-            raise ValueError(
-                f"mean has {len(self.mean)} numbers, but deviation has {len(self.deviation)}"
-            )
 
     def distances(self, features: np.ndarray) -> np.ndarray:
         """Distances (B,) of images from features (B, N, d); about 1 for the pack's own."""

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
@@ -33,9 +34,9 @@ def render(info: PackInfo) -> str:
         Markdown with the Hub's front matter.
     """
     template = str(Path(__file__).with_suffix(".md"))
-    card = ModelCard.from_template(
-        _front_matter(info), template, info=info, known=METHODS, labels=_LABELS
-    )
+    values: dict[str, Any] = {"info": info, "known": METHODS, "labels": _LABELS}
+    values["measured"] = {name: m.metrics for name, m in info.methods.items() if m.metrics}
+    card = ModelCard.from_template(_front_matter(info), template, **values)
     return f"{card}\n"
 
 

@@ -51,7 +51,6 @@ class GalleryObject:
     frames: Rows = ()
 
     def __post_init__(self) -> None:
-        """Refuses a box without area."""
         if not (self.box[0] < self.box[2] and self.box[1] < self.box[3]):
             raise ValueError(f"box must be relative xyxy in 0..1, not {list(self.box)}")
 

@@ -37,7 +37,6 @@ UNKNOWN_LICENCE = "unknown"  # of weights whose authors do not say
 _FORMER_NAMES = {"photos_mini": "photos"}  # in people's commands, variables and links
 MAX_MANIFEST = 2**20  # bytes of pack.json
 MAX_FILE = 2**31 - 1  # bytes of any other file; no ONNX file can be larger
-
 Width = Annotated[int, Field(ge=1, le=65_536)]  # of features
 Side = Annotated[int, Field(ge=1, le=1024)]  # of a grid
 Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]
@@ -96,7 +95,7 @@ class Metrics:
 
 @dataclass(frozen=True, config=STRICT)
 class Parity:
-    """How closely a method's pack computes what torch computes, see `export/build/parity.py`."""
+    """How closely a method's pack computes what torch computes, see `export/build/pack.py`."""
 
     numbers: float  # largest difference between the pack and torch with the same rounded weights
     ranking: bool  # whether every ranking was the same
@@ -167,7 +166,6 @@ class PackInfo(Labels):
     folder: Annotated[Path, Field(exclude=True)] = Path()  # of the pack; no key
 
     def __post_init__(self) -> None:
-        """Refuses entries that contradict each other."""
         dim, file = self.image_encoder.dim, self.image_encoder.file
         for name, method in self.methods.items():
             if method.image_dim != dim:
@@ -180,11 +178,12 @@ class PackInfo(Labels):
                     f"methods.{name} has an image encoder of its own, but the pack reads no "
                     "images; name a file in image_encoder, or export the pack again"
                 )
-        if self.domain is not None and len(self.domain.mean) != 2 * dim:
-            raise ValueError(
-                f"domain.mean has {len(self.domain.mean)} numbers, but features of {dim} "
-                f"dimensions need {2 * dim}"
-            )
+        for key in ("mean", "deviation") if self.domain else ():
+            if (count := len(getattr(self.domain, key))) != 2 * dim:
+                raise ValueError(
+                    f"domain.{key} has {count} numbers, but features of {dim} dimensions need "
+                    f"{2 * dim}"
+                )
         if self.has_regions and (self.gallery is None or file is not None):
             raise ValueError(
                 f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder; "

@@ -49,7 +49,6 @@ _REQUIREMENTS = {
 }
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
-
 T = TypeVar("T")
 
 

@@ -7,16 +7,11 @@ from torch import Tensor, nn
 
 
 class ImageEncoder(nn.Module, ABC):
-    """Encodes pixels as a set of features, each with a position in the image.
+    """Encodes pixels as a set of features, each with a position in the image."""
 
-    Attributes:
-        dim: width d of the features.
-        summary_token: whether the first element summarises the image, as a transformer's [CLS]
-            does, for methods that need it (`Method.summary_token`). The others are the cells of
-            `grid`, row-major.
-    """
-
-    dim: int
+    dim: int  # width d of the features
+    # whether the first element summarises the image, as a transformer's [CLS] does, for methods
+    # that need it (`Method.summary_token`); the others are the cells of `grid`, row-major
     summary_token: ClassVar[bool] = False
 
     @abstractmethod
@@ -36,17 +31,11 @@ class ImageEncoder(nn.Module, ABC):
 
 
 class TextEncoder(nn.Module, ABC):
-    """Encodes token ids as one feature for each token.
+    """Encodes token ids as one feature for each token."""
 
-    Attributes:
-        dim: width d of the features.
-        summary_token: whether the first element summarises the text, see `ImageEncoder`.
-        max_length: the largest number of tokens, including special ones; None for no limit.
-    """
-
-    dim: int
-    summary_token: ClassVar[bool] = False
-    max_length: int | None = None
+    dim: int  # width d of the features
+    summary_token: ClassVar[bool] = False  # whether the first element summarises the text
+    max_length: int | None = None  # most tokens, including special ones; None for no limit
 
     @abstractmethod
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:

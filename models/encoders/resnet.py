@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from polyview.models.encoders.encoder import ImageEncoder
-from polyview.models.layers import require_choice
 
 LAYOUTS = ("torchvision", "caffe")
 STAGES = 4
@@ -84,9 +83,6 @@ class ResNet(ImageEncoder):
         pooled: bool = False,
     ) -> None:
         super().__init__()
-        if not len(widths) == len(channels) == len(blocks) == STAGES:
-            raise ValueError(f"a ResNet has {STAGES} stages: {widths}, {channels}, {blocks}")
-        require_choice("layout", layout, LAYOUTS)
         self.dim, self.pooled = channels[-1], pooled
         self.caffe = layout == "caffe"
         self.conv1 = nn.Conv2d(3, stem, 7, 2, 3, bias=False)

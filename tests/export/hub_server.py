@@ -27,7 +27,6 @@ from starlette.routing import Route
 
 READER, WRITER = "token-that-reads", "token-that-writes"
 BINARY = (".onnx", ".safetensors", ".webp", ".png")
-LOGIN_PAGE = "<!DOCTYPE html><title>Welcome to the guest network</title>"
 
 
 @dataclass
@@ -70,28 +69,18 @@ class Repo:
 
 @dataclass
 class HubState:
-    """What the server holds, what it was asked, and which faults it plays.
+    """What the server holds, what it was asked, and which faults it plays."""
 
-    Attributes:
-        repos: by `owner/name`.
-        blobs: LFS contents by SHA-256.
-        damaged: paths whose content is served with its last byte changed.
-        faults: what is done to answers whose "METHOD /path" has a match of a pattern.
-        over: set when the server ends, for whatever waits.
-        down: whether every request is answered with status 503.
-        requests: method and path of every request, in order.
-        tokens: what was sent to be let in, "" for nothing.
-        stated: path in a repository -> the size that the list of files states instead of its own.
-    """
-
-    repos: dict[str, Repo] = field(default_factory=dict)
-    blobs: dict[str, bytes] = field(default_factory=dict)
-    damaged: set[str] = field(default_factory=set)
-    down: bool = False
+    repos: dict[str, Repo] = field(default_factory=dict)  # by `owner/name`
+    blobs: dict[str, bytes] = field(default_factory=dict)  # LFS contents by SHA-256
+    damaged: set[str] = field(default_factory=set)  # paths served with their last byte changed
+    down: bool = False  # whether every request is answered with status 503
+    # what is done to answers whose "METHOD /path" has a match of a pattern
     faults: dict[str, Fault] = field(default_factory=dict)
-    over: threading.Event = field(default_factory=threading.Event)
-    requests: list[str] = field(default_factory=list)
-    tokens: list[str] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)  # set when the server ends
+    requests: list[str] = field(default_factory=list)  # "METHOD /path" of each, in order
+    tokens: list[str] = field(default_factory=list)  # what was sent to be let in, "" for nothing
+    # path in a repository -> the size that the list of files states instead of its own
     stated: dict[str, Any] = field(default_factory=dict)
     url: str = ""
 
@@ -123,10 +112,20 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def git_sha1(content: bytes) -> str:
+    """The name of a file in git."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def stored(path: str, content: bytes) -> dict[str, Any]:
+    """What the Hub says of a file in LFS."""
+    about = {"oid": sha256(content), "sha256": sha256(content), "size": len(content)}
+    return {"lfs": about | {"pointerSize": 130}} if path.endswith(BINARY) else {}
+
+
 def refusal(status: int, code: str = "", message: str = "") -> HTTPException:
     """Ends a request with a status and the Hub's error code."""
-    headers = {"X-Error-Code": code, "X-Error-Message": message}
-    return HTTPException(status, message, headers)
+    return HTTPException(status, message, {"X-Error-Code": code, "X-Error-Message": message})
 
 
 class _Hub:
@@ -155,12 +154,6 @@ class _Hub:
             raise refusal(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         return repo, repo_id, commit
 
-    def list_files(self, repo: Repo, commit: str) -> Iterator[dict[str, Any]]:
-        for path, content in repo.commits[commit].items():
-            large = {"sha256": sha256(content), "size": len(content), "pointerSize": 130}
-            named = {"rfilename": path, "size": self.state.stated.get(path, len(content))}
-            yield {**named, **({"lfs": large} if path.endswith(BINARY) else {})}
-
     async def search(self, request: Request) -> Response:
         required, author = set(request.query_params.getlist("filter")), request.query_params
         results = []
@@ -175,22 +168,23 @@ class _Hub:
 
     async def describe(self, request: Request) -> Response:
         repo, repo_id, commit = self.repo_of(request)
+        files = [
+            {"rfilename": path, "size": self.state.stated.get(path, len(content))}
+            | stored(path, content)
+            for path, content in repo.commits[commit].items()
+        ]
         values = {"id": repo_id, "sha": commit, "private": repo.private, "gated": repo.gated}
-        tags, files = list(map(str, repo.card.get("tags", []))), list(self.list_files(repo, commit))
+        tags = list(map(str, repo.card.get("tags", [])))
         return JSONResponse({**values, "tags": tags, "siblings": files, "cardData": repo.card})
 
     async def tree(self, request: Request) -> Response:
         repo, _, commit = self.repo_of(request)
         listing = [
-            {"type": "file", "path": path, "size": len(content), "oid": self.git_sha1(content)}
-            | ({"lfs": {"oid": sha256(content), "size": len(content), "pointerSize": 130}}
-               if path.endswith(BINARY) else {})
+            {"type": "file", "path": path, "size": len(content), "oid": git_sha1(content)}
+            | stored(path, content)
             for path, content in repo.commits[commit].items()
-        ]  # fmt: skip
+        ]
         return JSONResponse(listing)
-
-    def git_sha1(self, content: bytes) -> str:
-        return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
     async def resolve(self, request: Request) -> Response:
         repo, _, commit = self.repo_of(request)
@@ -201,7 +195,7 @@ class _Hub:
         if repo.gated and self.token_of(request) != WRITER:
             status = 403 if self.token_of(request) == READER else 401
             raise refusal(status, "GatedRepo", "Access to this model is restricted")
-        stated = sha256(content) if path.endswith(BINARY) else self.git_sha1(content)
+        stated = sha256(content) if path.endswith(BINARY) else git_sha1(content)
         if path in self.state.damaged:
             content = content[:-1] + bytes([content[-1] ^ 255])
         return Response(content, headers={"X-Repo-Commit": commit, "ETag": f'"{stated}"'})
@@ -221,15 +215,10 @@ class _Hub:
     async def create_branch(self, request: Request) -> Response:
         self.must_write(request)
         repo = self.state.repos["{owner}/{name}".format(**request.path_params)]
-        if (branch := request.path_params["rev"]) in repo.branches:
-            raise refusal(409, message="Reference already exists")
-        repo.branches[branch] = repo.branches["main"]
+        repo.branches[request.path_params["rev"]] = repo.branches["main"]
         return JSONResponse({})
 
-    async def validate_card(self, request: Request) -> Response:
-        card = (await request.json())["content"]
-        if not card.startswith("---\n") or "\n---\n" not in card:
-            return JSONResponse({"errors": [{"message": "no metadata"}], "warnings": []}, 400)
+    async def validate_card(self, _: Request) -> Response:
         return JSONResponse({"errors": [], "warnings": []})
 
     async def preupload(self, request: Request) -> Response:
@@ -283,7 +272,7 @@ class _Hub:
         if fault.kind == "redirect":
             return Response(status_code=307, headers={"Location": request.url.path})
         if fault.kind == "login":
-            return HTMLResponse(LOGIN_PAGE)
+            return HTMLResponse("<!DOCTYPE html><title>Welcome to the guest network</title>")
         while fault.kind == "silent" and not self.state.over.is_set():
             await asyncio.sleep(0.01)
         answer = await call_next(request)

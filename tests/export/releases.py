@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 State = dict[str, Tensor]
-
 EMBED, REGION, WORDS, WORD_DIM = 8, 12, 12, 6
 HIDDEN, INNER, PIECES, POSITIONS, HEADS = 8, 12, 30, 24, 2
 BERT: dict[str, Any] = {

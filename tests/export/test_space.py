@@ -17,7 +17,6 @@ from polyview.export.space import CODE, ROOT, Plan, build_space, main
 from tests.export.rehearsal import start_and_ask
 
 pytestmark = pytest.mark.slow
-
 ID = "owner/tiny"
 MACHINE = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
 

@@ -29,12 +29,12 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [
     ("avse", {"match": "mean"}),
     ("avse", {"views": 4, "released_text": True, "temperature": 0.1}),
     ("avse", {"views": 1, "temperature": 0.01}),
-    ("scan", {"direction": "i2t", "words": 5, "mlp_dim": 8}),
-    ("mvam", {"views": 1, "mlp_dim": 8, "code_space": "view"}),
+    ("scan", {"direction": "i2t", "words": 5}),
+    ("mvam", {"views": 1, "code_space": "view"}),
     ("mvam", {"map_text": False}),
     ("vsepp", {"map_text": True}),
     ("vse_infty", {**TRANSFORMER, "contextual_image": "transformer"}),
-    ("mvam", {**TRANSFORMER, "contextual_text": "transformer", "mlp_dim": 4}),
+    ("mvam", {**TRANSFORMER, "contextual_text": "transformer"}),
     ("late", {**TRANSFORMER, "contextual_image": "transformer"}),
 ]
 CASES = [*((name, {}) for name in sorted(METHODS)), *VARIANTS]

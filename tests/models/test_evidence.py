@@ -16,7 +16,6 @@ Case = tuple[str, dict[str, object]]
 POOLINGS = ("gpo", "mean", "max", "kmax", *AGGREGATORS)
 MORE: list[Case] = [
     *(("vse_infty", {"pooling": p, "text_pooling": p, "pool_count": 3}) for p in POOLINGS),
-    ("vsepp", {"mlp_dim": 8}),
     ("mv_vse", {"views": 4, "mlp_dim": 8, "released_gpo": True}),
     ("mv_vse", {"own_projections": True, "released_gpo": True, "mlp_dim": 8}),
     ("pvse", {"views": 0}),
@@ -26,11 +25,10 @@ MORE: list[Case] = [
     ("pvse", {"views": 3, "fusion": "concat", "image_global": "states"}),
     ("avse", {"temperature": 0.1}),
     ("avse", {"temperature": 0.02, "iterations": 3}),
-    ("avse", {"views": 3, "block_dim": 4, "mlp_dim": 8, "released_gpo": True}),
+    ("avse", {"views": 3, "block_dim": 4, "released_gpo": True}),
     ("avse", {"views": 2, "sampled_features": True}),
     ("mvam", {"code_space": "encoder"}),
     ("mvam", {"learned_temperature": 0.05}),
-    ("base_attn", {"mlp_dim": 8}),
 ]
 RELEASED = {"released_gpo": True, "released_text": True, "sampled_features": True}
 OFFICIAL: list[Case] = [  # as export/official.py builds them

@@ -1,11 +1,14 @@
 """What every method must keep to, whatever its paper."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
 from polyview import models
 from polyview.models import Method, Views
-from tests.models.conftest import IMAGE_DIM, TEXT_DIM
+from tests.models.conftest import IMAGE_DIM, TEXT_DIM, encoded
 
 SIZES = torch.tensor([9, 1, 4])
 
@@ -113,6 +116,24 @@ def test_attention_is_a_share_of_the_set_or_a_cosine(method: Method) -> None:
     assert float(maps.abs().max()) <= 1 + 1e-5
     item = maps[1, second[1], 0]  # the set of one element
     assert float(item.min()) == pytest.approx(1.0, abs=1e-4)
+
+
+@torch.no_grad()
+def test_every_method_answers_with_finite_arrays_that_the_page_words(method: Method) -> None:
+    images, texts = encoded(method, count=1, cells=20, words=6)
+    page = (Path(__file__).parents[2] / "app/page/inside.js").read_text("utf-8")
+    titles = re.findall(r"^  (\w+): \[", page, re.MULTILINE)
+    knobs = re.findall(r"(\w+): \"", page[page.index("const KNOBS") :].partition(";")[0])
+    assert {knob.name for knob in method.knobs} <= set(knobs)
+    for arrays in (method.inside(images), method.inside(images, texts)):
+        names = [array.name for array in arrays]
+        assert len(set(names)) == len(names)
+        assert set(names) <= set(titles)
+        for array in arrays:
+            assert bool(array.values.isfinite().all())
+            assert array.values.dim() == len(array.axes) in (0, 2)
+            for row, column in array.marks:
+                assert array.values[row, column].isfinite()
 
 
 def test_double_precision_goes_through(method: Method) -> None:

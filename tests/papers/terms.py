@@ -11,8 +11,6 @@ from polyview.training.objectives import build_objective
 from tests.models import conftest
 
 IDS = torch.tensor([0, 1, 2, 1])
-
-
 BATCH = len(IDS)
 
 

@@ -39,25 +39,10 @@ def graph_layer(layer: GraphConvolution, x: Tensor) -> Tensor:
     return x + normal * norm.weight + norm.bias
 
 
-def last_state(gru: nn.GRU, x: Tensor) -> Tensor:
-    """The GRU's equations, element after element."""
-    (w_input, w_state, b_input, b_state), h = gru.all_weights[0], torch.zeros(x.shape[1])
-    for element in x:
-        a = nn.functional.linear(element, w_input, b_input).chunk(3)
-        b = nn.functional.linear(h, w_state, b_state).chunk(3)
-        r, z = torch.sigmoid(a[0] + b[0]), torch.sigmoid(a[1] + b[1])
-        h = (1 - z) * torch.tanh(a[2] + r * b[2]) + z * h
-    return h
-
-
 def attention(layer: SelfAttention, x: Tensor) -> Tensor:
     """x_n + sum_m softmax_m(q_n k_m / sqrt(D)) v_m on one set (N, D)."""
-    rows = []
-    for element in x:
-        scores = torch.stack([layer.query(element) @ layer.key(other) for other in x])
-        weights = (scores / DIM**0.5).softmax(dim=0)
-        rows.append(element + sum(w * layer.value(o) for w, o in zip(weights, x, strict=True)))
-    return torch.stack(rows)
+    parts = layer.query(x)[None], layer.key(x)[None], layer.value(x)[None]
+    return x + nn.functional.scaled_dot_product_attention(*parts)[0]
 
 
 def written_out(aggregator: Aggregator, x: Tensor) -> Tensor:
@@ -68,7 +53,10 @@ def written_out(aggregator: Aggregator, x: Tensor) -> Tensor:
         else:
             assert isinstance(layer, GraphConvolution)
             x = graph_layer(layer, x)
-    return x.mean(dim=0) if aggregator.gru is None else last_state(aggregator.gru, x)
+    if aggregator.gru is None:
+        return x.mean(dim=0)
+    states: Tensor = aggregator.gru(x[None])[0]  # (1, N, D)
+    return states[0, -1]
 
 
 @pytest.mark.parametrize("kind", AGGREGATORS)

@@ -17,8 +17,6 @@ from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.papers.terms import IDS, by_name, encoded, views_of
 
 SIZES = torch.tensor([40, 1, 11])
-
-
 MASK = torch.arange(40) < SIZES[:, None]
 
 

@@ -130,8 +130,6 @@ def test_mv_vse_offers_every_loss_of_its_table(loss: str, names: set[str], cost:
 
 
 FILES = ("mvvse_losses_a", "mvvse_losses_b", "mvvse_losses_single")
-
-
 PAPER: dict[str, Callable[[Tensor, Tensor, Cost], Tensor]] = {
     "max": best_view_loss,
     "avg": each_view_loss,

@@ -142,8 +142,6 @@ def test_pvse_without_pie_nets_has_no_diversity() -> None:
 
 
 PIE_NAMES = {"attention.w_1.": "w1.", "attention.w_2.": "w2.", "fc.": "w3.", "layer_norm.": "norm."}
-
-
 LOSSES = ("multi_mean", "multi_hardest", "single_mean", "single_hardest")
 
 

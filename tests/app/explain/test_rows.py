@@ -14,8 +14,7 @@ from polyview.app.api.library import Library
 from polyview.app.gallery import store
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
-from polyview.export.build.pack import PackParts, build_pack
-from polyview.export.build.parity import MethodParts
+from polyview.export.build.pack import MethodParts, PackParts, build_pack
 from polyview.export.clip import build_clip
 from polyview.export.encoders.sources import load_image_source, load_text_source
 from tests.app.conftest import draw, finish

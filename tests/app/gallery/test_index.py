@@ -21,19 +21,11 @@ class MaxCosine(Method):
 
     title, paper, attention_is = "max", "none", "nothing"
 
-    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         """Never called."""
         raise NotImplementedError
 
-    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """Never called."""
-        raise NotImplementedError
-
-    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """Never called."""
-        raise NotImplementedError
-
-    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """Never called."""
         raise NotImplementedError
 

@@ -3,6 +3,7 @@
 import json
 import re
 import string
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.models import Unigram
 from torch import Tensor
 
 from polyview.export import clip
@@ -137,27 +140,8 @@ def _scores(network: Any, pixels: Tensor, texts: dict[str, Tensor]) -> Tensor:
 
 
 def _pieces(text: str) -> list[int]:
-    """SigLIP's reading, step by step: canonical form, then the likeliest pieces (Viterbi)."""
-    import unicodedata
-
+    """SigLIP's reading, step by step: canonical form, then the likeliest pieces."""
     text = text.lower().translate(str.maketrans("", "", string.punctuation))
     text = unicodedata.normalize("NFKC", text)
     text = "▁" + re.sub(r"\s+", " ", text).strip().replace(" ", "▁")
-    pieces = {piece: (place, score) for place, (piece, score) in enumerate(unigram_pieces())}
-    del pieces["<pad>"], pieces["</s>"], pieces["<unk>"]
-    unknown = min(score for _, score in unigram_pieces()) - 10
-    best: list[tuple[float, list[int]]] = [(0.0, [])]
-    for end in range(1, len(text) + 1):
-        ways = [
-            (
-                best[begin][0] + pieces[text[begin:end]][1],
-                [*best[begin][1], pieces[text[begin:end]][0]],
-            )
-            for begin in range(end)
-            if text[begin:end] in pieces
-        ]
-        ways.append((best[end - 1][0] + unknown, [*best[end - 1][1], 2]))
-        best.append(max(ways, key=lambda way: way[0]))
-    ids = best[-1][1]
-    fused = [piece for i, piece in enumerate(ids) if not (piece == 2 and i and ids[i - 1] == 2)]
-    return [*fused[:63], 1]
+    return [*Tokenizer(Unigram(unigram_pieces(), 2)).encode(text).ids[:63], 1]

@@ -47,18 +47,15 @@ def convert(tmp_path: Path) -> Convert:
     return run
 
 
-def rows(name: str, key: str, part: int | None) -> int:
-    """How many rows a stored table has: the vocabulary's size."""
-    content = torch.load(FOLDER / f"{name}.pth", weights_only=True)
-    model = content.get("model", content)
-    return int((model if part is None else model[part])[key].shape[0])
-
-
 @pytest.fixture
-def words(tmp_path: Path) -> Callable[[int], str]:
-    """A word list of any length."""
+def words(tmp_path: Path) -> Callable[..., str]:
+    """A word list as long as a stored table of embeddings, or shorter."""
 
-    def write(count: int) -> str:
+    def write(name: str, key: str, part: int | None = 1, without: int = 0) -> str:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            content = torch.load(FOLDER / f"{name}.pth", weights_only=True)
+        model = content.get("model", content)
+        count = len((model if part is None else model[part])[key]) - without
         marks = ["<pad>", "<start>", "<end>", "<unk>"]
         listed = marks + [f"word{i}" for i in range(count - len(marks))]
         path = tmp_path / "words.json"
@@ -66,13 +63,6 @@ def words(tmp_path: Path) -> Callable[[int], str]:
         return str(path)
 
     return write
-
-
-@pytest.fixture(autouse=True)
-def allowed() -> object:
-    """The tests themselves look into files that hold options."""
-    with torch.serialization.safe_globals([argparse.Namespace]):
-        yield
 
 
 def pieces(folder: Path, data: Data, kind: str, sizes: dict[str, int]) -> str:
@@ -98,13 +88,11 @@ def check(got: Tensor, want: Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", ["vse_infty_bigru", "vse_infty_bert"])
-def test_vse_infty(
-    name: str, convert: Convert, words: Callable[[int], str], tmp_path: Path
-) -> None:
+def test_vse_infty(name: str, convert: Convert, words: Callable[..., str], tmp_path: Path) -> None:
     data = load(name)
     if name == "vse_infty_bigru":
         # the list lacks the <mask> that the release appends
-        options = ["--vocab", words(rows(name, "embed.weight", 1) - 1)]
+        options = ["--vocab", words(name, "embed.weight", without=1)]
     else:
         options = ["--text-backbone", pieces(tmp_path / "bert", data, "bert", SIZES)]
     runtime = convert("vse_infty", name, *options)
@@ -114,18 +102,18 @@ def test_vse_infty(
     check(texts(runtime, "vse_infty", data).embeddings[:, 0], data["caption_embedding"])
 
 
-def test_mv_vse(convert: Convert, words: Callable[[int], str]) -> None:
+def test_mv_vse(convert: Convert, words: Callable[..., str]) -> None:
     data = load("mvvse")
-    runtime = convert("mv_vse", "mvvse", "--vocab", words(rows("mvvse", "embed.weight", 1)))
+    runtime = convert("mv_vse", "mvvse", "--vocab", words("mvvse", "embed.weight"))
     images = runtime.image_views(data["images"], "mv_vse").embeddings
     check(images.transpose(0, 1), data["view_embeddings"])
     check(texts(runtime, "mv_vse", data).embeddings[:, 0], data["caption_embedding"])
 
 
 @pytest.mark.parametrize("name", ["pvse", "pvse_eval_bare", "pvse_legacy_container"])
-def test_pvse(name: str, convert: Convert, words: Callable[[int], str]) -> None:
+def test_pvse(name: str, convert: Convert, words: Callable[..., str]) -> None:
     data = load("pvse")
-    runtime = convert("pvse", name, "--vocab", words(rows(name, "txt_enc.embed.weight", None)))
+    runtime = convert("pvse", name, "--vocab", words(name, "txt_enc.embed.weight", None))
     features = runtime.pixel_features(data["images_half"].float().numpy())
     check(features.mT, data["cnn_feature_map"].flatten(2))
     images = runtime.image_views(features, "pvse", attention=True)

@@ -1,4 +1,4 @@
-"""Encoders from folders in the Hub's format: the same numbers as `transformers`, or a sentence."""
+"""Encoders from folders and by Hub id: the same numbers as `transformers`, or a sentence."""
 
 import ast
 import json
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -18,12 +19,14 @@ from polyview.export.encoders.sources import (
     load_image_source,
     load_text_source,
 )
+from polyview.export.hub.packs import resolve
 from polyview.models.checkpoint import load_strict
 from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from polyview.models.encoders.huggingface import read_preprocess
 from polyview.models.layers import last_element
 from polyview.models.preprocess import Preprocess
 from polyview.models.views import lengths_to_mask
+from tests.export.hub_server import HubState, Repo
 from tests.published import (
     CROP,
     CROP_SHARE,
@@ -225,6 +228,39 @@ def test_a_missing_tokenizer_is_named(published: Path, tmp_path: Path) -> None:
         load_text_source(folder)
 
 
+@pytest.mark.network
+def test_an_image_encoder_is_fetched_and_found_again(
+    server: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_image_model(tmp_path / "vit", "vit")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    server.repos["owner/net"] = Repo()
+    others = {"other.bin": b"large", "onnx/model.onnx": b"no"}
+    server.repos["owner/net"].add_commit("main", files | others)
+    encoder, _, about = load_image_source("owner/net")
+    assert encoder.grid(64) == (4, 4)
+    assert about["source"] == "owner/net"
+    cached = {path.name for path in (tmp_path / "cache").rglob("snapshots/*/*")}
+    assert cached == {"config.json", "model.safetensors", "preprocessor_config.json"}
+    assert load_image_source("owner/net@main")[2]["sha256"] == about["sha256"]
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert load_image_source("owner/net")[2] == about
+    with pytest.raises(ValueError, match="HF_HUB_OFFLINE is set; unset it"):
+        load_image_source("owner/else")
+
+
+@pytest.mark.network
+def test_a_mistyped_folder_is_no_question_to_the_hub(
+    server: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "yours_pack").mkdir(parents=True)
+    for find in (resolve, load_image_source):
+        with pytest.raises(FileNotFoundError, match="yours_pak; did you mean runs/yours_pack"):
+            find("runs/yours_pak")
+    assert not server.requests
+
+
 def test_transformers_is_imported_only_when_an_encoder_asks_for_it() -> None:
     for folder in ("models", "export", "training", "app"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -235,8 +271,5 @@ def test_transformers_is_imported_only_when_an_encoder_asks_for_it() -> None:
 
 
 def _padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    lengths = torch.tensor([len(row) for row in rows])
-    ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
-    for row, tokens in zip(ids, rows, strict=True):
-        row[: len(tokens)] = torch.tensor(tokens)
-    return ids, lengths
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    return ids, torch.tensor([len(row) for row in rows])

@@ -8,9 +8,8 @@ import pytest
 from huggingface_hub import ModelCard, constants
 
 from polyview.export.hub import client, packs
-from polyview.export.hub.__main__ import main
 from polyview.export.hub.client import HubError, NotCachedError
-from polyview.export.hub.packs import find_cached, pull, push, resolve
+from polyview.export.hub.packs import find_cached, main, pull, push, resolve
 from polyview.export.pack.reading import list_files, load_info
 from polyview.export.to_onnx import export_runs
 from tests.export.conftest import LABELS

@@ -20,7 +20,6 @@ from tests.export.editing import edited, relist
 
 HEAD, IMAGES, TOKENIZER = "vsepp/head.safetensors", "image_encoder.onnx", "tokenizer.json"
 SECONDS = 5.0  # that a refusal may take
-
 Attack = Callable[[Path], object]
 
 
@@ -149,11 +148,11 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "number of 400 digits": (put("image_encoder", "dim", value=10**400), "dim must be"),
     "embedding too wide": (put(*ARGUMENTS, value={"embed_dim": 10**8}), "from 0 to 65536"),
     "embedding wider than its weights": (
-        put(*ARGUMENTS, value={"embed_dim": 65536, "mlp_dim": 8}),
+        put(*ARGUMENTS, value={"embed_dim": 65536}),
         "VSEPP needs",
     ),
     "pickle as weights": (content(HEAD, b"\x80\x04pickle"), "not a readable safetensors file"),
-    "header of 2**63 bytes": (tensors({}, size=2**63), "its header has 9,223,372,036,854,775,808"),
+    "header of 2**63 bytes": (tensors({}, size=2**63), "header too large"),
     "tensor of 2**124 values": (tensor("F32", [2**62, 2**62]), "overflow computing buffer size"),
     "tensor of NaN": (tensor("F32", [1]), "tensor a holds NaN or infinity"),
     "external data": (constant(**EXTERNAL), "bomb is in another file"),

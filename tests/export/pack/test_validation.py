@@ -31,7 +31,6 @@ class Inner:
     name: Name = "a"
 
     def __post_init__(self) -> None:
-        """Refuses entries that contradict each other."""
         if self.hardest and not self.epochs:
             raise ValueError("epochs must be named where hardest is true")
 

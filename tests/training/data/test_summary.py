@@ -28,19 +28,12 @@ class Watched(VSEPP):
 
     kept_first: ClassVar[list[bool]] = []
 
-    def encode_image(
-        self, features: torch.Tensor, mask: torch.Tensor, *, attention: bool = False
+    def encode(
+        self, side: str, features: torch.Tensor, mask: torch.Tensor, attention: bool
     ) -> Views:
-        """See `Method.encode_image`."""
+        """See `Method.encode`."""
         self.kept_first.append(bool(mask[:, 0].all()))
-        return super().encode_image(features, mask, attention=attention)
-
-    def encode_text(
-        self, features: torch.Tensor, mask: torch.Tensor, *, attention: bool = False
-    ) -> Views:
-        """See `Method.encode_text`."""
-        self.kept_first.append(bool(mask[:, 0].all()))
-        return super().encode_text(features, mask, attention=attention)
+        return super().encode(side, features, mask, attention)
 
 
 @pytest.fixture
