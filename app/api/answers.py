@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from polyview.app.search.examples import Example
 from polyview.app.search.hits import Hit, QueryTerm
 
 Rows = list[Any]  # nested lists of numbers, not validated again
@@ -51,9 +52,9 @@ class Lens(BaseModel):
 
 
 class Examples(BaseModel):
-    """Example queries; curated ones have caption, view, winner, ranks and why."""
+    """Example queries."""
 
-    curated: list[Fields]
+    curated: list[Example]
     queries: list[str]
     algebra: str
 

@@ -6,7 +6,6 @@ import io
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from PIL import Image
@@ -153,7 +152,7 @@ def timeline(
 def examples(retriever: Retriever) -> answers.Examples:
     """Returns example queries: captions that only one method answers well, sentences, a sum."""
     return answers.Examples(
-        curated=[asdict(example) for example in curated(retriever.info, retriever.collection)],
+        curated=curated(retriever.info, retriever.collection),
         queries=sentences(retriever, EXAMPLES),
         algebra=algebra(retriever),
     )

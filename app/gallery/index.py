@@ -26,11 +26,11 @@ _TRAINING = 40  # training rows for each cluster
 
 
 class Match(NamedTuple):
-    """An item: its id, its score, and the image view that won (0 with one view)."""
+    """An item: its id, its score, and the image view that won (0 with one view), if one did."""
 
     id: int
     score: float
-    view: int
+    view: int | None
 
 
 class Gallery:

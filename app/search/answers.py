@@ -11,11 +11,10 @@ from PIL import Image
 
 from polyview.app.gallery.scan import Collection
 from polyview.app.search.hits import Answer, QueryTerm, Unknown
-from polyview.app.search.query import Term, checked, checked_weight, describe, parse
+from polyview.app.search.query import Term, checked, describe, parse
 from polyview.app.search.retriever import MAX_HITS, Retriever
 from polyview.export.pack.schema import PackInfo
 
-_CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
 _UNSUPPORTED = {
     "sides": "These methods do not distinguish left from right or above from below.",
     "negation": "These methods ignore negation; subtract the object instead: “dog - 0.5: cat”.",
@@ -81,7 +80,7 @@ class Question:
             for image_id in images
         ]
         if self.words.strip() or not (terms or examples):
-            terms = [replace(term, weight=checked_weight(self.weight)) for term in terms]
+            terms = [replace(term, weight=self.weight) for term in terms]
             terms += parse(checked(self.words))
         return [*terms, *examples]
 
@@ -114,35 +113,25 @@ def answer(
     own = {collection.file_id(image_id) for image_id in question.own}
     result = retriever.search(terms, spec, k + len(own), only, captions)
     others = [h for h in result.hits if not own or collection.file_id(h.image_id) not in own]
-    hits, searched = others[:k], result.searched - (len(result.hits) - len(others))
-    for rank, hit in enumerate(hits, start=1):
+    result.searched -= len(result.hits) - len(others)
+    result.hits, result.captions, result.k = others[:k], result.captions[:k], k
+    for rank, hit in enumerate(result.hits, start=1):
         hit.rank = rank
-    ms = (time.perf_counter() - start) * 1000
+    result.ms = round((time.perf_counter() - start) * 1000, 1)
     if relevant := known_to_satisfy(collection, terms):
-        for hit in hits:
+        for hit in result.hits:
             hit.satisfies = collection.file_id(hit.image_id) in relevant
     sent = question.image
     unlike = None if sent is None else retriever.runtime.unfamiliar([sent])
     image = "" if question.image_id is None else retriever.image(question.image_id).file
-    caveat = _CANCELLED if result.cancelled else result.caveat
-    return Answer(
-        query=question.words,
-        read_as=", ".join(describe(terms, image or "the image")),
-        method=spec,
-        k=k,
-        filters={fact: [*dict.fromkeys(values)] for fact, values in (filters or {}).items()},
-        searched=searched,
-        ms=round(ms, 1),
-        terms=[QueryTerm(words=term.words, weight=term.weight) for term in terms],
-        exact=not result.caveat,
-        matches=result.matches,
-        unfamiliar=None if unlike is None else bool(unlike.any()),
-        unknown=unknown_words(retriever, *texts),
-        unsupported=unsupported_aspects(retriever.info, *texts),
-        remark=" ".join(filter(None, (caveat, remark(retriever, *texts)))),
-        hits=hits,
-        captions=result.captions[:k],
-    )
+    result.query, result.read_as = question.words, ", ".join(describe(terms, image or "the image"))
+    result.filters = {fact: [*dict.fromkeys(values)] for fact, values in (filters or {}).items()}
+    result.terms = [QueryTerm(words=term.words, weight=term.weight) for term in terms]
+    result.unfamiliar = None if unlike is None else bool(unlike.any())
+    result.unknown = unknown_words(retriever, *texts)
+    result.unsupported = unsupported_aspects(retriever.info, *texts)
+    result.remark = " ".join(filter(None, (result.remark, remark(retriever, *texts))))
+    return result
 
 
 def satisfying(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import BaseModel
 
+from polyview.app.search.hits import Hit
 from polyview.app.search.ranking import Scores
 
 
@@ -47,13 +48,10 @@ class Run(NamedTuple):
     runs: int
 
 
-class Place(BaseModel):
-    """An image at a rank of a column.
+class Place(Hit):
+    """A hit at a rank of a column; of a clip, the best frame.
 
     Attributes:
-        image_id: the image, or the best frame of a clip.
-        rank: 1 for the best.
-        score: the score by the method.
         right: whether it satisfies the query; None if not known.
         left_rank: its rank in the column to the left; None in the first column.
         new: whether the column to the left does not list it; False in the first column.
@@ -61,19 +59,10 @@ class Place(BaseModel):
             first column and for a new image.
     """
 
-    image_id: int
-    rank: int
-    score: float
     right: bool | None
     left_rank: int | None
     new: bool
     move: int | None
-    file: str = ""
-    captions: list[str] = []
-    seconds: float = 0.0
-    frame: int = 0
-    width: int = 0
-    height: int = 0
 
 
 class Column(BaseModel):

@@ -9,19 +9,15 @@ Curated captions, on which methods differ, are in a file beside the pack's folde
 
 import logging
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import FailFast, Field
-from pydantic.dataclasses import dataclass
+from pydantic import BaseModel, PositiveInt, ValidationError
 
 from polyview.app.gallery.scan import Collection
 from polyview.app.search.answers import unsupported_aspects
 from polyview.app.search.query import parse
 from polyview.app.search.retriever import Retriever
 from polyview.export.pack.schema import PackInfo
-from polyview.export.pack.validation import OPEN, PackError, Text, check, read_json
 
 _LONGEST = 40  # characters of a sentence
 # For collections without captions to choose sentences from.
@@ -30,8 +26,7 @@ _ALGEBRA = "2: a dog + grass - people"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, config=OPEN)
-class Example:
+class Example(BaseModel):
     """A caption to compare methods with.
 
     Attributes:
@@ -42,19 +37,18 @@ class Example:
         why: an explanation for people; empty if it may no longer hold.
     """
 
-    caption: Text
-    view: Text | None
-    winner: Text
-    ranks: dict[str, Annotated[int, Field(ge=1)]]
+    caption: str
+    view: str | None
+    winner: str
+    ranks: dict[str, PositiveInt]
     why: str
 
 
-@dataclass(frozen=True, config=OPEN)
-class _Record:
+class Curated(BaseModel):
     """The content of a file of examples, with the checksum of its pack."""
 
-    checksum: Text
-    examples: Annotated[tuple[Example, ...], FailFast()]
+    checksum: str
+    examples: list[Example]
 
 
 def curated_file(info: PackInfo) -> Path:
@@ -72,13 +66,13 @@ def curated(info: PackInfo, collection: Collection) -> list[Example]:
     if not file.is_file():
         return []
     try:
-        record = check(_Record, read_json(file), file.name)
-    except (PackError, OSError) as error:
-        _log.warning("the examples are not used: %s", error)
+        record = Curated.model_validate_json(file.read_bytes())
+    except (ValidationError, OSError) as error:
+        _log.warning("the examples in %s are not used: %s", file.name, error)
         return []
-    known = [example for example in record.examples if example.caption in collection.relevant]
-    current = record.checksum == info.checksum
-    return known if current else [replace(example, why="") for example in known]
+    changed = {} if record.checksum == info.checksum else {"why": ""}
+    known = (example for example in record.examples if example.caption in collection.relevant)
+    return [example.model_copy(update=changed) for example in known]
 
 
 def sentences(retriever: Retriever, count: int) -> list[str]:

@@ -3,7 +3,7 @@
 Ids of images and views count from 0.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -34,9 +34,9 @@ class Hit(BaseModel):
     """
 
     image_id: int
-    file: str
+    file: str = ""
     score: float
-    view: int | None
+    view: int | None = None
     rank: int
     seconds: float | None = None
     frame: int | None = None
@@ -58,26 +58,6 @@ class Caption(BaseModel):
     score: float
     view: int | None
     rank: int
-
-
-class Found(NamedTuple):
-    """The result of a search.
-
-    Attributes:
-        hits: images, best first.
-        captions: captions, best first, if requested and available.
-        searched: number of ranked images.
-        caveat: why the best images are not exact; empty if they are.
-        matches: whether anything satisfies the query; None if the method cannot tell.
-        cancelled: whether the terms cancel out; hits are then in gallery order.
-    """
-
-    hits: list[Hit]
-    captions: list[Caption]
-    searched: int
-    caveat: str = ""
-    matches: bool | None = None
-    cancelled: bool = False
 
 
 class Unknown(BaseModel):
@@ -116,19 +96,19 @@ class Answer(BaseModel):
     `images` repeats the hits.
     """
 
-    query: str
-    read_as: str
+    query: str = ""
+    read_as: str = ""
     method: str
     k: int
-    filters: dict[str, list[str]]
+    filters: dict[str, list[str]] = {}
     searched: int
-    ms: float
-    terms: list[QueryTerm]
+    ms: float = 0.0
+    terms: list[QueryTerm] = []
     exact: bool
     matches: bool | None
-    unfamiliar: bool | None
-    unknown: list[Unknown]
-    unsupported: list[str]
+    unfamiliar: bool | None = None
+    unknown: list[Unknown] = []
+    unsupported: list[str] = []
     remark: str
     hits: list[Hit]
     captions: list[Caption]

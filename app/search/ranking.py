@@ -123,59 +123,52 @@ class Ranking:
             for weight, views in terms:
                 ids, values = gallery.scores(views)
                 parts.append((ids, weight / len(query) * values))
-        ids = min((ids for ids, _ in parts), key=len)  # galleries may grow in the meantime
-        if not all(np.array_equal(others[: len(ids)], ids) for others, _ in parts):
-            # an image could not be read again when a later method's turn came
+        ids = parts[0][0]
+        if not all(np.array_equal(others, ids) for others, _ in parts):
+            # galleries grow meanwhile, and an image may be unreadable for a later method
             ids = reduce(np.intersect1d, [others for others, _ in parts])
             parts = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in parts]
-        return Scores(ids, reduce(np.add, [values[: len(ids)] for _, values in parts]))
+        return Scores(ids, reduce(np.add, [values for _, values in parts]))
 
     def best(
         self, query: Query, k: int, only: AbstractSet[int] | None = None, texts: bool = False
     ) -> tuple[list[Match], Scores | None]:
-        """The k best images or captions, and all scores if they were computed.
+        """The k best images or captions with their winning views, and all scores if computed.
 
-        Only the best frame of a clip is among the k; the scores include every frame. Without
-        scores, the matches have the winning view.
+        A view wins if it scores best for every term. Only the best frame of a clip is among the k;
+        the scores include every frame.
 
         Raises:
             NotReadyError: nothing is searchable yet.
         """
         files = self._index.files if self._index.clips and not texts else 0
-        only = None if only is None else self._frames(only)
         if plain := single(query):
             gallery = self._gallery(query, plain[0], texts)
             if texts or not gallery.local or len(gallery) > SAMPLED:
-                return _search(gallery, plain[1], k, only, files), None
+                return _search(gallery, plain[1], k, self._items(gallery, only), files), None
         scores = self.scores(query, texts)
         if only is not None:
-            chosen = np.isin(scores.ids, list(only))
+            chosen = self._chosen(scores.ids, only)
             scores = Scores(scores.ids[chosen], scores.values[chosen])
         best = np.argsort(-scores.values, kind="stable")
         if files:
             _, first = np.unique(scores.ids[best] % files, return_index=True)
             best = best[np.sort(first)]
-        pairs = zip(scores.ids[best[:k]].tolist(), scores.values[best[:k]].tolist(), strict=True)
-        return [Match(item, score, 0) for item, score in pairs], scores
+        ids, values = scores.ids[best[:k]].tolist(), scores.values[best[:k]].tolist()
+        views = [None] * len(ids) if texts else self._winners(query, ids)
+        return [Match(*each) for each in zip(ids, values, views, strict=True)], scores
 
     @torch.inference_mode()
-    def winners(self, query: Query, matches: Sequence[Match]) -> list[int | None]:
+    def _winners(self, query: Query, ids: Sequence[int]) -> list[int | None]:
         """For each image, the view that scores best for every term; None if there is none."""
-        won: list[int | None] = [None] * len(matches)
         (name, terms), *others = query.items()
-        if others or not terms or not matches:
-            return won
+        if others or not terms or not ids:
+            return [None] * len(ids)
         gallery = self._index.images[name]
-        images = gallery.views([match.id for match in matches])  # (n, V, D)
-        places = torch.stack(
-            [
-                gallery.method.view_scores(images, views.to(images.embeddings.device))[
-                    ..., 0
-                ].argmax(dim=0)  # (V, n) -> (n,)
-                for _, views in terms
-            ]
-        ).T.tolist()  # (n, T)
-        return [row[0] if len(set(row)) == 1 else None for row in places]
+        images, method = gallery.views(ids), gallery.method  # (n, V, D)
+        scores = [method.view_scores(images, v.to(images.embeddings.device)) for _, v in terms]
+        places = torch.stack([each[..., 0].argmax(dim=0) for each in scores], dim=1)  # (n, T)
+        return [row[0] if len(set(row)) == 1 else None for row in places.tolist()]
 
     @torch.inference_mode()
     def sample(self, name: str, text: Views, only: AbstractSet[int] | None) -> np.ndarray:
@@ -189,7 +182,7 @@ class Ranking:
         gallery, (count, views) = self._index.images[name], self._samples.get(name, (-1, None))
         ids = gallery.ids()
         if only is not None:
-            ids = ids[np.isin(ids, list(self._frames(only)))]
+            ids = ids[self._chosen(ids, only)]
         if not len(ids):
             return np.zeros(0, np.float32)
         if only is not None or views is None or count != len(ids):
@@ -205,19 +198,20 @@ class Ranking:
         gallery = min((self._index.images[name] for name in query), key=len)
         ids = gallery.ids()
         if only is not None:
-            ids = ids[np.isin(ids, list(self._frames(only)))]
+            ids = ids[self._chosen(ids, only)]
         files = int((ids < self._index.files).sum())  # without further frames of clips
         return len(ids), files, gallery.caveat(only) if single(query) else ""
 
-    def _frames(self, only: AbstractSet[int]) -> AbstractSet[int]:
+    def _chosen(self, ids: np.ndarray, only: AbstractSet[int]) -> np.ndarray:
+        """Whether images (n,), which may be frames of clips, belong to files."""
+        return np.isin(ids % self._index.files, list(only))
+
+    def _items(self, gallery: Gallery, only: AbstractSet[int] | None) -> AbstractSet[int] | None:
         """The ids of files with those of all their frames."""
-        clips, files = self._index.clips, self._index.files
-        further = (
-            file_id + place * files
-            for file_id in (only & clips.keys() if clips else ())
-            for place in range(1, len(clips[file_id]))
-        )
-        return {*only, *further}
+        if only is None or not self._index.clips:
+            return only
+        ids = gallery.ids()
+        return {*ids[self._chosen(ids, only)].tolist()}
 
     def _gallery(self, query: Query, name: str, texts: bool) -> Gallery:
         """A method's gallery of images or captions; waits until it is not empty.

@@ -18,7 +18,7 @@ from polyview.app.gallery.scan import Collection, CollectionImage
 from polyview.app.gallery.thumbnails import make_thumbnail
 from polyview.app.gallery.video import open_frame
 from polyview.app.search.duplicates import fingerprint
-from polyview.app.search.hits import Caption, Found, Hit
+from polyview.app.search.hits import Answer, Caption, Hit
 from polyview.app.search.query import Term, checked, checked_k, combined
 from polyview.app.search.ranking import (
     SAMPLED,
@@ -43,6 +43,7 @@ MAX_HITS = 1000
 _DRAWING = 4  # thumbnails made in parallel for one answer
 _AHEAD = 1000  # thumbnails made in advance
 _NAMED = 5  # unknown words reported
+_CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
 
 
 class Retriever:
@@ -96,7 +97,7 @@ class Retriever:
         k: int,
         only: AbstractSet[int] | None = None,
         captions: int = 0,
-    ) -> Found:
+    ) -> Answer:
         """Finds the best images for a query of several terms; ties in gallery order.
 
         Scores of terms are multiplied by their weights and added; methods of an ensemble are
@@ -118,18 +119,22 @@ class Retriever:
             matches, scores = self._ranking.best(query, max(k, TENTH), only)
             counted, searched, caveat = self._ranking.extent(query, only)
             judgement = self._judgement(query, terms, matches, scores, only, counted)
-            matches = matches[:k]
-            plain = scores is None
-            views = [m.view for m in matches] if plain else self._ranking.winners(query, matches)
-            image_ids = self.moments([match.id for match in matches], terms, spec)
+            image_ids = self.moments([match.id for match in matches[:k]], terms, spec)
             hits = []
-            for place, (match, view) in enumerate(zip(matches, views, strict=True)):
-                hit = self.hit(image_ids[place], match.score, view, place + 1)
+            for place, image_id in enumerate(image_ids):
+                hit = self.hit(image_id, matches[place].score, matches[place].view, place + 1)
                 hit.probability = judgement and judgement.hits[place]
                 hits.append(hit)
-            matching, cancelled = judgement and judgement.matches, not any(query.values())
-            texts = self._captions(query, captions)
-            return Found(hits, texts, searched, caveat, matching, cancelled)
+            return Answer(
+                method=spec,
+                k=k,
+                searched=searched,
+                exact=not caveat,
+                matches=judgement and judgement.matches,
+                remark=caveat if any(query.values()) else _CANCELLED,
+                hits=hits,
+                captions=self._captions(query, captions),
+            )
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
         """Scores of all searchable images for a query of several terms; see `search`.
@@ -366,13 +371,13 @@ class Retriever:
         captions = self.collection.captions
         if not k or not captions:
             return []
-        matches, scores = self._ranking.best(query, k, texts=True)
+        matches, _ = self._ranking.best(query, k, texts=True)
         return [
             Caption(
                 text=captions[match.id][0],
                 image_id=captions[match.id][1],
                 score=match.score,
-                view=match.view if scores is None else None,
+                view=match.view,
                 rank=rank,
             )
             for rank, match in enumerate(matches, start=1)

@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -67,7 +66,8 @@ def find(retriever: Retriever, count: int = 8) -> list[Example]:
                 used[views[text]] += 1
                 images.update(relevant[text])
                 why = explain(retriever.methods[name].title, name, ranks[text])
-                chosen.append(Example(text, views[text], name, ranks[text], why))
+                about = {"caption": text, "view": views[text], "winner": name}
+                chosen.append(Example(**about, ranks=ranks[text], why=why))
     return chosen
 
 
@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> None:
         )
         retriever.index.start()
         retriever.index.wait()
-        examples = [asdict(example) for example in find(retriever, options.count)]
+        examples = [dict(example) for example in find(retriever, options.count)]
     content = {"checksum": retriever.info.checksum, "examples": examples}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_whole(curated_file(retriever.info), text)

@@ -1,6 +1,6 @@
 """Queries to begin with are fit for the pack, and what is said of the methods is so."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from polyview.app.gallery.scan import from_folder
@@ -58,15 +58,16 @@ def test_the_bundled_examples_are_true(scenes: Retriever) -> None:
 def test_examples_that_no_longer_hold_are_left_out(retriever: Retriever, tmp_path: Path) -> None:
     info = replace(retriever.info, folder=tmp_path / "pack")
     caption = retriever.collection.captions[0][0]
-    known = Example(caption, None, "vsepp", {"vsepp": 1, "vse_infty": 4}, "Only VSE++ ...")
+    ranks = {"vsepp": 1, "vse_infty": 4}
+    known = Example(caption=caption, view=None, winner="vsepp", ranks=ranks, why="Only VSE++ ...")
     path = curated_file(info)
     assert curated(info, retriever.collection) == []
     path.write_text("{}")
     with edited(path) as content:
         content["checksum"] = info.checksum
-        content["examples"] = [asdict(known), asdict(replace(known, caption="not here"))]
+        content["examples"] = [dict(known), {**dict(known), "caption": "not here"}]
     assert curated(info, retriever.collection) == [known]
     path.write_text(path.read_text().replace(info.checksum, "0" * 64))
-    assert curated(info, retriever.collection) == [replace(known, why="")]
+    assert curated(info, retriever.collection) == [known.model_copy(update={"why": ""})]
     path.write_text("{")
     assert curated(info, retriever.collection) == []

@@ -48,7 +48,6 @@ def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> 
         ("", "vsepp", 3, "the query is empty"),
         (" \n ", "vsepp", 3, "the query is empty"),
         ("a" * 10_001, "vsepp", 3, "has 10,001 characters; use at most 10,000"),
-        (None, "vsepp", 3, "must be a text, not NoneType"),
         ("a bar", "nope", 3, 'no method "nope" in this pack; choose one of vsepp, vse_infty'),
         ("a bar", ["vsepp"], 3, "there is no method"),
         ("a bar", "vsepp", 0, "k must be a whole number of at least 1, not 0"),
