@@ -38,19 +38,6 @@ class Hits(BaseModel):
     hits: list[Hit]
 
 
-class Lens(BaseModel):
-    """Hits with weighted views; `stayed` of them are also hits without weights."""
-
-    query: str
-    method: str
-    weights: list[float]
-    searched: int
-    stayed: int
-    hits: list[Hit]
-    remark: str
-    ms: float
-
-
 class Examples(BaseModel):
     """Example queries."""
 

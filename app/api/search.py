@@ -12,7 +12,7 @@ from PIL import Image
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.explain.lens import rank
+from polyview.app.explain.lens import Lens, rank
 from polyview.app.gallery.images import decode
 from polyview.app.packs.columns import Columns
 from polyview.app.packs.opened import Opened
@@ -120,24 +120,14 @@ def lens(
     weights: p.Weights,
     k: p.Count = 10,
     layout: p.Layout = False,
-) -> answers.Lens:
+) -> Lens:
     """Finds images with reduced weights for some of their views."""
     start = time.perf_counter()
-    method = method or retriever.methods.best
-    ranking = rank(retriever, query, method, weights, k)
-    hits = [hit.model_copy(update={"before": before}) for hit, before in ranking.hits]
+    answered = rank(retriever, query, method or retriever.methods.best, weights, k)
     if layout:
-        add_layout(retriever, hits)
-    return answers.Lens(
-        query=query,
-        method=method,
-        weights=list(weights),
-        searched=len(ranking.ids),
-        stayed=ranking.stayed,
-        hits=hits,
-        remark=remark(retriever, query),
-        ms=milliseconds(start),
-    )
+        add_layout(retriever, answered.hits)
+    answered.remark, answered.ms = remark(retriever, query), milliseconds(start)
+    return answered
 
 
 def timeline(

@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from pydantic import BaseModel
 
-from polyview.app.gallery.index import Gallery
 from polyview.app.search import comparison
 from polyview.app.search.hits import Hit
-from polyview.app.search.query import Term, checked, checked_k
+from polyview.app.search.query import Term, checked
 from polyview.app.search.ranking import Scores, best_of_files
-from polyview.app.search.retriever import MAX_HITS, Retriever
-from polyview.models import Views
+from polyview.app.search.retriever import Retriever
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """The result of the lens.
+class Lens(BaseModel):
+    """Hits with weighted views; `stayed` of them are also hits without weights."""
 
-    Attributes:
-        hits: best first, each with its rank without the lens.
-        ids: (N,) the ids of the ranked images.
-    """
-
-    hits: list[tuple[Hit, int]]
-    ids: np.ndarray
-
-    @property
-    def stayed(self) -> int:
-        """The number of hits that would also be hits without the lens."""
-        return sum(before <= len(self.hits) for _, before in self.hits)
+    query: str
+    method: str
+    weights: list[float]
+    searched: int
+    stayed: int
+    hits: list[Hit]
+    remark: str = ""
+    ms: float = 0.0
 
 
 @torch.inference_mode()
-def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], k: int) -> Ranking:
+def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], k: int) -> Lens:
     """Ranks every searchable image with weighted views, see `Method.weighted`.
 
     Args:
@@ -45,14 +37,19 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
         words: a sentence.
         name: a method.
         weights: one for each view, 0 to 1, not all 0.
-        k: at least 1; at most 1,000 images are returned.
+        k: number of images, at least 1.
 
     Raises:
-        ValueError: the method is unknown, the weights or k are not valid, or nothing is searchable.
+        ValueError: the method is unknown, the weights are not valid, or nothing is searchable.
     """
-    method, k = retriever.methods.one(name), min(checked_k(k), MAX_HITS)
+    method, lens = retriever.methods.one(name), torch.tensor(weights, dtype=torch.float32)
     query, gallery = retriever.views(checked(words), name), retriever.gallery(name)
-    ids, scores, plain, lens = score(gallery, query, weights)
+    parts = []
+    for some, views in gallery.chunks():
+        query = query.to(views.embeddings.device)
+        both = (method.score(each, query)[:, 0] for each in (method.weighted(views, lens), views))
+        parts.append((some, *(scores.float().cpu().numpy() for scores in both)))
+    ids, scores, plain = map(np.concatenate, zip(*parts, strict=True))  # (N,) each
     if retriever.index.clips:  # the best frame of each clip, with and without the lens
         files = retriever.index.files
         plain = best_of_files(Scores(ids, plain), files).values
@@ -61,42 +58,17 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
     before = comparison.rank(plain)
     best = np.argsort(comparison.rank(scores))[:k]
     weighted = method.weighted(gallery.views(ids[best]), lens)
-    query = query.to(weighted.embeddings.device)
     won = method.view_scores(weighted, query)[..., 0].argmax(dim=0)  # (k,), of remaining views
     stay = torch.arange(len(lens))
     if weighted.embeddings.shape[1] < len(lens):
         stay = stay[lens > 0]
     image_ids = retriever.moments(ids[best].tolist(), [Term(words)], name)
-    places = enumerate(zip(image_ids, best, won.tolist(), strict=True), start=1)
-    hits = [
-        (retriever.hit(image_id, float(scores[row]), int(stay[view]), place), int(before[row]))
-        for place, (image_id, row, view) in places
-    ]
-    return Ranking(hits, ids)
-
-
-@torch.inference_mode()
-def score(
-    gallery: Gallery, query: Views, weights: Sequence[float]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
-    """Scores a gallery's images with and without the lens, a few hundred at a time.
-
-    Args:
-        gallery: the views of N images.
-        query: the views (1, W, D) of a text.
-        weights: see `rank`.
-
-    Returns:
-        Ids, scores with the lens, and scores without it, (N,) each, and the weights as (V,).
-
-    Raises:
-        ValueError: the weights are not valid, or nothing is searchable.
-    """
-    method, ids, now, before = gallery.method, [], [], []
-    lens = torch.tensor(weights, dtype=torch.float32)
-    for part, views in gallery.chunks():
-        query = query.to(views.embeddings.device)
-        ids.append(part)
-        now.append(method.score(method.weighted(views, lens), query)[:, 0].float().cpu())
-        before.append(method.score(views, query)[:, 0].float().cpu())
-    return np.concatenate(ids), torch.cat(now).numpy(), torch.cat(before).numpy(), lens
+    hits = []
+    for place, (image_id, row) in enumerate(zip(image_ids, best, strict=True)):
+        hit = retriever.hit(image_id, float(scores[row]), int(stay[won[place]]), place + 1)
+        hit.before = int(before[row])
+        hits.append(hit)
+    stayed = int((before[best] <= len(best)).sum())
+    return Lens(
+        query=words, method=name, weights=list(weights), searched=len(ids), stayed=stayed, hits=hits
+    )

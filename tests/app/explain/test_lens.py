@@ -42,21 +42,21 @@ def test_ranks_are_those_of_the_weighted_scores(many_retriever: Retriever, name:
     results = rank(many_retriever, TEXT, name, WEIGHTS[name], 7)
     alone = scored_alone(many_retriever, name, WEIGHTS[name])
     order = sorted(alone, key=lambda i: -alone[i])
-    assert [hit.image_id for hit, _ in results.hits] == order[:7]
-    for hit, _ in results.hits:
-        assert hit.score == pytest.approx(alone[hit.image_id], abs=1e-5)
+    assert [hit.image_id for hit in results.hits] == order[:7]
     plain = [hit.image_id for hit in find(many_retriever, TEXT, name, 1000)]
-    for hit, before in results.hits:
-        assert before == plain.index(hit.image_id) + 1
+    for hit in results.hits:
+        assert hit.score == pytest.approx(alone[hit.image_id], abs=1e-5)
+        assert hit.before == plain.index(hit.image_id) + 1
     assert results.stayed == len(set(order[:7]) & set(plain[:7]))
-    assert len(results.ids) == len(plain)
+    assert results.searched == len(plain)
 
 
 @pytest.mark.parametrize("name", ADDED)
 def test_with_every_view_on_nothing_moves(many_retriever: Retriever, name: str) -> None:
     results = rank(many_retriever, TEXT, name, [1.0] * ADDED[name]["views"], 5)
-    assert [hit for hit, _ in results.hits] == find(many_retriever, TEXT, name, 5)
-    assert all(hit.rank == before for hit, before in results.hits)
+    assert all(hit.rank == hit.before for hit in results.hits)
+    hits = [hit.model_copy(update={"before": None}) for hit in results.hits]
+    assert [dict(hit) for hit in hits] == [dict(h) for h in find(many_retriever, TEXT, name, 5)]
     assert results.stayed == 5
 
 
@@ -67,11 +67,11 @@ def test_winning_views_keep_their_numbers(many_retriever: Retriever) -> None:
     views = many_retriever.gallery("mv_vse").views(ids)
     scores = method.view_scores(views, many_retriever.views(TEXT, "mv_vse"))[..., 0]  # (3, N)
     results = rank(many_retriever, TEXT, "mv_vse", [1.0, 0.0, 1.0], 24)
-    won = {hit.image_id: hit.view for hit, _ in results.hits}
+    won = {hit.image_id: hit.view for hit in results.hits}
     for column, image_id in enumerate(ids):
         assert won[image_id] == (0 if scores[0, column] >= scores[2, column] else 2)
     only = rank(many_retriever, TEXT, "mv_vse", [0.0, 0.0, 1.0], 24)
-    assert {hit.view for hit, _ in only.hits} == {2}
+    assert {hit.view for hit in only.hits} == {2}
 
 
 def test_before_anything_is_searchable_it_says_so(

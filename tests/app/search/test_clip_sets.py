@@ -138,7 +138,7 @@ def test_a_clip_finds_itself_by_all_its_frames(retriever: Retriever) -> None:
 def test_the_lens_shows_moments(retriever: Retriever) -> None:
     results = lens.rank(retriever, "a dog", "pvse", (1.0, 1.0), 5)
     hits = retriever.search([Term("a dog")], "pvse", 5).hits
-    assert [hit.image_id for hit, _ in results.hits] == [hit.image_id for hit in hits]
+    assert [hit.image_id for hit in results.hits] == [hit.image_id for hit in hits]
 
 
 def test_terms_that_cancel_out_show_the_first_frames(retriever: Retriever) -> None:
