@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -169,43 +169,22 @@ class Model:
         """The M words of a text as the encoder reads them: the last axis of `evidence`."""
         return self.runtime.tokenize(text).words
 
-    @overload
-    def similarity(
-        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[True]
-    ) -> np.ndarray: ...
-    @overload
-    def similarity(
-        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[False] = False
-    ) -> Tensor: ...
-    def similarity(
-        self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
-    ) -> Tensor | np.ndarray:
+    def similarity(self, images: Encoded, texts: Encoded, *, as_numpy: bool = False) -> Any:
         """The method's own scores (B_img, B_txt), higher is better.
+
+        Returns:
+            A tensor; an array with `as_numpy`.
 
         Raises:
             ValueError: the number or width of the views is wrong.
         """
         return _out(self._compare(self.method.score, images, texts), as_numpy)
 
-    @overload
-    def view_scores(
-        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[True]
-    ) -> np.ndarray: ...
-    @overload
-    def view_scores(
-        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[False] = False
-    ) -> Tensor: ...
-    def view_scores(
-        self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
-    ) -> Tensor | np.ndarray:
+    def view_scores(self, images: Encoded, texts: Encoded, *, as_numpy: bool = False) -> Any:
         """The scores (V, B_img, B_txt) of each view of the images; see `similarity`."""
         return _out(self._compare(self.method.view_scores, images, texts), as_numpy)
 
-    @overload
-    def attention(self, images: Views, *, as_numpy: Literal[True]) -> np.ndarray: ...
-    @overload
-    def attention(self, images: Views, *, as_numpy: Literal[False] = False) -> Tensor: ...
-    def attention(self, images: Views, *, as_numpy: bool = False) -> Tensor | np.ndarray:
+    def attention(self, images: Views, *, as_numpy: bool = False) -> Any:
         """The attention of each view: (B, V, rows, columns) on the encoder's grid, else (B, V, N).
 
         Raises:

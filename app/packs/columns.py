@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from polyview.app.search.answers import known_to_satisfy, remark
-from polyview.app.search.comparison import Comparison, Run, Truth, compare
+from polyview.app.search.comparison import Column, Comparison, Truth, compare
 from polyview.app.search.hits import NotReadyError
 from polyview.app.search.query import Term, describe
+from polyview.app.search.ranking import Scores
 from polyview.app.search.retriever import Retriever
 from polyview.export.pack.schema import current_name
 
@@ -91,7 +92,7 @@ class Columns:
         complete = any(len(text.relevant) > 1 for truth in truths for text in truth.captions)
         return Truth(image_ids=sorted(ids), complete=complete) if ids else None
 
-    def _run(self, column: _Column, terms: Sequence[Term], k: int) -> Run:
+    def _run(self, column: _Column, terms: Sequence[Term], k: int) -> tuple[Column, Scores]:
         """Runs and times one column, while no other column runs.
 
         The best clips are represented by the home pack's frames nearest to the column's moments.
@@ -107,7 +108,8 @@ class Columns:
             moments = retriever.moments(images[best].tolist(), terms, spec)
             images[best] = [self.home.local_image_id(retriever.image(one)) for one in moments]
             scores = scores._replace(best_images=images)
-        return Run(key, title, paper, scores, round(1000 * median(spent), 1), len(spent))
+        ms = round(1000 * median(spent), 1)
+        return Column(method=key, title=title, paper=paper, ms=ms, runs=len(spent)), scores
 
     def _column(self, key: str) -> _Column:
         label, _, spec = key.strip().rpartition("/")

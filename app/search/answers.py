@@ -12,7 +12,7 @@ from PIL import Image
 from polyview.app.gallery.scan import Collection
 from polyview.app.search.hits import Answer, QueryTerm, Unknown
 from polyview.app.search.query import Term, checked, describe, parse
-from polyview.app.search.retriever import MAX_HITS, Retriever
+from polyview.app.search.retriever import Retriever
 from polyview.export.pack.schema import PackInfo
 
 _UNSUPPORTED = {
@@ -26,7 +26,6 @@ _DISTINGUISHED = 60.0  # percent; guessing among a thousand pairs reaches less
 _NEAREST = 2  # known words suggested for an unknown one
 _ALIKE = 0.65  # minimum similarity of suggested words
 _LONGEST_WORD = 40  # characters of a word for which others are suggested
-_AMONG_CAPTIONS = 100  # captions searched for distinct ones: images may share captions
 _VALUES = 20  # of a fact, listed in an error message
 
 
@@ -109,12 +108,11 @@ def answer(
     terms = question.terms(retriever)
     texts = [term.words for term in terms if term.image is None]
     alone = len(terms) == 1 and not texts and not (question.more or question.less)
-    captions = min(max(k, _AMONG_CAPTIONS), MAX_HITS) if alone else 0
     own = {collection.file_id(image_id) for image_id in question.own}
-    result = retriever.search(terms, spec, k + len(own), only, captions)
+    result = retriever.search(terms, spec, k + len(own), only, captions=k if alone else 0)
     others = [h for h in result.hits if not own or collection.file_id(h.image_id) not in own]
     result.searched -= len(result.hits) - len(others)
-    result.hits, result.captions, result.k = others[:k], result.captions[:k], k
+    result.hits, result.k = others[:k], k
     for rank, hit in enumerate(result.hits, start=1):
         hit.rank = rank
     result.ms = round((time.perf_counter() - start) * 1000, 1)

@@ -7,7 +7,7 @@ N the number of images that all of them ranked.
 from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
@@ -28,26 +28,6 @@ class Truth(BaseModel):
     complete: bool
 
 
-class Run(NamedTuple):
-    """The answer of one method; see `Column`.
-
-    Attributes:
-        key: the name of the method, or average of methods, for programs.
-        title: its name for people.
-        paper: its publication; empty for an average.
-        scores: the scores of all searchable images.
-        ms: median milliseconds of an answer, including encoding the query.
-        runs: number of timed answers.
-    """
-
-    key: str
-    title: str
-    paper: str
-    scores: Scores
-    ms: float
-    runs: int
-
-
 class Place(Hit):
     """A hit at a rank of a column; of a clip, the best frame.
 
@@ -66,9 +46,14 @@ class Place(Hit):
 
 
 class Column(BaseModel):
-    """The list of one method and its quality; see `Run` for `method` (its key), `ms` and `runs`.
+    """The list of one method and its quality.
 
     Attributes:
+        method: the name of the method, or average of methods, for programs.
+        title: its name for people.
+        paper: its publication; empty for an average.
+        ms: median milliseconds of an answer, including encoding the query.
+        runs: number of timed answers.
         hits: the k best images, best first.
         true_ranks: the ranks among all N of the images known to be right, ascending.
         best_true_rank: the first of them; None if the truth is unknown.
@@ -82,18 +67,11 @@ class Column(BaseModel):
     paper: str
     ms: float
     runs: int
-    hits: list[Place]
-    true_ranks: list[int]
-    best_true_rank: int | None
-    r_precision: float | None
-    right_in_list: int | None
-
-
-class Listed(BaseModel):
-    """An image that only one column found."""
-
-    image_id: int
-    rank: int
+    hits: list[Place] = []
+    true_ranks: list[int] = []
+    best_true_rank: int | None = None
+    r_precision: float | None = None
+    right_in_list: int | None = None
 
 
 class Comparison(BaseModel):
@@ -108,8 +86,8 @@ class Comparison(BaseModel):
         overlap: C x C, see `overlap`.
         tau: C x C, see `kendall_tau`, over the images listed in either of two columns. Over all N
             images, the order of hundreds of low ranks would dominate.
-        only_found: for each column, the right images that no other column lists; if the truth is
-            unknown, all such images.
+        only_found: for each column, `image_id` and `rank` of the right images that no other column
+            lists; if the truth is unknown, of all such images.
         ranks: image id -> its rank in each column, for every listed image.
         remark: remarks about how the query was read; may be empty.
     """
@@ -121,14 +99,14 @@ class Comparison(BaseModel):
     columns: list[Column]
     overlap: list[list[float]]
     tau: list[list[float | None]]
-    only_found: dict[str, list[Listed]]
+    only_found: dict[str, list[dict[str, int]]]
     ranks: dict[int, list[int]]
     remark: str
 
 
 def compare(
     query: str,
-    runs: Sequence[Run],
+    runs: Sequence[tuple[Column, Scores]],
     k: int,
     truth: Truth | None = None,
     leave_out: int | None = None,
@@ -141,7 +119,8 @@ def compare(
 
     Args:
         query: the query in words.
-        runs: the answer of each method; at least one.
+        runs: for each method, at least one, a column without its list, which is filled in, and the
+            scores of all searchable images.
         k: number of images in each column, at least 1.
         truth: the images known to be right.
         leave_out: a file to exclude: the query image, which would always win.
@@ -150,13 +129,14 @@ def compare(
     Raises:
         ValueError: no image is left to rank.
     """
-    ids = reduce(np.intersect1d, [run.scores.ids for run in runs])  # (N,) files, ascending
+    columns, scores = map(list[Any], zip(*runs, strict=True))
+    ids = reduce(np.intersect1d, [each.ids for each in scores])  # (N,) files, ascending
     ids = ids[ids != leave_out]
     if not len(ids):
         raise ValueError("no image is left to rank; add images to the gallery")
-    rows = [np.intersect1d(r.scores.ids, ids, return_indices=True)[1] for r in runs]
-    values = np.stack([r.scores.values[row] for r, row in zip(runs, rows, strict=True)])  # (C, N)
-    images = np.stack([r.scores.images[row] for r, row in zip(runs, rows, strict=True)])  # (C, N)
+    rows = [(each, np.intersect1d(each.ids, ids, return_indices=True)[1]) for each in scores]
+    values = np.stack([each.values[row] for each, row in rows])  # (C, N)
+    images = np.stack([each.images[row] for each, row in rows])  # (C, N)
     ranks = np.stack([rank(row) for row in values])  # (C, N)
     lists = [np.argsort(row)[:k].tolist() for row in ranks]  # places in `ids`
     right = np.isin(ids, [] if truth is None else truth.image_ids)  # (N,)
@@ -164,9 +144,9 @@ def compare(
         known = Truth(image_ids=ids[right].tolist(), complete=truth.complete)
         truth = known if right.any() else None
     listing = Counter(i for row in lists for i in row if truth is None or right[i])
-    columns, only_found = [], {}
-    for c, (run, places) in enumerate(zip(runs, lists, strict=True)):
-        hits = []
+    only_found = {}
+    for c, (column, places) in enumerate(zip(columns, lists, strict=True)):
+        column.hits = []
         for i in places:
             own, left = int(ranks[c, i]), int(ranks[c - 1, i]) if c else None
             new = left is not None and left > k
@@ -179,27 +159,17 @@ def compare(
                 new=new,
                 move=None if left is None or new else left - own,
             )
-            hits.append(hit)
-        true_ranks = sorted(ranks[c, right].tolist())
-        count = len(true_ranks)
-        column = Column(
-            method=run.key,
-            title=run.title,
-            paper=run.paper,
-            ms=run.ms,
-            runs=run.runs,
-            hits=hits,
-            true_ranks=true_ranks,
-            best_true_rank=true_ranks[0] if count else None,
-            r_precision=None,
-            right_in_list=None if truth is None else int(right[places].sum()),
-        )
-        if truth is not None and truth.complete:
-            column.r_precision = sum(r <= count for r in true_ranks) / count
-        columns.append(column)
-        only_found[run.key] = [
-            Listed(image_id=hit.image_id, rank=hit.rank)
-            for hit, i in zip(hits, places, strict=True)
+            column.hits.append(hit)
+        column.true_ranks = sorted(ranks[c, right].tolist())
+        count = len(column.true_ranks)
+        column.best_true_rank = column.true_ranks[0] if count else None
+        column.right_in_list = None if truth is None else int(right[places].sum())
+        judged = truth is not None and truth.complete
+        within = sum(r <= count for r in column.true_ranks)
+        column.r_precision = within / count if judged else None
+        only_found[column.method] = [
+            {"image_id": hit.image_id, "rank": hit.rank}
+            for hit, i in zip(column.hits, places, strict=True)
             if listing[i] == 1
         ]
 

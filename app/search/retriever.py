@@ -339,9 +339,6 @@ class Retriever:
         names = self.methods.names(spec)
         if not terms:
             raise ValueError("the query is empty; type what the image should show")
-        for term in terms:
-            if term.image is None:
-                checked(term.words)
         query: dict[str, list[tuple[float, Views]]] = {name: [] for name in names}
         for term in combined(terms):
             subject, features = self.subject(term), dict[str, Tensor]()

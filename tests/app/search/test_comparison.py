@@ -5,14 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from polyview.app.search.comparison import Comparison, Run, Truth, compare, kendall_tau, overlap
+from polyview.app.search.comparison import Column, Comparison, Truth, compare, kendall_tau, overlap
 from polyview.app.search.ranking import Scores
 
 
-def run(key: str, values: dict[int, float]) -> Run:
+def run(key: str, values: dict[int, float]) -> tuple[Column, Scores]:
     ids = np.array(list(values), np.int64)
     scores = Scores(ids, np.array(list(values.values()), np.float32))
-    return Run(key, key.upper(), f"{key} et al.", scores, 1.5, 3)
+    return Column(method=key, title=key.upper(), paper=f"{key} et al.", ms=1.5, runs=3), scores
 
 
 # Best first: A 1 2 3 4 5 6; B 2 1 4 3 6 5; C 6 5 4 3 2 1.
@@ -132,12 +132,12 @@ def test_tau_of_what_ties_is_not_defined() -> None:
 
 
 def test_only_found_counts_right_pictures_where_known(judged: Comparison) -> None:
-    alone = {key: [p.image_id for p in places] for key, places in judged.only_found.items()}
+    alone = {key: [p["image_id"] for p in places] for key, places in judged.only_found.items()}
     assert alone == {"a": [], "b": [], "c": [6]}  # 2 is found by A and by B
     unknown = compare("a query", [A, B, C], 3)
-    alone = {key: [p.image_id for p in places] for key, places in unknown.only_found.items()}
+    alone = {key: [p["image_id"] for p in places] for key, places in unknown.only_found.items()}
     assert alone == {"a": [3], "b": [], "c": [6, 5]}  # 4 is found by B and by C
-    assert unknown.only_found["a"][0].rank == 3
+    assert unknown.only_found["a"][0]["rank"] == 3
 
 
 def test_only_pictures_that_all_ranked_count() -> None:
