@@ -282,9 +282,7 @@ class Retriever:
     def hit(self, image_id: int, score: float = 0.0, view: int | None = 0, rank: int = 0) -> Hit:
         """An image of the collection as a hit, with its metadata."""
         image = self.image(image_id)
-        seconds, frame = (
-            (image.moment.seconds, image.moment.frame) if image.moment else (None, None)
-        )
+        seconds, frame = (getattr(image.moment, name, None) for name in ("seconds", "frame"))
         hit = Hit(
             image_id=image_id, file=image.file, score=score, view=view, rank=rank,
             seconds=seconds, frame=frame,
@@ -341,18 +339,15 @@ class Retriever:
             raise ValueError("the query is empty; type what the image should show")
         query: dict[str, list[tuple[float, Views]]] = {name: [] for name in names}
         for term in combined(terms):
-            subject, features = self.subject(term), dict[str, Tensor]()
+            subject = self.subject(term)
             if isinstance(subject, Image.Image):
                 features = self.runtime.features_by_method([subject], names)
-            elif isinstance(subject, list):
-                features = {name: self._sets.features(subject, name)[0] for name in names}
+                views = {name: self.runtime.image_views(features[name], name) for name in names}
+            else:
+                own = subject if isinstance(subject, str) else subject[0]
+                views = {name: self.views(own, name) for name in names}
             for name in names:
-                views = (
-                    self.runtime.image_views(features[name], name)
-                    if features
-                    else self.runtime.text_views([self.reworded(term.words).text], name)
-                )
-                query[name].append((term.weight, views))
+                query[name].append((term.weight, views[name]))
         return query
 
     def _features(
