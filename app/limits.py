@@ -83,7 +83,8 @@ class Door:
         self._known = re.compile("|".join([_OURS, _GRADIO, *([_MCP] if mcp else [])]))
         self._held = 0
         self._clients: OrderedDict[str, _Client] = OrderedDict()
-        self._unread: OrderedDict[str, str] = OrderedDict()  # the session of each event
+        # of each event whose answer was not fetched: its session, client and time
+        self._unread: OrderedDict[str, tuple[str, _Client, float]] = OrderedDict()
         self._collectable = 0  # bytes of refused bodies, which Gradio leaves in reference cycles
         self._tasks: set[asyncio.Task[None]] = set()
         frames = _FRAMES_OF_A_SPACE if space else "'self'"
@@ -115,25 +116,21 @@ class Door:
             self._clients.popitem(last=False)
         client.open += 1
         try:
-            self._check(scope)
+            self._hosts.check(Headers(scope=scope), scope["method"])
+            if self._known.fullmatch(scope["path"]) is None:
+                raise Refusal(404, "there is nothing at this address; /api/v1 lists all routes")
+            if scope["method"] not in ("GET", "HEAD", "POST", "DELETE"):
+                raise Refusal(405, "this method is not supported; use GET or POST")
             if not self._hosts.private and not itself:
                 client.check(scope["path"])
             if scope["method"] == "POST":
                 await self._post(scope, receive, answer, client)
             else:
-                await self._answer(scope, receive, answer, client)
+                await self._answer(scope, receive, answer)
         except Refusal as refusal:
             await refusal.response()(scope, receive, answer.send)
         finally:
             client.open -= 1
-
-    def _check(self, scope: Scope) -> None:
-        """Raises `Refusal` for an unknown route, method or host."""
-        self._hosts.check(Headers(scope=scope), scope["method"])
-        if self._known.fullmatch(scope["path"]) is None:
-            raise Refusal(404, "there is nothing at this address; /api/v1 lists all routes")
-        if scope["method"] not in ("GET", "HEAD", "POST", "DELETE"):
-            raise Refusal(405, "this method is not supported; use GET or POST")
 
     async def _post(self, scope: Scope, receive: Receive, answer: _Answer, client: _Client) -> None:
         """Receives a body within limits and passes it on."""
@@ -143,8 +140,7 @@ class Door:
             body, session = bytes(received), ""
             client.use(len(body) / 1e6)
             if join:
-                if not self._hosts.private:
-                    client.check_unanswered()
+                self._check_unread(client)
                 body, session = self._question(join[1], body)
                 rest = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
                 scope["headers"] = [*rest, (b"content-length", str(len(body)).encode())]
@@ -156,7 +152,7 @@ class Door:
                 whole = {"type": "http.request", "body": b"", "more_body": False}
                 return whole | {"body": left.pop()} if left else await receive()
 
-            await self._answer(scope, replay, answer, client)
+            await self._answer(scope, replay, answer)
         finally:
             self._held -= len(received)
             self._collectable += len(received) if join else 0
@@ -165,12 +161,19 @@ class Door:
                 gc.collect()
         if join and b'"event_id"' in answer.first:
             event = str(json.loads(answer.first)["event_id"])
-            self._unread[event] = session or event
-            client.unanswered[event] = time.monotonic()
+            self._unread[event] = session or event, client, time.monotonic()
             if len(self._unread) > UNREAD:
-                task = asyncio.create_task(self._fetch(self._unread.popitem(last=False)[1]))
+                task = asyncio.create_task(self._fetch(self._unread.popitem(last=False)[1][0]))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+
+    def _check_unread(self, client: _Client) -> None:
+        """Raises `Refusal` if too many answers in Gradio's queue wait for one client."""
+        oldest = time.monotonic() - UNANSWERED_SECONDS
+        own = sum(other is client and then > oldest for _, other, then in self._unread.values())
+        if own >= UNANSWERED and not self._hosts.private:
+            waiting = f"you have {UNANSWERED} questions whose answers were not fetched"
+            raise Refusal(429, f"{waiting}; fetch them", 5)
 
     async def _receive(self, scope: Scope, receive: Receive, received: bytearray) -> None:
         """Receives a body; raises `Refusal` if it is too large or too slow."""
@@ -211,9 +214,7 @@ class Door:
             body = json.dumps({**value, "data": data + defaults[len(data) :]}).encode()
         return body, session
 
-    async def _answer(
-        self, scope: Scope, receive: Receive, answer: _Answer, client: _Client
-    ) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Lets the app answer; turns its failure into an error message."""
         try:
             await self._app(scope, receive, answer.send)
@@ -225,9 +226,7 @@ class Door:
                 sentence = "this could not be answered; change the question"
                 await Refusal(500, sentence).response()(scope, receive, answer.send)
         for event in answer.delivered:
-            event = event or scope["path"].rpartition("/")[2]
-            self._unread.pop(event, None)
-            client.unanswered.pop(event, None)
+            self._unread.pop(event or scope["path"].rpartition("/")[2], None)
 
     async def _fetch(self, session: str) -> None:
         """Fetches and discards answers of a session that Gradio would keep."""
@@ -244,7 +243,6 @@ class _Client:
 
     def __init__(self) -> None:
         self.open = 0
-        self.unanswered: dict[str, float] = {}  # start time of each unanswered queue event
         self._left, self._then = BURST, time.monotonic()
 
     def use(self, requests: float) -> None:
@@ -252,14 +250,6 @@ class _Client:
         now = time.monotonic()
         self._left = min(BURST, self._left + (now - self._then) * RATE) - requests
         self._then = now
-
-    def check_unanswered(self) -> None:
-        """Raises `Refusal` if too many questions in Gradio's queue are unanswered."""
-        oldest = time.monotonic() - UNANSWERED_SECONDS
-        self.unanswered = {e: then for e, then in self.unanswered.items() if then > oldest}
-        if len(self.unanswered) >= UNANSWERED:
-            waiting = f"you have {UNANSWERED} questions whose answers were not fetched"
-            raise Refusal(429, f"{waiting}; fetch them", 5)
 
     def check(self, path: str) -> None:
         """Counts a request; raises `Refusal` if it must wait."""
