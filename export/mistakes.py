@@ -9,7 +9,7 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,8 @@ import numpy as np
 CELLS = ("a", "b", "both", "neither")  # the methods that find a right image within k
 UNRANKED = np.iinfo(np.int32).max  # the rank of an image that is not listed
 WORDS = 15  # listed for each of two methods
+PART_BYTES = 4 * 2**20  # bytes of scores at a time
+_BLOCK = 64  # captions whose right images are scored at a time
 _LEAST, _SURE = 3, 1.96  # minimum captions with a listed word; its standard errors from ratio 1
 _LENGTHS = {6: "up to 6 words", 9: "7 to 9 words", 12: "10 to 12 words", 10**9: "13 words or more"}
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
@@ -41,12 +43,6 @@ class Captions:
     labelled: np.ndarray
     right: Sequence[np.ndarray]
     kinds: Sequence[str | None]
-
-    @property
-    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows (R,) of right images, and (R,) the indices of their captions, ascending."""
-        places = np.repeat(np.arange(len(self.right)), [len(rows) for rows in self.right])
-        return np.concatenate(self.right), places
 
     @property
     def exact(self) -> bool:
@@ -84,16 +80,20 @@ class Ranks(NamedTuple):
 
 def rank_captions(
     captions: Captions,
-    own: Mapping[str, np.ndarray],
-    parts: Iterable[tuple[int, Mapping[str, np.ndarray]]],
+    names: Sequence[str],
+    images: int,
+    scores: Callable[[str, np.ndarray, slice], np.ndarray],
+    tell: Callable[[int], object] = lambda _: None,
 ) -> tuple[dict[str, Ranks], np.ndarray]:
-    """Ranks captions by the scores of methods, which arrive for a part of the images at a time.
+    """Ranks captions by the scores of methods, for a part of the images at a time.
 
     Args:
         captions: Q.
-        own: the scores of `captions.pairs`, by method.
-        parts: the first row of a part, and the scores (n, Q) of its n images by method, which are
-            overwritten; -inf for images that cannot be found.
+        names: the methods; at least one.
+        images: N.
+        scores: returns the scores (n, q) of a method for some images, by their rows (n,) in
+            ascending order, and some captions; -inf for images that cannot be found.
+        tell: called with the number of images done.
 
     Returns:
         Ranks by method; and (Q,) the image that all methods rank above the labelled one (the best
@@ -102,35 +102,46 @@ def rank_captions(
     Raises:
         ValueError: a score is NaN, which has no rank.
     """
-    count, (right, owner) = len(captions.texts), captions.pairs
+    count, right = len(captions.texts), np.concatenate(captions.right)
+    owner = np.repeat(np.arange(count), [len(rows) for rows in captions.right])
     starts, every = np.searchsorted(owner, np.arange(count)), np.arange(count)
-    best = {name: np.maximum.reduceat(scores, starts) for name, scores in own.items()}
-    labelled = {name: scores[right == captions.labelled[owner]] for name, scores in own.items()}
+    own = {name: np.empty(len(right), np.float32) for name in names}  # scores of `right`
+    for start in range(0, count, _BLOCK):
+        inside = slice(*np.searchsorted(owner, (start, start + _BLOCK)))
+        rows, place = np.unique(right[inside], return_inverse=True)
+        for name in names:
+            part = scores(name, rows, slice(start, start + _BLOCK))
+            own[name][inside] = part[place, owner[inside] - start]
+    best = {name: np.maximum.reduceat(values, starts) for name, values in own.items()}
+    labelled = {name: values[right == captions.labelled[owner]] for name, values in own.items()}
     earliest = {  # equal images rank in their order
-        name: np.minimum.reduceat(np.where(scores == best[name][owner], right, UNRANKED), starts)
-        for name, scores in own.items()
+        name: np.minimum.reduceat(np.where(values == best[name][owner], right, UNRANKED), starts)
+        for name, values in own.items()
     }
-    ranks = {name: Ranks(np.ones(count, np.int32), np.zeros(count, np.int32)) for name in own}
+    ranks = {name: Ranks(np.ones(count, np.int32), np.zeros(count, np.int32)) for name in names}
     above = np.full(count, -1, np.int32)
-    top = {name: np.full(count, -np.inf) for name in ["", *own]}  # "" for `above`
+    top = {name: np.full(count, -np.inf) for name in ["", *names]}  # "" for `above`
 
-    def take(scores: np.ndarray, start: int, name: str, first: np.ndarray) -> None:
-        row = scores.argmax(axis=0)  # NaN counts as the highest
-        if np.isnan(value := scores[row, every]).any():
+    def take(values: np.ndarray, start: int, name: str, first: np.ndarray) -> None:
+        row = values.argmax(axis=0)  # NaN counts as the highest
+        if np.isnan(value := values[row, every]).any():
             raise ValueError("a score is NaN: the weights are damaged, or the training diverged")
         new = value > top[name]
         first[new], top[name][new] = start + row[new], value[new]
 
-    for start, scores in parts:
-        for name, part in scores.items():
-            rows = np.arange(start, start + len(part))[:, None]
-            inside = (right >= start) & (right < start + len(part))
+    step = max(1, PART_BYTES // (4 * count))
+    for start in range(0, images, step):
+        rows, higher = np.arange(start, min(start + step, images)), np.True_
+        inside = (right >= start) & (right <= rows[-1])
+        for name in names:
+            part = scores(name, rows, slice(None))
             part[right[inside] - start, owner[inside]] = own[name][inside]
-            before = (part == best[name]) & (rows < earliest[name])
+            before = (part == best[name]) & (rows[:, None] < earliest[name])
             ranks[name].rank[:] += ((part > best[name]) | before).sum(axis=0, dtype=np.int32)
             take(part, start, name, ranks[name].first)
-        higher = np.logical_and.reduce([scores[name] > labelled[name] for name in own])
+            higher = higher & (part > labelled[name])
         take(np.where(higher, part, -np.inf), start, "", above)
+        tell(start + len(rows))
     return ranks, above
 
 

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import logging
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, reduce
 from pathlib import Path
@@ -19,13 +19,11 @@ from polyview.app.search.background import Background, Reading
 from polyview.app.search.query import MAX_QUERY
 from polyview.app.search.ranking import shared_processors
 from polyview.app.search.retriever import Retriever
-from polyview.export.mistakes import Captions, Ranks, rank_captions
+from polyview.export.mistakes import PART_BYTES, Captions, Ranks, rank_captions
 from polyview.models import Views
 from polyview.models.files import replacing
 
 MAX_QUERIES = 5000  # captions of one file
-PART_BYTES = 4 * 2**20  # bytes of scores, and of products of views, at a time
-_BLOCK = 64  # captions whose right images are scored at a time
 
 _log = logging.getLogger(__name__)
 Ranked = tuple[dict[str, Ranks], np.ndarray]  # see `rank_captions`
@@ -117,42 +115,27 @@ def rank_all(
         tell: called with the number of images done.
     """
     views = {name: texts(name) for spec in specs for name in spec.split("+")}
-    count, (right, owner) = len(captions.texts), captions.pairs
 
-    def scores(rows: np.ndarray, places: slice) -> dict[str, np.ndarray]:
+    def scores(spec: str, rows: np.ndarray, part: slice) -> np.ndarray:
         with shared_processors(files):
-            own = {n: _scores(galleries[n], views[n][places], rows, files) for n in views}
-        return {spec: reduce(np.add, (own[n] for n in spec.split("+"))) for spec in specs}
+            names = spec.split("+")
+            return reduce(
+                np.add, (_scores(galleries[n], views[n][part], rows, files) for n in names)
+            )
 
-    own = {spec: np.empty(len(right), np.float32) for spec in specs}
-    for start in range(0, count, _BLOCK):
-        inside = slice(*np.searchsorted(owner, (start, start + _BLOCK)))
-        rows, place = np.unique(right[inside], return_inverse=True)
-        for spec, part in scores(rows, slice(start, start + _BLOCK)).items():
-            own[spec][inside] = part[place, owner[inside] - start]
-
-    def parts() -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        step = max(1, PART_BYTES // (4 * count))
-        for start in range(0, files, step):
-            yield start, scores(np.arange(start, min(start + step, files)), slice(None))
-            tell(min(start + step, files))
-
-    return rank_captions(captions, own, parts())
+    return rank_captions(captions, specs, files, scores, tell)
 
 
 def _scores(gallery: Gallery, texts: Views, rows: np.ndarray, files: int) -> np.ndarray:
-    """Scores (n, Q) of the files `rows`, ascending; -inf for files that are not in the gallery."""
+    """Scores (n, q) of the files `rows`, ascending; -inf for files that are not in the gallery."""
     scores, ids = torch.full((len(rows), len(texts)), -torch.inf), gallery.ids()
     ids = ids[np.isin(ids % files, rows)]
     if len(ids):
         images = gallery.views(ids)
         pairs = len(ids) * images.embeddings.shape[1] * texts.embeddings.shape[1]
-        step = max(1, PART_BYTES // (4 * pairs))
-        blocks = (texts[i : i + step] for i in range(0, len(texts), step))
-        device = images.embeddings.device
-        part = torch.cat(
-            [gallery.method.score(images, each.to(device)).float() for each in blocks], 1
-        )
+        step, device = max(1, PART_BYTES // (4 * pairs)), images.embeddings.device
+        blocks = (texts[i : i + step].to(device) for i in range(0, len(texts), step))
+        part = torch.cat([gallery.method.score(images, each).float() for each in blocks], 1)
         place = torch.from_numpy(np.searchsorted(rows, ids % files))
         scores.scatter_reduce_(0, place[:, None].expand_as(part), part.cpu(), "amax")
     return scores.numpy()

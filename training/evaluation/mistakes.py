@@ -33,8 +33,12 @@ def print_mistakes(
         raise ValueError(f"--k must be at least 1, not {options.k}")
     captions, names = as_captions(data), [name for name in options.mistakes if not is_run(name)]
     matrices = {**scores, **{name: ensemble_scores(scores, name) for name in names}}
-    own = {name: matrix[captions.pairs] for name, matrix in matrices.items()}
-    ranks, above = mistakes.rank_captions(captions, own, [(0, matrices)])
+    ranks, above = mistakes.rank_captions(
+        captions,
+        list(matrices),
+        data.image_count,
+        lambda name, rows, part: matrices[name][rows, part],
+    )
     a, b = (
         ranks[name] if name in names else read_run(Path(name), data, options.k)
         for name in options.mistakes

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from polyview.app.gallery.index import Gallery
-from polyview.app.search import mistakes
 from polyview.app.search.background import Reading
 from polyview.app.search.mistakes import Mistakes, own_captions, rank_all
 from polyview.app.search.query import Term
 from polyview.app.search.retriever import Retriever
+from polyview.export import mistakes as ranking
 from polyview.export.mistakes import Captions, Pair, Ranks
 from polyview.export.runtime import Runtime
 from polyview.models import Views, build
@@ -42,7 +42,7 @@ def finished(
 def test_counts_on_scenes_are_those_of_brute_force(
     scenes: Retriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mistakes, "PART_BYTES", 2**18)  # several parts
+    monkeypatch.setattr(ranking, "PART_BYTES", 2**18)  # several parts
     captions = some(scenes, 10)
     matrices: dict[str, np.ndarray] = {}
     with torch.inference_mode():
