@@ -31,7 +31,7 @@ from polyview.models import Method, Views
 SAMPLE = 200  # images whose maps are compared
 COLLAPSED = 0.95  # mean cosine at which views are called the same
 _TIE = 1e-6
-_IMAGES_AT_ONCE = 16
+_AT_ONCE = 80  # captions
 
 
 class Collapse(BaseModel):
@@ -178,20 +178,15 @@ def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> T
     Returns:
         (V,) float64.
     """
-    ids = captions.ids()
-    by_owner = np.argsort(owners, kind="stable")
     wins = torch.zeros((gallery.shape or (1, 1))[0], dtype=torch.float64)
-    for part, views in gallery.chunks():
-        for start in range(0, len(part), _IMAGES_AT_ONCE):
-            some = slice(start, start + _IMAGES_AT_ONCE)
-            first, last = (
-                np.searchsorted(owners, part[some], side, by_owner) for side in ("left", "right")
-            )
-            rows = np.repeat(np.arange(len(first)), last - first)  # (T,)
-            if len(rows):
-                own = np.concatenate([by_owner[a:b] for a, b in zip(first, last, strict=True)])
-                where = torch.from_numpy(rows).to(views.embeddings.device)
-                wins += count_wins(gallery.method, views[some], captions.views(ids[own]), where)
+    known = np.isin(owners, gallery.ids())
+    ids, owners = captions.ids()[known], owners[known]
+    for start in range(0, len(ids), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        own, rows = np.unique(owners[some], return_inverse=True)
+        images = gallery.views(own)
+        where = torch.from_numpy(rows).to(images.embeddings.device)
+        wins += count_wins(gallery.method, images, captions.views(ids[some]), where)
     return wins
 
 
