@@ -30,7 +30,7 @@ from polyview.training.data.open_split import open_split
 from polyview.training.evaluation.metrics import folded_metrics
 from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
 from polyview.training.loop.trained_run import run_views
-from tests.app.looking import maps_of
+from tests.app.conftest import maps_of
 from tests.regions import LABELS, RECIPE, shared_world
 from tests.training.conftest import write_regions
 from tests.training.photographs import write_photographs

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, sync_playwright
 
+from polyview.app.explain.places import attention_maps
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.hits import Hit
@@ -220,6 +222,13 @@ def variant(pack: Path, folder: Path, max_length: int, title: str = "Variant") -
 def find(retriever: Retriever, text: str, method: str, k: int) -> list[Hit]:
     """The best images for a sentence."""
     return retriever.search([Term(text)], method, k).hits
+
+
+def maps_of(retriever: Retriever, image: int | Image.Image, name: str) -> np.ndarray:
+    """The maps (V, rows, columns) of a method that has attention."""
+    maps = attention_maps(retriever, retriever.views(image, name, attention=True), image, name)
+    assert maps is not None
+    return maps.numpy()
 
 
 def finish(index: Index, watch: Callable[[Progress], None] | None = None) -> Index:

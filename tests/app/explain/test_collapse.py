@@ -22,8 +22,7 @@ from polyview.app.search.retriever import Retriever
 from polyview.models import Views
 from polyview.models.mv_vse import MVVSE, MVVSEConfig
 from polyview.models.mvam import MVAM
-from tests.app.conftest import IMAGES, finish
-from tests.app.looking import maps_of
+from tests.app.conftest import IMAGES, finish, maps_of
 
 SECONDS = 60
 

@@ -28,8 +28,7 @@ from polyview.app.settings import Settings
 from polyview.export.runtime import Runtime
 from polyview.models import Method, Views, build
 from tests.app.clip_files import plain, write_animation
-from tests.app.conftest import IMAGES, draw, find, finish
-from tests.app.looking import maps_of
+from tests.app.conftest import IMAGES, draw, find, finish, maps_of
 from tests.app.qdrant_server import pretended_server
 from tests.export.editing import edited
 

@@ -20,8 +20,7 @@ from polyview.export.methods import Methods
 from polyview.export.pack.calibration import Calibration
 from polyview.export.pack.schema import Metrics
 from polyview.export.runtime import Runtime
-from tests.app.conftest import IMAGES, find
-from tests.app.looking import maps_of
+from tests.app.conftest import IMAGES, find, maps_of
 
 METHODS = ("vsepp", "vse_infty")
 

@@ -16,8 +16,7 @@ from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
 from polyview.training import train
-from tests.app.conftest import finish
-from tests.app.looking import maps_of
+from tests.app.conftest import finish, maps_of
 from tests.export.conftest import LABELS
 from tests.published import save_clip
 from tests.training.photographs import write_photographs
