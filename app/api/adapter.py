@@ -267,18 +267,16 @@ def describe(questions: Sequence[Question]) -> dict[str, Any]:
     shown = {model: {"application/json": {"schema": ref}} for (model, _), ref in references.items()}
     paths: dict[str, dict[str, Any]] = {}
     for question in questions:
-        schema, fields = question.parameters.model_json_schema(), question.parameters.model_fields
+        schema = question.parameters.model_json_schema()
         parameters = [
             {
-                "name": alias,
-                "in": "path" if f"{{{alias}}}" in question.path else "query",
-                "required": alias in schema.get("required", ()),
+                "name": name,
+                "in": "path" if f"{{{name}}}" in question.path else "query",
+                "required": name in schema.get("required", ()),
                 "description": kind.pop("description", ""),
                 "schema": kind,
             }
-            for name, (alias, kind) in zip(
-                fields, schema.get("properties", {}).items(), strict=True
-            )
+            for name, kind in schema.get("properties", {}).items()
             if name != question.body
         ]
         responses = {

@@ -11,7 +11,7 @@ from polyview.app.api import parameters as p
 from polyview.app.packs import fit
 from polyview.app.packs.description import describe, describe_gallery
 from polyview.app.packs.downloads import Download, Downloads
-from polyview.app.packs.errors import ForbiddenError, GoneError
+from polyview.app.packs.errors import ForbiddenError
 from polyview.app.packs.opened import Opened
 from polyview.app.packs.presets import PRESETS
 from polyview.app.packs.results import results as recorded
@@ -41,10 +41,9 @@ def clip(
     pack, collection = opened.resolve(pack, collection)
     if not opened.sends_files(collection):
         raise ForbiddenError("clips of this collection are sent only to its owner's machine")
+    retriever = opened.retriever(pack, collection)
     try:
-        source = opened.retriever(pack, collection).image(image_id)
-    except GoneError:
-        raise
+        source = retriever.image(image_id)
     except ValueError as error:
         raise FileNotFoundError(str(error)) from error
     if source.moment is None:
