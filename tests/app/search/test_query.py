@@ -117,7 +117,7 @@ def test_an_ensemble_finds_captions(views_retriever: Retriever) -> None:
     assert [totals[hit.text, hit.image_id] for hit in both] == pytest.approx(best, abs=1e-6)
 
 
-@pytest.mark.parametrize("k", [0, 2.5, True, None, "3", 10**400, float("nan")])
+@pytest.mark.parametrize("k", [0, 2.5, True, None, "3", float("nan")])
 def test_k_is_a_whole_number(k: object) -> None:
     assert checked_k(3) == 3
     with pytest.raises(ValueError, match="k must be a whole number of at least 1, not"):
