@@ -46,8 +46,10 @@ def test_a_private_app_has_no_other_name_and_takes_nothing_from_a_proxy() -> Non
 
 
 def test_a_public_app_has_the_names_it_was_given() -> None:
-    own = ("polyview.example", "Polyview.Example:7860", "192.168.0.7:7860", "[2001:db8::1]:7860")
-    own += ("owner-space.hf.space", "other.example:8443")
+    own = [
+        "polyview.example", "Polyview.Example:7860", "192.168.0.7:7860", "[2001:db8::1]:7860",
+        "owner-space.hf.space", "other.example:8443",
+    ]  # fmt: skip
     assert {host: status(PUBLIC, {"host": host}) for host in own} == dict.fromkeys(own, 200)
     for host in ("other.example", "evil.example", "evilhf.space", "x.polyview.example"):
         assert status(PUBLIC, {"host": host}) == 421, host

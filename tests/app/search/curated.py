@@ -66,8 +66,8 @@ def find(retriever: Retriever, count: int = 8) -> list[Example]:
                 used[views[text]] += 1
                 images.update(relevant[text])
                 why = explain(retriever.methods[name].title, name, ranks[text])
-                about = {"caption": text, "view": views[text], "winner": name}
-                chosen.append(Example(**about, ranks=ranks[text], why=why))
+                about = {"caption": text, "view": views[text], "winner": name, "why": why}
+                chosen.append(Example.model_validate({**about, "ranks": ranks[text]}))
     return chosen
 
 

@@ -1,5 +1,7 @@
 """Queries of several terms: reading them, and what their algebra does to scores."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -118,7 +120,7 @@ def test_an_ensemble_finds_captions(views_retriever: Retriever) -> None:
 
 
 @pytest.mark.parametrize("k", [0, 2.5, True, None, "3", float("nan")])
-def test_k_is_a_whole_number(k: object) -> None:
+def test_k_is_a_whole_number(k: Any) -> None:
     assert checked_k(3) == 3
     with pytest.raises(ValueError, match="k must be a whole number of at least 1, not"):
         checked_k(k)
