@@ -169,6 +169,7 @@ class Model:
         """The M words of a text as the encoder reads them: the last axis of `evidence`."""
         return self.runtime.tokenize(text).words
 
+    @torch.no_grad()
     def similarity(self, images: Encoded, texts: Encoded, *, as_numpy: bool = False) -> Any:
         """The method's own scores (B_img, B_txt), higher is better.
 
@@ -178,11 +179,12 @@ class Model:
         Raises:
             ValueError: the number or width of the views is wrong.
         """
-        return _out(self._compare(self.method.score, images, texts), as_numpy)
+        return _out(self.method.score(*self._pair(images, texts)), as_numpy)
 
+    @torch.no_grad()
     def view_scores(self, images: Encoded, texts: Encoded, *, as_numpy: bool = False) -> Any:
         """The scores (V, B_img, B_txt) of each view of the images; see `similarity`."""
-        return _out(self._compare(self.method.view_scores, images, texts), as_numpy)
+        return _out(self.method.view_scores(*self._pair(images, texts)), as_numpy)
 
     def attention(self, images: Views, *, as_numpy: bool = False) -> Any:
         """The attention of each view: (B, V, rows, columns) on the encoder's grid, else (B, V, N).
@@ -197,6 +199,7 @@ class Model:
         maps = self.runtime.on_grid(images.attention) if on_grid else images.attention
         return _out(maps, as_numpy)
 
+    @torch.no_grad()
     def evidence(self, images: Views, texts: Views) -> Evidence:
         """Splits the scores of B pairs over elements and words; the parts add up to the scores.
 
@@ -216,20 +219,11 @@ class Model:
                 f"evidence takes as many texts as images, or one; not {len(texts)} texts for "
                 f"{len(images)} images"
             )
-        self._compare(lambda *_: torch.empty(0), images, texts)
-        with torch.no_grad():
-            parts = [self._parts(self.method.image_parts, images, "encode_images")]
-            parts.append(self._parts(self.method.text_parts, texts, "encode_texts"))
-            return self.method.evidence(parts[0], parts[1])
+        self._pair(images, texts)
+        parts = _parts(self.method.image_parts, images, "encode_images")
+        return self.method.evidence(parts, _parts(self.method.text_parts, texts, "encode_texts"))
 
-    def _parts(self, split: Callable[[Tensor, Tensor], Parts], views: Views, maker: str) -> Parts:
-        if "features" not in views.extras:
-            raise ValueError(f"these views carry no features; use those of {maker}")
-        return split(views.extras["features"], views.extras["mask"])
-
-    def _compare(
-        self, score: Callable[[Views, Views], Tensor], images: Encoded, texts: Encoded
-    ) -> Tensor:
+    def _pair(self, images: Encoded, texts: Encoded) -> list[Views]:
         pair = [
             side if isinstance(side, Views) else Views(torch.as_tensor(side, dtype=torch.float32))
             for side in (images, texts)
@@ -240,8 +234,13 @@ class Model:
                 f"views of images have {widths[0]} numbers and those of texts {widths[1]}; encode "
                 "both with the same model"
             )
-        with torch.no_grad():
-            return score(*(views.to(self.runtime.device) for views in pair))
+        return [views.to(self.runtime.device) for views in pair]
+
+
+def _parts(split: Callable[[Tensor, Tensor], Parts], views: Views, maker: str) -> Parts:
+    if "features" not in views.extras:
+        raise ValueError(f"these views carry no features; use those of {maker}")
+    return split(views.extras["features"], views.extras["mask"])
 
 
 def _keep(views: Views, features: Tensor, mask: Tensor | None) -> Views:
