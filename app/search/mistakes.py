@@ -47,9 +47,10 @@ class Mistakes(Background):
         Raises:
             ValueError: the collection has no captions.
         """
-        if not queries:
-            return own_captions(retriever)
-        return self.readings(retriever).get(queries, Reading()).result
+        readings = self.readings(retriever)
+        if not queries and "" not in readings:
+            readings[""] = Reading(own_captions(retriever))
+        return readings.get(queries, Reading()).result
 
     def ranks(
         self, retriever: Retriever, captions: Captions, specs: Sequence[str], queries: str = ""
