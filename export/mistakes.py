@@ -105,13 +105,14 @@ def rank_captions(
     count, right = len(captions.texts), np.concatenate(captions.right)
     owner = np.repeat(np.arange(count), [len(rows) for rows in captions.right])
     starts, every = np.searchsorted(owner, np.arange(count)), np.arange(count)
-    own = {name: np.empty(len(right), np.float32) for name in names}  # scores of `right`
+    blocks: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for start in range(0, count, _BLOCK):
         inside = slice(*np.searchsorted(owner, (start, start + _BLOCK)))
         rows, place = np.unique(right[inside], return_inverse=True)
         for name in names:
             part = scores(name, rows, slice(start, start + _BLOCK))
-            own[name][inside] = part[place, owner[inside] - start]
+            blocks[name].append(part[place, owner[inside] - start])
+    own = {name: np.concatenate(values) for name, values in blocks.items()}  # scores of `right`
     best = {name: np.maximum.reduceat(values, starts) for name, values in own.items()}
     labelled = {name: values[right == captions.labelled[owner]] for name, values in own.items()}
     earliest = {  # equal images rank in their order
