@@ -14,7 +14,6 @@ from polyview.app.search.retriever import Retriever
 from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
 
-MAX_IMAGES = 100  # in one call
 NO_PLACE = (
     "No map can be drawn: in this pack the method reads one summary of the whole image. "
     "Convert a CLIP again to see patches."
@@ -83,16 +82,14 @@ def explain(
         retriever: the pack and its images.
         terms: at least one.
         spec: a method of the pack, or several joined by "+", whose scores are averaged.
-        images: the ids of 1 to 100 images of the collection; or any image.
+        images: the ids of images of the collection, at least one; or any image.
         per_view: split the scores of each view, see `Method.view_scores`; of one method only.
 
     Raises:
-        ValueError: an image or method is unknown, the score cannot be split, or a term or the
-            number of images is not valid.
+        ValueError: an image or method is unknown, a term is not valid, or the score cannot be
+            split.
     """
     names = (spec,) if per_view else retriever.methods.names(spec)
-    if not isinstance(images, Image.Image) and not 0 < len(images) <= MAX_IMAGES:
-        raise ValueError(f"evidence is for 1 to {MAX_IMAGES} images, not {len(images)}")
     methods = [retriever.methods.one(name) for name in names]
     seen = [retriever.parts(images, name) for name in names]
     views = [Views(parts.total) for parts in seen]
