@@ -173,6 +173,8 @@ def test_wrong_values_are_refused_in_the_same_sentence(
         ("search", {"q": "x", "pack": "mine@12345678"}, 410, "load it again"),
         ("packs/job", {"job": "x"}, 410, "fetch the pack again"),
         ("image/100000", {}, 400, "ids go from 0"),
+        ("explain/hits", {"q": "x", "images": "0," * 101}, 400, "images cannot be"),
+        ("explain/hits", {"q": "x", "images": ""}, 400, "images cannot be"),
         ("clip/3", {}, 404, "is a still image"),
         ("nothing", {}, 404, "/api/v1"),
     ],
