@@ -343,9 +343,11 @@ class Retriever:
             if isinstance(subject, Image.Image):
                 features = self.runtime.features_by_method([subject], names)
                 views = {name: self.runtime.image_views(features[name], name) for name in names}
+            elif isinstance(subject, str):
+                read = [self.reworded(subject).text]
+                views = {name: self.runtime.text_views(read, name) for name in names}
             else:
-                own = subject if isinstance(subject, str) else subject[0]
-                views = {name: self.views(own, name) for name in names}
+                views = {name: self.views(subject[0], name) for name in names}
             for name in names:
                 query[name].append((term.weight, views[name]))
         return query
