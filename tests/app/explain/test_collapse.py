@@ -11,11 +11,13 @@ from polyview.app.explain import collapse as module
 from polyview.app.explain.collapse import (
     Collapse,
     Meters,
+    count_all_wins,
     count_wins,
     map_overlap,
     mean_similarity,
     measure,
 )
+from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.background import Reading
 from polyview.app.search.retriever import Retriever
@@ -74,6 +76,20 @@ def test_views_that_score_the_same_share_the_win() -> None:
     texts = Views(unit(40, 1, 8))
     wins = count_wins(method, images, texts, torch.arange(40))
     torch.testing.assert_close(wins, torch.full((3,), 40 / 3, dtype=torch.float64))
+
+
+def test_wins_in_a_gallery_are_counted_on_each_captions_own_image() -> None:
+    method = MVVSE(4, 4, MVVSEConfig(8))
+    images, captions = Gallery("images", method), Gallery("texts", method)
+    images.add([0, 2, 3], unit(3, 3, 8))
+    captions.add(range(200), unit(200, 1, 8))
+    owners = np.random.default_rng(0).integers(0, 4, 200)  # image 1 was refused
+    expected = torch.zeros(3, dtype=torch.float64)
+    for text, owner in enumerate(owners.tolist()):
+        if owner != 1:
+            own = images.views([owner]), captions.views([text])
+            expected += count_wins(method, *own, torch.tensor([0]))
+    torch.testing.assert_close(count_all_wins(images, captions, owners), expected)
 
 
 def test_where_views_add_up_the_one_that_adds_most_wins() -> None:
