@@ -81,7 +81,7 @@ REFUSED = (
     "-m training.evaluate --run nowhere",
     "-m training.plot nowhere",
     "-m training.pretrain --recipe nothing --out nowhere",
-    "-m training.scenes --out nowhere --split none --count 1",
+    "-m polyview scenes --out nowhere --split none --count 1",
     "-m training.sweep nothing",
     "-m training.train --recipe nothing --out nowhere",
     "-m training.train --resume --out nowhere",

@@ -6,17 +6,14 @@ A folder of ready-made region features stands for SCAN's of Flickr30K and COCO.
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from polyview.app.api.library import Library
 from polyview.app.explain.evidence import explain
 from polyview.app.gallery.scan import from_pack
-from polyview.app.search.answers import Question
 from polyview.app.search.query import Term
 from polyview.app.search.retriever import Retriever
 from polyview.export import to_onnx
@@ -29,7 +26,7 @@ from polyview.training.data.features import Extraction
 from polyview.training.data.open_split import open_split
 from polyview.training.evaluation.metrics import folded_metrics
 from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
-from polyview.training.loop.trained_run import run_views
+from polyview.training.loop.trainer import run_views
 from tests.app.conftest import maps_of
 from tests.regions import LABELS, RECIPE, shared_world
 from tests.training.conftest import write_regions
@@ -115,17 +112,6 @@ def test_a_pack_without_an_image_encoder() -> None:
     assert "It searches the pack's own gallery there" in card
 
 
-@pytest.mark.parametrize("split", ["test", "testall"])
-def test_the_pack_measures_as_its_runs_do(split: str, tmp_path: Path) -> None:
-    of = ["--data", "data", "--split", split, "--folds", "5"]
-    pack = measure(tmp_path, "--pack", "pack", "--ensemble", "vsepp+vsepp_2", *of)
-    runs = measure(tmp_path, "--run", "runs/vsepp_0", "--run", "runs/vsepp_1", *of)
-    assert list(pack) == ["vsepp", "vsepp_2", "mv_vse", "vsepp+vsepp_2"]
-    del pack["mv_vse"]
-    for ours, theirs in zip(pack.values(), runs.values(), strict=True):
-        assert ours["rsum"] == pytest.approx(theirs["rsum"], abs=15)  # weights in half precision
-
-
 def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) -> None:
     runtime = Runtime.load(Path("pack"), "cpu")
     retriever = Retriever(runtime, from_pack(Path("pack")), tmp_path)
@@ -181,28 +167,6 @@ def test_a_contextual_transformer_from_training_to_search(
     assert why.words[:2] == ("a", "thing1")  # marks belong to the whole sentence
     assert why.score == pytest.approx(hit.score, abs=1e-5)
     assert why.base + why.cells.sum() == pytest.approx(hit.score, abs=1e-5)
-
-
-def test_an_image_of_the_gallery_can_be_asked_with_and_no_other(tmp_path: Path) -> None:
-    retriever = Retriever(Runtime.load(Path("pack"), "cpu"), from_pack(Path("pack")), tmp_path)
-    retriever.index.start()
-    assert retriever.index.wait(60)
-    terms = Question("a thing1", image_id=4).terms(retriever)
-    assert terms[0].source == retriever.image(4)
-    alone = retriever.search(terms[:1], "mv_vse", 1).hits
-    assert (alone[0].image_id, alone[0].score) == (4, pytest.approx(1, abs=1e-5))
-    results = explain(retriever, terms, "vsepp", [4])
-    everything = sum(
-        term.base[0] + term.cells[0].sum() + term.whole_sentence[0].sum() for term in results.terms
-    )
-    assert everything == pytest.approx(results.scores[0], abs=1e-5)
-    assert results.terms[0].cells.shape == (1, 16, 16, 256)
-    foreign = replace(retriever.image(4), file="of another pack")
-    for source in (None, foreign):
-        with pytest.raises(ValueError, match="reads no images"):
-            retriever.search([Term(image=retriever.open(4), source=source)], "vsepp", 1)
-    with pytest.raises(ValueError, match="reads no images"):
-        maps_of(retriever, Image.new("RGB", (40, 40)), "vsepp")
 
 
 def test_the_pack_is_measured_on_what_it_brings(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from polyview.export.check import PAIRS, PackCheck, choose_pairs, verdicts
 from polyview.export.hub.packs import resolve
 from polyview.export.methods import Methods
 from polyview.export.runtime import Runtime
-from polyview.training.data.open_split import open_split
-from polyview.training.data.pack_gallery import from_pack
+from polyview.training.data.open_split import from_pack, open_split
 from polyview.training.loop.command import refusals_end
 
 

@@ -43,8 +43,7 @@ from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import score_matrix
 from polyview.training.loop.command import run_command
 from polyview.training.loop.config import BackboneConfig, TrainConfig
-from polyview.training.loop.loop import Loop, check_pace
-from polyview.training.loop.runs import BEST, RunFolder
+from polyview.training.loop.loop import BEST, Loop, RunFolder, check_pace
 from polyview.training.loop.trainer import DualEncoder, encode_split
 from polyview.training.objectives.losses import info_nce, same_image
 
@@ -285,7 +284,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         score = {"val_distillation": round(missed, 4)}
         if self._retrieves(epoch):
             method, words = self.model.heads.method, self.model.heads.text_encoder
-            whole = DualEncoder(method, words, TrainConfig(), image_encoder=self.model.trunk).eval()
+            whole = DualEncoder(method, words, TrainConfig(), self.model.trunk).eval()
             views = encode_split(whole, self.val_pixels, self.tables[1], self.device)
             metrics = retrieval_metrics(score_matrix(method, *views), self.val.image_of)
             score |= {name: round(value, 2) for name, value in metrics.items()}

@@ -1,31 +1,15 @@
-"""Measures a pack, or a run before its export.
+"""Measures a pack, or a run before its export; `--help` explains every option.
 
 `python -m polyview evaluate --pack app/bundled/scenes --method vse_infty --split test`
 `python -m polyview evaluate --pack PACK --split test --data DIR`
 `python -m polyview evaluate --run RUN --split val`
 
-With `--data` the images of DIR are encoded: captioned photographs (`training/data/photographs.py`)
-or rendered scenes. Metrics over all right images of a caption need scenes; photographs are also
-searched with everyday questions (`everyday_truth`): P@5 is the share of right hits among the first
-five. `--ensemble a+b` adds the average of two methods' scores, `--compare a,b` the interval of an
-rsum difference, `--views` statistics of each view and its attention to mentioned objects, and
-`--foils` whether true captions of scenes score above false ones that differ little. `--calibrate`
-fits the probabilities of each method's hits and stores them in the pack, `--calibration` measures
-them (docs/evidence.md). `--nnn` measures `training/evaluation/normalization.py`.
-
-With `--run` only recalls are measured, in torch, on the data of the run's training; for several
-runs, such as two seeds of a recipe, the table has a row for each and one for the average of their
-scores. Methods over ready-made region features are measured on a folder of such features: `--run
-RUN --split testall --folds 5`, or `--pack PACK --data DIR`.
-
-`--mistakes A B` counts the captions that A finds within `--k` images and B misses, by kind and
-word, with McNemar's test; `--csv OUT` lists all captions. A and B are methods, ensembles, runs, or
-run files of another tool in TREC's format. `--maps` compares explanations of CLIP and SigLIP where
-objects have masks (`training/evaluation/maps.py`); `--csv OUT` has the table.
-
-`--json` writes metrics, differences and how they were measured, `--scores OUT.npz` the score
-matrices and the rank of each query, `--trec DIR` runs for `trec_eval` and `ranx`
-(`training/evaluation/report.py`).
+Metrics over all right images of a caption need scenes; photographs are also searched with everyday
+questions (`everyday_truth`): P@5 is the share of right hits among the first five. Of runs only
+recalls are measured, in torch, on the data of the run's training; several, such as two seeds of a
+recipe, have a row each and one for the average of their scores. Methods over ready-made region
+features are measured on a folder of such features: `--run RUN --split testall --folds 5`, or
+`--pack PACK --data DIR`. `docs/evidence.md` explains `--evidence`, `--calibrate` and `--maps`.
 """
 
 import argparse
@@ -33,6 +17,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +32,10 @@ from polyview.export.sessions import hardware
 from polyview.models import Views
 from polyview.models.files import sha256_of, write_whole
 from polyview.training.data.features import CACHE, Extraction
-from polyview.training.data.open_split import open_split
-from polyview.training.data.pack_gallery import from_pack
+from polyview.training.data.open_split import from_pack, open_split
 from polyview.training.data.split import Split
 from polyview.training.evaluation.calibration import calibrate_pack
-from polyview.training.evaluation.evidence import (
-    Place,
-    evidence_metrics,
-    moment_metrics,
-    named_places,
-)
+from polyview.training.evaluation.evidence import evidence_metrics, moment_metrics, named_places
 from polyview.training.evaluation.faithfulness import mentioned_cells, view_metrics
 from polyview.training.evaluation.kinds import (
     foil_metrics,
@@ -68,6 +47,7 @@ from polyview.training.evaluation.kinds import (
 from polyview.training.evaluation.maps import measure_maps
 from polyview.training.evaluation.metrics import (
     SEED,
+    bootstrap_difference,
     check_folds,
     everyday_metrics,
     everyday_truth,
@@ -98,10 +78,9 @@ from polyview.training.evaluation.scoring import (
     score_matrix,
     split_views,
 )
-from polyview.training.evaluation.statistics import bootstrap_difference
 from polyview.training.loop.command import refusals_end
-from polyview.training.loop.runs import BEST
-from polyview.training.loop.trained_run import run_views
+from polyview.training.loop.loop import BEST
+from polyview.training.loop.trainer import run_views
 
 _Rows = dict[str, dict[str, float]]  # metrics of each row of the table
 _RUN_OPTIONS = {
@@ -123,14 +102,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         if options.run:
             measured = _measure_runs(options)
-        elif options.nnn:
-            measured = _normalization(options)
-        elif options.calibrate or options.calibration:
-            measured = _certainty(options)
-        elif options.maps:
-            measured = _measure_maps(options)
         else:
-            measured = _measure_pack(options)
+            pack = resolve(options.pack)
+            sources = {str(pack): sha256_of(pack / MANIFEST)}
+            runtime = Runtime.load(pack, options.device)
+            certainty = options.calibrate or options.calibration
+            others = ((_normalization, options.nnn), (_certainty, certainty), (_maps, options.maps))
+            measure = next((each for each, chosen in others if chosen), _measure_pack)
+            measured = {"sources": sources, **measure(options, runtime)}
         if options.json:
             write_whole(options.json, json.dumps(about | measured, indent=2) + "\n")
 
@@ -225,16 +204,13 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
     return {"sources": sources, **_compare_and_export(options, rows, pairs, scores, first)}
 
 
-def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
-    pack, data = _open_pack(options)
+def _measure_pack(options: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
+    data, known = as_read(runtime, _open_data(options, runtime)), list(runtime.info.methods)
     check_folds(data.image_count, options.folds)
-    checksum, runtime = sha256_of(pack / MANIFEST), Runtime.load(pack, options.device)
-    data, known = as_read(runtime, data), list(runtime.info.methods)
     names = [*([options.method] if options.method else known), *options.ensemble]
     pairs = compared_pairs(options.compare, known, "method")
-    also = [*(name for pair in pairs for name in pair)]
-    also += [name for name in options.mistakes or () if not is_run(name)]
-    parts = ensemble_parts([*names, *also], known, "method")
+    also = [name for name in options.mistakes or () if not is_run(name)]
+    parts = ensemble_parts([*names, *chain.from_iterable(pairs), *also], known, "method")
     photographs = options.data is not None and data.relevant is None
     truth = everyday_truth(data.captions, data.image_of) if photographs else {}
     covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
@@ -266,9 +242,9 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
         tables[option](more)
     for name in set(names) & set(parts) if options.write else ():
         about = {"split": options.split, "command": _command(options, name)}
-        update_metrics(pack, name, {**about, "hardware": hardware(), "values": rows[name]})
-    sources = {"sources": {str(pack): checksum}}
-    return sources | _compare_and_export(options, rows, pairs, scores, data)
+        metrics = {**about, "hardware": hardware(), "values": rows[name]}
+        update_metrics(runtime.info.folder, name, metrics)
+    return _compare_and_export(options, rows, pairs, scores, data)
 
 
 def _measure_more(
@@ -278,19 +254,16 @@ def _measure_more(
     data: Split,
     features: torch.Tensor | np.ndarray,
     views: tuple[Views, Views],
-    covered: np.ndarray | None,
-    places: Sequence[Place],
+    *truth: Any,
 ) -> dict[str, float]:
     """The measurements of one method, besides recalls, that the options select."""
-    values = dict[str, float]()
-    if options.views:
-        values |= view_metrics(runtime, part, data, views, covered)
+    values = view_metrics(runtime, part, data, views, truth[0]) if options.views else {}
     if options.evidence:  # in space, or over the time of clips
         assert isinstance(features, torch.Tensor)  # `named_places` refuses packs of regions
         if data.frames > 1:
             values |= moment_metrics(runtime, part, data, features)
         else:
-            values |= evidence_metrics(runtime, part, data, features, covered, places)
+            values |= evidence_metrics(runtime, part, data, features, *truth)
     if options.foils and data.foils is not None:
         values |= foil_metrics(runtime, part, views[0], data.foils())
     return values
@@ -317,65 +290,59 @@ def _compare_and_export(
             print_difference(a, b, values, kind)
             differences.append({"first": a, "second": b, "kind": kind, **values})
     table = {name: scores[name] for name in rows}
-    if options.scores:
-        write_scores(options.scores, table, data)
-    if options.trec:
-        write_trec(options.trec, table, data)
+    for path, write in ((options.scores, write_scores), (options.trec, write_trec)):
+        if path:
+            write(path, table, data)
     if options.csv and not options.mistakes:
         raise ValueError("--csv lists the captions of --mistakes; add --mistakes A B")
     more = {"mistakes": print_mistakes(options, scores, data)} if options.mistakes else {}
     return {"methods": rows, "differences": differences, **more}
 
 
-def _open_pack(options: argparse.Namespace) -> tuple[Path, Split]:
-    """The pack, and the split to measure it on."""
-    pack, part = resolve(options.pack), options.split
+def _open_data(options: argparse.Namespace, runtime: Runtime) -> Split:
+    """The split to measure a pack on."""
+    pack, part = runtime.info.folder, options.split
     data = open_split(options.data, part) if options.data else from_pack(pack, part)
     if options.foils and data.foils is None:
         raise ValueError(
             f"{data.folder} has captions alone; true and false ones are made of rendered scenes "
             "(python -m polyview scenes)"
         )
-    return pack, data.captions_each(options.captions)
+    return data.captions_each(options.captions)
 
 
-def _certainty(options: argparse.Namespace) -> dict[str, Any]:
+def _certainty(options: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
     """Fits the calibrations of a pack, or measures them."""
-    (pack, data), split = _open_pack(options), options.split
+    data, known = _open_data(options, runtime), list(runtime.info.methods)
+    split = options.split
     if options.halves:
         data, split = half(data, 0 if options.calibrate else 1), f"half of {split}"
-    checksum, runtime = sha256_of(pack / MANIFEST), Runtime.load(pack, options.device)
-    known = list(runtime.info.methods)
     parts = ensemble_parts([options.method] if options.method else known, known, "method")
     about = {part: {"split": split, "command": _command(options, part)} for part in parts}
     rows = calibrate_pack(runtime, data, about, refit=options.calibrate, write=options.write)
     print_certainty(rows)
-    return {"sources": {str(pack): checksum}, "methods": rows}
+    return {"methods": rows}
 
 
-def _measure_maps(options: argparse.Namespace) -> dict[str, Any]:
+def _maps(options: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
     """Compares the maps of a transformer; see `training/evaluation/maps.py`."""
-    pack, data = _open_pack(options)
-    checksum, runtime = sha256_of(pack / MANIFEST), Runtime.load(pack, options.device)
     source = None if options.maps is True else options.maps
-    rows = measure_maps(runtime, data, options.method, source)
+    rows = measure_maps(runtime, _open_data(options, runtime), options.method, source)
     print_maps(rows)
     if options.csv:
         write_maps(options.csv, rows)
-    return {"sources": {str(pack): checksum}, "maps": rows}
+    return {"maps": rows}
 
 
-def _normalization(options: argparse.Namespace) -> dict[str, Any]:
+def _normalization(options: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
     """Measures methods with Nearest Neighbor Normalization."""
-    pack = resolve(options.pack)
-    checksum, runtime = sha256_of(pack / MANIFEST), Runtime.load(pack, options.device)
     names = [options.method] if options.method else list(runtime.info.methods)
     if options.write:
         rows = {name: store_normalization(runtime, name, options.data) for name in names}
     else:
         rows = measure_normalization(runtime, names, options.data, options.split, options.halves)
     print_normalization(rows)
-    return {"sources": {str(pack): checksum}, "methods": rows}
+    return {"methods": rows}
 
 
 def _command(options: argparse.Namespace, name: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from polyview.models.files import replacing
-from polyview.training.loop.runs import LOG, read_rows
+from polyview.training.loop.loop import LOG, read_rows
 
 SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first one available is drawn
 Points = list[tuple[float, float]]

@@ -110,8 +110,8 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         root = Path(config.data)
         self.train, self.val = load_scenes(root / "train"), load_scenes(root / "val")
         check_pace(config, len(self.train))
-        self.targets = torch.from_numpy(label_matrix(self.train.scenes)[0])
-        self.val_targets = label_matrix(self.val.scenes)[0]
+        self.targets = torch.from_numpy(label_matrix(self.train.scenes))
+        self.val_targets = label_matrix(self.val.scenes)
         trunk = SceneNet(config.widths, config.blocks)
         self.grid = trunk.grid(self.preprocess.size)[0]
         self.model = Labeller(trunk, len(THINGS), len(SURROUNDINGS))

@@ -11,73 +11,256 @@ from which the table and its intervals are computed: `--report` needs no run fol
 
 import argparse
 import functools
+import hashlib
+import json
 import multiprocessing
 import sys
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from pydantic import Field, model_validator
 
+from polyview.export.encoders.sources import describe_image_source
+from polyview.export.pack.validation import check
 from polyview.export.sessions import hardware
-from polyview.models.files import write_whole
-from polyview.training.data.features import Extraction, load_features
+from polyview.models.files import replacing, write_whole
+from polyview.training.data.features import Extraction
 from polyview.training.data.open_split import holds_features
-from polyview.training.evaluation.metrics import retrieval_metrics
-from polyview.training.evaluation.report import COLUMNS
-from polyview.training.evaluation.scoring import score_matrix
-from polyview.training.evaluation.statistics import (
+from polyview.training.evaluation.metrics import (
     caption_cosines,
     difference_of_hits,
     image_hits,
+    retrieval_metrics,
     view_statistics,
 )
-from polyview.training.loop.runs import LOG, read_rows
-from polyview.training.loop.sweeps import (
-    Job,
-    Record,
-    Sweep,
-    final_jobs,
-    load_sweep,
-    sweep_names,
-    trial_jobs,
-)
-from polyview.training.loop.trained_run import run_views
-from polyview.training.loop.trainer import build_trainer
+from polyview.training.evaluation.report import COLUMNS
+from polyview.training.evaluation.scoring import score_matrix
+from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
+from polyview.training.loop.loop import LOG, read_rows, write_rows
+from polyview.training.loop.trainer import build_trainer, run_views
+from polyview.training.settings import Settings, unknown_name
 
 RESULTS = Path("docs/results")
-PAGES = ("README.md", "docs/results.md")  # with the short table and the whole one
+PAGE = "docs/results.md"
 KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 STATISTICS = ("view_cosine", "wins_entropy", "caption_cosine", "temperature")
+
+SWEEPS = RECIPES / "sweeps"
+TRAINING_VERSION = 2  # increase when the same settings give other weights
+
+Grid = dict[str, tuple[Any, ...]]
+"""Dotted names of settings, each with the values to try."""
+
+_describe_image_source = functools.cache(describe_image_source)
+
+
+class Choice(Settings):
+    """What is trained: of a sweep for all rows, of a row in place of the sweep's.
+
+    Attributes:
+        recipe: recipe below `training/recipes`.
+        settings: "dotted.name=value" strings; a row's are applied after the sweep's.
+        grid: settings tried.
+        seeds: of the trainings at the chosen point; 0 without any.
+    """
+
+    recipe: str = ""
+    settings: tuple[str, ...] = ()
+    grid: Grid = Field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+
+
+class SweepRow(Choice):
+    """One row of the table.
+
+    Attributes:
+        label: its name in the table.
+        own_baseline: label of the row that is the baseline in the method's paper; empty for none.
+    """
+
+    label: str
+    own_baseline: str = ""
+
+
+class Sweep(Choice):
+    """Rows trained on the same images.
+
+    Attributes:
+        name: the file name without its suffix.
+        about: a description for people.
+        rows: the rows of the table.
+        trial: additional settings of trials, which make them cheaper.
+        split: the split to measure on; points are always chosen on "val".
+        baseline: label of the row to compare all others with; empty for none.
+    """
+
+    name: str
+    about: str
+    rows: tuple[SweepRow, ...] = Field(min_length=1)
+    trial: tuple[str, ...] = ()
+    split: Literal["val", "test"] = "val"
+    baseline: str = ""
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> Self:
+        labels = [row.label for row in self.rows]
+        for name in [self.baseline, *(row.own_baseline for row in self.rows)]:
+            if name and name not in labels:
+                raise ValueError(f'there is no row "{name}" to compare with')
+        counts = {row.label: len(self.points(row)) for row in self.rows}
+        if len(set(counts.values())) > 1:
+            fewest, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+            raise ValueError(
+                f"every row must have as many trials, not {counts[fewest]} ({fewest}) and "
+                f"{counts[most]} ({most})"
+            )
+        return self
+
+    def points(self, row: SweepRow) -> list[tuple[str, ...]]:
+        """The points of a row's grid as settings; a single empty one without a grid."""
+        axes = [
+            [f"{name}={json.dumps(value, separators=(',', ':'))}" for value in values]
+            for name, values in (row.grid or self.grid).items()
+        ]
+        return list(product(*axes))
+
+    def config(self, row: SweepRow, settings: Sequence[str], changes: Sequence[str]) -> TrainConfig:
+        """The configuration of a row's training; later settings override earlier ones."""
+        names = [*self.settings, *row.settings, *settings, *changes]
+        names.sort(key=lambda change: not change.startswith("method="))  # resets its arguments
+        return load_recipe(TrainConfig, row.recipe or self.recipe, names)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training and its evaluation split."""
+
+    label: str
+    phase: Literal["trial", "final"]
+    setting: str
+    config: TrainConfig
+    split: str
+
+    @property
+    def run(self) -> str:
+        """Name of the run folder: the method and a hash of the non-default settings."""
+        values = self.config.model_dump(mode="json", exclude_defaults=True)
+        source = self.config.backbone
+        backbone = _describe_image_source(source)["sha256"] if source else ""
+        values |= {"version": TRAINING_VERSION, "backbone": backbone}
+        digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        return f"{self.config.method}-{digest[:12]}"
+
+    @property
+    def key(self) -> str:
+        """The key of its hits."""
+        return f"{self.run}.{self.split}"
+
+
+class Record:
+    """The recorded results of a sweep: the lines of `NAME.csv`, and the hits of each image.
+
+    Attributes:
+        lines: lines of the CSV file.
+        hits: (4, N_img) by `Job.key`, see `training.evaluation.metrics.image_hits`.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = folder / f"{name}.csv"
+        self.lines = read_rows(self.path) if self.path.is_file() else []
+        self.hits: dict[str, np.ndarray] = {}
+        if (hits := self.path.with_suffix(".hits.npz")).is_file():
+            with np.load(hits, allow_pickle=False) as file:
+                self.hits = {key: file[key] for key in file.files}
+
+    def find(self, job: Job) -> dict[str, str] | None:
+        """The line of a recorded training; None if not recorded."""
+        same = {"row": job.label, "phase": job.phase, "run": job.run, "split": job.split}
+        lines = (line for line in self.lines if same.items() <= line.items())
+        return next((line for line in lines if job.key in self.hits), None)
+
+    def add(self, job: Job, values: Mapping[str, Any], hits: np.ndarray) -> None:
+        """Records a training; replaces both files atomically."""
+        head: dict[str, Any] = {"row": job.label, "phase": job.phase, "setting": job.setting}
+        head |= {"seed": job.config.seed, "split": job.split, "run": job.run}
+        self.lines.append({key: str(value) for key, value in {**head, **values}.items()})
+        self.hits[job.key] = hits
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(self.path.with_suffix(".hits.npz")) as draft, draft.open("wb") as file:
+            np.savez_compressed(file, **self.hits)  # type: ignore[arg-type]
+        write_rows(self.path, self.lines)
+
+
+def load_sweep(name: str) -> Sweep:
+    """Reads a sweep by its name below `training/recipes/sweeps`, or by the path of a TOML file.
+
+    Raises:
+        ValueError: the sweep does not exist, or its file is not valid.
+    """
+    path = Path(name) if name.endswith(".toml") else SWEEPS / f"{name}.toml"
+    if not path.is_file():
+        raise ValueError(unknown_name("sweep", name, sweep_names()))
+    values = {**tomllib.loads(path.read_text("utf-8")), "name": path.stem}
+    return check(Sweep, values, f"sweep {name}")
+
+
+def sweep_names() -> list[str]:
+    """All sweeps, sorted."""
+    return sorted(path.stem for path in SWEEPS.glob("*.toml"))
+
+
+def trial_jobs(sweep: Sweep, changes: Sequence[str]) -> list[Job]:
+    """The trials of every row; none for a row without a choice."""
+    return [
+        Job(row.label, "trial", " ".join(p), sweep.config(row, [*sweep.trial, *p], changes), "val")
+        for row in sweep.rows
+        for p in sweep.points(row)
+        if len(sweep.points(row)) > 1
+    ]
+
+
+def final_jobs(sweep: Sweep, changes: Sequence[str], record: Record) -> list[Job]:
+    """The trainings at each row's chosen point; none for rows with missing trials."""
+    trials = trial_jobs(sweep, changes)
+    jobs = []
+    for row in sweep.rows:
+        points = {" ".join(point): point for point in sweep.points(row)}
+        tried = {job.setting: record.find(job) for job in trials if job.label == row.label}
+        if None in tried.values():
+            continue
+        rsums = {setting: float(line["rsum"]) for setting, line in tried.items() if line}
+        setting = max(rsums, key=rsums.__getitem__, default=next(iter(points)))
+        for seed in row.seeds or sweep.seeds or (0,):
+            config = sweep.config(row, points[setting], [*changes, f"seed={seed}"])
+            jobs.append(Job(row.label, "final", setting, config, sweep.split))
+    return jobs
 
 
 def train(job: Job, out: Path) -> tuple[Job, dict[str, Any], np.ndarray]:
     """Trains or resumes a job; returns it, its line of the CSV, and its best epoch's hits."""
     folder = out / job.run
     try:
-        trainer = build_trainer(job.config, folder, resume=True, load=_load_once)
+        trainer = build_trainer(job.config, folder, resume=True)
         trainer.fit()
         _, method, images, texts, split = run_views(folder, job.split, Extraction())
     except ValueError as error:
         raise ValueError(f"{job.label}, {job.setting}, seed {job.config.seed}: {error}") from error
     scores = score_matrix(method, images, texts)
-    learned = method.contrastive_temperature()
-    measured = {
-        **retrieval_metrics(scores, split.image_of),
-        **view_statistics(method, images, texts, split.image_of),
-        **caption_cosines(texts, split.image_of),
-        **({} if learned is None else {"temperature": learned.item()}),
-    }
+    measured = retrieval_metrics(scores, split.image_of) | caption_cosines(texts, split.image_of)
+    measured |= view_statistics(method, images, texts, split.image_of)
+    if (learned := method.contrastive_temperature()) is not None:
+        measured["temperature"] = learned.item()
     seconds = sum(float(line["seconds"]) for line in read_rows(folder / LOG))
-    keys = (*KEYS, *STATISTICS)
+    keys, parameters = (*KEYS, *STATISTICS), sum(p.numel() for p in method.parameters())
     values = {key: round(measured[key], 4) if key in measured else "" for key in keys}
-    values |= {
-        "parameters": sum(p.numel() for p in method.parameters()),
-        "minutes": round(seconds / 60, 1),
-        "hardware": hardware(),
-    }
+    values |= {"parameters": parameters, "minutes": round(seconds / 60, 1), "hardware": hardware()}
     return job, values, image_hits(scores, split.image_of, split.alike)
 
 
@@ -91,36 +274,31 @@ def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threa
         print(f"{line}, {values['minutes']} minutes", flush=True)
 
 
-def table(
-    sweep: Sweep, changes: Sequence[str], record: Record, *, short: bool = False
-) -> list[str]:
+def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[str]:
     """The rows whose trainings are all recorded, as a Markdown table.
 
     Each row is compared with the sweep's baseline and with its paper's; it is "ahead" or "behind"
-    only if the interval over seeds and images excludes 0. `short` makes the README's table.
+    only if the interval over seeds and images excludes 0.
     """
     rows: dict[str, list[Job]] = {}
     for job in final_jobs(sweep, changes, record):
         rows.setdefault(job.label, []).append(job)
     complete = {label: jobs for label, jobs in rows.items() if all(map(record.find, jobs))}
-    keys = ("rsum",) if short else KEYS
-    heads = ["row", "seeds", *(COLUMNS[key] for key in keys), "deviation"]
-    heads += ["against", "difference [95 % interval]"]
-    heads += [] if short else ["trials", "parameters", "minutes", "setting"]
+    heads = ["row", "seeds", *(COLUMNS[key] for key in KEYS), "deviation", "against"]
+    heads += ["difference [95 % interval]", "trials", "parameters", "minutes", "setting"]
     lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 2) + "---|"]
     for row in (row for row in sweep.rows if row.label in complete):
         jobs = complete[row.label]
         measured = [record.find(job) or {} for job in jobs]
         values = {key: [float(line[key]) for line in measured] for key in (*KEYS, "minutes")}
-        cells = [row.label, str(len(jobs)), *(f"{np.mean(values[key]):.1f}" for key in keys)]
+        cells = [row.label, str(len(jobs)), *(f"{np.mean(values[key]):.1f}" for key in KEYS)]
         cells.append(f"{np.std(values['rsum'], ddof=1):.1f}" if len(jobs) > 1 else "-")
         names = [sweep.baseline, row.own_baseline]
         names = [n for n in dict.fromkeys(names) if n in complete and n != row.label]
         differences = [difference_of(jobs, complete[name], record) for name in names]
         cells += ["<br>".join(names) or "-", "<br>".join(differences) or "-"]
-        if not short:
-            cells += [str(len(sweep.points(row))), measured[0]["parameters"]]
-            cells += [f"{np.mean(values['minutes']):.0f}", jobs[0].setting]
+        cells += [str(len(sweep.points(row))), measured[0]["parameters"]]
+        cells += [f"{np.mean(values['minutes']):.0f}", jobs[0].setting]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -160,9 +338,6 @@ def _results(
             yield future.result()
 
 
-_load_once = functools.lru_cache(maxsize=4)(load_features)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m polyview sweep", description=__doc__)
@@ -172,7 +347,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--list", action="store_true", help="list the sweeps")
     add("--rows", nargs="+", metavar="LABEL", help="train only these rows")
     add("--report", action="store_true", help="train nothing; print the recorded table")
-    what = f"also write the tables between the marks of each sweep in {' and '.join(PAGES)}"
+    what = f"also write the table between the marks of each sweep in {PAGE}"
     add("--write", action="store_true", help=what)
     add("--out", type=Path, default=Path("runs/sweeps"), help="folder of the runs")
     add("--results", type=Path, help=f"folder of the CSV; {RESULTS}, or --out beside --set")
@@ -214,11 +389,8 @@ def _run(sweep: Sweep, options: argparse.Namespace) -> None:
             run_jobs(chosen, record, options.out, options.jobs, options.threads)
     lines = table(sweep, options.set, record)
     print("\n".join([sweep.about.strip(), "", *lines]))
-    if options.write:
-        short = table(sweep, options.set, record, short=True)
-        for page, block in zip(map(Path, PAGES), (short, lines), strict=True):
-            if not replace_block(page, sweep.name, block):
-                print(f"{page} has no <!-- sweep {sweep.name} --> block", file=sys.stderr)
+    if options.write and not replace_block(Path(PAGE), sweep.name, lines):
+        print(f"{PAGE} has no <!-- sweep {sweep.name} --> block", file=sys.stderr)
 
 
 if __name__ == "__main__":

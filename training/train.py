@@ -4,14 +4,13 @@
 """
 
 import argparse
-import functools
 import inspect
 import json
 from collections.abc import Iterator, Sequence
 
 from polyview.models import CONTEXT_DEFAULTS, METHODS, argument_defaults
 from polyview.models.contextual import ContextConfig
-from polyview.training.data.features import Extraction, load_features
+from polyview.training.data.features import Extraction
 from polyview.training.data.texts import TextConfig
 from polyview.training.loop.clip import ClipTraining
 from polyview.training.loop.command import run_command
@@ -35,10 +34,8 @@ def _build(config: TrainConfig, options: argparse.Namespace) -> Trainer | ClipTr
             "--skip-damaged needs backbone_frozen=true; remove the images that "
             f"python -m polyview data {config.data} names instead"
         )
-    extraction = Extraction(options.cache, skip_damaged=options.skip_damaged)
-    load = functools.partial(load_features, extraction=extraction)
-    folders = {"out": options.out, "cache": options.cache}
-    return build_trainer(config, resume=options.resume, load=load, **folders)
+    how = Extraction(options.cache, skip_damaged=options.skip_damaged)
+    return build_trainer(config, options.out, resume=options.resume, how=how)
 
 
 def _settings() -> Iterator[str]:

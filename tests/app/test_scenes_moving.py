@@ -12,7 +12,7 @@ from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
 from polyview.training.data.image_files import read_frames
-from polyview.training.data.pack_gallery import from_pack
+from polyview.training.data.open_split import from_pack
 from polyview.training.loop.config import TrainConfig, load_recipe
 from polyview.training.scenes.motion import FRAMES
 from polyview.training.settings import to_values

@@ -13,6 +13,15 @@ from polyview.models.encoders.scene_net import SceneNet
 
 COLORS = {"red": (200, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 220), "grey": (128,) * 3}
 SIZE, WIDTH = 32, 6  # of a picture for the encoder, of its features
+RECIPE = """
+method = "vsepp"
+epochs = 2
+batch_size = 8
+data = "{0}/photos"
+backbone = "{0}/backbone"
+arguments = {{ embed_dim = 8 }}
+text = {{ word_dim = 8, hidden_dim = 8 }}
+"""
 
 
 def write_photographs(
@@ -59,6 +68,14 @@ def write_entries(folder: Path, entries: list[dict[str, Any]], name: str = "flic
     """Replaces what the JSON of such a folder lists."""
     text = json.dumps({"dataset": name, "images": entries})
     (folder / f"dataset_{name}.json").write_text(text, "utf-8")
+
+
+def write_world(root: Path) -> Path:
+    """Writes `photos/` with five captions each, `backbone/`, and a `recipe.toml` over both."""
+    write_photographs(root / "photos", {"train": 16, "val": 8, "test": 6})
+    write_encoder(root / "backbone")
+    (root / "recipe.toml").write_text(RECIPE.format(root))
+    return root
 
 
 def write_encoder(folder: Path, seed: int = 0) -> Path:

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from polyview.training import plot
-from polyview.training.loop.runs import LOG, read_rows, write_rows
+from polyview.training.loop.loop import LOG, read_rows, write_rows
 
 TRAINING = Path(__file__).parents[2] / "app" / "bundled" / "scenes" / "training"
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from polyview.training.data.clips import Clips
-from polyview.training.data.split import Copies, Split
+from polyview.training.data.split import Clips, Copies, Split
 from polyview.training.data.texts import UNKNOWN_ID, TokenTable
 
 
@@ -105,12 +103,3 @@ def caption_order(image_of: np.ndarray, together: int, random: np.random.Generat
     within = np.arange(len(order)) - np.repeat(first, counts)
     groups = np.split(order, np.flatnonzero(within % together == 0)[1:])
     return np.concatenate([groups[g] for g in random.permutation(len(groups))])
-
-
-def ahead(stream: Iterator[Batch]) -> Iterator[Batch]:
-    """Prefetches the next batch in a thread while one is used."""
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(next, stream, None)
-        while (batch := waiting.result()) is not None:
-            waiting = pool.submit(next, stream, None)
-            yield batch

@@ -9,9 +9,8 @@ import json
 import os
 import tempfile
 import warnings
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,13 +28,12 @@ from polyview.models.encoders import IMAGE_ENCODERS
 from polyview.models.encoders.encoder import ImageEncoder
 from polyview.models.files import no_such, replacing, write_whole
 from polyview.models.preprocess import Preprocess
-from polyview.training.data.image_files import ImageFiles, crops
-from polyview.training.data.open_split import open_split, open_training
+from polyview.training.data.image_files import ImageFiles, ahead, crops
 from polyview.training.data.split import Copies, Pixels, Split
 
 CACHE = Path("data/cache")
 WORTH_A_GRAPH = 200  # images; building an ONNX graph takes some seconds
-_BATCH, _BATCHES_AHEAD = 32, 3  # images; batches decoded ahead
+_BATCH = 64  # images
 _MAX_NAMED = 10  # damaged images named in an error
 _LOCAL = ("runs", "data")  # folders of trainings and fetched encoders; never a Hub owner
 _MADE_BY = {
@@ -69,48 +67,6 @@ class Extraction:
         return torch.device("cuda" if available and self.device != "cpu" else "cpu")
 
 
-@dataclass(frozen=True)
-class ImageSide:
-    """An image encoder to train, from pixels (B, 3, S, S) to features (B, N, d).
-
-    Attributes:
-        sha256: checksum of the encoder before training.
-        about: description from which export builds it.
-    """
-
-    encoder: ImageEncoder
-    preprocess: Preprocess
-    sha256: str
-    about: Mapping[str, Any]
-
-
-def load_image_side(backbone: str | Path) -> ImageSide:
-    """Loads the image encoder of a source (`export/encoders/`) for training.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_image_source`.
-    """
-    encoder, preprocess, source = load_image_source(backbone, rounded=False)
-    about = {key: source[key] for key in ("arch", "arguments", "preprocess")}
-    return ImageSide(encoder, preprocess, source["sha256"], about)
-
-
-def load_features(
-    data: Path,
-    name: str,
-    backbone: str | Path,
-    extraction: Extraction | None = None,
-    copies: int = 1,
-    also: Sequence[str] = (),
-) -> Split:
-    """Opens a split with the features of a frozen image encoder; see `read_features`.
-
-    `also` are further folders with training photographs; see `open_training`.
-    """
-    split = open_training(data, also) if name == "train" else open_split(data, name)
-    return read_features(split, backbone, extraction, copies)
-
-
 def read_features(
     split: Split, backbone: str | Path, extraction: Extraction | None = None, copies: int = 1
 ) -> Split:
@@ -141,27 +97,23 @@ def read_features(
         if not path.is_file():
             images = crops(split.images, copy) if copy else split.images
             encoder, preprocess, _ = load_image_source(backbone, how.torch_device)
-            title = f"features of {'/'.join(split.folder.parts[-2:])}"
-            extract(encoder, preprocess, images, path, how, title)
+            extract(encoder, preprocess, images, path, how)
         made = np.load(path, mmap_mode="r")  # (images, n, d)
         parts.append(made.reshape(-1, split.frames * made.shape[1], made.shape[2]))
     features = Copies(parts) if copies > 1 else parts[0]
     summary = IMAGE_ENCODERS[about["arch"]].summary_token
     note = feature_file(split, backbone, how).with_suffix(".json")
     if note.is_file():
-        split = _without(split, json.loads(note.read_text("utf-8"))["skipped"])
+        rows = json.loads(note.read_text("utf-8"))["skipped"]
+        split = split.select(np.flatnonzero(~np.isin(split.image_of, rows)))
+        split = replace(split, image_of=split.image_of - np.searchsorted(rows, split.image_of))
     return replace(split, features=features, summary_token=summary)
 
 
-def read_pixels(split: Split, side: ImageSide) -> Split:
-    """A split whose features are its pixels, for an image encoder that is also trained.
-
-    Raises:
-        ValueError: it holds features instead of images.
-    """
-    check_images(split, trained=True)
-    pixels = Pixels(split.images, side.preprocess)
-    return replace(split, features=pixels, summary_token=side.encoder.summary_token)
+def read_pixels(split: Split, encoder: ImageEncoder, preprocess: Preprocess) -> Split:
+    """A split whose features are its pixels, for an image encoder that is also trained."""
+    pixels = Pixels(split.images, preprocess)
+    return replace(split, features=pixels, summary_token=encoder.summary_token)
 
 
 def check_images(split: Split, copies: int = 1, *, trained: bool = False) -> None:
@@ -192,14 +144,6 @@ def feature_file(split: Split, backbone: str | Path, extraction: Extraction, cop
     which = f"-copy{copy}" if copy else ""
     folder = split.folder.parent.resolve().name
     return extraction.cache / folder / f"{split.folder.name}-{key}{which}.npy"
-
-
-def _without(split: Split, rows: list[int]) -> Split:
-    """Removes the captions of some images and renumbers the others."""
-    present = ~np.isin(split.image_of, rows)  # (N_txt,)
-    captions = [text for text, stays in zip(split.captions, present, strict=True) if stays]
-    image_of = split.image_of[present]
-    return replace(split, captions=captions, image_of=image_of - np.searchsorted(rows, image_of))
 
 
 def refuse_missing(source: str | Path, setting: str) -> None:
@@ -256,7 +200,6 @@ def extract(
     images: Sequence[Image.Image],
     path: Path,
     how: Extraction,
-    title: str = "features",
 ) -> None:
     """Writes a file of features (N, n, d) float16 atomically.
 
@@ -269,7 +212,6 @@ def extract(
         images: N images; `ImageFiles` names damaged ones.
         path: the file to make.
         how: device, and whether damaged images are skipped.
-        title: title of the progress bar.
 
     Raises:
         ValueError: images are damaged (all are checked first and listed), or features are not
@@ -281,7 +223,7 @@ def extract(
     with FileLock(lock):
         if not path.is_file():
             with replacing(path) as draft:
-                skipped = _write_features(encoder, preprocess, images, draft, how, title)
+                skipped = _write_features(encoder, preprocess, images, draft, how)
             if skipped:
                 note = json.dumps({"skipped": skipped}) + "\n"
                 write_whole(path.with_suffix(".json"), note)
@@ -294,14 +236,13 @@ def _write_features(
     images: Sequence[Image.Image],
     path: Path,
     how: Extraction,
-    title: str,
 ) -> list[int]:
     """Writes the features of all readable images; returns the rows of the others."""
     if how.torch_device.type == "cpu" and len(images) >= WORTH_A_GRAPH:
         encoder = GraphEncoder(encoder, preprocess.size)
-    shape, damaged = tuple[int, ...](), dict[int, str]()
+    shape, damaged, title = tuple[int, ...](), dict[int, str](), f"features, {path.name}"
     with path.open("wb") as file, tqdm(total=len(images), desc=title, mininterval=1) as bar:
-        for batch in _decoded(images, preprocess):
+        for batch in ahead(_decoded(images, preprocess)):
             damaged |= {row: square for row, square in batch if isinstance(square, str)}
             squares = [square for _, square in batch if not isinstance(square, str)]
             if squares:
@@ -340,13 +281,9 @@ def _decoded(
         except (OSError, ValueError) as error:
             return row, str(error)
 
-    queue, count = deque[list[Future[tuple[int, np.ndarray | str]]]](), len(images)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, count, _BATCH):
-            rows = range(start, min(start + _BATCH, count))
-            queue.append([pool.submit(square, row) for row in rows])
-            while len(queue) > _BATCHES_AHEAD or (queue and start + _BATCH >= count):
-                yield [future.result() for future in queue.popleft()]
+        for start in range(0, len(images), _BATCH):
+            yield list(pool.map(square, range(start, min(start + _BATCH, len(images)))))
 
 
 @torch.inference_mode()

@@ -1,6 +1,7 @@
-"""Sequences of images that are decoded on access."""
+"""Sequences of images that are decoded on access, or ahead of their use."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -53,18 +54,16 @@ class ImageFiles(Lazy[Image.Image]):
             raise ValueError(f"{path} is not a readable image: {reason}") from error
 
 
-def crops(
-    images: Sequence[Image.Image], number: int, smallest: float = 0.5
-) -> Sequence[Image.Image]:
-    """A random crop of each image, mirrored in half of all cases.
+def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:
+    """A random crop of at least half of each image, mirrored in half of all cases.
 
-    The same `number` always gives the same crops; `smallest` is their smallest share of the area.
+    The same `number` always gives the same crops.
     """
 
     def crop(row: int) -> Image.Image:
         random = np.random.default_rng([number, row])
         image = ImageOps.exif_transpose(images[row])
-        area, tilt = random.uniform(smallest, 1.0), np.exp(random.uniform(-0.3, 0.3))
+        area, tilt = random.uniform(0.5, 1.0), np.exp(random.uniform(-0.3, 0.3))
         width = round(image.width * min(1.0, np.sqrt(area * tilt)))
         height = round(image.height * min(1.0, np.sqrt(area / tilt)))
         left = int(random.integers(image.width - width + 1))
@@ -110,3 +109,12 @@ def read_frames(path: Path, count: int) -> list[Image.Image]:
     ends = np.cumsum(durations)
     middles = (np.arange(count) + 0.5) * ends[-1] / count
     return [frames[number] for number in np.searchsorted(ends, middles, side="right").tolist()]
+
+
+def ahead(stream: Iterator[_Item]) -> Iterator[_Item]:
+    """Prefetches the next item in a thread while one is used; none may be None."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, stream, None)
+        while (item := waiting.result()) is not None:
+            waiting = pool.submit(next, stream, None)
+            yield item

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyview.training.data.clips import load_array
-from polyview.training.data.split import Split
+from polyview.training.data.split import Split, load_array
 
 PARTS = {"train": ("train",), "val": ("dev", "val"), "test": ("test",)}
 REPEATED = 5

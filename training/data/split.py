@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +13,9 @@ import numpy as np
 from PIL import Image
 
 from polyview.models.preprocess import Preprocess
-from polyview.training.data.clips import Clips
 from polyview.training.scenes.foils import Foil
+
+STEPS = 3  # training uses a stride of 1, 2 or 3 frames of clips (PVSE's data.py)
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class SeenObjects:
 
     Attributes:
         masks: for each image (H, W) uint8 over what the encoder sees: i + 1 where its object i is
-            visible, 0 elsewhere.
+            visible, 0 elsewhere; in `Split.moments` for each clip (objects, frames) bool.
         mentions: for each caption the indices of the objects of its own image that it mentions.
         names: all names of the kind of each object, by image.
     """
@@ -30,15 +32,6 @@ class SeenObjects:
     masks: Sequence[np.ndarray]
     mentions: Sequence[Sequence[int]]
     names: Sequence[Sequence[tuple[str, ...]]] = ()
-
-
-@dataclass(frozen=True)
-class SeenMoments:
-    """Like `SeenObjects` for clips: `seen` is (objects, frames) bool, True if visible."""
-
-    seen: Sequence[np.ndarray]
-    mentions: Sequence[Sequence[int]]
-    names: Sequence[Sequence[tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
@@ -52,9 +45,8 @@ class Split:
             frames, clip by clip.
         frames: the number of `images` in each of the N_img items; more than 1 for clips.
         features: (N_img, n, d) float, often float16 and memory-mapped: an array, `Copies` (several
-            versions of each image), `Exchanged` (clips in another order), `Pixels` (for an image
-            encoder that is also trained) or `Clips` (a feature for each frame). Empty until
-            `training/data/features.py` reads them.
+            versions of each image), `Pixels` (for an image encoder that is also trained) or `Clips`
+            (a feature for each frame). Empty until `training/data/features.py` reads them.
         summary_token: whether the first of an image's n features is a summary ([CLS]).
         lengths: (N_img,) int64, the number of real features of each image; the rest is padding.
             None if there is no padding.
@@ -62,7 +54,7 @@ class Split:
         folder: the opened folder with the name of the split: `data/scenes/train`.
         relevant: returns all images that satisfy each caption; None if only the caption's own image
             is known.
-        moments: returns the frames in which objects of clips are visible.
+        moments: the frames in which objects of clips are visible, if known.
         alike: (N_img,) int64, equal for images that are hard to distinguish, such as clips that
             differ only in order; None if unknown. Training puts their captions into the same
             batches (`TrainConfig.captions_per_image`).
@@ -77,7 +69,7 @@ class Split:
     captions: list[str]
     image_of: np.ndarray
     images: Sequence[Image.Image] = ()
-    features: np.ndarray | Copies | Exchanged | Pixels | Clips = field(
+    features: np.ndarray | Copies | Pixels | Clips = field(
         default_factory=lambda: np.empty((0, 0, 0))
     )
     summary_token: bool = False
@@ -89,7 +81,7 @@ class Split:
     alike: np.ndarray | None = None
     kinds: Sequence[str] = ()
     objects: SeenObjects | None = None
-    moments: SeenMoments | None = None
+    moments: SeenObjects | None = None
     foils: Callable[[], list[Foil]] | None = None
 
     def __post_init__(self) -> None:
@@ -103,13 +95,6 @@ class Split:
     def image_count(self) -> int:
         """N_img, from images or features."""
         return len(self.features) or len(self.images) // self.frames
-
-    @property
-    def own_captions(self) -> list[str]:
-        """The captions, without those added by `with_exchanged_halves`."""
-        if not isinstance(self.features, Exchanged):
-            return self.captions
-        return self.captions[: np.searchsorted(self.image_of, self.image_count // 2)]
 
     def with_frames(self, frames: int) -> Split:
         """The same clips with at most `frames` frames each; 0 for all.
@@ -141,9 +126,7 @@ class Split:
                 f"{self.folder.parent}; leave ranked_captions or --captions at 0"
             )
         place = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)
-        rows = np.flatnonzero(place < count)
-        captions = [self.captions[row] for row in rows]
-        return replace(self, captions=captions, image_of=self.image_of[rows])
+        return self.select(np.flatnonzero(place < count))
 
     def mask(self, rows: np.ndarray | slice, size: int) -> np.ndarray:
         """The mask (B, size) of real features of images (B,)."""
@@ -154,9 +137,15 @@ class Split:
 
     def first(self, count: int) -> Split:
         """The captions of the first `count` images, or of all for 0."""
-        texts = int(np.searchsorted(self.image_of, count)) if count else len(self.captions)
-        parts = self.captions[:texts], self.image_of[:texts], self.kinds[:texts]
-        return replace(self, captions=parts[0], image_of=parts[1], kinds=parts[2])
+        return self.select(np.flatnonzero(self.image_of < count)) if count else self
+
+    def select(self, texts: np.ndarray) -> Split:
+        """The captions in some rows (n,), with their kinds."""
+        captions, *kinds = (
+            [each[text] for text in texts] for each in (self.captions, self.kinds) if each
+        )
+        image_of = self.image_of[texts]
+        return replace(self, captions=captions, image_of=image_of, kinds=kinds[0] if kinds else ())
 
 
 class Copies:
@@ -177,21 +166,94 @@ class Copies:
         return np.stack([self.parts[look][row] for look, row in zip(looks, rows, strict=True)])
 
 
-class Exchanged:
-    """Features (N, T, d) of clips, followed by the same clips with exchanged halves."""
+class Clips:
+    """The frames of N clips as an array (N, n, d), padded to the longest clip.
 
-    def __init__(self, features: np.ndarray) -> None:
-        self.features, self.shape = features, (2 * len(features), *features.shape[1:])
+    `paths` are .npy files of floats (T, d) in time order. Indexing returns all frames of a clip, or
+    those of `at_most`, padded with zeros.
+
+    Attributes:
+        lengths: (N,) int64, the number of frames read from each clip.
+
+    Raises:
+        ValueError: a file is not such an array, or has another width than the first.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        sizes = [_open(path).shape for path in paths]
+        self._paths = paths
+        self._totals = np.array([count for count, _ in sizes], np.int64)
+        self._width = sizes[0][1]
+        for path, (_, width) in zip(paths, sizes, strict=True):
+            if width != self._width:
+                raise ValueError(f"{path} has {width} numbers a frame, {paths[0]} {self._width}")
+        self.lengths = self._totals
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(N, n, d); n is the largest of the lengths."""
+        return len(self._paths), int(self.lengths.max()), self._width
+
+    def at_most(self, frames: int) -> Clips:
+        """The same clips with at most `frames` frames each, at equal distances."""
+        limited = copy.copy(self)
+        limited.lengths = np.minimum(self._totals, frames)
+        return limited
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return len(self._paths)
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        index, count = np.arange(len(self))[rows], len(self.features)
-        clips = np.array(self.features[index % count])  # (B, T, d)
-        turned = index >= count
-        clips[turned] = np.roll(clips[turned], clips.shape[1] // 2, axis=1)
-        return clips
+        index = np.arange(len(self))[rows].tolist()
+        return self._padded([(row, _evenly(self._totals[row], self.lengths[row])) for row in index])
+
+    def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """Features (B, n, d) of clips (B,); a random subsequence of long clips.
+
+        PVSE, section 3.5: "for videos longer than 8 frames we select random subsequences".
+        """
+        runs = []
+        for row in rows.tolist():
+            total, count = int(self._totals[row]), int(self.lengths[row])
+            step = 1
+            if count < total:
+                step = int(random.integers(min(STEPS, (total - 1) // max(count - 1, 1)))) + 1
+            start = int(random.integers(total - step * (count - 1)))
+            runs.append((row, start + step * np.arange(count)))
+        return self._padded(runs)
+
+    def _padded(self, places: list[tuple[int, np.ndarray]]) -> np.ndarray:
+        """The frames at the indices (n,) of each clip, padded with zeros."""
+        parts = [_open(self._paths[row])[frames] for row, frames in places]
+        kind = np.result_type(*parts) if parts else np.float32
+        out = np.zeros((len(parts), *self.shape[1:]), kind)
+        for part, row in zip(parts, out, strict=True):
+            row[: len(part)] = part
+        return out
+
+
+def _evenly(total: int, count: int) -> np.ndarray:
+    """The middle frames of `count` equal parts of a clip.
+
+    >>> _evenly(16, 4).tolist(), _evenly(3, 3).tolist()
+    ([2, 6, 10, 14], [0, 1, 2])
+    """
+    return ((2 * np.arange(count) + 1) * total) // (2 * count)
+
+
+def _open(path: Path) -> np.ndarray:
+    return load_array(path, 2, "frames, numbers")
+
+
+def load_array(path: Path, axes: int, what: str) -> np.ndarray:
+    """Opens a memory-mapped .npy file of floats with `axes` non-empty axes."""
+    try:
+        values: np.ndarray = np.load(path, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a whole .npy file of numbers: {error}") from error
+    if values.ndim != axes or 0 in values.shape or values.dtype.kind != "f":
+        raise ValueError(f"{path} must hold floats ({what}), not {values.dtype} {values.shape}")
+    return values
 
 
 class Pixels:
@@ -237,11 +299,12 @@ def with_exchanged_halves(split: Split) -> Split:
     owners = np.concatenate([split.image_of[free], split.image_of[order] ^ 1]) + count
     sorting = np.argsort(owners, kind="stable")
     texts = np.concatenate([free, order])[sorting]
+    turned = np.roll(split.features, split.features.shape[1] // 2, axis=1)
     return replace(
         split,
         captions=split.captions + [split.captions[text] for text in texts],
         image_of=np.concatenate([split.image_of, owners[sorting]]),
-        features=Exchanged(split.features),
+        features=np.concatenate([split.features, turned]),
         alike=np.concatenate([split.alike, split.alike + split.alike.max() + 1]),
         kinds=[*split.kinds, *kinds[texts].tolist()],
         relevant=None,

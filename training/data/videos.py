@@ -27,8 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyview.training.data.clips import Clips
-from polyview.training.data.split import Split
+from polyview.training.data.split import Clips, Split
 
 FEATURES = "features"
 ABSENT = "absent.txt"

@@ -32,7 +32,6 @@ from torch import Tensor
 
 from polyview.export.runtime import Runtime
 from polyview.models import Method, Views
-from polyview.models.evidence import Parts
 from polyview.training.data.split import Split
 from polyview.training.evaluation.faithfulness import cropped_objects, value_shares
 from polyview.training.evaluation.metrics import mean_interval
@@ -228,48 +227,33 @@ def _renewed(
     """Areas of deletion where each step orders the remaining cells anew."""
     head, areas = runtime.methods[name], []
     cells = runtime.grid[0] * runtime.grid[1]
+    sizes = np.linspace(0, cells, _STEPS + 1).round().astype(int)[1:].tolist()
     for _, read, spoken in _batches(runtime, name, data, features, texts):
-        parts, words = head.text_parts(*spoken), head.encode_text(*spoken)
-
-        def by_evidence(
-            left: Tensor, _: Views, read: Tensor = read, parts: Parts = parts
-        ) -> Tensor:
-            evidence = head.evidence(head.image_parts(read, left), parts)
-            return evidence.cells.sum(dim=2) + evidence.whole_sentence  # (B, N)
-
-        def by_map(_: Tensor, seen: Views, words: Views = words) -> Tensor:
-            won = head.view_scores(seen, words).diagonal(dim1=1, dim2=2).argmax(dim=0)  # (B,)
-            assert seen.attention is not None  # every method has maps on request
-            return seen.attention[torch.arange(len(won)), won]  # (B, N)
-
-        curves = [_deleted(head, read, words, cells, order) for order in (by_evidence, by_map)]
+        parts, words, curves = head.text_parts(*spoken), head.encode_text(*spoken), []
+        for by_map in (False, True):
+            left, scores = torch.ones(read.shape[:2], dtype=torch.bool, device=read.device), []
+            for size in sizes:
+                seen = head.encode_image(read, left, attention=True)
+                scores.append(head.score(seen, words).diagonal())
+                if by_map:
+                    won = head.view_scores(seen, words).diagonal(dim1=1, dim2=2).argmax(dim=0)
+                    assert seen.attention is not None  # every method has maps on request
+                    values = seen.attention[torch.arange(len(won)), won]  # (B, N)
+                else:
+                    evidence = head.evidence(head.image_parts(read, left), parts)
+                    values = evidence.cells.sum(dim=2) + evidence.whole_sentence
+                order = values[:, -cells:].masked_fill(~left[:, -cells:], torch.inf)
+                left[:, -cells:] = order.argsort(dim=1, descending=True).argsort(dim=1) >= size
+            curves.append(torch.stack(scores).mean(dim=0))
         areas.append(torch.stack(curves).cpu().numpy())
     ours, theirs = np.concatenate(areas, axis=1)
-    values = {"deletion_renewed": float(ours.mean()), "deletion_renewed_map": float(theirs.mean())}
-    return values | _gain("deletion_renewed_gain_map", theirs - ours)
+    means = {"deletion_renewed": float(ours.mean()), "deletion_renewed_map": float(theirs.mean())}
+    return means | _gain("deletion_renewed_gain_map", theirs - ours)
 
 
 def _gain(name: str, values: np.ndarray) -> dict[str, float]:
     low, high = mean_interval(values)
     return {f"{name}_low": low, f"{name}_high": high}
-
-
-def _deleted(
-    head: Method,
-    features: Tensor,
-    words: Views,
-    cells: int,
-    order: Callable[[Tensor, Views], Tensor],
-) -> Tensor:
-    """Mean scores (B,) of sets that lose the highest of their remaining cells, by an order."""
-    left = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
-    scores = []
-    for size in np.linspace(0, cells, _STEPS + 1).round().astype(int)[1:].tolist():
-        seen = head.encode_image(features, left, attention=True)
-        scores.append(head.score(seen, words).diagonal())
-        values = order(left, seen)[:, -cells:].masked_fill(~left[:, -cells:], torch.inf)
-        left[:, -cells:] = values.argsort(dim=1, descending=True).argsort(dim=1) >= size
-    return torch.stack(scores).mean(dim=0)
 
 
 def _score_sets(
@@ -340,7 +324,7 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
         sums = cells.sum(axis=2) + evidence.whole_sentence.cpu().numpy()
         for place, row in enumerate(rows.tolist()):
             clip, mentions = int(data.image_of[row]), list(truth.mentions[row])
-            seen, spans = truth.seen[clip], runtime.tokenize(data.captions[row]).spans
+            seen, spans = truth.masks[clip], runtime.tokenize(data.captions[row]).spans
             if mentions:
                 points["moment"] += _frame_points(sums[place], np.any(seen[mentions], axis=0))
             for index in mentions:

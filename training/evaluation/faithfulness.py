@@ -21,7 +21,7 @@ import numpy as np
 from polyview.export.runtime import Runtime
 from polyview.models import Views
 from polyview.training.data.split import SeenObjects, Split
-from polyview.training.evaluation.statistics import view_statistics, winning_views
+from polyview.training.evaluation.metrics import view_statistics, winning_views
 
 VALUES = 256  # of a pixel of a mask
 

@@ -19,14 +19,15 @@ from polyview.export.runtime import Runtime
 from polyview.models import Views
 from polyview.training.data.split import Split
 from polyview.training.evaluation.metrics import (
+    bootstrap_difference,
     folded_metrics,
+    image_hits,
     mean_interval,
     relevance_metrics,
     retrieval_metrics,
 )
 from polyview.training.evaluation.report import COLUMNS, Rows, format_value, print_rows
 from polyview.training.evaluation.scoring import text_views
-from polyview.training.evaluation.statistics import bootstrap_difference, image_hits
 from polyview.training.scenes.foils import KINDS, Foil
 
 _KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "t2i_medr", "t2i_nmr")
@@ -95,27 +96,17 @@ def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
     """Prints a line for each kind and method."""
     if not kinds:
         return
-    keys = ["rsum"]
-    if all(f"{kind}_above_alike" in row for kind in kinds for row in rows.values()):
-        keys.append("above_alike")
-    titles = [*(COLUMNS[key] for key in _KEYS), "rsum", "above its twin, %"]
-    table = [
-        [
-            kind,
-            name,
-            *(format_value(key, row[f"{kind}_{key}"]) for key in _KEYS),
-            *(
-                "{:.1f} [{:.1f}, {:.1f}]".format(
-                    *(row[f"{kind}_{key}{end}"] for end in ("", "_low", "_high"))
-                )
-                for key in keys
-            ),
-        ]
-        for kind in kinds
-        for name, row in rows.items()
-    ]
+    titles, table = [*(COLUMNS[key] for key in _KEYS), "rsum", "above its twin, %"], []
+    for kind in kinds:
+        for name, row in rows.items():
+            cells = [kind, name, *(format_value(key, row[f"{kind}_{key}"]) for key in _KEYS)]
+            for key in (f"{kind}_rsum", f"{kind}_above_alike"):
+                if key in row:
+                    low, high = row[f"{key}_low"], row[f"{key}_high"]
+                    cells.append(f"{row[key]:.1f} [{low:.1f}, {high:.1f}]")
+            table.append(cells)
     print()
-    print_rows(["captions", "method", *titles[: len(_KEYS) + len(keys)]], table, words=2)
+    print_rows(["captions", "method", *titles][: len(table[0])], table, words=2)
     print()
 
 
@@ -131,11 +122,11 @@ def foil_metrics(
         For each kind of `KINDS`, `foil_KIND` in percent; `foil_KIND_pairs`, the number of pairs;
         and `foil_KIND_margin`, half the 95 % interval in percent by the normal approximation.
     """
-    rows = np.array([foil.image for foil in foils])
+    rows = np.tile([foil.image for foil in foils], 2)
     texts = text_views(runtime, method, [foil.true for foil in foils] + [f.false for f in foils])
     scores = np.empty(len(texts), np.float32)
     for row in np.unique(rows).tolist():
-        own = np.flatnonzero(np.tile(rows, 2) == row)
+        own = np.flatnonzero(rows == row)
         block = runtime.methods[method].score(images[row : row + 1], texts[torch.from_numpy(own)])
         scores[own] = block[0].float().cpu().numpy()
     true, false = np.split(scores, 2)

@@ -29,10 +29,9 @@ from polyview.models.checkpoint import load_tensors, save_tensors
 from polyview.training.data.image_files import Lazy
 from polyview.training.data.open_split import open_split
 from polyview.training.data.split import Split
-from polyview.training.evaluation.metrics import retrieval_metrics
+from polyview.training.evaluation.metrics import bootstrap_difference, retrieval_metrics
 from polyview.training.evaluation.questions import half
 from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
-from polyview.training.evaluation.statistics import bootstrap_difference
 
 ALPHAS = (0.25, 0.5, 0.75, 1.0)
 NEIGHBOURS = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -65,13 +65,9 @@ def half(data: Split, which: int) -> Split:
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
         raise ValueError(f"{data.folder} has other splits; measure on one of those")
     rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[which::2])
-    texts = np.flatnonzero(np.isin(data.image_of, rows))
-    return replace(
-        data,
-        captions=[data.captions[text] for text in texts],
-        image_of=np.searchsorted(rows, data.image_of[texts]),
-        images=ImageFiles([data.images.paths[row] for row in rows]),
-    )
+    images = ImageFiles([data.images.paths[row] for row in rows])
+    part = data.select(np.flatnonzero(np.isin(data.image_of, rows)))
+    return replace(part, image_of=np.searchsorted(rows, part.image_of), images=images)
 
 
 def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:

@@ -127,31 +127,25 @@ def print_views(rows: Rows) -> None:
     Args:
         rows: `view_statistics` of each method, with `faithfulness` if it was measured.
     """
-    table = []
+    table, below = [], []
     for name, row in rows.items():
-        lines = [(f"{name} {view}", f"_{view}") for view in range(1, _count(row) + 1)]
+        count = sum(key.startswith("wins_") for key in row) - 1  # V; without the entropy
+        lines = [(f"{name} {view}", f"_{view}") for view in range(1, count + 1)]
         if "pointing" in row:
             lines += [(f"{name}, the winning view", ""), (f"{name}, chance", "_chance")]
         for title, suffix in lines:
             keys = [f"{key}{suffix}" for key in ("wins", "pointing", "mass")]
             table.append([title, *(f"{row[key]:.1f}" if key in row else "" for key in keys)])
+        bits = f"{row['wins_entropy']:.2f} of {math.log2(count):.2f} bits"
+        below.append(f"{name}: entropy of the wins {bits}")
+        if "view_cosine" in row:
+            below[-1] += f", mean cosine between two views of an image {row['view_cosine']:.3f}"
+        if "pointing" not in row:
+            below.append(UNMEASURED.format(name))
     titles = ["view", "wins", "points at a mentioned object", "attention on mentioned objects"]
     print()
     print_rows(titles, table)
-    print()
-    for name, row in rows.items():
-        most = math.log2(_count(row))
-        line = f"{name}: entropy of the wins {row['wins_entropy']:.2f} of {most:.2f} bits"
-        if "view_cosine" in row:
-            line += f", mean cosine between two views of an image {row['view_cosine']:.3f}"
-        print(line)
-        if "pointing" not in row:
-            print(UNMEASURED.format(name))
-
-
-def _count(row: Mapping[str, float]) -> int:
-    """V, the number of views."""
-    return sum(key.startswith("wins_") for key in row) - 1  # without the entropy
+    print("", *below, sep="\n")
 
 
 def print_normalization(rows: Rows) -> None:

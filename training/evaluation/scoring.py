@@ -8,8 +8,7 @@ from tqdm import tqdm
 
 from polyview.export.runtime import Runtime
 from polyview.models import Method, Views
-from polyview.training.data.clips import Clips
-from polyview.training.data.split import Split
+from polyview.training.data.split import Clips, Split
 from polyview.training.settings import unknown_name
 
 IMAGES_AT_ONCE = 32
@@ -97,10 +96,10 @@ def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
 
 
 @torch.inference_mode()
-def score_matrix(method: Method, images: Views, texts: Views, chunk: int = 512) -> np.ndarray:
-    """All scores (N_img, N_txt) float32, computed `chunk` images at a time."""
-    starts = range(0, len(images), chunk)
-    blocks = [method.score(images[i : i + chunk], texts).float().cpu() for i in starts]
+def score_matrix(method: Method, images: Views, texts: Views) -> np.ndarray:
+    """All scores (N_img, N_txt) float32, computed 512 images at a time."""
+    starts = range(0, len(images), 512)
+    blocks = [method.score(images[i : i + 512], texts).float().cpu() for i in starts]
     return torch.cat(blocks).numpy()
 
 

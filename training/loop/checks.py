@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,29 +14,29 @@ from polyview.models.checkpoint import load_strict, load_tensors
 from polyview.models.encoders import IMAGE_ENCODERS
 from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.training.data.features import check_images, refuse_missing
-from polyview.training.data.open_split import holds_features, open_split, open_training
-from polyview.training.data.split import refuse_without_twins
+from polyview.training.data.open_split import holds_features
+from polyview.training.data.split import Split, refuse_without_twins
 from polyview.training.data.texts import describe_text
 from polyview.training.loop.config import TrainConfig
-from polyview.training.loop.loop import check_pace, device_for
-from polyview.training.loop.runs import BEST, RunFolder, part_of
+from polyview.training.loop.loop import BEST, check_pace, device_for
 
 
-def check_training(config: TrainConfig, out: Path, *, resume: bool) -> None:
-    """Checks the requirements of a training, and creates its run folder.
+def check_training(config: TrainConfig, train: Split) -> dict[str, Any]:
+    """Checks the requirements of a training on a split; images are not read.
+
+    Returns:
+        The `describe_image_source` of its image encoder; empty for ready-made features.
 
     Raises:
         ValueError, OSError: something is missing or does not fit.
     """
     device_for(config.precision)
-    data, sha256 = Path(config.data), ""
-    train = open_training(data, config.also).with_frames(config.frames)
+    data, about = Path(config.data), dict[str, Any]()
     check_images(train, config.feature_copies, trained=not config.backbone_frozen)
-    open_split(data, "val")
     if config.exchange_halves or config.order_epochs:
         refuse_without_twins(train)
     text_kind, text_arguments, _ = describe_text(config.text)
-    image_dim, image_summary = train.features.shape[2], False
+    image_dim, image_summary = train.with_frames(config.frames).features.shape[2], False
     with torch.device("meta"):  # only shapes are needed
         if not holds_features(data):
             if not config.backbone:
@@ -46,15 +47,15 @@ def check_training(config: TrainConfig, out: Path, *, resume: bool) -> None:
             refuse_missing(config.backbone, "backbone")
             about = describe_image_source(config.backbone)
             encoder: ImageEncoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
-            image_dim, image_summary, sha256 = encoder.dim, encoder.summary_token, about["sha256"]
+            image_dim, image_summary = encoder.dim, encoder.summary_token
         text: TextEncoder = text_kind(**text_arguments)
         method = models.build(config.method, image_dim, text.dim, config.arguments)
     refuse_without_summary(config.method, method, image_summary, text.summary_token)
     _refuse_idle_text(config, method)
     if config.init:
-        read_init(config, sha256)
+        read_init(config, about.get("sha256", ""))
     check_pace(config, len(train.first(config.train_images).captions))
-    RunFolder(out, config, resume=resume)
+    return about
 
 
 def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
@@ -129,7 +130,8 @@ def load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: str
     settings = {"method": "", "image_encoder": "backbone_frozen", "text_encoder": "text.frozen"}
     parts = dict(model.named_children())
     for name, setting in settings.items():
-        own = part_of(tensors, f"{name}.")
+        prefix = f"{name}."
+        own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         if own and not (name in parts and parts[name].state_dict()):
             raise ValueError(
                 f"init: {config.init} trained its {name}, which is frozen here; set {setting}=false"

@@ -21,15 +21,15 @@ from torch.nn import functional as F
 
 from polyview.models.encoders.huggingface import build_network, quiet
 from polyview.models.preprocess import Preprocess
-from polyview.training.data.batches import Batch, ahead, batches
+from polyview.training.data.batches import Batch, batches
 from polyview.training.data.features import check_images
+from polyview.training.data.image_files import ahead
 from polyview.training.data.open_split import describe_data, open_split
 from polyview.training.data.split import Pixels
 from polyview.training.data.texts import END, PAD, START, TokenTable, build_tokenizer
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.loop.config import TrainConfig
-from polyview.training.loop.loop import Loop, check_pace
-from polyview.training.loop.runs import CONFIG, LOG, TOKENIZER
+from polyview.training.loop.loop import CONFIG, LOG, TOKENIZER, Loop, check_pace
 from polyview.training.objectives.losses import info_nce, same_image
 
 MODEL = "model"  # folder of the best weights in a run

@@ -12,8 +12,7 @@ import torch
 
 from polyview.training.data.features import CACHE
 from polyview.training.loop.config import load_recipe, recipe_lines
-from polyview.training.loop.loop import Loop
-from polyview.training.loop.runs import CONFIG
+from polyview.training.loop.loop import CONFIG, Loop
 from polyview.training.settings import Settings, describe
 
 S = TypeVar("S", bound=Settings)
@@ -74,13 +73,11 @@ def run_command(
 
 def _read_settings(kind: type[S], recipe: str, options: argparse.Namespace) -> S:
     """The settings that the arguments name: a recipe's, or those of the run to continue."""
-    recipe, written = options.recipe or recipe, options.out / CONFIG
+    recipe, out = options.recipe or recipe, options.out
     if options.resume and not options.recipe:
-        if not written.is_file():
-            raise FileNotFoundError(
-                f"{options.out} holds no run to continue; start one with --recipe"
-            )
-        recipe = str(written)
+        recipe = str(out / CONFIG)
+        if not Path(recipe).is_file():
+            raise FileNotFoundError(f"{out} holds no run to continue; start one with --recipe")
     if not recipe:
         raise ValueError(
             "name what to train with --recipe, for example scenes/vse_infty; --list names all"

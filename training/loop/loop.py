@@ -1,26 +1,32 @@
-"""The training loop: epochs, steps, learning rate, log, checkpoints and resuming from them.
+"""The training loop: epochs, steps, learning rate; run folders with settings, log, checkpoints.
 
 Subclasses define modules, batches and losses: `training/loop/trainer.py` (methods),
 `training/pretrain.py` and `training/distill.py` (image encoders).
 """
 
+import csv
+import io
 import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import tomlkit
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from polyview.export.sessions import hardware
-from polyview.models.checkpoint import save_tensors
+from polyview.models.checkpoint import load_strict, save_tensors
+from polyview.models.files import replacing, write_whole
 from polyview.training.loop.config import BackboneConfig, TrainConfig
-from polyview.training.loop.runs import BEST, LOG, RunFolder, write_rows
-from polyview.training.settings import to_values
+from polyview.training.settings import Settings, to_values
+
+BEST, LAST, CONFIG = "best.safetensors", "last.pt", "config.toml"
+TOKENIZER, LOG = "tokenizer.json", "log.csv"
 
 C = TypeVar("C", bound=TrainConfig | BackboneConfig)
 B = TypeVar("B")
@@ -85,8 +91,6 @@ class Loop(ABC, Generic[C, B]):
         loaded = self.run.load_last(module, self.optimizer)
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
         self.progress |= {"drops": [], **(loaded or {})}
-        self._total, done = self.steps * config.epochs, self.progress["step"]
-        self._began, self._first = time.perf_counter(), done
         return loaded is not None
 
     @abstractmethod
@@ -149,13 +153,10 @@ class Loop(ABC, Generic[C, B]):
         rate = 0.0
         self.module.train()
         title = f"{self.run.path.name} epoch {epoch + 1}/{self.config.epochs}"
-        with tqdm(self.batches(epoch), desc=title, total=self.steps, mininterval=2) as bar:
-            for batch in bar:
-                rate = self._set_rate(epoch)
-                values = self.step(batch, epoch)
-                for name, value in values.items():
-                    totals[name] = totals.get(name, 0.0) + value / self.steps
-                bar.set_postfix_str(f"run: {self._time_left()}", refresh=False)
+        for batch in tqdm(self.batches(epoch), desc=title, total=self.steps, mininterval=2):
+            rate = self._set_rate(epoch)
+            for name, value in self.step(batch, epoch).items():
+                totals[name] = totals.get(name, 0.0) + value / self.steps
         return {"rate": rate, **{name: round(value, 5) for name, value in totals.items()}}
 
     def step(self, batch: B, epoch: int) -> dict[str, float]:
@@ -172,17 +173,13 @@ class Loop(ABC, Generic[C, B]):
         values = {name: value.item() for name, value in terms.items()}
         return {"loss": loss.item(), **values, "grad_norm": norm.item()}
 
-    def _time_left(self) -> str:
-        """The estimated remaining time of the run."""
-        step = self.progress["step"]
-        each = (time.perf_counter() - self._began) / (step - self._first)
-        return f"{tqdm.format_interval(each * (self._total - step))} left"
-
     def _set_rate(self, epoch: int) -> float:
         plan, step = self.config.optimizer, self.progress["step"]
         rate = plan.learning_rate * min(1.0, (step + 1) / max(1, plan.warmup_steps))
         if plan.schedule == "cosine":
-            rate *= 0.5 * (1 + math.cos(math.pi * min(1.0, step / self._total)))
+            rate *= 0.5 * (
+                1 + math.cos(math.pi * min(1.0, step / (self.steps * self.config.epochs)))
+            )
         elif plan.schedule == "plateau":
             rate *= plan.decay ** len(self.progress["drops"])
         else:
@@ -210,8 +207,8 @@ class Loop(ABC, Generic[C, B]):
         line = f"epoch {epoch + 1}/{self.config.epochs}: loss {terms['loss']:.3f}"
         if self.best_by in rounded:
             line += f", val {self.best_by} {rounded[self.best_by]}"
-        if epoch + 1 < self.config.epochs:
-            line += f", {self._time_left()}"
+        if remaining := self.config.epochs - epoch - 1:
+            line += f", {tqdm.format_interval(remaining * seconds)} left"
         print(line, file=sys.stderr)
         if better:
             tensors, about = self.described()
@@ -280,3 +277,90 @@ def computes_in_bf16() -> bool:
     """Whether this machine's processor has instructions that multiply in bf16."""
     has = torch.cpu.get_capabilities()
     return bool(has.get("avx512_bf16") or has.get("bf16"))
+
+
+class RunFolder:
+    """A training run on disk; the folder is created if missing; `rows` are those of its log.
+
+    Raises:
+        FileExistsError: the folder holds a run and `resume` is off.
+        ValueError: `resume` is on and the folder's run has other settings; only `epochs` and
+            `patience` may be raised.
+        OSError: the folder cannot be made or written.
+    """
+
+    def __init__(self, path: Path, config: Settings, *, resume: bool) -> None:
+        self.path = path
+        self.rows: list[dict[str, Any]] = []
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(
+                f"cannot make the run folder {path}: {error.strerror}; name another --out"
+            ) from error
+        if (path / LOG).is_file():
+            if not resume:
+                raise FileExistsError(
+                    f"{path} already holds a run; add --resume to continue it, or name another "
+                    "folder"
+                )
+            self._check_settings(to_values(config))
+        write_whole(path / CONFIG, tomlkit.dumps(to_values(config)))
+
+    def _check_settings(self, values: dict[str, Any]) -> None:
+        before = tomlkit.parse((self.path / CONFIG).read_text("utf-8")).unwrap()
+        for name in sorted(values):
+            value, former = values[name], before.get(name)
+            if value != former and not (name in ("epochs", "patience") and value > (former or 0)):
+                raise ValueError(
+                    f'cannot resume {self.path}: its "{name}" is {former!r}, not {value!r}; leave '
+                    "it out (--resume reads the settings of the run; epochs and patience may be "
+                    "raised), or name another folder"
+                )
+
+    def save_last(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]
+    ) -> None:
+        """Writes weights, optimiser, random state, log and progress in one atomic file."""
+        cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+        state: dict[str, Any] = {"module": module.state_dict(), "optimizer": optimizer.state_dict()}
+        state |= {"random": (torch.get_rng_state(), cuda), "progress": progress, "rows": self.rows}
+        content = io.BytesIO()  # torch's own writer does not say that a disk is full
+        torch.save(state, content)
+        with replacing(self.path / LAST) as draft:
+            draft.write_bytes(content.getbuffer())
+
+    def load_last(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> dict[str, Any] | None:
+        """Restores the checkpoint that `save_last` wrote.
+
+        Returns:
+            The progress, or None without a checkpoint.
+        """
+        if not (self.path / LAST).is_file():
+            return None
+        state = torch.load(self.path / LAST, "cpu", weights_only=True)
+        load_strict(module, state["module"], str(self.path / LAST))
+        optimizer.load_state_dict(state["optimizer"])
+        cpu, cuda = state["random"]
+        torch.set_rng_state(cpu)
+        if torch.cuda.is_available() and cuda is not None:
+            torch.cuda.set_rng_state(cuda)
+        self.rows = state["rows"]
+        return dict(state["progress"])
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes a CSV file atomically; rows may lack columns."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with replacing(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Reads the rows of a CSV file; missing values are empty texts."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

@@ -1,32 +1,38 @@
-"""Trains one method on cached features, or together with its image encoder."""
+"""Trains one method on cached features, or together with its image encoder; views of such runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polyview import models
-from polyview.export.encoders.sources import describe_image_source
+from polyview.export.build.trained import describe_run, load_run
+from polyview.export.encoders.sources import describe_image_source, load_image_source
+from polyview.export.pack.validation import check
 from polyview.models import Method, Views
 from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.files import sha256_of, write_whole
 from polyview.models.layers import FeatureProjection, drop_elements
+from polyview.models.preprocess import Preprocess
 from polyview.models.views import lengths_to_mask
-from polyview.training.data.batches import Batch, ahead, batches
+from polyview.training.data.batches import Batch, batches
 from polyview.training.data.features import (
     CACHE,
-    ImageSide,
-    load_features,
-    load_image_side,
+    Extraction,
+    read_features,
     read_pixels,
+    refuse_missing,
 )
+from polyview.training.data.image_files import ahead
 from polyview.training.data.open_split import (
     describe_data,
     holds_features,
@@ -39,8 +45,14 @@ from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import score_matrix
 from polyview.training.loop.checks import check_training, load_init, refuse_without_summary
 from polyview.training.loop.config import TrainConfig
-from polyview.training.loop.loop import Loop, parameter_groups, steps_in_epoch
-from polyview.training.loop.runs import TOKENIZER
+from polyview.training.loop.loop import (
+    CONFIG,
+    TOKENIZER,
+    Loop,
+    RunFolder,
+    parameter_groups,
+    steps_in_epoch,
+)
 from polyview.training.objectives import build_objective
 
 TEXTS_AT_ONCE = 128
@@ -54,8 +66,8 @@ class Trainer(Loop[TrainConfig, Batch]):
         train: features and captions to train on.
         val: features and captions that choose the best epoch.
         out: run folder.
-        backbone_sha256: of the image encoder that made the features.
-        images: the image encoder if it is also trained; `train` and `val` then hold images.
+        backbone: `describe_image_source` of the image encoder that made the features.
+        encoder: that encoder if it is also trained; `train` and `val` then hold pixels.
         resume: continue the run in `out`, see `Loop.start`.
         cache: folder of the token features of frozen text encoders.
     """
@@ -69,49 +81,31 @@ class Trainer(Loop[TrainConfig, Batch]):
         val: Split,
         out: Path,
         *,
-        backbone_sha256: str = "",
-        images: ImageSide | None = None,
+        backbone: Mapping[str, Any] | None = None,
+        encoder: ImageEncoder | None = None,
         resume: bool = False,
         cache: Path = CACHE,
     ) -> None:
-        self.train, self.val = train, val
-        self.images = images
-        self.backbone_sha256 = backbone_sha256 if images is None else images.sha256
-        if config.backbone_frozen == (images is not None):
-            raise ValueError("backbone_frozen must be false exactly if an image encoder is trained")
         super().__init__(config)
-        sides = train.captions, val.captions
-        self.texts = build_text_side(config.text, *sides, cache, self.device, train.own_captions)
+        self.train = with_exchanged_halves(train) if config.exchange_halves else train
+        self.val, self.backbone, self.encoder = val, backbone or {}, encoder
+        sides = self.train.captions, val.captions
+        self.texts = build_text_side(config.text, *sides, cache, self.device, train.captions)
         self.objective = build_objective(config.method, config.objective)
-        self.model = self._build().to(self.device)
-        options: dict[str, Any] = {"items": len(train.captions), "resume": resume}
-        resumed = self.start(self.model, out, groups=self._groups(), **options)
-        if config.init and not resumed:
-            load_init(
-                self.model, config, self.backbone_sha256, self.texts.tokenizer.to_str(pretty=True)
-            )
-
-    def _build(self) -> DualEncoder:
-        config, texts = self.config, self.texts
-        encoder = None if self.images is None else self.images.encoder
-        method = models.build(config.method, self.image_dim, texts.encoder.dim, config.arguments)
-        summaries = self.train.summary_token, texts.summary_token
+        self.image_dim = self.train.features.shape[2] if encoder is None else encoder.dim
+        dims = self.image_dim, self.texts.encoder.dim
+        method = models.build(config.method, *dims, config.arguments)
+        summaries = self.train.summary_token, self.texts.summary_token
         refuse_without_summary(config.method, method, *summaries)
         if config.projection_init == "xavier":
             _start_as_released(method)
-        return DualEncoder(
-            method,
-            texts.encoder,
-            config,
-            image_encoder=encoder,
-            image_summary=self.train.summary_token,
-            text_summary=texts.summary_token,
-        )
-
-    @property
-    def image_dim(self) -> int:
-        """Width d of the image features."""
-        return self.train.features.shape[2] if self.images is None else self.images.encoder.dim
+        parts = method, self.texts.encoder, config, encoder
+        self.model = DualEncoder(*parts, summaries=summaries).to(self.device)
+        options: dict[str, Any] = {"items": len(self.train.captions), "resume": resume}
+        resumed = self.start(self.model, out, groups=self._groups(), **options)
+        if config.init and not resumed:
+            sha256 = self.backbone.get("sha256", "")
+            load_init(self.model, config, sha256, self.texts.tokenizer.to_str(pretty=True))
 
     def _groups(self) -> list[dict[str, Any]]:
         """The trained parameters, in a group for each share of the base rate."""
@@ -157,7 +151,7 @@ class Trainer(Loop[TrainConfig, Batch]):
             for seed in seeds
         )
         stream = islice(chain.from_iterable(parts), self.steps)
-        return stream if self.images is None else ahead(stream)
+        return stream if self.encoder is None else ahead(stream)
 
     def losses(self, batch: Batch, epoch: int) -> dict[str, Tensor]:
         """See `Loop`."""
@@ -192,50 +186,42 @@ class Trainer(Loop[TrainConfig, Batch]):
             "image_dim": self.image_dim,
             "text_dim": self.model.text_encoder.dim,
             "text_encoder": dict(self.texts.about),
-            "backbone_sha256": self.backbone_sha256,
+            "backbone_sha256": self.backbone.get("sha256", ""),
             "tokenizer_sha256": sha256_of(tokenizer),
             "seed": self.config.seed,
             **({"frames": self.train.frames} if self.train.frames > 1 else {}),
             "data": describe_data(Path(self.config.data), self.config.also, self.train),
         }
-        if self.images is not None:
-            about["image_encoder"] = dict(self.images.about)
+        if self.encoder is not None:
+            keys = ("arch", "arguments", "preprocess")
+            about["image_encoder"] = {key: self.backbone[key] for key in keys}
         return self.model.state_dict(), about
 
 
 def build_trainer(
-    config: TrainConfig,
-    out: Path,
-    *,
-    resume: bool,
-    load: Callable[..., Split] = load_features,
-    cache: Path = CACHE,
+    config: TrainConfig, out: Path, *, resume: bool, how: Extraction | None = None
 ) -> Trainer:
-    """Checks a configuration, loads its data and encoders, and makes a trainer.
+    """Checks a configuration, reads its data and encoders, and makes a trainer.
 
-    `load` loads a split's features as `load_features` does (several trainers can share a cached
-    one); `cache` is the folder of the token features of frozen text encoders.
+    `how` computes and caches the features of frozen image and text encoders.
 
     Raises:
-        ValueError, OSError: see `check_training`.
+        ValueError, OSError: see `check_training`; raised before images are read.
     """
-    data, backbone, sha256, side = Path(config.data), config.backbone, "", None
-    check_training(config, out, resume=resume)
+    data, backbone, how = Path(config.data), config.backbone, how or Extraction()
+    train, val = open_training(data, config.also), open_split(data, "val")
+    about, encoder = check_training(config, train), None
+    RunFolder(out, config, resume=resume)
     if config.backbone_frozen:
-        train = load(data, "train", backbone, copies=config.feature_copies, also=config.also)
-        val = load(data, "val", backbone)
-        if not holds_features(data):
-            sha256 = describe_image_source(backbone)["sha256"]
+        train = read_features(train, backbone, how, config.feature_copies)
+        val = read_features(val, backbone, how)
     else:
-        side = load_image_side(backbone)
-        train = read_pixels(open_training(data, config.also), side)
-        val = read_pixels(open_split(data, "val"), side)
+        encoder, preprocess, _ = load_image_source(backbone, rounded=False)
+        train, val = (read_pixels(split, encoder, preprocess) for split in (train, val))
     train = train.with_frames(config.frames).first(config.train_images)
     val = val.with_frames(config.frames).captions_each(config.ranked_captions)
-    if config.exchange_halves:
-        train = with_exchanged_halves(train)
-    options: dict[str, Any] = {"resume": resume, "cache": cache, "images": side}
-    return Trainer(config, train, val, out, backbone_sha256=sha256, **options)
+    options: dict[str, Any] = {"resume": resume, "cache": how.cache}
+    return Trainer(config, train, val, out, backbone=about, encoder=encoder, **options)
 
 
 def _start_as_released(method: Method) -> None:
@@ -249,8 +235,8 @@ def _start_as_released(method: Method) -> None:
 class DualEncoder(nn.Module):
     """A method with its two encoders, as one module.
 
-    The batch norms of a trained image encoder keep their statistics. The first feature of
-    an image (`image_summary`) or text is never dropped if it is a summary ([CLS]).
+    The batch norms of a trained image encoder keep their statistics. The first feature of an image
+    or of a text is never dropped if it is a summary ([CLS]; `summaries`).
     """
 
     def __init__(
@@ -258,18 +244,15 @@ class DualEncoder(nn.Module):
         method: Method,
         text_encoder: TextEncoder,
         config: TrainConfig,
-        *,
         image_encoder: ImageEncoder | None = None,
-        image_summary: bool = False,
-        text_summary: bool = False,
+        summaries: tuple[bool, bool] = (False, False),
     ) -> None:
         super().__init__()
-        self.method = method
-        self.text_encoder = text_encoder
+        self.method, self.text_encoder = method, text_encoder
         self.image_encoder = image_encoder
         self.size_augmentation = config.size_augmentation
         self.feature_dropout = config.feature_dropout
-        self.image_summary, self.text_summary = image_summary, text_summary
+        self.summaries = summaries
 
     def train(self, mode: bool = True) -> DualEncoder:
         """Sets the mode; the image encoder's batch norms always stay in evaluation mode."""
@@ -295,9 +278,10 @@ class DualEncoder(nn.Module):
         spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
         if self.training:
             features = F.dropout(features, self.feature_dropout)
-            rate = self.size_augmentation
-            mask = drop_elements(mask, rate, keep_first=self.image_summary)
-            spoken = drop_elements(spoken, rate, keep_first=self.text_summary)
+            mask, spoken = (
+                drop_elements(each, self.size_augmentation, keep_first=summary)
+                for each, summary in zip((mask, spoken), self.summaries, strict=True)
+            )
         views = self.method.encode_image(features, mask)
         return views[rows], self.method.encode_text(words, spoken)
 
@@ -341,3 +325,55 @@ def encode_split(
         spoken = lengths_to_mask(lengths, ids.shape[1]).to(device)
         text_views.append(method.encode_text(words, spoken).embeddings)
     return Views(torch.cat(image_views)), Views(torch.cat(text_views))
+
+
+def run_views(
+    folder: Path, part: str, extraction: Extraction, data: Path | None = None
+) -> tuple[str, Method, Views, Views, Split]:
+    """Encodes a split with the best weights of a run.
+
+    Args:
+        folder: the run.
+        part: the split, see `open_split`.
+        extraction: how image features that are not cached are computed.
+        data: folder of the split; None for the run's training data.
+
+    Returns:
+        The method's name, the method, views of N_img images and N_txt texts, and the split.
+
+    Raises:
+        FileNotFoundError: the folder holds no run, or an encoder or the data are missing.
+        ValueError: the folder is not a run, or an encoder has changed since its training.
+    """
+    about = describe_run(folder)
+    config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
+    split = open_split(data or Path(config.data), part)
+    data, reads_images = split.folder.parent, bool(about.backbone_sha256)
+    if holds_features(data) == reads_images:
+        reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]
+        raise ValueError(
+            f"{folder} was trained on {reads}, and {data} holds {holds}; name other --data"
+        )
+    if not reads_images and split.features.shape[2] != about.image_dim:
+        raise ValueError(
+            f"{folder} reads features of {about.image_dim} numbers a region, and those in "
+            f"{data} have {split.features.shape[2]}; name other --data"
+        )
+    for source, setting in (
+        (config.backbone if reads_images else "", "backbone"),
+        (about.text_encoder.source or "", "text.source"),
+    ):
+        refuse_missing(source, setting)
+    encoder_about = describe_image_source(config.backbone) if reads_images else {}
+    run = load_run(folder, None, encoder_about, rounded=True)
+    parts, device = run.parts, extraction.torch_device
+    if parts.image_encoder is not None:
+        preprocess = Preprocess.from_json(encoder_about["preprocess"])
+        split = read_pixels(split, parts.image_encoder, preprocess)
+    elif reads_images:
+        split = read_features(split, config.backbone, extraction)
+    split = split.with_frames(config.frames).captions_each(config.ranked_captions)
+    table = TokenTable(Tokenizer.from_str(run.tokenizer), split.captions)
+    model = DualEncoder(parts.head, parts.text_encoder, config, parts.image_encoder)
+    views = encode_split(model.to(device).eval(), split, table, device)
+    return config.method, parts.head, *views, split

@@ -5,19 +5,25 @@ A caption's `fact` asserts exactly what its words say.
 """
 
 import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from polyview.training.scenes import templates
+from polyview.export.pack.gallery import GalleryObject
 from polyview.training.scenes.classes import CLASS_INDEX, CLASSES, ObjectClass
 from polyview.training.scenes.relevance import Box, holds
-from polyview.training.scenes.world import Caption, Scene
+from polyview.training.scenes.world import Caption, Scene, SceneObject, Truth
 
-VIEWS = ("animal", "things", "relation", "setting", "counting")
+SENTENCES: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("sentences.toml").read_text("utf-8")
+)
+NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}
+_VERBS = (("appears", "appear"), ("is visible", "are visible"), ("can be seen", "can be seen"))
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Draft:
         if exact or self.chance(0.7):
             stated["count"] = group.count
             as_digit = self.chance(0.08)
-            return f"{group.count if as_digit else templates.NUMBERS[group.count]} {plural}"
+            return f"{group.count if as_digit else NUMBERS[group.count]} {plural}"
         phrases = [("some", 2), ("a few", 3), ("several", 3), ("a group of", 3)]
         word, stated["min"] = phrases[int(self.rng.integers(4)) if group.count > 2 else 0]
         return f"{word} {plural}"
@@ -80,23 +86,23 @@ class Draft:
         """Describes place, time and weather as requested, if known, and adds them to the fact."""
         time = time and scene.time is not None
         weather = weather and scene.weather is not None
-        where = self.pick(templates.PLACES[scene.setting]) if setting else ""
+        where = self.pick(SENTENCES["places"][scene.setting]) if setting else ""
         if setting:
             self.fact["setting"] = scene.setting
         when = ""
         if time:
             self.fact["time"] = scene.time
-            when = self.pick(templates.TIME_PHRASES[scene.time or ""])
+            when = self.pick(SENTENCES["time_phrases"][scene.time or ""])
         if weather:
             self.fact["weather"] = scene.weather
-            air = self.pick(templates.WEATHER_PHRASES[scene.weather or ""])
+            air = self.pick(SENTENCES["weather_phrases"][scene.weather or ""])
             if not time:
                 when = air
             elif self.chance(0.6):
-                word = self.pick(templates.WEATHER_WORDS[scene.weather or ""])
+                word = self.pick(SENTENCES["weather_words"][scene.weather or ""])
                 if (scene.weather, scene.time) == ("clear", "day"):
                     word = self.pick(("clear", "sunny"))
-                noun = self.pick(templates.TIME_WORDS[scene.time or ""])
+                noun = self.pick(SENTENCES["time_words"][scene.time or ""])
                 when = f"on a {word} {noun}"
             else:
                 when = f"{when} {air}"
@@ -129,7 +135,7 @@ class Draft:
         """Template slots for a list and the verbs that agree with it."""
         singular_first = names[0].startswith(("a ", "an ")) and not names[0].startswith("a few ")
         singular = singular_first and len(names) == 1
-        verb = templates.VERBS[int(self.rng.integers(len(templates.VERBS)))]
+        verb = _VERBS[int(self.rng.integers(len(_VERBS)))]
         return {
             slot: join(names),
             f"{slot}_are": "is" if singular else "are",
@@ -157,13 +163,14 @@ def join(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def object_groups(scene: Scene) -> list[ObjectGroup]:
+def object_groups(scene: Truth) -> list[ObjectGroup]:
     """Returns the groups of a scene in the order of their first object."""
     members: dict[str, list[int]] = {}
-    for index, item in enumerate(scene.objects):
+    items: Sequence[SceneObject | GalleryObject] = scene.objects
+    for index, item in enumerate(items):
         members.setdefault(item.name, []).append(index)
     return [
-        ObjectGroup(CLASSES[CLASS_INDEX[name]], tuple(indices), scene.objects[indices[0]].color)
+        ObjectGroup(CLASSES[CLASS_INDEX[name]], tuple(indices), items[indices[0]].color)
         for name, indices in members.items()
     ]
 
@@ -184,7 +191,7 @@ def obvious_relations(first: Box, second: Box) -> list[str]:
 
 
 def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...]:
-    """Writes one caption per view, in the order of `VIEWS`.
+    """Writes one caption per view, animal, things, relation, setting, counting.
 
     Args:
         scene: the ground truth; like every sampled scene, it has an animal, two other kinds of
@@ -213,26 +220,26 @@ def _animal(
 ) -> Caption:
     chosen = _some(animals, 2, draft.rng)
     if len(chosen) == 2 and draft.chance(0.5):
-        return draft.fill(draft.pick(templates.LIST), "animal", x=draft.names(chosen))
+        return draft.fill(draft.pick(SENTENCES["list"]), "animal", x=draft.names(chosen))
     if len(chosen) == 2 and draft.chance(0.2):
         chosen = chosen[:1]
     if draft.chance(0.6):
         first = draft.names(chosen)
         extra = _some(others, 2 if len(chosen) == 1 and draft.chance(0.3) else 1, draft.rng)
-        return draft.fill(draft.pick(templates.PAIRED), "animal", x=first, y=draft.names(extra))
+        return draft.fill(draft.pick(SENTENCES["paired"]), "animal", x=first, y=draft.names(extra))
     names = draft.names(chosen)
     detail = draft.chance(0.4)
     night = draft.chance(0.5)
     place = draft.place(scene, setting=True, time=detail and night, weather=detail and not night)
-    return draft.fill(draft.pick(templates.PLACED), "animal", x=names, s=place)
+    return draft.fill(draft.pick(SENTENCES["placed"]), "animal", x=names, s=place)
 
 
 def _objects(others: list[ObjectGroup], draft: Draft) -> Caption:
     chosen = _some(others, 3 if draft.chance(0.3) else 2, draft.rng)
     if draft.chance(0.4):
         first, rest = draft.names(chosen[:1]), draft.names(chosen[1:])
-        return draft.fill(draft.pick(templates.PAIRED), "things", x=first, y=rest)
-    return draft.fill(draft.pick(templates.LIST), "things", x=draft.names(chosen))
+        return draft.fill(draft.pick(SENTENCES["paired"]), "things", x=first, y=rest)
+    return draft.fill(draft.pick(SENTENCES["list"]), "things", x=draft.names(chosen))
 
 
 def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
@@ -240,7 +247,7 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     kind, chosen = _clear_relation(scene, groups, draft)
     names = [draft.name(group, exact=True) for group in chosen]
     draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]
-    text = draft.pick(templates.RELATIONS[kind])
+    text = draft.pick(SENTENCES["relations"][kind])
     text = text.format(**dict(zip("abc", names, strict=False)))
     if draft.chance(0.12):
         text += ", " + draft.place(scene, setting=True, time=False, weather=False)
@@ -279,13 +286,13 @@ def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     dated, aired = scene.time is not None, scene.weather is not None
     if dated and aired and draft.chance(0.08):
         place = draft.place(scene, setting=True, time=True, weather=True)
-        return draft.fill(draft.pick(templates.BARE_PLACE), "setting", s=place)
+        return draft.fill(draft.pick(SENTENCES["bare_place"]), "setting", s=place)
     timed, weathered = draft.chance(0.55), draft.chance(0.55)
     details = int(timed and dated) + int(weathered and aired)
     count = 2 if draft.chance({0: 0.55, 1: 0.25, 2: 0.12}[details]) else 1
     names = draft.names(_some(groups, count, draft.rng))
     place = draft.place(scene, setting=True, time=timed, weather=weathered)
-    return draft.fill(draft.pick(templates.PLACED), "setting", x=names, s=place)
+    return draft.fill(draft.pick(SENTENCES["placed"]), "setting", x=names, s=place)
 
 
 def _counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
@@ -296,11 +303,11 @@ def _counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
     number, _, plural = name.partition(" ")
     if draft.chance(0.12):
         return draft.fill(
-            draft.pick(templates.COUNTED_ALONE), "counting", x=[name], n=number, plural=plural
+            draft.pick(SENTENCES["counted_alone"]), "counting", x=[name], n=number, plural=plural
         )
     more = several if len(several) > 1 and draft.chance(0.6) else groups
     other = _some([group for group in more if group is not counted], 1, draft.rng)
     others = draft.names(other, exact=True)
     return draft.fill(
-        draft.pick(templates.COUNTED), "counting", x=[name], y=others, n=number, plural=plural
+        draft.pick(SENTENCES["counted"]), "counting", x=[name], y=others, n=number, plural=plural
     )

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyview.training.scenes import templates
-from polyview.training.scenes.captions import Draft, ObjectGroup, join
+from polyview.training.scenes.captions import SENTENCES, Draft, ObjectGroup, join
 from polyview.training.scenes.motion import EVENT_FRAMES, Clip, ClipCaption
 from polyview.training.scenes.relevance import matching, satisfying_rows
 from polyview.training.scenes.world import Scene
 
 _TOGETHER = ("{x}", "a clip with {x}", "{x} can be seen", "we see {x}", "there is {x}")
+_WAYS = {"animals": "runs", "people": "walks", "vehicles": "drives"}  # others slide
 _PLACED = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")
 
 
@@ -66,8 +66,8 @@ def _motion(clip: Clip, draft: Draft) -> str:
     if clip.change is None:
         return _event(clip, draft, 2)
     draft.fact["change"], draft.fact["setting"] = clip.change, clip.setting
-    place = draft.pick(templates.PLACES[clip.setting])
-    text = draft.pick(templates.CHANGES[clip.change]).format(s=place)
+    place = draft.pick(SENTENCES["places"][clip.setting])
+    text = draft.pick(SENTENCES["changes"][clip.change]).format(s=place)
     if draft.chance(0.6):
         other = int(draft.rng.integers(2, len(clip.objects)))
         text = f"{text}, with {_names(clip, draft, [other])[0]}"
@@ -78,7 +78,7 @@ def _order(clip: Clip, draft: Draft) -> str:
     """A caption about the actions of both actors in order."""
     first, second = sorted((0, 1), key=lambda index: clip.deed_of(index).start)
     earlier, later = _event(clip, draft, first), _event(clip, draft, second)
-    return draft.pick(templates.ORDER).format(e=earlier, f=later)
+    return draft.pick(SENTENCES["order"]).format(e=earlier, f=later)
 
 
 def _event(clip: Clip, draft: Draft, index: int) -> str:
@@ -90,8 +90,8 @@ def _event(clip: Clip, draft: Draft, index: int) -> str:
         other = _names(clip, draft, [deed.before])[0]
         fact["before"] = number + 1
     draft.fact.setdefault("events", []).append(fact)
-    way = templates.WAY_ALOFT if item.aloft else templates.WAYS.get(item.kind.group, templates.WAY)
-    return draft.pick(templates.EVENTS[deed.kind]).format(a=name, b=other, go=way)
+    way = "flies" if item.aloft else _WAYS.get(item.kind.group, "slides")
+    return draft.pick(SENTENCES["events"][deed.kind]).format(a=name, b=other, go=way)
 
 
 def _names(clip: Clip, draft: Draft, indices: Sequence[int]) -> list[str]:

@@ -3,7 +3,7 @@
 The kinds are those of SugarCrepe (Hsieh et al., NeurIPS 2023): something is *replaced* by something
 that the scene lacks, two things are *swapped*, so that the words stay the same, or something is
 *added*. The ground truth of the scene decides which sentence is true. There are no negations, since
-no caption of the scenes has any. Words and sentences come from `templates`.
+no caption of the scenes has any. Words and sentences come from `sentences.toml`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from polyview.training.scenes.captions import join, object_groups, obvious_relations, with_article
+from polyview.training.scenes.captions import (
+    NUMBERS,
+    SENTENCES,
+    join,
+    object_groups,
+    obvious_relations,
+    with_article,
+)
 from polyview.training.scenes.classes import CLASS_INDEX, CLASSES, pluralize
 from polyview.training.scenes.relevance import satisfies
-from polyview.training.scenes.templates import NUMBERS, PLACES, RELATIONS
-from polyview.training.scenes.world import Scene
+from polyview.training.scenes.world import Truth
 
 KINDS = (
     *("replaced_object", "replaced_color", "replaced_number", "replaced_place"),
@@ -58,7 +64,7 @@ class _Sentence:
 
     objects: tuple[Stated, ...]
     relation: str = ""
-    setting: str = ""
+    setting: str | None = None
 
     def fact(self) -> dict[str, Any]:
         fact: dict[str, Any] = {"objects": list(self.objects)}
@@ -70,8 +76,10 @@ class _Sentence:
         names = [_named(**stated) for stated in self.objects]
         text = join(names)
         if self.relation:
-            text = RELATIONS[self.relation][0].format(**dict(zip("abc", names, strict=False)))
-        return f"{text} {PLACES[self.setting][0]}" if self.setting else text
+            text = SENTENCES["relations"][self.relation][0].format(
+                **dict(zip("abc", names, strict=False))
+            )
+        return f"{text} {SENTENCES['places'][self.setting][0]}" if self.setting else text
 
 
 def _named(name: str, count: int = 1, color: str = "") -> str:
@@ -80,7 +88,7 @@ def _named(name: str, count: int = 1, color: str = "") -> str:
     return with_article(noun) if count == 1 else f"{NUMBERS[count]} {noun}"
 
 
-def make_foils(scenes: Sequence[Scene]) -> list[Foil]:
+def make_foils(scenes: Sequence[Truth]) -> list[Foil]:
     """Writes at most one foil of each kind for each of N scenes, drawn with `SEED`."""
     foils = []
     for image, scene in enumerate(scenes):
@@ -104,7 +112,7 @@ def make_foils(scenes: Sequence[Scene]) -> list[Foil]:
 
 
 def _sentences(
-    kind: str, scene: Scene, first: Stated, second: Stated, rng: np.random.Generator
+    kind: str, scene: Truth, first: Stated, second: Stated, rng: np.random.Generator
 ) -> tuple[_Sentence, _Sentence] | None:
     """A true and a false sentence about two classes of a scene; None if impossible."""
     both = (first, second)
@@ -122,7 +130,7 @@ def _sentences(
         false = {**second, "color": _one(others, rng)}
         return _Sentence((first, true)), _Sentence((first, false))
     if kind == "replaced_place":
-        setting = _one([name for name in PLACES if name != scene.setting], rng)
+        setting = _one([name for name in SENTENCES["places"] if name != scene.setting], rng)
         return _Sentence((first,), setting=scene.setting), _Sentence((first,), setting=setting)
     if kind in ("replaced_relation", "swapped_objects"):
         if "count" in first or "count" in second:
@@ -152,7 +160,7 @@ def _numbers(
     return _Sentence(both), _Sentence(swapped_counts)
 
 
-def _missing_class(scene: Scene, name: str, rng: np.random.Generator) -> str:
+def _missing_class(scene: Truth, name: str, rng: np.random.Generator) -> str:
     """A class that a scene lacks, from the group of the class `name`."""
     present, group = {item.name for item in scene.objects}, CLASSES[CLASS_INDEX[name]].group
     return _one([k.name for k in CLASSES if k.group == group and k.name not in present], rng)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polyview.training.scenes.world import Scene
+from polyview.training.scenes.world import Scene, Truth
 
 Box = tuple[float, float, float, float]
 Record = TypeVar("Record")
@@ -71,7 +71,7 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
     raise ValueError(f"no spatial relation {kind!r} between {2 + (third is not None)} boxes")
 
 
-def satisfies(scene: Scene, fact: dict[str, Any]) -> bool:
+def satisfies(scene: Truth, fact: dict[str, Any]) -> bool:
     """Whether a scene's ground truth satisfies every assertion of a fact."""
     for key in ("setting", "time", "weather"):
         if key in fact and getattr(scene, key) != fact[key]:

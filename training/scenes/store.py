@@ -1,5 +1,8 @@
 """Writes rendered splits to disk and reads them.
 
+`python -m polyview scenes --out DIR --split train` renders a split; with `--moving` it draws clips
+of 16 frames (`motion.py`) instead of scenes.
+
 A finished folder of scenes holds:
 
 - ``images.npy``: uint8 (N, SIZE, SIZE, 3) RGB.
@@ -12,13 +15,16 @@ A folder of clips, whose frames are rendered on demand (`render.clip_frames`), h
 ``clips.jsonl``, a `Clip` on each line, and ``meta.json``.
 """
 
+import argparse
 import errno
 import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Generator
-from contextlib import ExitStack, closing
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,14 +35,13 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from tqdm import tqdm
 
-from polyview.models.files import replacing_folder
+from polyview.models.files import DiskFullError, replacing_folder
 from polyview.training.scenes import world
 from polyview.training.scenes.captions import write_captions
 from polyview.training.scenes.classes import CLASSES, COLORS, GROUPS
 from polyview.training.scenes.clip_captions import write_clip_captions
-from polyview.training.scenes.glyphs import font_sha256
 from polyview.training.scenes.motion import FRAMES, MOVING_VERSION, Clip, draw_clip
-from polyview.training.scenes.render import Rendered, render_scene
+from polyview.training.scenes.render import Rendered, font_sha256, render_scene
 from polyview.training.scenes.world import SIZE, WORLD_VERSION, Scene, Split, scene_generator
 
 CLIPS = "clips.jsonl"
@@ -44,15 +49,16 @@ SCENES = "scenes.jsonl"
 
 _THINNING = {"train": 4, "val": 1, "test": 1}  # stride of the stored instance maps, in pixels
 _CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempt numbers above rendering's
-_CHUNK = 25  # scenes that a process renders at once
+_CHUNK = 25  # scenes that a process renders in sequence
 _AGAIN = "render it again with python -m polyview scenes ... --force."
+
+_COUNTS = {
+    "scenes": {"train": 24_000, "val": 1_000, "test": 1_000},
+    "clips": {"train": 6_000, "val": 500, "test": 500},
+}
 
 Pixels = NDArray[np.uint8]
 Record = TypeVar("Record")
-
-
-class SceneDataError(ValueError):
-    """A folder holds no usable scenes."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +122,18 @@ def write_split(
         True if it was rendered, False if the finished folder already exists.
 
     Raises:
-        SceneDataError: `count` does not fit, or the folder holds something else and `force` is off.
-        training.scenes.glyphs.FontMissingError: there is no emoji font.
+        ValueError: `count` does not fit, the folder holds something else and `force` is off, or
+            there is no emoji font.
         models.files.DiskFullError: the disk has no room for the split; nothing is written.
     """
     if count < 1 or (moving and count % 2):
         least = "even, as clips come in twins" if moving else "at least 1"
-        raise SceneDataError(f"count must be {least}, not {count}.")
+        raise ValueError(f"count must be {least}, not {count}.")
     folder, meta = out / split, _make_meta(moving, split, seed, count, font_sha256())
     if folder.exists() and not force:
         if _read_meta(folder) == meta:
             return False
-        raise SceneDataError(
+        raise ValueError(
             f"{folder} holds something else (another seed, count, world or font, or an unfinished "
             "split): --force replaces it."
         )
@@ -143,56 +149,34 @@ def write_split(
 
 
 def _write_scenes(folder: Path, split: Split, count: int, seed: int, workers: int | None) -> None:
-    """Writes arrays and lines sequentially as they are rendered.
-
-    With memory-mapped files, a full disk would end the process with a bus error.
-    """
-    small = len(range(0, SIZE, _THINNING[split]))
+    """Writes sequentially: of memory-mapped files, a full disk would end in a bus error."""
+    step = _THINNING[split]
+    small = len(range(0, SIZE, step))
     shapes = {"images": (count, SIZE, SIZE, 3), "instances": (count, small, small)}
     if shutil.disk_usage(folder).free < sum(map(np.prod, shapes.values())):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with ExitStack() as stack:
-        files = [stack.enter_context((folder / f"{name}.npy").open("wb")) for name in shapes]
-        for file, shape in zip(files, shapes.values(), strict=True):
+        images, instances = (stack.enter_context((folder / f"{n}.npy").open("wb")) for n in shapes)
+        for file, shape in zip((images, instances), shapes.values(), strict=True):
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
         lines = stack.enter_context((folder / SCENES).open("w", encoding="utf-8", newline="\n"))
-        title = f"rendering {split}"
-        bar = stack.enter_context(tqdm(total=count, desc=title, unit="scene", disable=None))
-        for *pixels, scenes in stack.enter_context(closing(_rendered(split, count, seed, workers))):
-            for file, values in zip(files, pixels, strict=True):
-                file.write(values.data)
-            lines.writelines(map(_json_line, scenes))
-            bar.update(len(scenes))
-
-
-def _rendered(
-    split: Split, count: int, seed: int, workers: int | None
-) -> Generator[tuple[Pixels, Pixels, list[Scene]]]:
-    """Renders scenes in order, in chunks: (n, SIZE, SIZE, 3), (n, S, S) and n scenes."""
-    render = partial(_render_chunk, split, seed)
-    spans = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
-    processes = min(workers or os.cpu_count() or 1, len(spans))
-    if processes == 1:
-        yield from map(render, spans)
-        return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap(render, spans)
-
-
-def _render_chunk(split: Split, seed: int, span: range) -> tuple[Pixels, Pixels, list[Scene]]:
-    rendered = [make_scene(seed, split, index) for index in span]
-    thinned = slice(_THINNING[split] // 2, None, _THINNING[split])
-    images = np.stack([scene.image for scene in rendered])
-    instances = np.stack([scene.instances[thinned, thinned] for scene in rendered])
-    return images, instances, [scene.scene for scene in rendered]
+        make, processes = partial(make_scene, seed, split), workers or os.cpu_count() or 1
+        rendered: Iterable[Rendered] = map(make, range(count))
+        if min(processes, -(-count // _CHUNK)) > 1:
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(processes))
+            rendered = pool.imap(make, range(count), _CHUNK)
+        for scene in tqdm(rendered, f"rendering {split}", count, unit="scene", disable=None):
+            images.write(scene.image.data)
+            instances.write(scene.instances[step // 2 :: step, step // 2 :: step].tobytes())
+            lines.write(_json_line(scene.scene))
 
 
 def load_scenes(path: str | Path) -> SceneData:
     """Opens a rendered split; pixels are memory-mapped, not read.
 
     Raises:
-        SceneDataError: the folder is missing, unfinished, damaged or of another version of the
+        ValueError: the folder is missing, unfinished, damaged or of another version of the
             world.
     """
     folder = Path(path)
@@ -201,10 +185,10 @@ def load_scenes(path: str | Path) -> SceneData:
         images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
         instances = np.load(folder / "instances.npy", mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise SceneDataError(f"{folder} is damaged ({error}): {_AGAIN}") from error
+        raise ValueError(f"{folder} is damaged ({error}): {_AGAIN}") from error
     count, small = meta["count"], meta["instances_size"]
     if (images.shape, instances.shape) != ((count, SIZE, SIZE, 3), (count, small, small)):
-        raise SceneDataError(f"{folder} does not hold the {count} images it promises: {_AGAIN}")
+        raise ValueError(f"{folder} does not hold the {count} images it promises: {_AGAIN}")
     return SceneData(images, instances, scenes, meta)
 
 
@@ -217,7 +201,7 @@ def load_clips(folder: Path) -> list[Clip]:
     """Reads a split of clips.
 
     Raises:
-        SceneDataError: the folder is unfinished, damaged or of another version of the world.
+        ValueError: the folder is unfinished, damaged or of another version of the world.
     """
     return _load(folder, CLIPS, Clip)[1]
 
@@ -262,13 +246,13 @@ def _json_line(record: Scene | Clip) -> str:
 def _load(folder: Path, file: str, record: type[Record]) -> tuple[dict[str, Any], list[Record]]:
     """The content of ``meta.json``, and the lines of a file."""
     if not folder.is_dir():
-        raise SceneDataError(f"{folder} does not exist: render it with python -m polyview scenes.")
+        raise ValueError(f"{folder} does not exist: render it with python -m polyview scenes.")
     meta = _read_meta(folder)
     if meta.get("split") not in world.SPLITS:
-        raise SceneDataError(f"{folder} is not finished (no readable meta.json): {_AGAIN}")
+        raise ValueError(f"{folder} is not finished (no readable meta.json): {_AGAIN}")
     made = [meta.get(key) for key in ("split", "seed", "count", "font_sha256")]
     if meta != _make_meta(file == CLIPS, *made):  # type: ignore[arg-type]
-        raise SceneDataError(
+        raise ValueError(
             f"{folder} is of another world (version {meta.get('world_version')}, this code reads "
             f"version {WORLD_VERSION}): {_AGAIN}"
         )
@@ -278,7 +262,37 @@ def _load(folder: Path, file: str, record: type[Record]) -> tuple[dict[str, Any]
             records.extend(map(read, lines))
     except (OSError, ValueError) as error:
         reason = f"line {len(records) + 1} of {file} cannot be read"
-        raise SceneDataError(f"{folder} is damaged ({reason}): {_AGAIN}") from error
+        raise ValueError(f"{folder} is damaged ({reason}): {_AGAIN}") from error
     if len(records) != meta["count"]:
-        raise SceneDataError(f"{folder} does not hold the {meta['count']} lines it promises")
+        raise ValueError(f"{folder} does not hold the {meta['count']} lines it promises")
     return meta, records
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m polyview scenes")
+    parser.add_argument("--out", type=Path, required=True, help="folder of all splits")
+    parser.add_argument("--split", choices=world.SPLITS, required=True)
+    parser.add_argument("--moving", action="store_true", help="clips instead of scenes")
+    count = "number of scenes (24000 train, 1000 val, test) or clips (6000 train, 500 val, test)"
+    parser.add_argument("--count", type=int, help=count)
+    parser.add_argument("--seed", type=int, default=0, help="seed of the world (0)")
+    parser.add_argument("--workers", type=int, help="processes that render scenes (one per core)")
+    parser.add_argument("--force", action="store_true", help="replace an existing folder")
+    settings = vars(parser.parse_args(arguments))
+    unit, folder = "clips" if settings["moving"] else "scenes", settings["out"] / settings["split"]
+    if settings["count"] is None:
+        settings["count"] = _COUNTS[unit][settings["split"]]
+    started = time.perf_counter()
+    try:
+        written = write_split(**settings)
+    except (ValueError, DiskFullError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        reason = f"{folder} cannot be written: {error.strerror}"
+        print(f"{reason}; choose another --out", file=sys.stderr)
+        return 2
+    end = f"in {time.perf_counter() - started:.1f} s" if written else "were already there"
+    print(f"{folder}: {settings['count']} {unit} {end}.")
+    return 0

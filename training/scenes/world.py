@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from polyview.export.pack.gallery import GalleryImage
 from polyview.training.scenes.classes import CLASSES
 
 WORLD_VERSION = 1
@@ -90,6 +91,10 @@ class Scene:
     captions: tuple[Caption, ...] = ()
 
 
+Truth = Scene | GalleryImage
+"""A scene, or the image of one in a gallery, which has the same attributes."""
+
+
 def scene_generator(seed: int, split: Split, index: int, attempt: int = 0) -> np.random.Generator:
     """The random generator of a scene, distinct for each (seed, split, index, attempt)."""
     return np.random.default_rng([seed, SPLITS.index(split), index, attempt])
@@ -108,8 +113,8 @@ LABEL_GROUPS: dict[str, tuple[str, ...]] = {
 LABELS: tuple[str, ...] = tuple(name for names in LABEL_GROUPS.values() for name in names)
 
 
-def label_matrix(scenes: Sequence[Scene]) -> tuple[NDArray[np.float32], list[str]]:
-    """The multi-hot truth (S, C) float32 of S scenes, and the names of its columns, `LABELS`.
+def label_matrix(scenes: Sequence[Scene]) -> NDArray[np.float32]:
+    """The multi-hot truth (S, C) float32 of S scenes; its columns are `LABELS`.
 
     A scene without a time of day or weather has zeros in all columns of that group.
     """
@@ -119,4 +124,4 @@ def label_matrix(scenes: Sequence[Scene]) -> tuple[NDArray[np.float32], list[str
         names |= {item.name for item in scene.objects}
         names |= {f"color:{item.color} {item.name}" for item in scene.objects}
         labels[row] = [name in names for name in LABELS]
-    return labels, list(LABELS)
+    return labels

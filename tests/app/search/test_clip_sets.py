@@ -22,7 +22,7 @@ from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
-from polyview.training.data.pack_gallery import from_pack as measured_clips
+from polyview.training.data.open_split import from_pack as measured_clips
 from polyview.training.evaluation.scoring import score_matrix
 from tests.app.conftest import finish
 from tests.app.gallery.test_indexing import Counting

@@ -1,6 +1,7 @@
 """Batches in which an image stands with several of its captions, encoded once for all of them."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -137,3 +138,22 @@ def test_texts_of_like_length_go_through_the_encoder_together() -> None:
     weights = list(encoder.parameters())
     ours = torch.autograd.grad(together, weights, upstream)
     torch.testing.assert_close(ours, torch.autograd.grad(plain, weights, upstream))
+
+
+@pytest.mark.parametrize("summaries", [(True, False), (False, True)])
+def test_no_summary_is_dropped(
+    summaries: tuple[bool, bool], data: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, kept = models.build("vsepp", DIM, 8, {"embed_dim": 8}), list[bool]()
+    for name in ("encode_image", "encode_text"):
+
+        def note(features: torch.Tensor, mask: torch.Tensor, encode: Any = None) -> Any:
+            kept.append(bool(mask[:, 0].all()))
+            return encode(features, mask)
+
+        monkeypatch.setattr(method, name, partial(note, encode=getattr(method, name)))
+    words = BiGRUTextEncoder(20, 6, 8)
+    pair = DualEncoder(method, words, TrainConfig(size_augmentation=0.9), summaries=summaries)
+    (batch, *_) = batches(data, table_of(data), 24, (0, 0))
+    pair.train()(batch.features, batch.mask, batch.rows, batch.ids, batch.lengths)
+    assert tuple(kept) == summaries

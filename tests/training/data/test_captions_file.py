@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyview.training.data.__main__ import main
 from polyview.training.data.image_files import ImageFiles
-from polyview.training.data.open_split import open_split, open_training
+from polyview.training.data.open_split import main, open_split, open_training
 from polyview.training.data.photographs import find_captions, open_photographs, read_captions
 from polyview.training.data.split import Split
 from tests.training.photographs import write_photographs

@@ -13,14 +13,9 @@ from PIL import Image
 from polyview.export.encoders.sources import load_image_source
 from polyview.models.preprocess import Preprocess
 from polyview.training.data import features
-from polyview.training.data.features import (
-    Extraction,
-    extract,
-    feature_file,
-    load_features,
-    read_features,
-)
+from polyview.training.data.features import Extraction, extract, feature_file, read_features
 from polyview.training.data.image_files import ImageFiles, crops
+from polyview.training.data.open_split import open_split
 from polyview.training.data.photographs import open_photographs
 from polyview.training.data.split import Copies
 from tests.training.photographs import SIZE, WIDTH, write_encoder, write_photographs
@@ -97,12 +92,13 @@ def test_damaged_pictures_are_all_named(photos: Path, backbone: Path, tmp_path: 
     paths[2].write_bytes(good[: len(good) // 2])
     paths[7].write_text("no picture")
     with pytest.raises(ValueError, match="2 of 10 images cannot be read") as caught:
-        load_features(photos, "train", backbone, extraction=how)
+        read_features(open_photographs(photos, "train"), backbone, how)
     assert all(f"{paths[row]} is not a readable image" in str(caught.value) for row in (2, 7))
     assert "--skip-damaged" in str(caught.value)
 
     assert not list((tmp_path / "cache").rglob("*.npy"))  # whole or absent
-    whole = load_features(photos, "train", backbone, extraction=replace(how, skip_damaged=True))
+    train = open_photographs(photos, "train")
+    whole = read_features(train, backbone, replace(how, skip_damaged=True))
     assert (len(whole.features), len(whole.captions)) == (8, 40)
     assert whole.captions[10].startswith("A grey field")  # of the fourth photograph
     encoder, preprocess, _ = load_image_source(backbone)
@@ -140,15 +136,15 @@ def test_another_look_is_a_part_of_the_picture_and_always_the_same(photos: Path)
 
 
 def test_looks_are_kept_beside_the_images(photos: Path, backbone: Path, tmp_path: Path) -> None:
-    how = Extraction(tmp_path / "cache", device="cpu")
-    data = load_features(photos, "train", backbone, how, copies=3)
+    how, train = Extraction(tmp_path / "cache", device="cpu"), open_photographs(photos, "train")
+    data = read_features(train, backbone, how, copies=3)
     assert isinstance(data.features, Copies)
     assert data.features.shape == (10, 4, WIDTH)
     assert len({part[0].tobytes() for part in data.features.parts}) == 3
-    item = load_features(photos, "train", backbone, how)
+    item = read_features(train, backbone, how)
     assert np.array_equal(item.features[:], data.features[:])
     assert len(list((tmp_path / "cache").rglob("*.npy"))) == 3
     np.save(tmp_path / "train_ims.npy", np.zeros((1, 2, 3), np.float32))
     (tmp_path / "train_caps.txt").write_text("a dog")
     with pytest.raises(ValueError, match=r"feature_copies=2 crops photographs, and .* holds none"):
-        load_features(tmp_path, "train", backbone, copies=2)
+        read_features(open_split(tmp_path, "train"), backbone, copies=2)

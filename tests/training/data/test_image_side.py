@@ -1,6 +1,5 @@
 """The image encoder trained along: pictures in batches, its weights, resuming, a second stage."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,15 @@ from PIL import Image
 from polyview.export.encoders.sources import load_image_source
 from polyview.export.pack.validation import check
 from polyview.models.checkpoint import load_tensors
-from polyview.training.data.batches import ahead, batches
-from polyview.training.data.features import Extraction, load_features, load_image_side, read_pixels
+from polyview.training.data.batches import batches
+from polyview.training.data.features import Extraction, read_pixels
+from polyview.training.data.image_files import ahead
 from polyview.training.data.open_split import open_split
 from polyview.training.data.texts import TokenTable, build_tokenizer
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import score_matrix
 from polyview.training.loop.config import TrainConfig
-from polyview.training.loop.trained_run import run_views
-from polyview.training.loop.trainer import Trainer, build_trainer
+from polyview.training.loop.trainer import Trainer, build_trainer, run_views
 from tests.published import save_bert
 from tests.training.photographs import SIZE, write_encoder, write_photographs
 
@@ -46,14 +45,14 @@ def build(world: Path, out: Path, *, resume: bool = False, **changes: Any) -> Tr
         "epochs": 2,
         "batch_size": 8,
     }
-    load = partial(load_features, extraction=Extraction(world / "cache", device="cpu"))
     config = check(TrainConfig, values | changes)
-    return build_trainer(config, out, resume=resume, load=load, cache=world / "cache")
+    how = Extraction(world / "cache", device="cpu")
+    return build_trainer(config, out, resume=resume, how=how)
 
 
 def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Path) -> None:
-    side = load_image_side(world / "backbone")
-    data = read_pixels(open_split(world / "photos", "train"), side).first(6)
+    encoder, preprocess, _ = load_image_source(world / "backbone", rounded=False)
+    data = read_pixels(open_split(world / "photos", "train"), encoder, preprocess).first(6)
     assert data.features.shape == (8, 3, SIZE, SIZE)
     table = TokenTable(build_tokenizer(data.captions), data.captions)
     whole = list(batches(data, table, 4, (0, 0)))
@@ -61,9 +60,7 @@ def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Pa
     for batch in whole:
         for row, image in enumerate(batch.image_ids):
             with Image.open(world / f"photos/images/{int(image):03}.jpg") as picture:
-                assert torch.equal(
-                    batch.features[row], torch.from_numpy(side.preprocess([picture])[0])
-                )
+                assert torch.equal(batch.features[row], torch.from_numpy(preprocess([picture])[0]))
     for batch, same in zip(whole, ahead(batches(data, table, 4, (0, 0))), strict=True):
         for name in ("features", "ids", "lengths", "image_ids"):
             assert torch.equal(getattr(same, name), getattr(batch, name))
@@ -83,7 +80,7 @@ def test_training_begins_at_published_weights(world: Path, tmp_path: Path) -> No
     assert statistics
     assert all(torch.equal(before[name], after[name]) for name in statistics)
     moved = {n for n in before if n not in statistics and not torch.equal(before[n], after[n])}
-    assert {f"image_encoder.{n}" for n, _ in trained.images.encoder.named_parameters()} <= moved  # type: ignore[union-attr]
+    assert {f"image_encoder.{n}" for n, _ in trained.encoder.named_parameters()} <= moved  # type: ignore[union-attr]
     tensors, about = load_tensors(tmp_path / "trained" / "best.safetensors")
     assert about["image_encoder"]["arch"] == "scene_net"
     assert {name.split(".")[0] for name in tensors} == {"method", "text_encoder", "image_encoder"}

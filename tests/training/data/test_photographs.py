@@ -14,36 +14,19 @@ from polyview.training import evaluate, train
 from polyview.training.data import features, texts
 from polyview.training.data.features import Extraction
 from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
-from polyview.training.loop.runs import read_rows
-from polyview.training.loop.trained_run import run_views
+from polyview.training.loop.loop import read_rows
+from polyview.training.loop.trainer import run_views
 from tests.published import save_bert
-from tests.training.photographs import write_encoder, write_photographs
-
-RECIPE = """
-method = "mv_vse"
-epochs = 2
-batch_size = 8
-data = "{0}/photos"
-backbone = "{0}/backbone"
-
-[arguments]
-embed_dim = 8
-views = 2
-
-[text]
-word_dim = 8
-hidden_dim = 8
-"""
+from tests.training.photographs import write_encoder, write_world
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`photos/`, `backbone/`, `cache/` with features, `run/` and the `pack/` made of it."""
-    root = tmp_path_factory.mktemp("world")
-    write_photographs(root / "photos", {"train": 16, "val": 8, "test": 6})
-    write_encoder(root / "backbone")
-    (root / "recipe.toml").write_text(RECIPE.format(root))
-    trained = ("--recipe", f"{root}/recipe.toml", "--cache", f"{root}/cache")
+    """`write_world`'s, `cache/` with features, `run/` and the `pack/` made of it."""
+    root = write_world(tmp_path_factory.mktemp("world"))
+    trained = ["--recipe", f"{root}/recipe.toml", "--cache", f"{root}/cache"]
+    for change in ("method=mv_vse", "arguments.embed_dim=8", "arguments.views=2"):
+        trained += ["--set", change]
     train.main([*trained, "--out", f"{root}/run"])
     cached = sorted(path.name.split("-")[0] for path in (root / "cache").rglob("*.npy"))
     assert cached == ["train", "val"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from polyview.training.data.batches import batches
-from polyview.training.data.features import load_features
+from polyview.training.data.features import read_features
 from polyview.training.data.open_split import open_split
 from polyview.training.data.texts import TokenTable, build_tokenizer
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_captions_belong_to_images_in_turn(folder: Path) -> None:
     data = open_split(folder, "train")
-    assert load_features(folder, "train", "no/backbone").features.shape == (4, 3, 2)
+    assert read_features(data, "no/backbone").features.shape == (4, 3, 2)
     assert data.image_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert data.captions[5] == "train 2 caption 1"
     assert (data.boxes, data.lengths, data.summary_token) == (None, None, False)

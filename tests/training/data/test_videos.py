@@ -10,10 +10,9 @@ import pytest
 from polyview.export import to_onnx
 from polyview.export.runtime import Runtime
 from polyview.training import evaluate
-from polyview.training.data.__main__ import summary
-from polyview.training.data.clips import Clips
-from polyview.training.data.features import load_features
-from polyview.training.data.open_split import open_split
+from polyview.training.data.features import Extraction, read_features
+from polyview.training.data.open_split import open_split, summary
+from polyview.training.data.split import Clips
 from polyview.training.data.videos import open_videos
 from polyview.training.evaluation.scoring import as_read
 from polyview.training.loop.config import TrainConfig, load_recipe
@@ -49,7 +48,7 @@ def test_splits_are_those_of_the_annotations(folder: Path, layout: str) -> None:
         own = [int(caption.split()[5]) for caption in data.captions]  # clip i has 3 i + 1 frames
         assert data.lengths[data.image_of].tolist() == [3 * i + 1 for i in own]
         assert data.features.shape == (count, 3 * count - 2, WIDTH)
-        assert load_features(folder, part, NOWHERE).image_count == count
+        assert read_features(open_split(folder, part), NOWHERE).image_count == count
     with pytest.raises(FileNotFoundError, match='no clips of the split "moon"'):
         open_split(folder, "moon")
     first, *_ = summary(folder)
@@ -114,7 +113,7 @@ def test_a_pack_over_clips_looks_at_as_many_frames(mrw: Path, tmp_path: Path) ->
     small = ["epochs=1", "patience=1", "batch_size=8", "text.min_count=1", "text.word_dim=6"]
     config = load_recipe(TrainConfig, "vatex/vse_infty", [f"data={mrw}", *small, "frames=4"])
     config = config.changed(arguments={"embed_dim": 8}, text={"word_dim": 6, "hidden_dim": 8})
-    build_trainer(config, tmp_path / "run", resume=False, cache=tmp_path).fit()
+    build_trainer(config, tmp_path / "run", resume=False, how=Extraction(tmp_path)).fit()
     to_onnx.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "pack"), *LABELS])
     rows = []
     for source in (["--run", str(tmp_path / "run")], ["--pack", str(tmp_path / "pack")]):

@@ -8,10 +8,10 @@ import io
 import json
 import re
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,8 +19,8 @@ import pytest
 from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
 from polyview.models.files import sha256_of
-from polyview.training.data.pack_gallery import from_pack
-from polyview.training.data.split import SeenObjects, Split
+from polyview.training.data.open_split import from_pack
+from polyview.training.data.split import Split
 from polyview.training.evaluate import main
 from polyview.training.evaluation.faithfulness import mentioned_cells, view_metrics
 from polyview.training.evaluation.metrics import retrieval_metrics, retrieval_ranks
@@ -31,25 +31,15 @@ from tests.training.sample import BUNDLED, SCENES, read_numbers, write_sample
 METHODS = list(json.loads((BUNDLED / "pack.json").read_text("utf-8"))["methods"])
 
 
-@dataclass(frozen=True)
-class Report:
-    """One evaluation with most options: the pack it wrote to, its output and its files."""
+class Report(NamedTuple):
+    """One evaluation with most options: `pack/`, `scores.npz`, `trec/`, its output and its JSON."""
 
+    folder: Path
     pack: Path
     checksum: str
     printed: str
     measured: dict[str, Any]
-
-    @property
-    def rows(self) -> dict[str, dict[str, float]]:
-        """Metrics of each row of the table."""
-        rows: dict[str, dict[str, float]] = self.measured["methods"]
-        return rows
-
-    @property
-    def folder(self) -> Path:
-        """Holds `scores.npz` and `trec/`."""
-        return self.pack.parent
+    rows: dict[str, dict[str, float]]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +55,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     with redirect_stdout(io.StringIO()) as printed:
         main(["--pack", str(pack), *options])
     measured = json.loads((folder / "rows.json").read_text())
-    return Report(pack, checksum, printed.getvalue(), measured)
+    return Report(folder, pack, checksum, printed.getvalue(), measured, measured["methods"])
 
 
 def test_numbers_are_reproduced(report: Report) -> None:
@@ -184,20 +174,10 @@ def test_numbers_of_methods_are_stored(report: Report) -> None:
 
 def test_faithfulness_needs_masks(capsys: pytest.CaptureFixture[str]) -> None:
     whole, runtime = from_pack(BUNDLED, "test"), Runtime.load(BUNDLED, "cpu")
-    assert whole.objects is not None
-    images = [whole.images[i] for i in range(8)]
-    blind = Split(whole.captions[:40], whole.image_of[:40], images)
-    masks = [whole.objects.masks[i] for i in range(8)]
-    seeing = replace(blind, objects=SeenObjects(masks, whole.objects.mentions[:40]))
+    blind = Split(whole.captions[:40], whole.image_of[:40], [whole.images[i] for i in range(8)])
     views = split_views(runtime, "vsepp", blind, image_features(runtime, blind), attention=True)
-    covered = mentioned_cells(runtime, blind)
-    assert covered is None
     wins = {"wins_1": 100.0, "wins_entropy": 0.0}
-    assert view_metrics(runtime, "vsepp", blind, views, covered) == wins
-    covered = mentioned_cells(runtime, seeing)
-    assert covered is not None
-    assert covered.shape == (40, 49)
-    assert "pointing" in view_metrics(runtime, "vsepp", seeing, views, covered)
+    assert view_metrics(runtime, "vsepp", blind, views, mentioned_cells(runtime, blind)) == wins
     print_views({"two": {"wins_1": 75, "wins_2": 25, "wins_entropy": 0.81, "view_cosine": 0.5}})
     printed = capsys.readouterr().out
     assert "| two 2 | 25.0 |  |  |" in printed

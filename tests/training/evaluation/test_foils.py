@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from polyview.export.runtime import Runtime
-from polyview.training.data.pack_gallery import from_pack
+from polyview.training.data.open_split import from_pack
 from polyview.training.evaluate import main
 from polyview.training.evaluation.kinds import foil_metrics
 from polyview.training.scenes.foils import KINDS, Foil

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from polyview.training.data.image_files import ImageFiles
-from polyview.training.data.pack_gallery import from_pack
+from polyview.training.data.open_split import from_pack
 from polyview.training.evaluate import main
 from tests.training.sample import write_sample
 

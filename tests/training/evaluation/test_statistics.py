@@ -8,10 +8,11 @@ import torch
 
 from polyview import models
 from polyview.models import Views
-from polyview.training.evaluation.metrics import retrieval_metrics
-from polyview.training.evaluation.statistics import (
-    bootstrap_difference,
+from polyview.training.evaluation.metrics import (
     caption_cosines,
+    difference_of_hits,
+    image_hits,
+    retrieval_metrics,
     view_statistics,
     winning_views,
 )
@@ -42,7 +43,8 @@ ALIKE = np.array([3, 3, 0, 0, 1, 1, 1, 2, 4, 4, 5, 5, 5])
 @pytest.mark.parametrize("alike", [None, ALIKE], ids=["one by one", "alike ones together"])
 def test_bootstrap_agrees_with_the_loop(alike: np.ndarray | None) -> None:
     a, b = _scores(0), _scores(1)
-    results = bootstrap_difference(a, b, IMAGE_OF, samples=40, seed=3, alike=alike)
+    first, second = (image_hits(scores, IMAGE_OF, alike)[None] for scores in (a, b))
+    results = difference_of_hits(first, second, 40, 3)
     group = np.arange(13) if alike is None else alike
     groups = int(group.max()) + 1
     draws = np.random.default_rng(3).multinomial(groups, np.full(groups, 1 / groups), size=40)
@@ -55,6 +57,17 @@ def test_bootstrap_agrees_with_the_loop(alike: np.ndarray | None) -> None:
     assert results["share_above"] == np.mean([d > 1e-9 for d in differences])
     expected = retrieval_metrics(a, IMAGE_OF)["rsum"] - retrieval_metrics(b, IMAGE_OF)["rsum"]
     assert results["difference"] == pytest.approx(expected)
+
+
+def test_seeds_that_differ_widen_the_interval() -> None:
+    rows = np.arange(60)  # images with a caption each
+    first, second = (
+        np.stack([[3 * (rows < count)] * 2 + [rows * 0 + 1, rows] for count in counts])
+        for counts in ((50, 30), (30, 32))
+    )
+    several, single = difference_of_hits(first, second), difference_of_hits(first[:1], second[:1])
+    assert several["difference"] == pytest.approx(90)  # of 600 * (40 - 31) / 60
+    assert several["high"] - several["low"] > 1.5 * (single["high"] - single["low"])
 
 
 def _random_views(images: int, texts: int) -> tuple[Views, Views]:
@@ -105,5 +118,4 @@ def test_cosines_of_captions_agree_with_the_loop() -> None:
             means.append(np.mean([float(torch.cosine_similarity(a, b, dim=0)) for a, b in pairs]))
     results = caption_cosines(texts, IMAGE_OF)
     assert results["caption_cosine"] == pytest.approx(np.mean(means), abs=1e-6)
-    assert min(means) <= results["caption_low"] <= results["caption_high"] <= max(means)
     assert caption_cosines(texts[[0, 3]], IMAGE_OF[[0, 3]]) == {}  # an image with one caption each

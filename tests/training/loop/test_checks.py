@@ -9,32 +9,22 @@ from polyview.export.hub import client
 from polyview.models.checkpoint import load_tensors
 from polyview.training import distill, train
 from polyview.training.data import features
-from polyview.training.loop.runs import CONFIG
+from polyview.training.data.open_split import open_split
+from polyview.training.loop.loop import CONFIG
 from tests.published import save_bert
-from tests.training.photographs import write_encoder, write_photographs
+from tests.training.photographs import write_photographs, write_world
 
 Refused = Callable[..., str]
-RECIPE = """
-method = "vsepp"
-epochs = 2
-batch_size = 8
-data = "{0}/photos"
-backbone = "{0}/backbone"
-arguments = {{ embed_dim = 8 }}
-text = {{ word_dim = 8, hidden_dim = 8 }}
-"""
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`photos/` with 16 images of five captions to train on, encoders, `recipe.toml`, a run."""
-    root = tmp_path_factory.mktemp("world")
-    write_photographs(root / "photos", {"train": 16, "val": 8})
-    write_encoder(root / "backbone")
+    """`write_world`'s with `bert/`, and `cache/` with the features of all images."""
+    root = write_world(tmp_path_factory.mktemp("world"))
     save_bert(root / "bert")
-    (root / "recipe.toml").write_text(RECIPE.format(root))
-    options = ["--recipe", f"{root}/recipe.toml", "--cache", f"{root}/cache", "--set", "epochs=1"]
-    train.main([*options, "--out", f"{root}/first"])
+    for part in ("train", "val"):
+        split = open_split(root / "photos", part)
+        features.read_features(split, root / "backbone", features.Extraction(root / "cache"))
     return root
 
 

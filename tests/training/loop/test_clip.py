@@ -15,7 +15,7 @@ from polyview.models.preprocess import Preprocess
 from polyview.training import train
 from polyview.training.loop.clip import ClipTraining
 from polyview.training.loop.config import TrainConfig, load_recipe
-from polyview.training.loop.runs import BEST, read_rows
+from polyview.training.loop.loop import BEST, read_rows
 from tests.export.conftest import LABELS
 from tests.training.photographs import write_photographs
 

@@ -7,29 +7,19 @@ from typing import Any
 import pytest
 import torch
 
-from polyview.models.checkpoint import load_tensors
 from polyview.training import distill, pretrain, train
 from polyview.training.loop.config import recipe_names
-from polyview.training.loop.runs import LAST, LOG, read_rows
+from polyview.training.loop.loop import LAST, LOG, read_rows
 from polyview.training.loop.trainer import Trainer
+from tests.regions import RECIPE
 from tests.training.conftest import write_regions
-
-RECIPE = """
-method = "vsepp"
-epochs = 2
-batch_size = 24
-data = "{0}/data"
-backbone = ""
-arguments = {{ embed_dim = 8 }}
-text = {{ word_dim = 8, hidden_dim = 8 }}
-"""
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Features to train on and a recipe, in the working directory."""
     write_regions(tmp_path / "data")
-    (tmp_path / "recipe.toml").write_text(RECIPE.format(tmp_path))
+    (tmp_path / "recipe.toml").write_text(RECIPE.format(method="vsepp"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -45,7 +35,7 @@ def refusal(*arguments: str) -> str:
 
 
 def weights(run: str) -> dict[str, torch.Tensor]:
-    return load_tensors(Path(run) / LAST)[0]
+    return torch.load(Path(run) / LAST)["module"]
 
 
 @pytest.mark.usefixtures("world")

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from polyview.export.encoders.sources import load_image_source
-from polyview.models.checkpoint import load_tensors, save_tensors
+from polyview.models.checkpoint import save_tensors
 from polyview.models.encoders.scene_net import SceneNet
 from polyview.models.preprocess import Preprocess
 from polyview.training.distill import (
@@ -19,28 +19,16 @@ from polyview.training.distill import (
     mirror,
     principal_components,
 )
-from polyview.training.loop.runs import BEST, LAST
+from polyview.training.loop.loop import BEST, LAST
+from tests.training.photographs import COLORS, write_photographs
 
 pytestmark = pytest.mark.slow
-
-COLORS = {"red": (200, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 220)}
 
 
 @pytest.fixture(scope="module")
 def school(tmp_path_factory: pytest.TempPathFactory) -> DistillConfig:
     """Captioned photographs of one colour each, and a teacher with random weights."""
-    root, random = tmp_path_factory.mktemp("school"), np.random.default_rng(0)
-    entries = []
-    (root / "images").mkdir()
-    for i in range(20):
-        name, color = list(COLORS.items())[i % 3]
-        noise = random.integers(-30, 30, (60, 80, 3))
-        pixels = np.clip(np.array(color) + noise, 0, 255).astype(np.uint8)
-        Image.fromarray(pixels).save(root / "images" / f"{i}.png")
-        sentences = [{"raw": f"a {name} field {word}", "tokens": []} for word in ("one", "two")]
-        split = "train" if i < 14 else "val"
-        entries.append({"filename": f"{i}.png", "split": split, "imgid": i, "sentences": sentences})
-    (root / "dataset_flickr8k.json").write_text(json.dumps({"images": entries}))
+    root = write_photographs(tmp_path_factory.mktemp("school"), {"train": 14, "val": 6}, captions=2)
     torch.manual_seed(0)
     about = {
         "kind": "image_backbone",
@@ -145,7 +133,7 @@ def test_a_student_learns_and_goes_on_bit_for_bit(
         with pytest.raises(KeyboardInterrupt):
             Distillation(school, tmp_path / "parts", resume=False).fit()
     Distillation(school, tmp_path / "parts", resume=True).fit()
-    whole, parts = (load_tensors(tmp_path / name / LAST)[0] for name in ("whole", "parts"))
+    whole, parts = (torch.load(tmp_path / name / LAST)["module"] for name in ("whole", "parts"))
     assert [k for k in whole if not torch.equal(whole[k], parts[k])] == []
     net, _, about = load_image_source(str(tmp_path / "whole"), "cpu")
     assert net.dim == 12

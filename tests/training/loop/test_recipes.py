@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.training.data.features import Extraction
 from polyview.training.data.split import Split
 from polyview.training.loop.config import TrainConfig, load_recipe, recipe_names
 from polyview.training.loop.trainer import Trainer, build_trainer
@@ -50,7 +51,7 @@ def stand_in() -> Split:
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in [*COCO, *ALONG, *CLIPS]])
 def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
-    changes = [f"batch_size={PAIRS}"]
+    changes = [f"batch_size={PAIRS}", "exchange_halves=false"]
     if load_recipe(TrainConfig, name).text.source:
         changes.append(f"text.source={save_bert(tmp_path / 'bert')}")
     else:
@@ -81,7 +82,7 @@ def test_every_recipe_of_clips_takes_a_step(name: str, tmp_path: Path) -> None:
     data = write_clips(tmp_path / "data", name.partition("/")[0])
     changes = [f"data={data}", f"batch_size={PAIRS}", "text.vectors=", "text.min_count=1"]
     config = load_recipe(TrainConfig, name, changes)
-    trainer = build_trainer(config, tmp_path / "run", resume=False, cache=tmp_path)
+    trainer = build_trainer(config, tmp_path / "run", resume=False, how=Extraction(tmp_path))
     assert trainer.train.lengths is not None
     seen = [min(3 * i + 1, config.frames or 99) for i in range(PAIRS)]
     assert sorted(trainer.train.lengths.tolist()) == seen
@@ -118,7 +119,7 @@ def test_an_image_encoder_is_trained_along(name: str, tmp_path: Path) -> None:
         text["source"] = source if clip else str(save_bert(tmp_path / "bert"))
     small = {"data": str(photographs), "backbone": source, "batch_size": PAIRS, "text": text}
     tiny = config.changed(**small, init="", epochs=1, patience=1)
-    trainer = build_trainer(tiny, tmp_path / "run", resume=False, cache=tmp_path)
+    trainer = build_trainer(tiny, tmp_path / "run", resume=False, how=Extraction(tmp_path))
     encoder = trainer.model.image_encoder
     assert encoder is not None
     before = {key: p.detach().clone() for key, p in encoder.named_parameters()}

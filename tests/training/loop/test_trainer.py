@@ -15,7 +15,7 @@ from polyview.models.layers import FeatureProjection
 from polyview.training.data.split import Split
 from polyview.training.loop import loop
 from polyview.training.loop.config import TrainConfig
-from polyview.training.loop.runs import LOG, read_rows
+from polyview.training.loop.loop import LAST, LOG, read_rows
 from polyview.training.loop.trainer import Trainer
 
 # 16 codes cannot attend to 16 different elements among five
@@ -94,7 +94,10 @@ def test_image_maps_begin_as_the_releases_begin(
 
 
 def test_best_weights_are_described(train_set: Split, val_set: Split, tmp_path: Path) -> None:
-    best = Trainer(config(), train_set, val_set, tmp_path, backbone_sha256="ab" * 32).fit()
+    data = replace(train_set, summary_token=True)
+    trainer = Trainer(config(), data, val_set, tmp_path, backbone={"sha256": "ab" * 32})
+    best = trainer.fit()
+    assert trainer.model.summaries == (True, False)
     tensors, about = load_tensors(tmp_path / "best.safetensors")
     assert about["metrics"]["val"] == best
     assert about["backbone_sha256"] == "ab" * 32
@@ -151,7 +154,7 @@ def test_the_rate_halves_on_plateaus(train_set: Split, val_set: Split, tmp_path:
     Trainer(plan, train_set, val_set, tmp_path).fit()
     rates = [float(row["rate"]) for row in read_rows(tmp_path / LOG)]
     assert rates == pytest.approx([1e-12] * 4 + [5e-13] * 3 + [2.5e-13])
-    progress = load_tensors(tmp_path / "last.safetensors")[1]["progress"]
+    progress = torch.load(tmp_path / LAST)["progress"]
     assert progress["drops"] == [3, 6]  # stored, so that a resumed run has the same rate
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from polyview.export.pack.gallery import GalleryImage, GalleryInfo, load_gallery
-from polyview.training.data.pack_gallery import from_pack
+from polyview.training.data.open_split import from_pack
+from polyview.training.scenes.captions import SENTENCES
 from polyview.training.scenes.classes import CLASSES
 from polyview.training.scenes.foils import KINDS, Foil
-from polyview.training.scenes.templates import PLACES
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled" / "scenes"
 NUMBERS = {"a": 1, "an": 1, "two": 2, "three": 3, "four": 4, "five": 5}
@@ -38,7 +38,7 @@ def foils() -> list[Foil]:
 
 def is_true(image: GalleryImage, text: str) -> bool:
     """Reads a sentence without the module's help."""
-    for setting, phrases in PLACES.items():
+    for setting, phrases in SENTENCES["places"].items():
         if text.endswith(f" {phrases[0]}"):
             text = text.removesuffix(f" {phrases[0]}")
             if setting != image.setting:

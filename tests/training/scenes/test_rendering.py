@@ -12,13 +12,11 @@ import pytest
 from PIL import Image
 
 from polyview.export.pack.gallery import load_gallery
-from polyview.training.scenes import glyphs
-from polyview.training.scenes.__main__ import main
+from polyview.training.scenes import render
 from polyview.training.scenes.classes import CLASSES
-from polyview.training.scenes.glyphs import FontMissingError, find_font, sprite
 from polyview.training.scenes.relevance import relevant_images
-from polyview.training.scenes.render import Rendered
-from polyview.training.scenes.store import SceneDataError, load_scenes, make_scene, write_split
+from polyview.training.scenes.render import Rendered, find_font, sprite
+from polyview.training.scenes.store import load_scenes, main, make_scene, write_split
 from polyview.training.scenes.world import SIZE, WORLD_VERSION
 
 ROOT = Path(__file__).parents[3]
@@ -103,7 +101,7 @@ def test_folder_is_read_back(folder: Path, rendered: list[Rendered]) -> None:
 
 @pytest.mark.font
 def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SceneDataError, match="does not exist"):
+    with pytest.raises(ValueError, match="does not exist"):
         load_scenes(tmp_path / "nowhere")
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
@@ -114,13 +112,13 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
         ({"split": None}, "not finished"),
     ):
         (copy / "meta.json").write_text(json.dumps({**meta, **change}))
-        with pytest.raises(SceneDataError, match=message):
+        with pytest.raises(ValueError, match=message):
             load_scenes(copy)
     (copy / "meta.json").write_text(json.dumps(meta))
     lines = (copy / "scenes.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     for text, message in (("".join(lines[:-1]), "promises"), ("{", "damaged")):
         (copy / "scenes.jsonl").write_text(text, encoding="utf-8")
-        with pytest.raises(SceneDataError, match=message):
+        with pytest.raises(ValueError, match=message):
             load_scenes(copy)
 
 
@@ -143,7 +141,7 @@ def test_a_disk_without_room_is_named_before_anything_is_rendered(
 def test_a_disk_that_fills_up_ends_in_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     """A limit on the size of files fails in the midst of writing, as a full disk does."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000)); "
-    code = limit + "from polyview.training.scenes.__main__ import main; raise SystemExit(main())"
+    code = limit + "from polyview.training.scenes.store import main; raise SystemExit(main())"
     arguments = ["--out", str(tmp_path), "--split", "val", "--count", "4", "--workers", "1"]
     command = [sys.executable, "-c", code, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -158,13 +156,13 @@ def test_a_disk_that_fills_up_ends_in_one_sentence_and_leaves_nothing(tmp_path: 
 def test_missing_font_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(glyphs.FONT_ENV, str(tmp_path / "none.ttf"))
+    monkeypatch.setenv(render.FONT_ENV, str(tmp_path / "none.ttf"))
     assert main(["--out", str(tmp_path / "out"), "--split", "val", "--count", "2"]) == 2
     error = capsys.readouterr().err
     assert "fonts-noto-color-emoji" in error
-    assert glyphs.FONT_ENV in error
+    assert render.FONT_ENV in error
     assert error.count("\n") == 1
-    monkeypatch.delenv(glyphs.FONT_ENV)
-    monkeypatch.setattr(glyphs, "FONT_FILE", "no-such-font.ttf")
-    with pytest.raises(FontMissingError, match="fonts-noto-color-emoji"):
+    monkeypatch.delenv(render.FONT_ENV)
+    monkeypatch.setattr(render, "FONT_FILE", "no-such-font.ttf")
+    with pytest.raises(ValueError, match="fonts-noto-color-emoji"):
         find_font()
