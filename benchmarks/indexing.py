@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyview.app.gallery.encode import CHUNK, SHARD
+from polyview.app.gallery.encode import SHARD
 from polyview.app.gallery.images import ImageError, open_image
 from polyview.app.gallery.scan import Collection, CollectionImage, from_folder
 from polyview.app.search.retriever import Retriever
@@ -78,9 +78,9 @@ def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> float:
     """Seconds of encoding with a batch for each thread."""
     seconds = 0.0
     with ThreadPoolExecutor(runtime.threads) as crew:
-        for start in range(0, len(images), CHUNK):
+        for start in range(0, len(images), 4 * SHARD):
             squares = []
-            for image in images[start : start + CHUNK]:
+            for image in images[start : start + 4 * SHARD]:
                 with contextlib.suppress(ImageError):  # the app names it
                     squares.append(runtime.preprocess.square(open_image(image.path)))
             pixels = runtime.preprocess(squares)

@@ -10,11 +10,11 @@ from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.packs import fit
 from polyview.app.packs.description import describe, describe_gallery
+from polyview.app.packs.description import results as recorded
 from polyview.app.packs.downloads import Download, Downloads
 from polyview.app.packs.errors import ForbiddenError
 from polyview.app.packs.opened import Opened
 from polyview.app.packs.presets import PRESETS
-from polyview.app.packs.results import results as recorded
 from polyview.app.search.retriever import Retriever
 from polyview.export.check import PackCheck, choose_pairs, verdicts
 
@@ -183,7 +183,7 @@ class PackQuestions:
     """The questions about packs, and their downloads."""
 
     def __init__(self, opened: Opened) -> None:
-        self._opened, self._downloads = opened, Downloads(opened, opened.settings.allow_packs)
+        self._opened, self._downloads = opened, Downloads(opened)
 
     def packs(self) -> answers.Packs:
         """Lists the packs on this machine, and those that can be fetched by name."""

@@ -11,7 +11,6 @@ PORT = 6333
 FORM = "qdrant://host:port/collection, qdrants:// where it speaks TLS, or qdrant:///folder/name"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _SCHEMES = ("qdrant", "qdrants")
-_OPTIONS = ("search", "pictures")
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,10 @@ class Address:
         placed = bool(parts.hostname) != bool(before)  # either a server or a folder
         if parts.scheme not in _SCHEMES or _NAME.fullmatch(name) is None or not placed:
             raise ValueError(f'"{text[:200]}" names no collection of Qdrant; give {FORM}')
-        if unknown := options.keys() - set(_OPTIONS):
-            known = ", ".join(_OPTIONS)
-            raise ValueError(f'an address has no option "{min(unknown)[:80]}"; choose from {known}')
+        if unknown := options.keys() - {"search", "pictures"}:
+            raise ValueError(
+                f'an address has no option "{min(unknown)[:80]}"; choose from search, pictures'
+            )
         search = options.get("search", "exact")
         if search not in ("exact", "approximate"):
             raise ValueError(f'search must be "exact" or "approximate", not "{search}"')

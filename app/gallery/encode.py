@@ -1,8 +1,8 @@
 """Computes features and views of a collection's images and captions, and stores them.
 
-Files are processed in chunks: known ones are looked up in the store; others are read, decoded and
-encoded by a few threads while the views of earlier chunks are computed and saved. Each thread works
-on its own images, because threads that share an image wait for each other after every operator.
+A few threads read files in small groups: known files are looked up in the store, others are decoded
+and encoded, while the views of earlier groups are computed and saved. Each thread works on its own
+images, because threads that share an image wait for each other after every operator.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, groupby
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,24 +29,22 @@ from torch import Tensor
 from polyview.app.gallery.images import (
     ImageError,
     NotNowError,
-    Refusal,
     Stamp,
     read_frames,
     reader,
     unreadable,
 )
 from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
-from polyview.app.gallery.store import Key, Note, Recent, Store, Vectors
+from polyview.app.gallery.store import Key, Note, Store, Vectors
 from polyview.app.gallery.thumbnails import keep_thumbnail
 from polyview.app.gallery.video import open_frame, read_video, windows
 from polyview.app.gallery.video_decoder import Moment
 from polyview.export.runtime import Runtime
 from polyview.models.views import pad_sets
 
-CHUNK = 64  # files
 SHARD = 16  # images of 224 x 224 that one thread encodes at once; fewer larger ones
-_AHEAD = 2  # chunks read ahead while the views of another are computed
-_PIECE = 2**20  # bytes of a file read at once
+RECENT = 200  # images whose features stay in memory: 80 MB for CLIP ViT-B/16
+_AHEAD = 8  # groups read ahead while the views of another are computed
 
 
 @dataclass(frozen=True)
@@ -76,31 +75,21 @@ class Row:
         return self.digest + b"".join(part[len(self.digest) :] for part in self.parts)
 
 
-@dataclass
-class Chunk:
-    """A chunk of a collection's files and their content.
+@dataclass(frozen=True)
+class Reading:
+    """The result of reading a file.
 
     Attributes:
-        images: the files.
-        digests: the SHA-256 of each readable file, by its name.
-        notes: the notes about files, by SHA-256.
-        reasons: why files cannot be used, by name.
-        rows: rows of the galleries, in the order of the files.
-        clips: the moments of each clip's frames, by the clip's id.
+        image: the file.
+        digest: the SHA-256 of its content; empty if it could not be read.
+        refusal: why it cannot be used; empty if it can.
+        moments: the moments of a clip's frames; empty for a still image.
     """
 
-    images: Sequence[CollectionImage]
-    digests: dict[str, bytes] = field(default_factory=dict)
-    notes: dict[bytes, Note] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
-    clips: dict[int, tuple[Moment, ...]] = field(default_factory=dict)
-
-    @property
-    def refused(self) -> list[Refusal]:
-        """The files that cannot be used, in order."""
-        files = [image.file for image in self.images]
-        return [Refusal(file, self.reasons[file]) for file in files if file in self.reasons]
+    image: CollectionImage
+    digest: bytes = b""
+    refusal: str = ""
+    moments: tuple[Moment, ...] = ()
 
 
 class Encoder:
@@ -115,27 +104,37 @@ class Encoder:
         runtime: the loaded pack.
         collection: the images.
         cache: the user's cache folder.
-        thumbnails: a folder for thumbnails of clip frames, made while clips are read; or None.
+
+    Attributes:
+        thumbnails: the folder of thumbnails; those of clip frames are made while clips are read.
     """
 
-    def __init__(
-        self, runtime: Runtime, collection: Collection, cache: Path, thumbnails: Path | None = None
-    ) -> None:
+    def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
         place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
         self.folder = cache / "galleries" / place[:24]
-        self.store, self._recent = Store(self.folder), Recent()
-        self._runtime, self._collection, self._thumbnails = runtime, collection, thumbnails
+        self.store, self.thumbnails = Store(self.folder), cache / "thumbnails"
+        self._runtime, self._collection = runtime, collection
         self._checksum = runtime.info.checksum
         self._together = runtime.info.image_encoder.frames
-        self._reader = f"{reader()}, sets of {self._together}"
         # for each image encoder's space, one method that uses the encoder
         self._encoders = {self._space(name): name for name in runtime.methods}
+        # a note is stored with the features of all encoders, in one transaction
+        encoders = hashlib.sha256("".join(sorted(self._encoders)).encode()).hexdigest()
+        self._reader = f"{encoders[:24]} {reader()}, sets of {self._together}"
         self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
+        self._digests: dict[str, bytes] = {}  # of files that were read
+        # features (N, d) of images of which only the sum is stored, latest last
+        self._recent: dict[str, dict[Key, np.ndarray]] = {
+            space: {} for space, m in self._encoders.items() if runtime.methods[m].features_add_up
+        }
+        self._lock = threading.Lock()  # guards `_recent`
 
-    def read(self, images: Sequence[CollectionImage], stop: threading.Event) -> Generator[Chunk]:
-        """Reads files and encodes new ones, a chunk at a time, in order.
+    def read(
+        self, images: Sequence[CollectionImage], stop: threading.Event
+    ) -> Generator[list[Reading]]:
+        """Reads files and encodes new ones, a few at a time, in order.
 
-        The features of a yielded chunk are on disk.
+        The features of yielded files are on disk.
 
         Args:
             images: of the collection.
@@ -146,52 +145,53 @@ class Encoder:
         """
         on_cpu = self._runtime.device.type == "cpu"
         threads = self._runtime.threads if on_cpu else min(8, os.cpu_count() or 1)
-        pending: deque[tuple[Chunk, list[Future[None]]]] = deque()
-        crew = ThreadPoolExecutor(threads, "encode")
+        crew, pending = ThreadPoolExecutor(threads, "encode"), deque[Future[list[Reading]]]()
         try:
-            for start in range(0, len(images), CHUNK):
-                if stop.is_set():
-                    raise StoppedError
-                chunk = Chunk(images[start : start + CHUNK])
-                shards = self._shards(self._look_up(chunk))
-                reading = [crew.submit(self._read, chunk, shard, stop) for shard in shards]
-                pending.append((chunk, reading))
-                while len(pending) > _AHEAD or (pending and not pending[0][1]):
-                    yield self._collect(*pending.popleft())
+            for shard in self._shards(images):
+                pending.append(crew.submit(self._read, shard, stop))
+                if len(pending) > _AHEAD:
+                    yield pending.popleft().result()
             while pending:
-                yield self._collect(*pending.popleft())
+                yield pending.popleft().result()
         finally:
             crew.shutdown(cancel_futures=True)
 
-    def views(
-        self, rows: Sequence[Row], methods: Sequence[str]
-    ) -> dict[str, tuple[list[int], Tensor]]:
-        """Ids and views (n, V, D) of rows by method, loaded or computed and stored.
+    def _shards(self, images: Sequence[CollectionImage]) -> Iterator[Sequence[CollectionImage]]:
+        """Groups of files for one thread each; a video is a group of its own."""
+        for is_video, run in groupby(images, key=lambda image: image.is_video):
+            files, size = list(run), 1 if is_video else self._at_once
+            yield from (files[start : start + size] for start in range(0, len(files), size))
 
-        Rows whose features are no longer stored are left out.
-        """
-        views, features = dict[str, tuple[list[int], Tensor]](), Vectors()
-        for name in methods if rows else ():
-            space, source = f"views {name} {self._checksum}", self._space(name)
-            known = self.store.load(space, [row.key for row in rows])
-            new = {row.key: row for row in rows if row.key not in known}
-            if new and source not in features:
-                parts = [part for row in rows for part in row.parts]
-                features[source] = self.store.load(source, parts)
-            sets = {
-                key: torch.from_numpy(np.concatenate([features[source][one] for one in row.parts]))
-                for key, row in new.items()
-                if features[source].keys() >= set(row.parts)
-            }
-            if sets:
-                padded, mask = pad_sets(list(sets.values()))  # (B, N, d), (B, N)
-                made = self._runtime.image_views(padded, name, mask=mask).embeddings.cpu().numpy()
-                known |= self._keep(space, sets, made)
-            ids = [row.image_id for row in rows if row.key in known]
-            if ids:
-                stacked = np.stack([known[row.key] for row in rows if row.key in known])
-                views[name] = ids, torch.from_numpy(stacked)
-        return views
+    def rows(self, reading: Reading) -> list[Row]:
+        """The rows of a file in galleries: one, or for a clip one for each window."""
+        if reading.refusal:
+            return []
+        frame, image, moments = self._collection.frame, reading.image, reading.moments
+        if not moments:
+            return [Row(reading.digest, (image,))]
+        frames = [frame(image, place, moment) for place, moment in enumerate(moments)]
+        runs = windows(len(frames), self._together)
+        return [Row(reading.digest, tuple(frames[i] for i in run)) for run in runs]
+
+    def views(self, rows: Sequence[Row], methods: Sequence[str]) -> dict[str, Tensor]:
+        """The views (n, V, D) of n rows by method, loaded or computed and stored; {} of no rows."""
+        features = Vectors()  # (N, d), shared by methods
+        return {name: self._views(rows, name, features) for name in methods if rows}
+
+    def _views(self, rows: Sequence[Row], method: str, features: Vectors) -> Tensor:
+        space, by_key = self._space(method), dict[Key, Row]((row.key, row) for row in rows)
+
+        def make(keys: Iterable[Key]) -> np.ndarray:
+            if space not in features:
+                parts = (zip(row.parts, row.frames, strict=True) for row in rows)
+                frames = dict[Key, CollectionImage](chain.from_iterable(parts))
+                features[space] = self._stored(frames, space)
+            sets = [[features[space][part] for part in by_key[key].parts] for key in keys]
+            padded, mask = pad_sets([torch.from_numpy(np.concatenate(parts)) for parts in sets])
+            return self._runtime.image_views(padded, method, mask=mask).embeddings.cpu().numpy()
+
+        known = self.store.cached(f"views {method} {self._checksum}", by_key, make)
+        return torch.from_numpy(np.stack([known[row.key] for row in rows]))
 
     def features(
         self, images: Sequence[CollectionImage], method: str, *, at_hand: bool = False
@@ -206,110 +206,76 @@ class Encoder:
         Raises:
             ImageError: an image cannot be read.
         """
-        stamps = dict[str, Stamp]()
+        space, frames, keys = self._space(method), dict[Key, CollectionImage](), dict[int, Key]()
         for image in images:
-            with suppress(OSError):  # opening it reports the reason
-                stamps[image.file] = Stamp.of(image.path)
-        digests = self.store.digests(stamps)
-        for image in images:
-            if image.file not in digests:
+            digest = self._digests.get(image.file)
+            if digest is None:
                 with image.open() as file:
-                    digests[image.file] = _digest(file, threading.Event())
-        keys = {image.image_id: _key(digests[image.file], image.moment) for image in images}
-        space = self._space(method)
-        store = self._recent if self._runtime.methods[method].features_add_up else self.store
-        known = store.load(space, keys.values())
-        missing = [] if at_hand else [one for one in images if keys[one.image_id] not in known]
-        for start in range(0, len(missing), self._at_once):
-            part = missing[start : start + self._at_once]
-            square = self._runtime.preprocess.square
-            squares: dict[Key, Image.Image] = {
-                keys[image.image_id]: square(open_frame(image)) for image in part
-            }
-            fresh = self._encode(squares, space)
-            store.save({space: fresh})
-            known |= fresh
+                    digest = hashlib.file_digest(file, "sha256").digest()
+            keys[image.image_id] = key = _key(digest, image.moment)
+            frames[key] = image
+        if space not in self._recent:
+            known = self.store.load(space, frames) if at_hand else self._stored(frames, space)
+        else:
+            recent = self._recent[space]
+            known = {key: rows for key in frames if (rows := recent.get(key)) is not None}
+            missing = [] if at_hand else [key for key in frames if key not in known]
+            known |= (fresh := self._encode(self._squares(frames, missing), space, whole=True))
+            with self._lock:
+                recent |= fresh
+                for oldest in list(recent)[:-RECENT]:
+                    del recent[oldest]
         return {i: torch.from_numpy(known[key].copy()) for i, key in keys.items() if key in known}
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Tensor:
         """A method's views (n, V, D) of sentences."""
-        space = f"captions {method} {self._checksum}"
-        known = self.store.load(space, texts)
-        missing = list(dict.fromkeys(text for text in texts if text not in known))
-        if missing:
-            views = self._runtime.text_views(missing, method).embeddings  # (B, V, D)
-            known |= self._keep(space, missing, views.cpu().numpy())
+
+        def make(missing: Iterable[Key]) -> np.ndarray:
+            views = self._runtime.text_views([str(text) for text in missing], method)
+            return views.embeddings.cpu().numpy()
+
+        known = self.store.cached(f"captions {method} {self._checksum}", texts, make)
         return torch.from_numpy(np.stack([known[text] for text in texts]))
 
-    def _keep(self, space: str, keys: Iterable[Key], rows: np.ndarray) -> dict[Key, np.ndarray]:
-        """Stores an array for each key and returns them by key."""
-        fresh = dict(zip(keys, rows, strict=True))
-        self.store.save({space: fresh})
-        return fresh
-
-    def _look_up(self, chunk: Chunk) -> list[CollectionImage]:
-        """Adds the stored notes about files; returns the files that must be read."""
-        stamps = dict[str, Stamp]()
-        for image in chunk.images:
-            try:
-                stamps[image.file] = Stamp.of(image.path)
-            except OSError as error:
-                chunk.reasons[image.file] = str(unreadable(image.file, error))
-        chunk.digests |= self.store.digests(stamps)
-        chunk.notes |= self._known(chunk.digests.values())
-        known = {file for file, digest in chunk.digests.items() if digest in chunk.notes}
-        return [one for one in chunk.images if one.file in stamps.keys() - known]
-
-    def _known(self, digests: Iterable[bytes]) -> dict[bytes, Note]:
-        """Notes about files that need not be decoded: refused, or with all features stored."""
-        notes = self.store.notes(digests, self._reader)
-        parts = {digest: _parts(digest, note) for digest, note in notes.items()}
-        for space in self._encoders:
-            known = self.store.known(space, [key for keys in parts.values() for key in keys])
-            for digest, note in list(notes.items()):
-                if not note.refusal and not known.issuperset(parts[digest]):
-                    del notes[digest]
-        return notes
-
-    def _shards(self, images: Sequence[CollectionImage]) -> list[list[CollectionImage]]:
-        """Groups of files for one thread each; a video is a group of its own."""
-        stills = [image for image in images if not image.is_video]
-        starts = range(0, len(stills), self._at_once)
-        shards = [stills[start : start + self._at_once] for start in starts]
-        return shards + [[image] for image in images if image.is_video]
-
-    def _read(self, chunk: Chunk, images: Sequence[CollectionImage], stop: threading.Event) -> None:
-        """Reads, decodes, encodes and stores a few files of a chunk."""
-        squares = dict[Key, Image.Image]()
-        files, notes = dict[str, tuple[Stamp, int, bytes]](), dict[bytes, Note]()
+    def _read(self, images: Sequence[CollectionImage], stop: threading.Event) -> list[Reading]:
+        """Reads a few files; decodes, encodes and stores what is not known yet."""
+        if stop.is_set():
+            raise StoppedError
+        stamps, files = dict[str, Stamp](), dict[str, tuple[Stamp, int, bytes]]()
         for image in images:
+            with suppress(OSError):  # opening it tells the reason
+                stamps[image.file] = Stamp.of(image.path)
+        digests, squares = self.store.digests(stamps), dict[Key, Image.Image]()
+        notes, readings = self.store.notes(digests.values(), self._reader), list[Reading]()
+        for image in images:
+            digest, own = digests.get(image.file, b""), dict[Key, Image.Image]()
             try:
-                with image.open() as file:
-                    stamp, now = Stamp.of(file), time.time_ns()
-                    digest = _digest(file, stop)
-                    note = notes.get(digest) or self._known([digest]).get(digest)
-                    own: dict[Key, Image.Image] = {}
-                    if note is None:
-                        note = self._decode(image, file, digest, own, stop)
-                    if Stamp.of(file) != stamp:
-                        raise NotNowError(f"{image.file} changed while it was read; start again")
+                if digest not in notes:
+                    with image.open() as file:
+                        stamp, now = Stamp.of(file), time.time_ns()
+                        digest = hashlib.file_digest(file, "sha256").digest()
+                        notes |= self.store.notes([digest], self._reader)
+                        note = notes.get(digest) or self._decode(image, file, digest, own, stop)
+                        if Stamp.of(file) != stamp:
+                            raise NotNowError(
+                                f"{image.file} changed while it was read; start again"
+                            )
+                    files[image.file], notes[digest] = (stamp, now, digest), note
+                    squares |= own
             except (ImageError, OSError) as error:
-                sentence = error if isinstance(error, ImageError) else unreadable(image.file, error)
-                chunk.reasons[image.file] = str(sentence)
+                readings.append(Reading(image, refusal=str(unreadable(image.file, error))))
                 continue
-            files[image.file], notes[digest] = (stamp, now, digest), note
-            squares |= own
+            note, self._digests[image.file] = notes[digest], digest
+            refusal = note.refusal and image.file + note.refusal
+            readings.append(Reading(image, digest, refusal, note.moments))
         vectors = Vectors()
-        for space in self._encoders:
+        for space in self._encoders if squares else ():
             known = self.store.known(space, squares)
             new = {key: square for key, square in squares.items() if key not in known}
             vectors[space] = self._encode(new, space)
-            if self._runtime.methods[self._encoders[space]].features_add_up:
-                sums = {key: rows.sum(0, keepdims=True) for key, rows in vectors[space].items()}
-                vectors[space] = sums  # (1, d)
-        self.store.save(vectors, files, notes, self._reader)
-        chunk.digests |= {file: digest for file, (_, _, digest) in files.items()}
-        chunk.notes |= notes
+        fresh = {digest: notes[digest] for _, _, digest in files.values()}
+        self.store.save(vectors, files, fresh, self._reader)
+        return readings
 
     def _decode(
         self,
@@ -335,10 +301,9 @@ class Encoder:
                     squares[key] = self._runtime.preprocess.square(frame)
                 if moment is not None:
                     moments.append(moment)
-                    if self._thumbnails is not None:  # now, to avoid decoding it again
-                        with suppress(ImageError, OSError):
-                            name = replace(image, moment=moment).thumbnail_name()
-                            keep_thumbnail(frame, self._thumbnails / f"{name}.webp")
+                    with suppress(ImageError, OSError):  # now, to avoid decoding it again
+                        name = replace(image, moment=moment).thumbnail_name()
+                        keep_thumbnail(frame, self.thumbnails / f"{name}.webp")
         except NotNowError:
             raise
         except ImageError as error:
@@ -346,35 +311,32 @@ class Encoder:
             return Note(str(error).removeprefix(image.file))
         return Note(moments=tuple(moments))
 
-    def _encode(self, squares: dict[Key, Image.Image], space: str) -> dict[Key, np.ndarray]:
-        """Features (N, d) of squares by key."""
-        features, keys = dict[Key, np.ndarray](), list(squares)
+    def _stored(self, frames: Mapping[Key, CollectionImage], space: str) -> dict[Key, np.ndarray]:
+        """The features of images, or their sums, loaded or computed and stored."""
+
+        def make(keys: Iterable[Key]) -> Iterable[np.ndarray]:
+            return self._encode(self._squares(frames, keys), space).values()
+
+        return self.store.cached(space, frames, make)
+
+    def _squares(
+        self, frames: Mapping[Key, CollectionImage], keys: Iterable[Key]
+    ) -> dict[Key, Image.Image]:
+        return {key: self._runtime.preprocess.square(open_frame(frames[key])) for key in keys}
+
+    def _encode(
+        self, squares: Mapping[Key, Image.Image], space: str, whole: bool = False
+    ) -> dict[Key, np.ndarray]:
+        """Features (N, d) of squares by key; sums (1, d) where they suffice, unless `whole`."""
+        features, keys, method = dict[Key, np.ndarray](), list(squares), self._encoders[space]
         for start in range(0, len(keys), self._at_once):
             part = keys[start : start + self._at_once]
-            seen, method = [squares[key] for key in part], self._encoders[space]
-            rows = self._runtime.square_features(seen, method, alone=True).cpu().numpy()
-            features |= zip(part, rows, strict=True)  # (N, d)
+            some = [squares[key] for key in part]
+            rows = self._runtime.square_features(some, method, alone=True)  # (B, N, d)
+            if space in self._recent and not whole:
+                rows = rows.sum(dim=1, keepdim=True)
+            features |= zip(part, rows.cpu().numpy(), strict=True)
         return features
-
-    def _collect(self, chunk: Chunk, reading: Iterable[Future[None]]) -> Chunk:
-        """Waits until a chunk is read, and sets its rows."""
-        for future in reading:
-            future.result()
-        for image in chunk.images:
-            digest = chunk.digests.get(image.file)
-            if digest is None or image.file in chunk.reasons:
-                continue
-            note = chunk.notes[digest]
-            if note.refusal:
-                chunk.reasons[image.file] = image.file + note.refusal
-            elif not note.moments:
-                chunk.rows.append(Row(digest, (image,)))
-            else:
-                chunk.clips[image.image_id] = note.moments
-                frames = [self._collection.frame(image, *one) for one in enumerate(note.moments)]
-                for window in windows(len(frames), self._together):
-                    chunk.rows.append(Row(digest, tuple(frames[i] for i in window)))
-        return chunk
 
     def _space(self, method: str) -> str:
         """The store's space for the features of a method's image encoder, shared by packs."""
@@ -386,19 +348,5 @@ class Encoder:
 
 
 def _key(digest: bytes, moment: Moment | None) -> bytes:
+    """The key of an image's features: its file's, or that of a frame."""
     return digest if moment is None else digest + moment.frame.to_bytes(4, "little")
-
-
-def _parts(digest: bytes, note: Note) -> list[bytes]:
-    """The keys of the images in a file."""
-    return [_key(digest, moment) for moment in note.moments] or [digest]
-
-
-def _digest(file: BinaryIO, stop: threading.Event) -> bytes:
-    """The SHA-256 of an open file."""
-    digest = hashlib.sha256()
-    while piece := file.read(_PIECE):
-        if stop.is_set():
-            raise StoppedError
-        digest.update(piece)
-    return digest.digest()

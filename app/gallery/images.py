@@ -8,7 +8,6 @@ Every failure becomes an `ImageError` with one sentence.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import re
 import stat
@@ -18,14 +17,16 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import PIL
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
 from polyview.app.gallery.video_decoder import Moment, sample
+from polyview.models.files import DiskFullError
 from polyview.models.preprocess import flat_rgb, is_deep, to_rgb
 
 MAX_BYTES = 512 * 2**20  # of one file
@@ -39,9 +40,8 @@ _LARGE = 16_000_000  # pixels; larger images are decoded one at a time
 _BAND = 4_000_000  # pixels converted at once
 _MAX_SCANS = 100  # of a JPEG; encoders write at most 10, or 18 for CMYK
 _MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
-_MARKER = re.compile(
-    rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL
-)  # of a JPEG segment or the end of the image
+# the marker of a JPEG's segment, or of its end
+_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
 # Do not wait for a pipe's writer, and do not make a terminal ours.
 _FLAGS = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 
@@ -71,8 +71,7 @@ class Refusal:
     reason: str
 
 
-@dataclass(frozen=True)
-class Stamp:
+class Stamp(NamedTuple):
     """Size in bytes and times in nanoseconds; a file with the same stamp is unchanged.
 
     Programs can set the modification time, but not the change time.
@@ -93,7 +92,7 @@ class Stamp:
         return cls(about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 
-def open_file(path: Path, name: str, root: Path | None = None) -> BinaryIO:
+def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader:
     """Opens a regular file of at most `MAX_BYTES`; never blocks.
 
     Args:
@@ -109,23 +108,20 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BinaryIO:
         if root is not None and not real.is_relative_to(root):
             raise outside(name)
         file = open(real, "rb", opener=_descriptor)  # noqa: SIM115
-    except ImageError:
-        raise
+        about = os.fstat(file.fileno())  # of the open file, which cannot be replaced any more
     except (OSError, ValueError) as error:
-        raise unreadable(name, error) from error
-    about = os.fstat(file.fileno())  # of the open file, which cannot be replaced any more
-    message = ""
+        raise unreadable(name, error) from None
+    if stat.S_ISREG(about.st_mode) and 0 < about.st_size <= MAX_BYTES:
+        return file
+    file.close()
     if not stat.S_ISREG(about.st_mode):
-        message = "is not a regular file; put the image itself in its place"
-    elif about.st_size > MAX_BYTES:
-        size = f"{about.st_size / 2**20:,.0f} MB"
-        message = f"has {size}, more than the {MAX_BYTES // 2**20} MB allowed; make it smaller"
-    elif about.st_size == 0:
-        message = "is empty (0 bytes); save it again"
-    if message:
-        file.close()
-        raise NotNowError(f"{name} {message}")
-    return file
+        raise NotNowError(f"{name} is not a regular file; put the image itself in its place")
+    if about.st_size == 0:
+        raise NotNowError(f"{name} is empty (0 bytes); save it again")
+    size = f"{about.st_size / 2**20:,.0f} MB"
+    raise NotNowError(
+        f"{name} has {size}, more than the {MAX_BYTES // 2**20} MB allowed; make it smaller"
+    )
 
 
 def _descriptor(path: str, flags: int) -> int:
@@ -140,8 +136,10 @@ def outside(name: str) -> NotNowError:
     )
 
 
-def unreadable(name: str, error: Exception) -> NotNowError:
-    """The error for a file or a folder that cannot be read."""
+def unreadable(name: str, error: Exception) -> ImageError:
+    """The error for a file or a folder that cannot be read; an `ImageError` stays as it is."""
+    if isinstance(error, ImageError):
+        return error
     if isinstance(error, FileNotFoundError):
         return NotNowError(f"{name} no longer exists")
     return NotNowError(f"{name} cannot be read ({reason(error)})")
@@ -149,19 +147,16 @@ def unreadable(name: str, error: Exception) -> NotNowError:
 
 def reason(error: Exception) -> str:
     """The first line of an exception's message, shortened and without paths."""
+    if isinstance(error, DiskFullError):
+        return "the disk is full"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return type(error).__name__ if len(text) > 90 or "/" in text or "\\" in text else text
 
 
-def open_image(path: Path, name: str | None = None, root: Path | None = None) -> Image.Image:
+def open_image(path: Path) -> Image.Image:
     """Opens, checks and decodes one image.
-
-    Args:
-        path: the file.
-        name: the file's name in messages; by default its own name.
-        root: a resolved folder that links may not lead out of; None for no limit.
 
     Returns:
         An upright RGB image whose longer side is at most 2,048 pixels, without metadata.
@@ -169,15 +164,14 @@ def open_image(path: Path, name: str | None = None, root: Path | None = None) ->
     Raises:
         ImageError: it is missing, empty, too large, damaged, or not an image.
     """
-    name = name or path.name
-    with open_file(path, name, root) as file:
-        return decode(file, name)
+    with open_file(path, path.name) as file:
+        return decode(file, path.name)
 
 
 def decode(file: BinaryIO, name: str) -> Image.Image:
-    """Like `open_image`, for an open file."""
-    with open_header(file, name) as image:
-        return _decoded(image, name)
+    """Like `open_image`, for an open file and its name in messages."""
+    with _opened(file, name) as image:
+        return _still(image)
 
 
 def read_frames(file: BinaryIO, name: str, together: int = 1) -> Frames:
@@ -195,46 +189,54 @@ def read_frames(file: BinaryIO, name: str, together: int = 1) -> Frames:
     Raises:
         ImageError: the file cannot be used.
     """
-    with open_header(file, name) as image:
+    with _opened(file, name) as image:
         if image.format in _ANIMATED and getattr(image, "is_animated", False):
             yield from _animation(image, name, together)
         else:
-            yield None, _decoded(image, name)
+            yield None, _still(image)
 
 
 def decode_frame(file: BinaryIO, name: str, moment: Moment) -> Image.Image:
     """A frame of an animation; see `read_frames`."""
-    with open_header(file, name) as image, decoding(image, name):
+    with _opened(file, name) as image:
         try:
             image.seek(moment.frame)
         except EOFError:
             raise NotNowError(
                 f"{name} has no frame at {moment.seconds:.1f} s any more; start again"
             ) from None
-        return working_copy(flat_rgb(image))
+        return _small(flat_rgb(image))
 
 
-def _decoded(image: Image.Image, name: str) -> Image.Image:
-    with decoding(image, name):
-        return working_copy(to_rgb(_shrunk(image)))
+def _still(image: Image.Image) -> Image.Image:
+    return _small(to_rgb(_shrunk(image)))
 
 
-def working_copy(rgb: Image.Image) -> Image.Image:
+def _small(rgb: Image.Image) -> Image.Image:
     """Shrinks an RGB image to sides of at most 2,048 pixels and removes its metadata."""
     rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
     rgb.info = {}  # drop metadata, such as the location
     return rgb
 
 
-def open_header(file: BinaryIO, name: str) -> ImageFile.ImageFile:
-    """Reads an image's header and checks its size, without decoding pixels.
+@contextmanager
+def _opened(file: BinaryIO, name: str) -> Iterator[Image.Image]:
+    """An image to decode; large ones one at a time. Errors become `ImageError`."""
+    image = _header(file, name)
+    large = image.width * image.height > _LARGE
+    try:
+        with image, _one_large if large else nullcontext():
+            yield image
+    except ImageError:
+        raise
+    except MemoryError as error:
+        raise NotNowError(f"{name} needs more memory than there is; make it smaller") from error
+    except Exception as error:  # decoders raise many exceptions on damaged files
+        raise ImageError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
 
-    Returns:
-        The image; a large JPEG will be decoded at reduced size.
 
-    Raises:
-        ImageError: it is too large, damaged, or not an image.
-    """
+def _header(file: BinaryIO, name: str) -> ImageFile.ImageFile:
+    """Reads an image's header and checks its size; a large JPEG will be decoded at reduced size."""
     file.seek(0)
     try:
         image = Image.open(file, formats=_formats())
@@ -245,7 +247,7 @@ def open_header(file: BinaryIO, name: str) -> ImageFile.ImageFile:
         ) from error
     except UnidentifiedImageError as error:
         heic = Path(str(file.name)).suffix.lower() in {".heic", ".heif"}
-        hint = "; convert it to JPEG first, or install pillow-heif" if heic else ""
+        hint = "; convert it to JPEG first" if heic else ""
         raise ImageError(f"{name} is not an image in a format that can be read{hint}") from error
     except Exception as error:  # a malicious header can make a parser raise anything
         raise ImageError(f"{name} cannot be opened ({reason(error)})") from error
@@ -280,21 +282,6 @@ def _scans(file: BinaryIO) -> int:
     return scans
 
 
-@contextmanager
-def decoding(image: Image.Image, name: str) -> Iterator[None]:
-    """Serialises the decoding of large images, and turns decoder errors into `ImageError`."""
-    large = image.width * image.height > _LARGE
-    try:
-        with _one_large if large else nullcontext():
-            yield
-    except ImageError:
-        raise
-    except MemoryError as error:
-        raise NotNowError(f"{name} needs more memory than there is; make it smaller") from error
-    except Exception as error:  # decoders raise many exceptions on damaged files
-        raise ImageError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
-
-
 def _shrunk(image: Image.Image) -> Image.Image:
     """Reduces a large image to RGB at working size; its orientation is not applied yet.
 
@@ -325,39 +312,36 @@ def _animation(image: Image.Image, name: str, together: int) -> Frames:
     # the first image of a PNG may be a fallback that is not part of the animation
     still = int(bool(getattr(image, "default_image", False)))
     durations: list[float] = []
-    with decoding(image, name):
-        for number in range(FRAMES + 1):
-            try:
-                image.seek(number)
-                image.load()
-            except EOFError:
-                break
-            seconds = float(image.info.get("duration", 0)) / 1000
-            durations.append(0.0 if number < still else seconds if seconds > _SHORTEST else _USUAL)
-            if number == FRAMES or (number + 1) * pixels > ALL_PIXELS:
-                raise ImageError(
-                    f"{name} has more than {FRAMES:,} frames, or {ALL_PIXELS // 10**6:,} million "
-                    "pixels in all; save it as MP4, or make it smaller"
-                )
-        starts = accumulate(durations[:-1], initial=0.0)
-        moments = [(Moment(start, number), number) for number, start in enumerate(starts)]
-        for moment, number in sample(moments[still:], sum(durations), together):
+    for number in range(FRAMES + 1):
+        try:
             image.seek(number)
-            yield moment, working_copy(flat_rgb(image))
+            image.load()
+        except EOFError:
+            break
+        seconds = float(image.info.get("duration", 0)) / 1000
+        durations.append(0.0 if number < still else seconds if seconds > _SHORTEST else _USUAL)
+        if number == FRAMES or (number + 1) * pixels > ALL_PIXELS:
+            raise ImageError(
+                f"{name} has more than {FRAMES:,} frames, or {ALL_PIXELS // 10**6:,} million "
+                "pixels in all; save it as MP4, or make it smaller"
+            )
+    starts = accumulate(durations[:-1], initial=0.0)
+    moments = [(Moment(start, number), number) for number, start in enumerate(starts)]
+    for moment, number in sample(moments[still:], sum(durations), together):
+        image.seek(number)
+        yield moment, _small(flat_rgb(image))
 
 
 @cache
 def reader() -> str:
     """Versions of the decoders; refused files are tried again when one changes."""
-    heif = metadata.version("pillow_heif") if "HEIF" in _formats() else "none"
-    others = f"pillow-heif {heif}, PyAV {metadata.version('av')}"
-    return f"rules {_RULES}, Pillow {PIL.__version__}, {others}"
+    heif, av = metadata.version("pillow_heif"), metadata.version("av")
+    return f"rules {_RULES}, Pillow {PIL.__version__}, pillow-heif {heif}, PyAV {av}"
 
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """The formats of `_FORMATS` that this Pillow reads; HEIC needs pillow-heif."""
-    if importlib.util.find_spec("pillow_heif"):
-        importlib.import_module("pillow_heif").register_heif_opener()
+    """The formats of `_FORMATS` that this Pillow reads."""
+    importlib.import_module("pillow_heif").register_heif_opener()
     Image.init()
     return tuple(kind for kind in _FORMATS if kind in Image.OPEN)

@@ -116,13 +116,8 @@ class Gallery:
         Args:
             ids: the ids of the items.
             views: (B, V, D) with B = len(ids); V and D must match earlier items.
-
-        Raises:
-            ValueError: the shapes do not match.
         """
         views = views.detach().to(self._device, torch.float32)
-        if len(ids) != len(views):
-            raise ValueError(f"{len(ids)} ids were given for {len(views)} items")
         if not len(views):
             return
         with self._lock:
@@ -133,10 +128,6 @@ class Gallery:
                     self.kept_as = "float16"
                 kind = torch.float16 if self.kept_as == "float16" else torch.float32
                 self._tensor = views.new_empty((0, *self.shape), dtype=kind)
-            if self.shape != tuple(views.shape[1:]):
-                raise ValueError(
-                    f"items of shape {tuple(views.shape[1:])} do not fit a gallery of {self.shape}"
-                )
             count, total = self._count, self._count + len(ids)
             if total > len(self._ids):  # running searches keep the old arrays
                 more = max(total, self._expected, 2 * count)
@@ -267,7 +258,7 @@ class Gallery:
     def is_large(self) -> bool:
         """Whether `settle` builds clusters."""
         size = 2 * self._count * self._numbers
-        return self.kept_as.startswith("float16") and size >= self._clustered_from
+        return self._tensor.dtype == torch.float16 and size >= self._clustered_from
 
     def settle(self, probes: Sequence[Views]) -> None:
         """Builds the clusters of a large gallery once it is filled; searches go on meanwhile.

@@ -15,18 +15,24 @@ from typing import Literal, TextIO
 from torch import Tensor
 from tqdm import tqdm
 
-from polyview.app.gallery import encode, prepared
-from polyview.app.gallery.encode import Chunk, Encoder, Row
-from polyview.app.gallery.images import reason
+from polyview.app.gallery import prepared
+from polyview.app.gallery.encode import Encoder, Reading, Row
+from polyview.app.gallery.images import Refusal, reason
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
 from polyview.app.gallery.video import Clips
 from polyview.export.runtime import Runtime
 from polyview.models import Views
 
-_CAPTIONS_AT_ONCE = 512
+_AT_ONCE, _CAPTIONS_AT_ONCE = 64, 512
 _SURE = 2.0  # seconds until the rate of a stage is reported
 _PROBES = 64  # queries with which recall is measured
+_DOING = {
+    "pictures": "reading images",
+    "captions": "reading captions",
+    "views": "making the other methods' views",
+    "clusters": "finding clusters",
+}
 
 _log = logging.getLogger(__name__)
 Stage = Literal["pictures", "views", "captions", "clusters", "stopped", "ready", "failed"]
@@ -65,9 +71,7 @@ class Progress:
             left = round((self.total - self.done) / self.rate)
             time_left = f"{left // 60} min" if left >= 120 else f"{left} s"
             how_far += f", {self.rate:,.0f} a second, {time_left} left"
-        kinds = {"pictures": "reading images", "captions": "reading captions"}
-        kinds |= {"views": "making the other methods' views", "clusters": "finding clusters"}
-        return f"{kinds[self.stage]}: {how_far}"
+        return f"{_DOING[self.stage]}: {how_far}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,6 @@ class Index:
         cache: the user's cache folder.
         first: the method whose gallery is filled first; None for the pack's first.
         ready: ready-made galleries of the images by method, if there are any.
-        thumbnails: a folder for thumbnails of clip frames, made while clips are read; or None.
 
     Attributes:
         first: the method that is filled first.
@@ -116,20 +119,20 @@ class Index:
         cache: Path,
         first: str | None = None,
         ready: Mapping[str, Gallery] | None = None,
-        thumbnails: Path | None = None,
     ) -> None:
         self.first = first or next(iter(runtime.methods))
-        methods, count = runtime.methods.items(), len(collection.images)
-        self._own = {n: Gallery("images", m, runtime.device, count) for n, m in methods}
-        self.images: Mapping[str, Gallery] = self._own if ready is None else ready
-        count = len(collection.captions)
-        self.captions = {n: Gallery("texts", m, runtime.device, count) for n, m in methods}
+        methods, device = runtime.methods.items(), runtime.device
+        self.files, count = len(collection.images), len(collection.captions)
+        self.images: Mapping[str, Gallery] = ready or {
+            name: Gallery("images", method, device, self.files) for name, method in methods
+        }
+        self.captions = {name: Gallery("texts", method, device, count) for name, method in methods}
         self.first_done, self.images_done = threading.Event(), threading.Event()
         self.captions_done = threading.Event()
+        self._done = self.first_done, self.images_done, self.captions_done
         self.complete = False
-        self.encoder = Encoder(runtime, collection, cache, thumbnails)
+        self.encoder = Encoder(runtime, collection, cache)
         self.refused, self.copies = list(collection.left_out), list[Copy]()
-        self.files = len(collection.images)
         self.clips = Clips(collection, runtime.info.image_encoder.frames)
         self.progress = Progress("pictures", 0, self.files)
         self._runtime, self._collection, self._ready = runtime, collection, ready is not None
@@ -160,7 +163,7 @@ class Index:
                     return
                 self._filling.join()  # it stops after the present step
             self._watch = watch or self._watch
-            for event in (self._stopped, self.first_done, self.images_done, self.captions_done):
+            for event in (self._stopped, *self._done):
                 event.clear()
             self._began = ("", 0.0, 0)
             self._filling = threading.Thread(target=self._fill, name="index", daemon=True)
@@ -182,16 +185,7 @@ class Index:
     def features(
         self, images: Sequence[CollectionImage], method: str, *, at_hand: bool = False
     ) -> dict[int, Tensor]:
-        """The features (N, d) of images or clip frames by id, as a method reads them.
-
-        Args:
-            images: of the collection.
-            method: of the pack.
-            at_hand: return only features that need not be computed.
-
-        Raises:
-            ImageError: an image cannot be read.
-        """
+        """See `Encoder.features`; ready-made features are read instead."""
         ids = [image.image_id for image in images]
         if self._runtime.regions is not None:
             return dict(zip(ids, self._runtime.regions.features(ids), strict=True))
@@ -210,21 +204,21 @@ class Index:
             self._fill_captions()
             files = [image.file for image in self._collection.images]
             self.encoder.store.prune(self._collection.folder, files)
-            self._find_clusters()
-            self._tell("ready", len(self), len(self))
+            self._build_clusters()
+            self._report("ready", len(self), len(self))
         except StoppedError:
             done = f"{self.progress.done:,} of {self.progress.total:,}"
             what = "images" if self.progress.stage == "pictures" else self.progress.stage
-            self._tell("stopped", detail=f"stopped after {done} {what}")
+            self._report("stopped", detail=f"stopped after {done} {what}")
         except Exception as error:  # the app goes on and reports it
             _log.exception("the gallery could not be filled")
-            self._tell("failed", detail=f"the gallery could not be read: {reason(error)}")
+            self._report("failed", detail=f"the gallery could not be read: {reason(error)}")
         finally:
             self.encoder.store.close()
-            for event in (self.first_done, self.images_done, self.captions_done):
+            for event in self._done:
                 event.set()
 
-    def _tell(self, stage: Stage, done: int = 0, total: int = 0, detail: str = "") -> None:
+    def _report(self, stage: Stage, done: int = 0, total: int = 0, detail: str = "") -> None:
         now, rate = time.monotonic(), 0.0
         if self._began[0] != stage:
             self._began = stage, now, done
@@ -237,67 +231,66 @@ class Index:
 
     def _step(self, stage: Stage, done: int, total: int) -> None:
         """Reports a step; raises StoppedError after `stop`."""
-        self._tell(stage, done, total)
+        self._report(stage, done, total)
         if self._stopped.is_set():
             raise StoppedError
 
     def _take_ready(self) -> bool:
         """Fills the galleries from prepared views; returns whether that was possible."""
+        info, regions = self._runtime.info, self._runtime.regions
         if self._ready or self._prepared is not None:
             return True
-        if (regions := self._runtime.regions) is not None:
-            for name, gallery in self._own.items():
-                for start in range(len(gallery), self.files, encode.CHUNK):
-                    ids = range(start, min(start + encode.CHUNK, self.files))
+        if regions is not None:
+            for name, gallery in self.images.items():
+                for start in range(len(gallery), self.files, _AT_ONCE):
+                    ids = range(start, min(start + _AT_ONCE, self.files))
                     views = self._runtime.image_views(regions.features(ids), name)
                     gallery.add(ids, views.embeddings)
                     self._step("views", ids.stop, self.files)
             return True
-        info = self._runtime.info
         if self._collection.comes_with(info.folder):
             self._prepared = prepared.load(info, self._collection)
         if self._prepared is None:
             return False
         self.clips.update(self._prepared.clips)
         for name, made in self._prepared.views.items():
-            self._own[name].add(self._prepared.ids, made)
+            self.images[name].add(self._prepared.ids, made)
         return True
 
     def _fill_images(self) -> None:
         images = self._collection.images
         with closing(self.encoder.read(images[self._passed :], self._stopped)) as chunks:
             for chunk in chunks:
-                rows = self._without_copies(chunk)
+                rows = [row for reading in chunk for row in self._without_copies(reading)]
                 self._add(rows, [self.first])
-                self.refused += chunk.refused
-                self.clips.update(chunk.clips)
                 self._rows += rows
-                self._passed += len(chunk.images)
+                self._passed += len(chunk)
                 self._step("pictures", self._passed, len(images))
         self.first_done.set()
-        others = [name for name in self._own if name != self.first]
-        begin = max((len(self._own[name]) for name in others), default=0)
-        for start in range(begin, len(self._rows) if others else 0, encode.CHUNK):
-            rows = self._rows[start : start + encode.CHUNK]
+        others = [name for name in self.images if name != self.first]
+        begin = max((len(self.images[name]) for name in others), default=0)
+        for start in range(begin, len(self._rows) if others else 0, _AT_ONCE):
+            rows = self._rows[start : start + _AT_ONCE]
             self._add(rows, others)
             self._step("views", start + len(rows), len(self._rows))
 
     def _add(self, rows: Sequence[Row], methods: Sequence[str]) -> None:
-        for name, (ids, views) in self.encoder.views(rows, methods).items():
-            self._own[name].add(ids, views)
+        for name, views in self.encoder.views(rows, methods).items():
+            self.images[name].add([row.image_id for row in rows], views)
 
-    def _without_copies(self, chunk: Chunk) -> list[Row]:
-        """The rows of a chunk without those of copies."""
-        copies = set()
-        for image in chunk.images:
-            if image.file in chunk.reasons or image.captions:
-                continue
-            first = self._first_files.setdefault(chunk.digests[image.file], image.file)
-            if first != image.file:
-                self.copies.append(Copy(image.file, first))
-                copies.add(image.image_id)
-                chunk.clips.pop(image.image_id, None)
-        return [row for row in chunk.rows if row.image_id % self.files not in copies]
+    def _without_copies(self, reading: Reading) -> list[Row]:
+        """The rows of a file; none if it is left out or a copy."""
+        image, file = reading.image, reading.image.file
+        if reading.refusal:
+            self.refused.append(Refusal(file, reading.refusal))
+            return []
+        first = file if image.captions else self._first_files.setdefault(reading.digest, file)
+        if first != file:
+            self.copies.append(Copy(file, first))
+            return []
+        if reading.moments:
+            self.clips[image.image_id] = reading.moments
+        return self.encoder.rows(reading)
 
     def _fill_captions(self) -> None:
         texts = [text for text, _ in self._collection.captions]
@@ -309,16 +302,16 @@ class Index:
                 done = number * len(texts) + start + len(part)
                 self._step("captions", done, len(texts) * len(self.captions))
 
-    def _find_clusters(self) -> None:
+    def _build_clusters(self) -> None:
         """Builds the clusters of large galleries."""
-        large = [name for name, gallery in self._own.items() if gallery.is_large()]
+        large = [name for name, gallery in self.images.items() if gallery.is_large()]
         for done, name in enumerate(large):
             self._step("clusters", done, len(large))
             captions = [text for text, _ in self._collection.captions]
             known = captions or self._runtime.reader.words()  # similar to users' queries
             sentences = known[:: max(1, len(known) // _PROBES)][:_PROBES]
             probes = self._runtime.text_views(sentences, name).embeddings  # (Q, W, D)
-            self._own[name].settle([Views(probe[None]) for probe in probes])
+            self.images[name].settle([Views(probe[None]) for probe in probes])
 
 
 class ProgressBar:

@@ -13,11 +13,11 @@ import argparse
 import logging
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from itertools import accumulate
+from dataclasses import dataclass
+from itertools import accumulate, chain
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -46,12 +46,12 @@ class Prepared:
         views: (N, V, D) float32 by method.
         clips: the moments of each clip's frames, by its id.
         file: the file of the frames' features.
-        starts: the first row in `file` of each image of the collection.
+        starts: the first row in `file` of each image of the collection, and the end.
     """
 
     ids: list[int]
     views: dict[str, Tensor]
-    clips: dict[int, tuple[Moment, ...]]
+    clips: Clips
     file: Path
     starts: list[int]
 
@@ -59,7 +59,7 @@ class Prepared:
         """The features (n, d) of images by id, read from disk."""
         with safe_open(self.file, framework="pt") as file:
             rows = file.get_slice(str(encoder))
-            places = [divmod(image_id, len(self.starts)) for image_id in image_ids]
+            places = [divmod(image_id, len(self.starts) - 1) for image_id in image_ids]
             at = [self.starts[file_id] + frame for frame, file_id in places]
             return {i: rows[row].float() for i, row in zip(image_ids, at, strict=True)}
 
@@ -75,24 +75,20 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
         return None
     try:
         tensors, about = load_tensors(place(info))
-        clips = {
-            int(clip): tuple(Moment(*one) for one in moments)
-            for clip, moments in about.get("clips", {}).items()
-        }
-        known = Clips(collection, info.image_encoder.frames)
-        known.update(clips)
-        ids = [row for image in collection.images for row in known.rows(image.image_id)]
-        counts = (len(clips.get(image.image_id, ())) or 1 for image in collection.images)
-        *starts, _ = accumulate(counts, initial=0)
-        rows = {len(tensor) for tensor in tensors.values()}
-        ours = about.get("checksum") == info.checksum and tensors.keys() == info.methods.keys()
-        if not ours or rows != {len(ids)} or (clips and not place(info, "features").is_file()):
+        if about.get("checksum") != info.checksum:
             return None
+        clips = Clips(collection, info.image_encoder.frames)
+        for clip, moments in about.get("clips", {}).items():
+            clips[int(clip)] = tuple(Moment(*values) for values in moments)
     except (SafetensorError, ValueError, TypeError, OSError) as error:
         _log.warning("the images are encoded again: %s", error)
         return None
+    ids = [row for image in collection.images for row in clips.rows(image.image_id)]
+    if {len(tensor) for tensor in tensors.values()} != {len(ids)}:
+        return None
+    counts = (len(clips.get(image.image_id, ())) or 1 for image in collection.images)
     views = {name: tensor.float() for name, tensor in tensors.items()}
-    return Prepared(ids, views, clips, place(info, "features"), starts)
+    return Prepared(ids, views, clips, place(info, "features"), [*accumulate(counts, initial=0)])
 
 
 def write(runtime: Runtime, collection: Collection) -> list[Path]:
@@ -104,16 +100,13 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
     info, about = runtime.info, dict[str, Any]()
     with tempfile.TemporaryDirectory() as cache:
         encoder = Encoder(runtime, collection, Path(cache))
-        chunks = list(encoder.read(collection.images, threading.Event()))
-        if refused := [refusal for chunk in chunks for refusal in chunk.refused]:
-            raise ValueError(refused[0].reason)
-        rows = [row for chunk in chunks for row in chunk.rows]
-        views = {
-            name: made.half()
-            for name, (_, made) in encoder.views(rows, list(runtime.methods)).items()
-        }
-        if clips := {clip: one for chunk in chunks for clip, one in chunk.clips.items()}:
-            about["clips"] = {str(clip): [astuple(m) for m in one] for clip, one in clips.items()}
+        readings = list(chain.from_iterable(encoder.read(collection.images, Event())))
+        if refusals := [reading.refusal for reading in readings if reading.refusal]:
+            raise ValueError(refusals[0])
+        rows = [row for reading in readings for row in encoder.rows(reading)]
+        made = encoder.views(rows, list(runtime.methods))
+        if clips := {r.image.image_id: r.moments for r in readings if r.moments}:
+            about["clips"] = {str(clip): moments for clip, moments in clips.items()}
             frames = [frame for row in rows for frame in row.frames]
             features = {}
             for name in runtime.methods:
@@ -123,6 +116,7 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
                 ).half()
             save_tensors(place(info, "features"), features, {})  # before the views that use it
         encoder.store.close()
+    views = {name: values.half() for name, values in made.items()}
     save_tensors(place(info), views, {"checksum": info.checksum, **about})
     return [place(info), place(info, "features")] if clips else [place(info)]
 

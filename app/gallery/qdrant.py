@@ -16,10 +16,10 @@ import os
 import socket
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -43,15 +43,17 @@ except ImportError as error:
     ) from error
 
 KEY = "QDRANT_API_KEY"
-PACK = "pack"  # payload field with the checksum of the pack
 SCORED_UP_TO = 4096  # images that are all scored if candidates are not exact
 READ_UP_TO = 20_000  # images whose views or captions are read for one answer
 _CONNECT, _ANSWER = 3.0, 60  # seconds to wait
 _PAGE = 1000  # payloads of one answer
-NUMBERS = 1 << 19  # in one request or answer: up to 10 MB of JSON; a server accepts 32
+_NUMBERS = 1 << 19  # in one request or answer: up to 10 MB of JSON; a server accepts 32
 _SPARE = 8  # candidates beyond k, to include equal scores
 _RERANKED = 8  # candidates for each of k if MaxSim is not the score
 _MAX_NAME = 4096  # characters of a file's name
+
+# id, rows (R, E) of each named vector, payload
+Point = tuple[str, Mapping[str, torch.Tensor], Mapping[str, Any]]
 
 
 class QdrantError(ValueError):
@@ -75,9 +77,8 @@ class Points:
             # warnings: a folder is slow; a key is sent unencrypted
             warnings.simplefilter("ignore", UserWarning)
             if address.folder is not None:
-                self._client = QdrantClient(
-                    path=str(address.folder), force_disable_check_same_thread=True
-                )
+                place = str(address.folder)
+                self._client = QdrantClient(path=place, force_disable_check_same_thread=True)
                 return
             socket.create_connection((address.host, address.port), _CONNECT).close()
             self._client = QdrantClient(
@@ -115,9 +116,20 @@ class Points:
         }
         self._ask("create_collection", vectors_config=vectors)
 
-    def add(self, points: Sequence[api.PointStruct]) -> None:
+    def add(self, points: Sequence[Point]) -> None:
         """Writes points; returns when they are stored and searchable."""
-        self._ask("upsert", points=list(points), wait=True)
+        numbers = sum(rows.numel() for _, vectors, _ in points[:1] for rows in vectors.values())
+        step = max(1, _NUMBERS // max(1, numbers))
+        for start in range(0, len(points), step):
+            made = [
+                api.PointStruct(
+                    id=point,
+                    vector={name: rows.tolist() for name, rows in vectors.items()},
+                    payload=dict(about),
+                )
+                for point, vectors, about in points[start : start + step]
+            ]
+            self._ask("upsert", points=made, wait=True)
 
     def move(self, point: str, payload: Mapping[str, object]) -> None:
         """Replaces fields of a point's payload."""
@@ -137,13 +149,11 @@ class Points:
         """The payload and the rows (R, E) float32 of a named vector of the existing points."""
         vectors = [vector] if vector else False
         records = self._ask("retrieve", ids=list(points), with_payload=True, with_vectors=vectors)
-        return {
-            str(record.id): (
-                record.payload or {},
-                np.asarray((record.vector or {}).get(vector, []), np.float32),
-            )
-            for record in records
-        }
+        pages = {}
+        for record in records:
+            rows = np.asarray((record.vector or {}).get(vector, []), np.float32)
+            pages[str(record.id)] = record.payload or {}, rows
+        return pages
 
     def candidates(
         self, vector: str, queries: np.ndarray, count: int, only: Sequence[str] | None
@@ -167,9 +177,18 @@ class Points:
         answers = self._ask("query_batch_points", requests=requests)
         return list(dict.fromkeys(str(point.id) for one in answers for point in one.points))
 
+    def check_pack(self, payload: Mapping[str, Any], runtime: Runtime) -> None:
+        """Raises QdrantError for a point written by another pack."""
+        pack, ours = str(payload.get("pack")), runtime.info.checksum
+        if pack != ours:
+            raise QdrantError(
+                f"{self.address} holds views of the pack {pack[:12]}, not of this one "
+                f"({ours[:12]}); use that pack, or migrate the images to another collection"
+            )
+
     def _ask(self, call: str, **arguments: object) -> Any:
         """Calls a method of the client on this collection."""
-        with self._asking():
+        with self._asking(), nullcontext() if self.address.folder is None else self._lock:
             return getattr(self._client, call)(self.address.name, **arguments)
 
     @contextmanager
@@ -177,8 +196,7 @@ class Points:
         """Turns errors of the client into `QdrantError`."""
         where = f"Qdrant at {self.address}"
         try:
-            with nullcontext() if self.address.folder is None else self._lock:
-                yield
+            yield
         except UnexpectedResponse as error:
             if error.status_code in (401, 403):
                 raise QdrantError(f"{where} wants another key; set the variable {KEY}") from error
@@ -190,7 +208,7 @@ class Points:
 
 
 class QdrantGallery(Gallery):
-    """The views of one method in a collection; `add` is `Points.add`.
+    """The views of one method in a collection.
 
     Scores are always computed here, by the method, from the rows stored in Qdrant. If one pair of
     rows determines the score (`Method.row_search`), each row of the query is searched by itself,
@@ -244,7 +262,7 @@ class QdrantGallery(Gallery):
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """See `Gallery.views`."""
         views, dim = self.shape or (1, 1)
-        step, names = max(1, NUMBERS // (views * dim)), [self._names[i] for i in ids]
+        step, names = max(1, _NUMBERS // (views * dim)), [self._names[i] for i in ids]
         rows = [np.empty((0, views, dim), np.float32)]
         for start in range(0, len(names), step):
             page = names[start : start + step]
@@ -273,8 +291,7 @@ class QdrantGallery(Gallery):
         chosen = self.ids() if only is None else np.array(sorted(only), np.int64)
         if not self.method.row_search and len(chosen) <= SCORED_UP_TO:
             return chosen
-        rows = query.embeddings[0].float().cpu()
-        rows = rows.reshape(-1, self.method.row_dim(*(self.shape or (1, 1))))
+        rows = self._rows(query.embeddings).float().cpu()
         needles = rows[:, None] if self.method.row_search else rows[None]  # (Q, R, E)
         once = self.method.row_search and not self._points.address.approximate
         count = k * (1 if once else _RERANKED) + _SPARE
@@ -283,55 +300,18 @@ class QdrantGallery(Gallery):
         return np.sort([self._places[point] for point in points if point in self._places])
 
 
-@dataclass(frozen=True)
-class QdrantStore:
-    """A searchable collection: its images, its points, and the payload of the first point."""
-
-    collection: Collection
-    points: Points
-    places: Mapping[str, int]
-    about: Mapping[str, Any]
-
-    def galleries(self, runtime: Runtime) -> dict[str, QdrantGallery]:
-        """The gallery of images for each method of a pack.
-
-        Raises:
-            QdrantError: the views come from another pack.
-        """
-        check_pack(self.points.address, self.about, runtime)
-        vectors, shapes = self.points.vectors() or {}, self.about.get("shapes", {})
-        galleries = {}
-        for name, method in runtime.methods.items():
-            if name not in vectors or name not in shapes:
-                raise QdrantError(
-                    f"{self.points.address} has no views of the method {name}; migrate the images "
-                    "with this pack to another collection"
-                )
-            shape, half = tuple(shapes[name]), vectors[name].datatype == api.Datatype.FLOAT16
-            galleries[name] = QdrantGallery(
-                self.points, self.places, name, method, shape, half, runtime.device
-            )
-        return galleries
-
-
-def check_pack(address: Address, payload: Mapping[str, Any], runtime: Runtime) -> None:
-    """Raises QdrantError for a point written by another pack."""
-    if payload.get(PACK) != runtime.info.checksum:
-        raise QdrantError(
-            f"{address} holds views of the pack {str(payload.get(PACK))[:12]}, not of this one "
-            f"({runtime.info.checksum[:12]}); use that pack, or migrate the images to another "
-            "collection"
-        )
-
-
-def open_store(points: Points) -> QdrantStore:
+def open_store(points: Points) -> tuple[Collection, Callable[[Runtime], dict[str, QdrantGallery]]]:
     """Reads the payloads of a collection, without views.
+
+    Returns:
+        The images, and a function that makes the gallery of each method of a pack. It raises
+        QdrantError if the views come from another pack.
 
     Raises:
         QdrantError: Qdrant cannot be reached, or the collection is missing, empty, or foreign.
     """
-    address = points.address
-    if points.vectors() is None:
+    address, vectors = points.address, points.vectors()
+    if vectors is None:
         raise QdrantError(
             f"there is no collection {address}; fill it with python -m polyview migrate"
         )
@@ -348,8 +328,23 @@ def open_store(points: Points) -> QdrantStore:
     known.sort(key=lambda one: one[0].file)
     images = tuple(replace(image, image_id=i) for i, (image, _, _) in enumerate(known))
     places = {point: i for i, (_, point, _) in enumerate(known)}
-    collection = Collection(address.name, Path(str(address)), images)
-    return QdrantStore(collection, points, places, known[0][2])
+
+    def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
+        about, made = known[0][2], {}
+        points.check_pack(about, runtime)
+        for name, method in runtime.methods.items():
+            if name not in vectors or name not in about.get("shapes", {}):
+                raise QdrantError(
+                    f"{address} has no views of the method {name}; migrate the images with this "
+                    "pack to another collection"
+                )
+            shape, half = about["shapes"][name], vectors[name].datatype == api.Datatype.FLOAT16
+            made[name] = QdrantGallery(
+                points, places, name, method, tuple(shape), half, runtime.device
+            )
+        return made
+
+    return Collection(address.name, Path(str(address)), images), galleries
 
 
 def _image(about: Mapping[str, Any], folder: Path | None) -> CollectionImage:

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path, PurePath, PurePosixPath
 from threading import Event
-from typing import BinaryIO
 
 from filelock import FileLock
 
@@ -110,7 +110,7 @@ class CollectionImage:
             "folder it was migrated from, and name it with ?pictures=DIR in the gallery's address"
         )
 
-    def open(self) -> BinaryIO:
+    def open(self) -> BufferedReader:
         """Opens the file.
 
         Raises:
@@ -233,8 +233,8 @@ def open_images(
     """
     if not place.is_file():
         return from_folder(place, follow_links)
-    folder = unpack(place, cache / "archives", stopped or Event())
-    return replace(from_folder(folder), title=place.stem)
+    unpacked = from_folder(_unpack(place, cache / "archives", stopped or Event()))
+    return replace(unpacked, title=place.stem)
 
 
 def from_folder(folder: Path, follow_links: bool = False) -> Collection:
@@ -293,16 +293,17 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
     """The image files below a folder, each with a printable name."""
     walked = set()
 
+    def named(path: str | Path) -> str:
+        return _printable(Path(path).relative_to(root).as_posix())
+
     def leave_out(error: OSError) -> None:
-        name = _printable(Path(error.filename).relative_to(root).as_posix())[:_LONGEST]
+        name = named(error.filename)[:_LONGEST]
         left_out.append(Refusal(name, str(unreadable(name, error))))
 
     for place, folders, names in os.walk(root, onerror=leave_out, followlinks=follow_links):
-        folder = Path(place)
-        below = _printable(folder.relative_to(root).as_posix())
+        folder, below = Path(place), named(place)
         if folders and len(folder.parts) - len(root.parts) >= MAX_DEPTH:
-            message = f"are more than {MAX_DEPTH} deep; move them up"
-            name = below[:_LONGEST]
+            name, message = below[:_LONGEST], f"are more than {MAX_DEPTH} deep; move them up"
             left_out.append(Refusal(name, f"the folders in {name} {message}"))
             folders.clear()
         real = os.path.realpath(place)
@@ -314,7 +315,7 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
         links = {name for name in visible if os.path.islink(folder / name)}  # noqa: PTH114
         for name in links if not follow_links else ():
             if not Path(os.path.realpath(folder / name)).is_relative_to(root):
-                link = _printable((folder / name).relative_to(root).as_posix())
+                link = named(folder / name)
                 left_out.append(Refusal(link, str(outside(link))))
         folders[:] = sorted(visible, key=links.__contains__)  # real folders before links to them
         for name in names:
@@ -333,22 +334,8 @@ def _printable(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def unpack(archive: Path, folder: Path, stopped: Event) -> Path:
-    """Unpacks the images of a ZIP archive, unless they already are.
-
-    Args:
-        archive: identified by name, size and modification time; only images are unpacked.
-        folder: parent folder of all unpacked archives.
-        stopped: ends the unpacking when set.
-
-    Returns:
-        The folder of its images.
-
-    Raises:
-        ArchiveError: it is damaged or too large; no extracted file remains.
-        StoppedError: `stopped` was set.
-        OSError: the archive cannot be read.
-    """
+def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
+    """The folder of an archive's images; unpacks them, unless it did so before."""
     name, stamp = archive.name, Stamp.of(archive)
     key = hashlib.sha256(f"{name} {stamp.size} {stamp.mtime_ns}".encode(errors="replace"))
     target = folder / key.hexdigest()[:24]
@@ -360,8 +347,7 @@ def unpack(archive: Path, folder: Path, stopped: Event) -> Path:
             shutil.rmtree(draft, ignore_errors=True)
         try:
             with zipfile.ZipFile(archive) as opened, replacing_folder(target) as draft:
-                images = _checked(opened.infolist(), name, shutil.disk_usage(folder).free)
-                for info in images:
+                for info in _checked(opened.infolist(), name, shutil.disk_usage(folder).free):
                     if stopped.is_set():
                         raise StoppedError
                     opened.extract(info, draft)  # writes no links, and nothing outside of it

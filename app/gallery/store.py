@@ -16,9 +16,8 @@ import sqlite3
 import sys
 import tempfile
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,10 +29,8 @@ from polyview.app.gallery.video_decoder import Moment
 # the SHA-256 of a file (of a clip, followed by frame numbers), or a caption
 Key = bytes | str
 Vectors = dict[str, dict[Key, np.ndarray]]  # by space and key
-RECENT = 200  # images whose features `Recent` keeps: 80 MB for CLIP ViT-B/16
 DIGEST = 32  # bytes of a SHA-256
 _VERSION = 7  # files of another version are discarded
-_AT_ONCE = 500  # values in one SQL statement
 _WAIT = 10.0  # seconds to wait for another process that writes
 # A file modified this shortly before it was read may change again with the same time stamp: some
 # file systems count in steps of two seconds.
@@ -64,30 +61,6 @@ class Note:
     moments: tuple[Moment, ...] = ()
 
 
-class Recent:
-    """Features of recently used images; safe to use from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._rows: OrderedDict[tuple[str, Key], np.ndarray] = OrderedDict()
-
-    def load(self, space: str, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
-        """The features (N, d) of the keys that are in memory."""
-        with self._lock:
-            known = {key: self._rows[space, key] for key in keys if (space, key) in self._rows}
-            for key in known:
-                self._rows.move_to_end((space, key))
-        return known
-
-    def save(self, vectors: Vectors) -> None:
-        """Adds features and drops the least recently used."""
-        with self._lock:
-            for space, fresh in vectors.items():
-                self._rows.update({(space, key): rows for key, rows in fresh.items()})
-            while len(self._rows) > RECENT:
-                self._rows.popitem(last=False)
-
-
 class Store:
     """The files of one gallery, and vectors by space and key; safe to use from several threads.
 
@@ -114,27 +87,39 @@ class Store:
         }
 
     def notes(self, digests: Iterable[bytes], reader: str) -> dict[bytes, Note]:
-        """A reader's notes by SHA-256; notes about still images hold for every reader."""
-        notes = {}
+        """A reader's notes by SHA-256.
+
+        Notes about still images hold for every reader whose name has the same first word.
+        """
+        notes, family = {}, reader.partition(" ")[0]
         columns = "sha256, refusal, moments, reader"
         for digest, refusal, text, by in self._select(columns, "notes WHERE sha256", digests):
             moments = tuple(Moment(*moment) for moment in json.loads(text))
-            if by == reader or not (refusal or moments):
+            still = by.partition(" ")[0] == family and not (refusal or moments)
+            if by == reader or still:
                 notes[digest] = Note(refusal, moments)
         return notes
 
     def load(self, space: str, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
         """The vectors (n, d) float32 of the keys that a space contains."""
-        table = f"vectors WHERE space = {_number(space)} AND key"
-        return {
-            key: np.frombuffer(data, np.float32).reshape(count, -1)
-            for key, count, data in self._select("key, rows, data", table, keys)
-        }
+        rows = self._select("key, rows, data", _in_space(space), keys)
+        return {key: np.frombuffer(data, np.float32).reshape(n, -1) for key, n, data in rows}
 
     def known(self, space: str, keys: Iterable[Key]) -> set[Key]:
         """The keys that a space contains."""
-        table = f"vectors WHERE space = {_number(space)} AND key"
-        return {key for (key,) in self._select("key", table, keys)}
+        return {key for (key,) in self._select("key", _in_space(space), keys)}
+
+    def cached(
+        self, space: str, keys: Iterable[Key], make: Callable[[list[Key]], Iterable[np.ndarray]]
+    ) -> dict[Key, np.ndarray]:
+        """The vectors (n, d) of all keys; `make` computes missing ones, which are saved."""
+        distinct = list(dict.fromkeys(keys))
+        known = self.load(space, distinct)
+        if missing := [key for key in distinct if key not in known]:
+            fresh = dict(zip(missing, make(missing), strict=True))
+            self.save({space: fresh})
+            known |= fresh
+        return known
 
     def save(
         self,
@@ -158,11 +143,11 @@ class Store:
                 for key, data in parts.items()
             ],
             "notes": [
-                (digest, reader, note.refusal, json.dumps([astuple(one) for one in note.moments]))
+                (digest, reader, note.refusal, json.dumps(note.moments))
                 for digest, note in (notes or {}).items()
             ],
             "files": [
-                (os.fsencode(path), *astuple(stamp), read_ns, digest)
+                (os.fsencode(path), *stamp, read_ns, digest)
                 for path, (stamp, read_ns, digest) in (files or {}).items()
             ],
         }
@@ -204,16 +189,8 @@ class Store:
     def _select(self, columns: str, table: str, values: Iterable[object]) -> list[tuple]:
         """Selects rows whose column, named at the end of `table`, is among `values`."""
         distinct = list(dict.fromkeys(values))
-
-        def read(db: sqlite3.Connection) -> list[tuple]:
-            rows: list[tuple] = []
-            for start in range(0, len(distinct), _AT_ONCE):
-                part = distinct[start : start + _AT_ONCE]
-                places = ", ".join("?" * len(part))
-                rows += db.execute(f"SELECT {columns} FROM {table} IN ({places})", part).fetchall()
-            return rows
-
-        return self._run(read, [])
+        query = f"SELECT {columns} FROM {table} IN ({', '.join('?' * len(distinct))})"
+        return self._run(lambda db: db.execute(query, distinct).fetchall(), [])
 
     def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         """Runs `work` in a transaction; returns `otherwise` if the file cannot be used."""
@@ -261,6 +238,10 @@ def _connect(name: str) -> sqlite3.Connection:
 
 def _number(space: str) -> int:
     return int.from_bytes(hashlib.sha256(space.encode()).digest()[:7], "big")
+
+
+def _in_space(space: str) -> str:
+    return f"vectors WHERE space = {_number(space)} AND key"
 
 
 def cache_folder() -> Path:

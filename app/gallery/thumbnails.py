@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,13 +12,11 @@ from PIL import Image
 from polyview.app.gallery.images import ImageError, reason
 from polyview.app.gallery.scan import CollectionImage
 from polyview.app.gallery.video import open_frame
+from polyview.models.files import replacing
 
 SIDE = 320  # pixels of the longer side
 FOLDER_BYTES = 2_000_000_000  # above this, the least recently used are deleted
 _USED = 24 * 3600.0  # seconds between updates of the time of use
-_SWEEP = 2_000  # thumbnails written between two checks of the folder's size
-
-_written = _SWEEP - 1  # so that the first one triggers a check
 
 
 def make_thumbnail(image: CollectionImage, folder: Path) -> Path:
@@ -46,26 +43,15 @@ def make_thumbnail(image: CollectionImage, folder: Path) -> Path:
 
 def keep_thumbnail(image: Image.Image, thumbnail: Path) -> Path:
     """Shrinks an open image in place and writes it atomically as a thumbnail."""
-    global _written
     image.thumbnail((SIDE, SIDE))
     try:
-        thumbnail.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=thumbnail.parent, suffix=".partial")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                image.save(file, "WEBP", quality=82, method=2)  # 4 takes twice as long
-            Path(partial).replace(thumbnail)
-        finally:
-            Path(partial).unlink(missing_ok=True)
+        with replacing(thumbnail) as draft:
+            image.save(draft, "WEBP", quality=82, method=2)  # 4 takes twice as long
     except OSError as error:
         raise ImageError(
             f"thumbnails cannot be written ({reason(error)}); make room in the cache folder, or "
             "set POLYVIEW_CACHE to another disk"
         ) from error
-    _written += 1
-    if _written >= _SWEEP:
-        _written = 0
-        sweep(thumbnail.parent)
     return thumbnail
 
 

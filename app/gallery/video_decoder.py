@@ -15,9 +15,8 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 FEWEST, MOST = 8, 64  # frames of a clip, one for each second
 HEADER = struct.Struct("<dIIII")
@@ -37,8 +36,7 @@ class RefusedError(Exception):
     """The clip cannot be used; the message continues a sentence that starts with its name."""
 
 
-@dataclass(frozen=True, order=True)
-class Moment:
+class Moment(NamedTuple):
     """The position of a frame in its clip.
 
     Attributes:

@@ -1,12 +1,36 @@
-"""Describes the pack, its methods, the device in use and the gallery."""
+"""Describes a pack, its methods, the device and the gallery; and its recorded results.
 
+Results are metrics of the pack, and files beside it:
+    pack.json                             metrics of each method
+    training/METHOD/log.csv               training log, one row for each epoch
+    ../NAME.speed.json                    milliseconds of a query, by method
+    ../NAME.candidates.json               milliseconds of scoring, by number of images
+    ../ablations/NAME/*.json              tables of ablations
+
+`python -m benchmarks.gallery latency|candidates --record` writes the second last two.
+"""
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from polyview.app.search.retriever import Retriever
 from polyview.export.hub.client import cached_commit
+from polyview.export.pack.schema import PackInfo
+from polyview.export.pack.validation import read_json
 
-_MOST = 1000  # files listed
+_LISTED = 1000  # files
+_MOST = 2**20  # bytes of a file
+_SOURCE = ("split", "command", "hardware", "seed")
+
+# for each measure: key, title, group, digits, which value is best, meaning
+COLUMNS: list[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("measures.json").read_text("utf-8")
+)
 
 
 def describe(retriever: Retriever) -> dict[str, Any]:
@@ -72,7 +96,91 @@ def describe_gallery(retriever: Retriever) -> dict[str, Any]:
         "state": index.progress.stage,
         "progress": str(index.progress),
         "refused_count": len(index.refused),
-        "refused": [asdict(refusal) for refusal in index.refused[:_MOST]],
+        "refused": [asdict(refusal) for refusal in index.refused[:_LISTED]],
         "copies_count": len(index.copies),
-        "copies": [asdict(copy) for copy in index.copies[:_MOST]],
+        "copies": [asdict(copy) for copy in index.copies[:_LISTED]],
     }
+
+
+def results(retriever: Retriever) -> dict[str, Any]:
+    """Every recorded number of a pack, as plain JSON values.
+
+    Returns:
+        `methods` with their values by column, the `columns` that have values, `speed`,
+        `candidates`, `curves`, `ablations`, and `problems`, a message for each unreadable file.
+    """
+    info, problems = retriever.info, list[str]()
+    beside = info.folder.parent
+    speed = _record(beside / f"{info.folder.name}.speed.json", problems)
+    candidates = _record(beside / f"{info.folder.name}.candidates.json", problems)
+    tables = sorted((beside / "ablations" / info.folder.name).glob("*.json"))
+    methods = {name: _method(retriever, name, speed) for name in retriever.methods}
+    used = {key for method in methods.values() for key in method["values"]}
+    return {
+        "pack": info.name,
+        "checksum": info.checksum,
+        "columns": [column for column in COLUMNS if column["key"] in used],
+        "methods": methods,
+        "speed": speed,
+        "candidates": candidates,
+        "curves": [curve for name in info.methods if (curve := _curve(info, name))],
+        "ablations": [table for path in tables if (table := _record(path, problems))],
+        "problems": problems,
+    }
+
+
+def _record(path: Path, problems: list[str]) -> dict[str, Any] | None:
+    """Reads a JSON record; returns None and adds to `problems` if it cannot be read."""
+    if not path.is_file():
+        return None
+    try:
+        return dict(read_json(path, _MOST))
+    except (ValueError, TypeError, OSError) as error:
+        # do not show the path to visitors
+        problems.append(f"{str(error).replace(str(path), path.name)}; it is not shown")
+        return None
+
+
+def _method(retriever: Retriever, name: str, speed: dict[str, Any] | None) -> dict[str, Any]:
+    about, metrics = describe_method(retriever, name), retriever.info.methods[name].metrics
+    values: dict[str, Any] = {} if metrics is None else dict(metrics.values)
+    sure = retriever.info.methods[name].calibration_metrics
+    for key, value in () if sure is None else sure.values.items():
+        values[key] = 100 * value if key.startswith("refused") else value
+    values["query_ms"] = (speed or {}).get("median", {}).get(name)
+    values["megabytes"] = (about["head_bytes"] + about["text_encoder_bytes"]) / 1e6
+    values["parameters"] = about["head_parameters"]
+    values["view_numbers"] = about["views"] and about["views"] * about["dim"]
+    known = {column["key"] for column in COLUMNS}
+    source = None if metrics is None else asdict(metrics)
+    return {
+        "title": about["title"],
+        "paper": about["paper"],
+        "values": {
+            key: value for key, value in values.items() if key in known and value is not None
+        },
+        "measured": source and {key: source[key] for key in _SOURCE},
+    }
+
+
+def _curve(info: PackInfo, name: str) -> dict[str, Any] | None:
+    """Loss and validation rsum by epoch; None without a training log."""
+    path = info.folder / "training" / name / "log.csv"
+    if not path.is_file() or path.stat().st_size > _MOST:
+        return None
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        series = {key: _points(rows, key) for key in ("loss", "rsum", "seconds")}
+    except (ValueError, OSError, csv.Error):
+        return None
+    if not series["loss"] or not series["rsum"]:
+        return None
+    minutes = sum(value for _, value in series.pop("seconds")) / 60
+    return {"name": name, "epochs": len(rows), "minutes": minutes, **series}
+
+
+def _points(rows: Sequence[Mapping[str, str]], key: str) -> list[tuple[int, float]]:
+    """Pairs (epoch, value) of epochs with a value; epochs count from 1."""
+    values = enumerate((float(row.get(key) or "nan") for row in rows), start=1)
+    return [(epoch, value) for epoch, value in values if math.isfinite(value)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,10 +44,6 @@ class Download:
     error: str = ""  # the error message if it failed
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def report(self, done: int, total: int, doing: str) -> None:
-        """Receives the progress of `obtain`."""
-        self.done, self.total, self.doing = done, total, doing
-
     @property
     def seconds(self) -> float:
         """Time since the start."""
@@ -59,22 +54,21 @@ class Downloads:
     """Finds packs by their addresses, and fetches one at a time.
 
     Args:
-        opened: receives the fetched packs.
-        allowed: Hub ids that visitors of a public app may load.
+        opened: receives the fetched packs; its settings name those that visitors may fetch.
 
     Raises:
-        ValueError: an entry of `allowed` is not a Hub id.
+        ValueError: an entry of `settings.allow_packs` is not a Hub id.
     """
 
-    def __init__(self, opened: Opened, allowed: tuple[str, ...] = ()) -> None:
-        for address in allowed:
+    def __init__(self, opened: Opened) -> None:
+        self._opened, self._allowed = opened, opened.settings.allow_packs
+        for address in self._allowed:
             try:
                 parse_hub_id(address)
             except ValueError as error:
                 raise ValueError(f"--allow-pack: {error}") from error
-        self._opened, self._allowed = opened, allowed
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Download] = OrderedDict()
+        self._known: dict[str, Download] = {}
         self._thread: threading.Thread | None = None
 
     @property
@@ -150,15 +144,16 @@ class Downloads:
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 raise FullError("something is being fetched already; try again when it has ended")
-            download = self._known.setdefault(key := token_hex(8), Download(key))
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
-            if isinstance(source, Offer):
-                arguments = download, source
-                self._thread = threading.Thread(target=self._fetch, args=arguments, daemon=True)
-                self._thread.start()
-        if isinstance(source, Path):
-            download.pack, download.state = self._opened.add_pack(source), "ready"
+            download = Download(token_hex(8))
+            self._known[download.key] = download
+            for oldest in list(self._known)[:-_REMEMBERED]:
+                del self._known[oldest]
+            if isinstance(source, Path):
+                download.pack, download.state = self._opened.add_pack(source), "ready"
+                return download
+            arguments = download, source
+            self._thread = threading.Thread(target=self._fetch, args=arguments, daemon=True)
+            self._thread.start()
         return download
 
     def get(self, key: str) -> Download:
@@ -181,10 +176,13 @@ class Downloads:
         return download
 
     def _fetch(self, download: Download, offer: Offer) -> None:
+        def report(done: int, total: int, doing: str) -> None:
+            download.done, download.total, download.doing = done, total, doing
+
         out = converted_folder(self._opened.cache, offer.kind, offer.address)
         visitor = not self._opened.private
         try:
-            folder = obtain(offer, out, download.report, download.cancelled, visitor)
+            folder = obtain(offer, out, report, download.cancelled, visitor)
             download.pack = self._opened.add_pack(folder)
             download.state = "ready"
         except CancelledError:

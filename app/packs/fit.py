@@ -1,7 +1,6 @@
 """Checks whether a pack was trained on images like those to be searched."""
 
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -11,8 +10,6 @@ from polyview.export.pack.schema import PackInfo, current_name
 
 _SAMPLE = 48  # images compared
 _MOST = 0.5  # largest share of unfamiliar images
-
-_looked: WeakKeyDictionary[Retriever, bool] = WeakKeyDictionary()
 
 
 class Mismatch(NamedTuple):
@@ -55,17 +52,15 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
 
 def _unfamiliar(retriever: Retriever) -> bool:
     """Whether most images of a sample are unfamiliar; False if not known yet."""
-    if retriever in _looked:
-        return _looked[retriever]
     domain, index = retriever.info.domain, retriever.index
     own = [n for n, method in retriever.info.methods.items() if method.image_encoder is None]
-    ids = retriever.gallery(index.first).ids().tolist()
+    ids = retriever.gallery(index.first).ids()
     if domain is None or not own or (len(ids) < _SAMPLE and not index.first_done.is_set()):
         return False
-    images = [retriever.image(i).reached() for i in ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE]]
+    some = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE].tolist()
+    images = [retriever.image(image_id).reached() for image_id in some]
     features = index.features(images, own[0], at_hand=True)
     if not features:
         return False
     distances = domain.distances(torch.stack(list(features.values())).numpy())
-    _looked[retriever] = bool((distances > domain.limit).mean() > _MOST)
-    return _looked[retriever]
+    return bool((distances > domain.limit).mean() > _MOST)

@@ -12,9 +12,10 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from polyview.app.gallery.address import Address
 from polyview.app.gallery.images import unreadable
@@ -30,19 +31,9 @@ from polyview.export.pack.schema import PackInfo
 from polyview.export.runtime import Runtime
 
 MAX_FOLDERS = 8
-MAX_PACKS = 4  # in memory, including the first
 MAX_RETRIEVERS = 6  # over collections other than uploads
 _OPENING_SECONDS = 2.0  # until the answer is that a place is still being opened
 _LAST_STEP = 10.0  # seconds to wait at the end for reading to stop
-
-
-@dataclass
-class Opening:
-    """A folder or archive in the process of opening."""
-
-    stopped: threading.Event = field(default_factory=threading.Event)
-    done: threading.Event = field(default_factory=threading.Event)
-    error: Exception | None = None
 
 
 class Opened:
@@ -69,26 +60,26 @@ class Opened:
         self._lock = threading.RLock()  # guards everything below
         self._loading = threading.Lock()  # load one pack at a time, to save memory
         self._folders: dict[str, Path] = {}  # of loaded packs, by key
-        self._runtimes: OrderedDict[str, Runtime] = OrderedDict()
+        self._runtimes: WeakValueDictionary[str, Runtime] = WeakValueDictionary()  # in use
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
         self._collections: OrderedDict[str, Collection] = OrderedDict()
         self._uploads = Uploads()
-        self._openings: dict[str, Opening] = {}
+        self._openings: dict[str, tuple[threading.Event, Future[None]]] = {}  # to stop; its end
         self._ready: Callable[[Runtime], Any] | None = None  # makes galleries of images in Qdrant
         self._start = ""  # the key of --gallery
         self.first_pack = self.add_pack(pack_folder(settings.first_pack, cache))
         if isinstance(settings.gallery, Address):
             from polyview.app.gallery.qdrant import Points, open_store  # needs an optional package
 
-            store = open_store(Points(settings.gallery))
-            self._start, self._ready = "qdrant", store.galleries
-            self._collections["qdrant"] = store.collection
+            self._start = "qdrant"
+            self._collections["qdrant"], self._ready = open_store(Points(settings.gallery))
         elif settings.gallery is not None:
             self._start = _folder_key(settings.gallery)
             images = open_images(settings.gallery, cache, settings.follow_links)
             self._collections[self._start] = images
+        runtime = self._runtime(self.first_pack)  # held until its retriever is made
         if self._start:
-            self._runtime(self.first_pack).require_images()
+            runtime.require_images()
         self._first_collection = self._default_collection(self.first_pack)
         self.first = self._make(self.first_pack, self._first_collection)
         self._retrievers[self.first_pack, self._first_collection] = self.first
@@ -131,6 +122,8 @@ class Opened:
                 pack = self._for_photographs()
             elif collection and collection in self.packs():
                 pack = collection
+        if not collection and pack == self.first_pack:
+            return pack, self._first_collection
         return pack, collection or self._default_collection(pack)
 
     def beside(self, retriever: Retriever) -> list[Retriever]:
@@ -202,24 +195,24 @@ class Opened:
         except (OSError, RuntimeError) as error:
             raise unreadable(f'"{place[:200]}"', error) from error
         with self._lock:
-            opening = self._openings.get(key)
-            if opening is None:
-                self._openings[key] = opening = Opening()
-                work = threading.Thread(target=self._open, args=(key, path, opening), daemon=True)
-                work.start()
-        opening.done.wait(_OPENING_SECONDS)
+            if key not in self._openings:
+                self._openings[key] = threading.Event(), Future()
+                arguments = key, path, *self._openings[key]
+                threading.Thread(target=self._open, args=arguments, daemon=True).start()
+            _, opened = self._openings[key]
+        wait([opened], _OPENING_SECONDS)
         self._check_opened(key)
         return key
 
     def _check_opened(self, key: str) -> bool:
         """Whether a place is open; raises the error of opening it, once."""
         with self._lock:
-            opening = self._openings.get(key)
-            if opening is not None and not opening.done.is_set():
+            _, opened = self._openings.get(key, (None, None))
+            if opened is not None and not opened.done():
                 return False
             self._openings.pop(key, None)
-        if opening is not None and opening.error is not None:
-            raise opening.error
+        if opened is not None:
+            opened.result()
         return True
 
     def waiting(self, collection: str) -> tuple[str, int] | None:
@@ -233,28 +226,26 @@ class Opened:
 
     def stop_opening(self, key: str) -> None:
         """Cancels the opening of a place."""
-        if opening := self._openings.get(key):
-            opening.stopped.set()
+        if key in self._openings:
+            self._openings[key][0].set()
 
-    def _open(self, key: str, path: Path, opening: Opening) -> None:
+    def _open(self, key: str, path: Path, stopped: threading.Event, opened: Future[None]) -> None:
         try:
-            follow = self.settings.follow_links
-            images = open_images(path, self.cache, follow, opening.stopped)
+            images = open_images(path, self.cache, self.settings.follow_links, stopped)
             with self._lock:
                 self._forget(key)  # the files may have changed
                 self._collections[key] = images
                 own = [k for k in self._collections if k != self._start]
                 for oldest in own[:-MAX_FOLDERS]:
                     self._forget(oldest)
+            opened.set_result(None)
         except Exception as error:
-            if opening.stopped.is_set():
-                opening.error = GoneError("opening was stopped; open it again")
+            if stopped.is_set():
+                opened.set_exception(GoneError("opening was stopped; open it again"))
             elif isinstance(error, ValueError | FileNotFoundError):
-                opening.error = error
+                opened.set_exception(error)
             else:
-                opening.error = unreadable(f'"{str(path)[:200]}"', error)
-        finally:
-            opening.done.set()
+                opened.set_exception(unreadable(f'"{str(path)[:200]}"', error))
 
     def new_upload(self) -> str:
         """Creates a collection for uploads; returns its secret key.
@@ -321,15 +312,11 @@ class Opened:
             self._retrievers.pop(names).index.stop()
 
     def _make_room(self) -> None:
-        """Closes the least recently used retrievers and packs."""
+        """Closes the least recently used retrievers."""
         first = (self.first_pack, self._first_collection)
         others = [n for n in self._retrievers if n[1] not in self._uploads and n != first]
         for names in others[: 1 - MAX_RETRIEVERS]:
             self._retrievers.pop(names).index.stop()
-        used = {pack for pack, _ in self._retrievers}
-        idle = [key for key in self._runtimes if key not in used]
-        for key in idle[: max(0, len(self._runtimes) - MAX_PACKS)]:
-            del self._runtimes[key]
 
     def _make(self, pack: str, collection: str) -> Retriever:
         """Makes a retriever, without starting to read."""
@@ -347,19 +334,17 @@ class Opened:
         return Retriever(runtime, images, self.cache, encoded=encoded)
 
     def _images(self, collection: str) -> Collection:
+        if collection.startswith("folder-") and not self._check_opened(collection):
+            raise ValueError("this collection is still being opened; ask again in a moment")
         if images := self._collections.get(collection):
             self._collections.move_to_end(collection)
             return images
+        if collection.startswith("folder-"):
+            raise GoneError("this collection is no longer open; open the folder again")
         if collection.startswith("upload-"):
             if (images := self._uploads.use(collection).images) is None:
                 raise ValueError("nothing of this upload is read yet; start it first")
             return images
-        if collection.startswith("folder-"):
-            if not self._check_opened(collection):
-                raise ValueError("this collection is still being opened; ask again in a moment")
-            if images := self._collections.get(collection):
-                return images
-            raise GoneError("this collection is no longer open; open the folder again")
         info = self.packs().get(collection)
         if info is None or info.gallery is None:
             raise GoneError(f'there is no collection "{collection[:80]}" here; choose another one')
@@ -367,17 +352,20 @@ class Opened:
             alike = [other for (_, key), other in self._retrievers.items() if key == collection]
         return alike[0].collection if alike else from_pack(info.folder)
 
+    def _info(self, pack: str) -> PackInfo:
+        if runtime := self._runtimes.get(pack):  # without reading a file
+            return runtime.info
+        if pack in self._folders:
+            return read_info(self._folders[pack])
+        if info := self.packs().get(pack):
+            return info
+        raise GoneError(f'the pack "{pack[:80]}" is not on this machine; load it again')
+
     def _runtime(self, pack: str) -> Runtime:
         """The runtime of a pack; loads it if necessary."""
         if runtime := self._runtimes.get(pack):
-            self._runtimes.move_to_end(pack)
             return runtime
-        folder = self._folders.get(pack)
-        if folder is None:
-            info = self.packs().get(pack)
-            if info is None:
-                raise GoneError(f'the pack "{pack[:80]}" is not on this machine; load it again')
-            folder = info.folder
+        folder = self._info(pack).folder
         runtime = Runtime.load(folder, self.settings.device)
         if runtime.regions is None and folder.parent != BUNDLED:  # bundled packs are known to work
             runtime.image_encoder()
@@ -385,18 +373,14 @@ class Opened:
         return runtime
 
     def _default_collection(self, pack: str) -> str:
-        if self._start and self._runtime(pack).regions is None:
+        if self._start and not self._info(pack).has_regions:
             return self._start
-        own = (
-            key for key in (pack, self.first_pack) if self._runtime(key).info.gallery is not None
-        )
-        return next(own, SCENES)
+        return next((key for key in (pack, self.first_pack) if self._info(key).gallery), SCENES)
 
     def _for_photographs(self) -> str:
         """The first pack if it can search photographs, else the bundled one that can."""
-        runtime = self._runtime(self.first_pack)
-        unfit = fit.knows_scenes(runtime.info) or runtime.regions is not None
-        return PHOTOGRAPHS if unfit else self.first_pack
+        info = self.first.info
+        return PHOTOGRAPHS if fit.knows_scenes(info) or info.has_regions else self.first_pack
 
 
 def _pack_key(info: PackInfo) -> str:

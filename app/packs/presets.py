@@ -1,9 +1,9 @@
 """Presets: stronger models by name, fetched once; and the folders of converted packs."""
 
 import hashlib
-import os
 import re
 import sys
+import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,6 @@ from polyview.export.hub.client import UnreachableError
 from polyview.export.hub.packs import resolve
 from polyview.export.obtain import CLIP, NoWeightsError, Offer, look, obtain
 from polyview.export.pack.reading import load_info
-
-_MOST_GROWTH = 1.5  # times the stated size; a larger download is probably another model
 
 
 def converted_folder(cache: Path, kind: str, address: str) -> Path:
@@ -40,34 +38,22 @@ def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
 class Preset:
     """Published weights of a CLIP or SigLIP that are fetched and converted by name."""
 
-    name: str  # for `--pack`
-    title: str  # for people
-    about: str  # its use, in a sentence
-    published: tuple[str, ...]  # Hub ids, in order; the first that holds safetensors is used
-    licence: str  # of the published files, as their authors state it
-    megabytes: int  # of the published files, roughly
-    time: str  # the step after the download, for people
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that overrides the address."""
-        return f"POLYVIEW_{self.name.upper().replace('-', '_')}"
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """The Hub ids to try, in order."""
-        return tuple(os.environ.get(self.variable, "").split()) or self.published
+    name: str  # for `--pack`; see `presets.toml` for the others
+    title: str
+    about: str
+    published: list[str]
+    licence: str
+    megabytes: int
+    time: str
 
     @property
     def facts(self) -> str:
         """Size, licence and time, for people, without asking the Hub."""
-        if self.addresses != self.published:
-            return f"from {self.addresses[0]}, under its publisher's licence, {self.time}"
         return f"about {self.megabytes} MB once, {self.licence} licence, {self.time}"
 
     def find(self, cache: Path) -> Path | None:
         """Its folder if it is on this machine; does not ask the Hub."""
-        folders = (converted_pack(cache, CLIP, address) for address in self.addresses)
+        folders = (converted_pack(cache, CLIP, address) for address in self.published)
         return next(filter(None, folders), None)
 
     def offer(self) -> Offer:
@@ -75,63 +61,17 @@ class Preset:
 
         Raises:
             UnreachableError: the Hub cannot be asked.
-            ValueError: the Hub refuses, or the files are much larger than stated.
+            ValueError: the Hub refuses.
         """
-        *others, last = self.addresses
+        *others, last = self.published
         for address in others:
             with suppress(NoWeightsError):
-                return self._bounded(look(CLIP, address))
-        return self._bounded(look(CLIP, last))
-
-    def _bounded(self, offer: Offer) -> Offer:
-        most = self.megabytes * 1e6 * _MOST_GROWTH
-        if offer.address in self.published and (offer.unknown or offer.missing_bytes > most):
-            size = "an unknown size" if offer.unknown else f"{offer.missing_bytes / 1e6:,.0f} MB"
-            raise ValueError(
-                f"{offer.address} has {size} now, not about {self.megabytes} MB; nothing is "
-                "fetched. Load it by its address in Models, if that is what you want"
-            )
-        return offer
+                return look(CLIP, address)
+        return look(CLIP, last)
 
 
-_TINY = Preset(
-    name="tinyclip",
-    title="TinyCLIP 8M",
-    about="Learned from 15 million images of the web: knows far more things than what comes with "
-    "the app, and is quick.",
-    published=("wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M",),
-    licence="MIT",
-    megabytes=97,
-    time="then a minute and about 1.6 GB of memory to convert it, once",
-)
-_MIDDLE = Preset(
-    name="tinyclip-39m",
-    title="TinyCLIP 39M",
-    about="The same with a larger image encoder.",
-    published=("wkcn/TinyCLIP-ViT-39M-16-Text-19M-YFCC15M",),
-    licence="MIT",
-    megabytes=335,
-    time="then minutes and about 3 GB of memory to convert it, once",
-)
-_SIGLIP = Preset(
-    name="siglip",
-    title="SigLIP",
-    about="Learned from billions of images: ranks better, and is slower.",
-    published=("google/siglip-base-patch16-224", "google/siglip-base-patch16-256"),
-    licence="Apache-2.0",
-    megabytes=816,
-    time="then some minutes and about 5 GB of memory to convert it, once",
-)
-_SIGLIP_2 = Preset(
-    name="siglip2",
-    title="SigLIP 2",
-    about="Learned from billions of images, with texts in many languages.",
-    published=("google/siglip2-base-patch16-224",),
-    licence="Apache-2.0",
-    megabytes=1540,
-    time="then some minutes and about 10 GB of memory to convert it, once",
-)
-PRESETS = {preset.name: preset for preset in (_TINY, _MIDDLE, _SIGLIP, _SIGLIP_2)}
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+PRESETS = {name: Preset(name, **about) for name, about in _TABLE.items()}
 
 
 def pack_folder(pack: str, cache: Path) -> Path:

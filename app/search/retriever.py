@@ -15,7 +15,7 @@ from torch import Tensor
 from polyview.app.gallery.index import Gallery, Match
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, CollectionImage
-from polyview.app.gallery.thumbnails import make_thumbnail
+from polyview.app.gallery.thumbnails import make_thumbnail, sweep
 from polyview.app.gallery.video import open_frame
 from polyview.app.search.duplicates import fingerprint
 from polyview.app.search.hits import Answer, Caption, Hit
@@ -85,8 +85,7 @@ class Retriever:
         self.methods = Methods(runtime.methods, runtime.info)
         self.collection = collection
         first = self.methods.names(first)[0] if first else self.methods.best
-        self._thumbnails = (encoded or cache) / "thumbnails"
-        self.index = Index(runtime, collection, encoded or cache, first, ready, self._thumbnails)
+        self.index = Index(runtime, collection, encoded or cache, first, ready)
         self._ranking = Ranking(self.index)
         self._sets = Sets(runtime, self.index, self.image)
 
@@ -311,7 +310,7 @@ class Retriever:
 
     def thumbnail(self, image_id: int) -> Path:
         """The thumbnail of an image, in the folder of thumbnails."""
-        return make_thumbnail(self.image(image_id).reached(), self._thumbnails)
+        return make_thumbnail(self.image(image_id).reached(), self.index.encoder.thumbnails)
 
     def thumbnails(self, image_ids: Sequence[int]) -> dict[int, Path]:
         """Thumbnails of images by id, without those that cannot be opened."""
@@ -331,6 +330,7 @@ class Retriever:
         for image in self.shown_images()[:_AHEAD]:
             with suppress(ValueError, OSError):  # answers do without it
                 fingerprint(self.thumbnail(image.image_id))
+        sweep(self.index.encoder.thumbnails)
 
     def _encoded(self, terms: Sequence[Term], spec: str) -> Query:
         """Encodes a query with each method of an ensemble."""

@@ -123,7 +123,7 @@ def picture(folder: Path, content: bytes, suffix: str) -> None:
     for thumbnail in folder.glob("thumbs/*"):
         thumbnail.unlink()
     with refused(ImageError):
-        opened = open_image(path, "photo")
+        opened = open_image(path)
         assert opened.mode == "RGB"
         assert max(opened.size) <= 2048
         make_thumbnail(CollectionImage(0, path, "photo"), folder / "thumbs")

@@ -11,7 +11,7 @@ import torch
 from polyview import models
 from polyview.app.api import evidence
 from polyview.app.api.library import Library
-from polyview.app.gallery import store
+from polyview.app.gallery import encode
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
 from polyview.export.build.pack import MethodParts, PackParts, build_pack
@@ -72,7 +72,7 @@ def test_evidence_lies_on_patches_and_words_and_adds_up(pack: Path, photos: Path
 def test_a_gallery_keeps_sums_and_few_rows(
     pack: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "RECENT", 2)
+    monkeypatch.setattr(encode, "RECENT", 2)
     opened = Opened(Settings(str(pack), photos, "cpu"), tmp_path / "cache")
     encoder = finish(opened.first.index).encoder
     with closing(sqlite3.connect(encoder.folder / "gallery.sqlite")) as database:
@@ -82,9 +82,8 @@ def test_a_gallery_keeps_sums_and_few_rows(
     features = encoder.features(images, "clip")
     assert {tuple(rows.shape) for rows in features.values()} == {(17, 10)}
     assert list(encoder.features(images, "clip", at_hand=True)) == [3, 4]
-    encoder.features(images[3:4], "clip")
     torch.testing.assert_close(encoder.features(images[:1], "clip")[0], features[0])
-    assert list(encoder.features(images, "clip", at_hand=True)) == [0, 3]
+    assert list(encoder.features(images, "clip", at_hand=True)) == [0, 4]
 
 
 def test_a_pack_without_rows_says_that_there_is_no_map(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from polyview.app.gallery.indexing import Copy, Index
+from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import from_folder
-from polyview.app.search.ranking import Scores, best_of_files
 from tests.app.clip_files import plain, write_animation, write_video
 from tests.app.conftest import finish
 from tests.app.pretended import Pretended
@@ -55,38 +53,6 @@ def test_frames_are_images_of_their_clip(photos: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(lime, torch.tensor([[0.0, 1, 0]] * 2), atol=0.02, rtol=0)
 
 
-def test_nothing_is_encoded_twice(photos: Path, tmp_path: Path) -> None:
-    runtime, cache = Pretended(), tmp_path / "cache"
-    first = indexed(photos, cache, runtime)
-    encoded, heads = runtime.encoded, runtime.heads
-    assert encoded == 2 + SECONDS + 3
-    again = indexed(photos, cache, runtime)
-    (photos / "b.mp4").rename(photos / "renamed.mp4")
-    moved = indexed(photos, cache, runtime)
-    assert (runtime.encoded, runtime.heads) == (encoded, heads)
-    assert again.clips == first.clips
-    assert sorted(map(len, moved.clips.values())) == [3, SECONDS]
-
-
-def test_a_copy_of_a_clip_is_named_once(photos: Path, tmp_path: Path) -> None:
-    shutil.copy(photos / "b.mp4", photos / "z.mp4")
-    index = indexed(photos, tmp_path / "cache", Pretended())
-    assert index.copies == [Copy("z.mp4", "b.mp4")]
-    assert len(index) == 4
-    assert index.clips.keys() == {1, 2}
-
-
-def test_frames_of_a_clip_that_is_gone_are_forgotten(photos: Path, tmp_path: Path) -> None:
-    runtime, cache = Pretended(), tmp_path / "cache"
-    indexed(photos, cache, runtime)
-    stored = (photos / "b.mp4").rename(tmp_path / "b.mp4")
-    indexed(photos, cache, runtime)
-    encoded = runtime.encoded
-    stored.rename(photos / "b.mp4")
-    indexed(photos, cache, runtime)
-    assert runtime.encoded == encoded + SECONDS
-
-
 def test_a_clip_that_cannot_be_read_is_named_and_the_rest_is_there(
     photos: Path, tmp_path: Path
 ) -> None:
@@ -110,7 +76,7 @@ def test_stopped_within_a_clip_nothing_of_it_is_shown(photos: Path, tmp_path: Pa
 
     runtime.square_features = stopping  # type: ignore[method-assign]
     finish(index)
-    assert (index.progress.stage, len(index)) == ("stopped", 0)
+    assert (index.progress.stage, index.clips) == ("stopped", {})
     runtime.square_features = honest  # type: ignore[method-assign]
     assert finish(index).clips.keys() == {1, 2}
 
@@ -186,15 +152,3 @@ def test_packs_of_sets_and_of_still_images_keep_their_own_over_one_folder(
     (moving / "b.webp").rename(moving / "renamed.webp")
     indexed(moving, cache, together)
     assert (together.encoded, together.heads) == counts[1]
-
-
-def test_the_best_image_of_each_file_is_found() -> None:
-    rng = np.random.default_rng(3)
-    ids, files = rng.permutation(60), 7
-    values = rng.integers(0, 9, 60).astype(np.float32)  # with ties
-    results = best_of_files(Scores(ids, values), files)
-    for file_id in range(files):
-        own = {int(i): float(v) for i, v in zip(ids, values, strict=True) if i % files == file_id}
-        best = min(own, key=lambda item: (-own[item], item))
-        assert (results.images[file_id], results.values[file_id]) == (best, own[best])
-    assert results.ids.tolist() == list(range(files))

@@ -3,7 +3,6 @@
 import importlib
 import subprocess
 import sys
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -29,20 +28,10 @@ def test_what_people_have_opens(tmp_path: Path, name: str) -> None:
 def test_what_cannot_be_used_is_refused(tmp_path: Path, name: str, why: str) -> None:
     path = hostile.write(tmp_path, name)
     with pytest.raises(ImageError, match=why) as refusal:
-        open_image(path, "shown name.png")
-    sentence = str(refusal.value)
-    assert sentence.startswith("shown name.png ")
-    assert str(tmp_path) not in sentence
-
-
-def test_a_bomb_is_refused_before_it_unpacks(tmp_path: Path) -> None:
-    path = hostile.write(tmp_path, "bomb.png")
-    tracemalloc.start()
-    with pytest.raises(ImageError):
         open_image(path)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 5_000_000
+    sentence = str(refusal.value)
+    assert sentence.startswith(f"{name} ")
+    assert str(tmp_path) not in sentence
 
 
 def test_large_jpegs_are_decoded_at_a_fraction(tmp_path: Path) -> None:

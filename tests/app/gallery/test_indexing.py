@@ -24,18 +24,15 @@ from polyview.app.search.hits import NotReadyError
 from polyview.app.search.retriever import Retriever
 from polyview.export.runtime import Runtime
 from polyview.models import Views
-from tests.app.conftest import IMAGES, draw, find, finish
+from tests.app.conftest import draw, find, finish
 
 
 class Counting:
-    """A runtime that counts what it encodes."""
+    """A runtime that counts the images and texts that it encodes."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._lock = threading.Lock()
-        self.images = 0
-        self.heads = 0
-        self.texts = 0
+        self._runtime, self._lock = runtime, threading.Lock()
+        self.images = self.texts = 0
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._runtime, name)
@@ -43,15 +40,10 @@ class Counting:
     def square_features(
         self, squares: Sequence[Image.Image], method: str | None = None, alone: bool = False
     ) -> Tensor:
-        """Counts pictures."""
+        """Counts images."""
         with self._lock:
             self.images += len(squares)
         return self._runtime.square_features(squares, method, alone)
-
-    def image_views(self, features: Tensor, method: str, mask: Tensor) -> Views:
-        """Counts pictures times methods."""
-        self.heads += len(features)
-        return self._runtime.image_views(features, method, mask=mask)
 
     def text_views(self, texts: Sequence[str], method: str) -> Views:
         """Counts texts times methods."""
@@ -112,16 +104,6 @@ def test_captions_are_encoded_once(counting: Counting, tiny_pack: Path, tmp_path
         assert {len(g) for g in index.captions.values()} == {len(collection.captions)}
 
 
-def test_progress_is_told_step_by_step(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
-    steps: list[Progress] = []
-    index = Index(runtime, from_pack(tiny_pack), tmp_path)
-    assert str(index.progress) == f"reading images: 0 of {IMAGES}"
-    finish(index, steps.append)
-    stages = [step.stage for step in steps]
-    assert stages == ["pictures", "views", "captions", "captions", "ready"]
-    assert all(step.done <= step.total for step in steps)
-
-
 def test_one_method_is_searchable_first(counting: Counting, photos: Path, tmp_path: Path) -> None:
     index = Index(counting, from_folder(photos), tmp_path, "vse_infty")  # type: ignore[arg-type]
     results: list[dict[str, int]] = []
@@ -151,7 +133,7 @@ def test_the_rate_is_that_of_the_stage(
     runtime: Runtime, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "_SURE", 1e-6)
-    monkeypatch.setattr(encode, "CHUNK", 1)
+    monkeypatch.setattr(encode, "SHARD", 1)
     rates: list[float] = []
     began = time.monotonic()
     index = Index(runtime, from_folder(photos), tmp_path / "cache")
@@ -163,7 +145,7 @@ def test_the_rate_is_that_of_the_stage(
 def test_reading_stops_and_goes_on_where_it_was(
     counting: Counting, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    monkeypatch.setattr(encode, "CHUNK", 10)
+    monkeypatch.setattr(encode, "SHARD", 10)
     collection = from_pack(tiny_pack)
     index = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
     steps: list[Progress] = []
@@ -203,7 +185,7 @@ def test_reading_stops_and_goes_on_where_it_was(
 def test_a_stopped_gallery_answers_with_what_it_has_and_says_so(
     runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode, "CHUNK", 10)
+    monkeypatch.setattr(encode, "SHARD", 10)
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     index = retriever.index
     finish(index, lambda _: index.stop())

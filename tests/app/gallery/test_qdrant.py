@@ -1,11 +1,15 @@
 """A gallery moves to Qdrant, and is ranked there as it is in this process."""
 
+import json
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,12 +17,11 @@ import pytest
 import torch
 
 from polyview.app import migrate
-from polyview.app.gallery import encode, migration, qdrant
+from polyview.app.gallery import encode, qdrant
 from polyview.app.gallery.address import Address
 from polyview.app.gallery.images import ImageError
 from polyview.app.gallery.index import Gallery, Match
-from polyview.app.gallery.migration import Report
-from polyview.app.gallery.qdrant import PACK, Points, QdrantError, QdrantGallery, api, open_store
+from polyview.app.gallery.qdrant import Point, Points, QdrantError, QdrantGallery, open_store
 from polyview.app.gallery.scan import Collection, from_folder, from_pack
 from polyview.app.packs.opened import Opened
 from polyview.app.search.answers import Question, answer
@@ -28,8 +31,7 @@ from polyview.app.settings import Settings
 from polyview.export.runtime import Runtime
 from polyview.models import Method, Views, build
 from tests.app.clip_files import plain, write_animation
-from tests.app.conftest import IMAGES, draw, find, finish, maps_of
-from tests.app.qdrant_server import pretended_server
+from tests.app.conftest import IMAGES, draw, finish, maps_of
 from tests.export.editing import edited
 
 DIM = 12
@@ -77,12 +79,8 @@ def written(points: Points, items: np.ndarray, method: Method, half: bool = Fals
     width = method.row_dim(views, dim)
     points.create({"m": width}, half, graph=False)
     ids = [f"{(7919 * i + 13) % 65521:08x}-0000-4000-8000-{i:012x}" for i in range(count)]
-    points.add(
-        [
-            api.PointStruct(id=i, vector={"m": rows.reshape(-1, width).tolist()}, payload={})
-            for i, rows in zip(ids, items, strict=True)
-        ]
-    )
+    rows = torch.from_numpy(items).view(count, -1, width)
+    points.add([(i, {"m": own}, {}) for i, own in zip(ids, rows, strict=True)])
     places = {point: place for place, point in enumerate(ids)}
     return QdrantGallery(points, places, "m", method, (views, dim), half)
 
@@ -123,44 +121,25 @@ def test_rankings_are_those_of_the_local_gallery(
         distant.scores(query)
 
 
-def moved(runtime: Runtime, collection: Collection, points: Points, cache: Path) -> Report:
-    return migration.migrate(runtime, collection, points, cache, lambda *_: None)
+def moved(runtime: Runtime, collection: Collection, points: Points, cache: Path) -> migrate.Report:
+    return migrate.migrate(runtime, collection, points, cache, lambda *_: None)
 
 
 def over(points: Points, runtime: Runtime, cache: Path) -> Retriever:
     """What is kept, as another machine sees it."""
-    store = open_store(points)
-    retriever = Retriever(runtime, store.collection, cache, store.galleries(runtime))
+    collection, galleries = open_store(points)
+    retriever = Retriever(runtime, collection, cache, galleries(runtime))
     finish(retriever.index)
     return retriever
-
-
-def test_a_gallery_answers_alike(many_retriever: Retriever, points: Points, tmp_path: Path) -> None:
-    runtime, local = many_retriever.runtime, many_retriever.collection
-    assert moved(runtime, local, points, tmp_path).written == len(local.images)
-    points.address = replace(points.address, pictures=local.folder)
-    distant = over(points, runtime, tmp_path)
-    assert str(distant.index.progress) == f"{len(local.images):,} images ready"
-    for spec in [*runtime.methods, "vsepp+mv_vse"]:
-        for words in ("a red circle beside a square", "a bar - a circle"):
-            question = Question(words)
-            first, second = (answer(r, question, spec, 8) for r in (many_retriever, distant))
-            assert [hit.file for hit in first.hits] == [hit.file for hit in second.hits]
-            scores = [hit.score for hit in second.hits]
-            assert [hit.score for hit in first.hits] == pytest.approx(scores, abs=1e-4)
-    assert distant.collection.facts == local.facts
-    assert distant.collection.captions == local.captions
-    assert maps_of(distant, 3, "mv_vse").shape == maps_of(many_retriever, 3, "mv_vse").shape
-    assert distant.thumbnail(3).is_file()
 
 
 def test_a_folder_is_migrated_stopped_and_moved(
     runtime: Runtime, photos: Path, points: Points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode, "CHUNK", 4)
+    monkeypatch.setattr(encode, "SHARD", 4)
     add = points.add
 
-    def ending(part: Sequence[api.PointStruct]) -> None:
+    def ending(part: Sequence[Point]) -> None:
         add(part)
         raise KeyboardInterrupt
 
@@ -233,64 +212,105 @@ def test_only_files_of_the_folder_that_was_migrated_are_opened(
 def test_what_others_wrote_is_no_gallery(points: Points) -> None:
     with pytest.raises(QdrantError, match=r"there is no collection .*; fill it with python"):
         open_store(points)
-    points.create({"vsepp": 4}, half=False, graph=False)
+    points.create({"vsepp": 4}, half=True, graph=False)
+    assert (points.vectors() or {})["vsepp"].datatype == "float16"
     with pytest.raises(QdrantError, match="is empty; fill it with python -m"):
         open_store(points)
     point = "00000000-0000-4000-8000-000000000001"
-    known = {"facts": {}, "captions": [], "objects": [], PACK: "p"}
+    known = {"facts": {}, "captions": [], "objects": [], "pack": "p"}
     for payload in (
         {"text": "hello"},
         known | {"file": "../x.png"},
         known | {"file": "/etc/passwd"},
     ):
-        vector: Any = {"vsepp": [[0.0] * 4]}
-        points.add([api.PointStruct(id=point, vector=vector, payload=payload)])
+        points.add([(point, {"vsepp": torch.zeros(1, 4)}, payload)])
         with pytest.raises(QdrantError, match=r"was not written by python -m polyview migrate"):
             open_store(points)
 
 
-def test_over_the_wire(
-    runtime: Runtime,
-    retriever: Retriever,
-    tiny_pack: Path,
+def test_the_command_fills_what_the_app_opens(
+    many_pack: Path,
+    many_retriever: Retriever,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path))
-    with pretended_server() as wire:
-        address = f"qdrant://127.0.0.1:{wire.port}/photos"
-        arguments = ["--pack", str(tiny_pack), "--to", address, "--device", "cpu", "--half"]
-        assert migrate.main(arguments) == 0
-        printed = capsys.readouterr().out
-        assert f"{IMAGES} images written, 0 were there" in printed
-        assert f"--gallery '{address}?pictures={tiny_pack}/gallery'" in printed
-        vectors = wire.client.get_collection("photos").config.params.vectors
-        assert isinstance(vectors, dict)
-        assert vectors["vsepp"].datatype == api.Datatype.FLOAT16
-        settings = Settings(str(tiny_pack), Address.parse(address), device="cpu")
-        distant = Opened(settings, tmp_path).first
-        finish(distant.index)
-        for method in runtime.methods:
-            first = find(retriever, "a red circle", method, 6)
-            second = find(distant, "a red circle", method, 6)
-            assert [hit.file for hit in second] == [hit.file for hit in first]
-        wire.fault = 503
-        with pytest.raises(QdrantError, match=r"Qdrant at .* refuses \(503"):
-            find(distant, "a red circle", "vsepp", 6)
+    address, local = f"qdrant://{tmp_path}/qdrant/photos", many_retriever.collection
+    assert migrate.main(["--pack", str(many_pack), "--to", address, "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert f"{IMAGES} images written, 0 were there" in printed
+    address = f"{address}?pictures={local.folder}"
+    assert f"--gallery '{address}'" in printed
+    distant = Opened(Settings(str(many_pack), Address.parse(address), device="cpu"), tmp_path).first
+    finish(distant.index)
+    assert str(distant.index.progress) == f"{IMAGES} images ready"
+    for spec in [*distant.methods, "vsepp+mv_vse"]:
+        for words in ("a red circle beside a square", "a bar - a circle"):
+            question = Question(words)
+            first, second = (answer(r, question, spec, 8) for r in (many_retriever, distant))
+            assert [hit.file for hit in first.hits] == [hit.file for hit in second.hits]
+            scores = [hit.score for hit in second.hits]
+            assert [hit.score for hit in first.hits] == pytest.approx(scores, abs=1e-4)
+    assert distant.collection.facts == local.facts
+    assert distant.collection.captions == local.captions
+    assert maps_of(distant, 3, "mv_vse").shape == maps_of(many_retriever, 3, "mv_vse").shape
+    assert distant.thumbnail(3).is_file()
 
 
-def test_the_key_is_sent_and_a_wrong_one_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pretended_server("right") as state:
-        address = Address("photos", "127.0.0.1", state.port)
-        with pytest.raises(QdrantError, match="wants another key; set the variable QDRANT_API_KEY"):
-            open_store(Points(address))
-        monkeypatch.setenv("QDRANT_API_KEY", "right")
-        with pytest.raises(QdrantError, match="there is no collection"):
-            open_store(Points(address))
-        state.raw = (b"no JSON", {})
-        with pytest.raises(QdrantError, match="does not answer"):
-            open_store(Points(address))
+@pytest.fixture
+def server() -> Iterator[SimpleNamespace]:
+    """A server that gives every request the same answer, and notes keys and bodies."""
+    state = SimpleNamespace(status=200, answer=b"", keys=set(), bodies=[])
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            state.keys.add(self.headers.get("api-key"))
+            state.bodies.append(body)
+            self.send_response(state.status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(state.answer)))
+            self.end_headers()
+            self.wfile.write(state.answer)
+
+        do_GET = do_POST  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """Prints nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
+        state.address = Address("photos", "127.0.0.1", http.server_address[1])
+        yield state
+        http.shutdown()
+
+
+def test_the_key_and_the_kind_of_search_are_sent(
+    server: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QDRANT_API_KEY", "right")
+    server.answer = b'{"result": [], "status": "ok", "time": 0}'
+    for approximate in (False, True):
+        points = Points(replace(server.address, approximate=approximate))
+        assert points.candidates("vsepp", np.zeros((1, 1, 4), np.float32), 3, None) == []
+    exact = [json.loads(body)["searches"][0]["params"]["exact"] for body in server.bodies]
+    assert exact == [True, False]
+    assert server.keys == {"right"}
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        (401, "wants another key; set the variable QDRANT_API_KEY"),
+        (503, r"Qdrant at .* refuses \(503"),
+        (200, "does not answer"),
+    ],
+)
+def test_bad_answers_are_sentences(server: SimpleNamespace, status: int, sentence: str) -> None:
+    server.status, server.answer = status, b"no JSON"
+    with pytest.raises(QdrantError, match=sentence):
+        open_store(Points(server.address))
 
 
 def test_an_absent_server_is_reported_quickly(capsys: pytest.CaptureFixture[str]) -> None:

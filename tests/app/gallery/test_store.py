@@ -77,12 +77,6 @@ def finish(*processes: Process) -> None:
         assert process.wait(60) == 0
 
 
-@pytest.mark.slow
-def test_two_processes_fill_one_gallery(place: Place) -> None:
-    finish(*[place.start(seed) for seed in (1, 2)])
-    place.check(whole=True)
-
-
 LONG = pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])
 
 

@@ -68,8 +68,8 @@ def test_thumbnails_that_cannot_be_written_are_a_sentence_about_the_disk(
         (tmp_path / "thumbs").write_text("no folder")
     else:
         full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
-        monkeypatch.setattr(tempfile, "mkstemp", Mock(side_effect=full))
-    with pytest.raises(ImageError, match="disk") as refusal:
+        monkeypatch.setattr(tempfile, "mkdtemp", Mock(side_effect=full))
+    with pytest.raises(ImageError, match="another disk") as refusal:
         of(path, tmp_path / "thumbs")
     assert str(tmp_path) not in str(refusal.value)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyview.app.gallery import images, video
+from polyview.app.gallery import images, video, video_decoder
 from polyview.app.gallery.images import ImageError, open_file, read_frames
 from polyview.app.gallery.scan import CollectionImage
 from polyview.app.gallery.video import open_frame, read_video
@@ -147,44 +147,17 @@ def refusal_of(path: Path) -> str:
     return sentence
 
 
-def of_packets(path: Path, packets: list[bytes], count: int, rate: int, side: int = 16) -> Path:
-    """A video of a count of frames, the packets over and over; the first is a key frame."""
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate)
-        stream.width = stream.height = side
-        stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, rate)
-        for number in range(count):
-            place = number % len(packets)
-            packet = av.Packet(packets[place])
-            packet.pts = packet.dts = number
-            packet.time_base, packet.stream = Fraction(1, rate), stream
-            packet.is_keyframe = place == 0
-            container.mux(packet)
-    return path
-
-
-def packets_of(count: int) -> list[bytes]:
-    """A key frame and others after it, which say that nothing changes."""
-    context = av.CodecContext.create("mpeg4", "w")
-    context.width = context.height = 16
-    context.pix_fmt, context.time_base = "yuv420p", Fraction(1, 25)
-    context.options = {"g": str(count)}
-    frame = av.VideoFrame.from_image(plain("red", (16, 16)))
-    results = []
-    for number in range(count):
-        frame.pts = number
-        results += [bytes(packet) for packet in context.encode(frame)]
-    return results
-
-
-def test_of_ten_hours_key_frames_are_decoded(tmp_path: Path) -> None:
-    """180,000 frames, a key frame of each 50 seconds: the one before the middle of each slot."""
-    path = of_packets(tmp_path / "long.mp4", packets_of(250), 180_000, 5)
-    results = [moment for moment, _ in frames_of(path)]
-    slot = 36_000 / MOST
-    assert len(results) == MOST
-    assert all(0 <= (i + 0.5) * slot - moment.seconds <= 50 for i, moment in enumerate(results))
-    assert all(moment.frame == round(5 * moment.seconds) for moment in results)
+def test_of_a_very_long_clip_key_frames_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two minutes with a key frame every ten seconds: the one before the middle of each slot."""
+    frames = [plain("red", (16, 16))] * 600
+    path = write_video(tmp_path / "long.mp4", frames, rate=5, g="50")
+    monkeypatch.setattr(video_decoder, "ALL_PIXELS", 1)
+    with av.open(str(path)) as container:
+        moments = [moment for moment, _ in video_decoder._Clip(container).chosen(1)]
+    assert [moment.frame for moment in moments] == list(range(0, 600, 50))
+    assert [moment.seconds for moment in moments] == pytest.approx(range(0, 120, 10), abs=0.01)
 
 
 def test_a_million_frames_of_one_pixel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,6 +193,7 @@ def test_a_cancelled_download_leaves_nothing(
         time.sleep(0.1)
     assert converted_pack(opened.cache, CLIP, NET) is None
     assert (job.state, job.pack) == ("cancelled", "")
+    assert leftovers(tmp_path) == []
 
 
 def test_a_cancelled_download_ends_and_removes_its_files(hub: HubState, tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -92,14 +90,6 @@ def test_places_that_cannot_be_are_refused(opened: Opened) -> None:
             opened.open_place(place)
 
 
-def test_a_full_disk_takes_no_files(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = opened.new_upload()
-    usage = SimpleNamespace(free=1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(FullError, match="no room"):
-        opened.add_file(key, "0.png", b"x")
-
-
 def test_the_oldest_upload_makes_room_unless_it_is_young(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +107,6 @@ def test_folders_and_packs_make_room(
 ) -> None:
     monkeypatch.setattr(module, "MAX_FOLDERS", 2)
     monkeypatch.setattr(module, "MAX_RETRIEVERS", 2)
-    monkeypatch.setattr(module, "MAX_PACKS", 2)
     keys = []
     for i in range(3):
         folder = tmp_path / str(i)

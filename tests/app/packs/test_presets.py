@@ -12,7 +12,7 @@ from polyview.app.packs.opened import Opened
 from polyview.app.packs.presets import PRESETS, pack_folder
 from polyview.app.settings import Settings
 from polyview.export.hub.client import UnreachableError
-from tests.app.packs.test_obtaining import ID, fetched, leftovers
+from tests.app.packs.test_obtaining import fetched, leftovers
 from tests.clip_twins import SIGLIP, VIT_B_32, enlarge, save_twin
 from tests.export.hub_server import HubState, Repo
 
@@ -24,8 +24,6 @@ SIGLIP_224, SIGLIP_256 = "google/siglip-base-patch16-224", "google/siglip-base-p
 @pytest.fixture(autouse=True)
 def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "cache"))
-    for preset in PRESETS.values():
-        monkeypatch.delenv(preset.variable, raising=False)
 
 
 @pytest.fixture
@@ -97,36 +95,10 @@ def test_without_a_network_nothing_but_a_sentence(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(FileNotFoundError, match="or one of tinyclip, tinyclip-39m, siglip"):
+        pack_folder("clip", tmp_path)
     with pytest.raises(UnreachableError, match=r"cannot be reached.* is fetched once, and then"):
         pack_folder("tinyclip", tmp_path / "cache")
     assert search(["a dog", "--pack", "tinyclip"]) == 2
     assert "TinyCLIP 8M is not on this machine yet" in capfd.readouterr().err
     assert hub.requests == []
-
-
-def test_what_the_environment_names_is_offered_as_no_more_than_that(
-    hub: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clip = PRESETS["tinyclip"]
-    assert clip.find(tmp_path) is None
-    assert "97 MB once, MIT licence" in clip.facts
-    monkeypatch.setenv("POLYVIEW_TINYCLIP", f"{ID}@v1")
-    assert f"from {ID}@v1, under its publisher" in clip.facts
-    assert "MIT" not in clip.facts
-    monkeypatch.setenv("POLYVIEW_TINYCLIP", "no id <b>")
-    with pytest.raises(FileNotFoundError, match="or one of tinyclip, tinyclip-39m, siglip"):
-        pack_folder("clip", tmp_path)
-    with pytest.raises(ValueError, match="is no Hub id"):
-        pack_folder("tinyclip", tmp_path)
-    assert hub.requests == []
-
-
-def test_what_has_become_much_larger_is_not_fetched(hub: HubState, twin: Path) -> None:
-    hub.stated["model.safetensors"] = 4_000_000_000
-    with pytest.raises(ValueError, match="has 4,000 MB now, not about 97 MB; nothing is fetched"):
-        PRESETS["tinyclip"].offer()
-    hub.stated["model.safetensors"] = None
-    with pytest.raises(ValueError, match="has an unknown size now"):
-        PRESETS["tinyclip"].offer()
-    assert fetched(hub) == []
-    assert twin.is_dir()
