@@ -91,7 +91,7 @@ def test_equal_terms_are_one() -> None:
 
 
 def test_a_view_wins_where_all_terms_agree(views_retriever: Retriever) -> None:
-    terms, method = parse("a red circle + a picture of"), views_retriever.methods["mv_vse"]
+    terms, method = parse("a + picture of a pink bar"), views_retriever.methods["mv_vse"]
     results = views_retriever.search(terms, "mv_vse", IMAGES)
     images = views_retriever.gallery("mv_vse").views(range(IMAGES))
     expected = []
@@ -103,7 +103,7 @@ def test_a_view_wins_where_all_terms_agree(views_retriever: Retriever) -> None:
         won = [views[hit.image_id] for views in expected]
         assert hit.view == (won[0] if won[0] == won[1] else None)
         agreed += won[0] == won[1]
-    assert agreed > 0
+    assert 0 < agreed < IMAGES
 
 
 def test_an_ensemble_finds_captions(views_retriever: Retriever) -> None:
