@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from polyview.app.gallery.scan import from_folder
 from polyview.app.packs.opened import Opened
+from polyview.app.search.query import parse
+from polyview.app.search.retriever import Retriever
 from polyview.app.server import build
 from polyview.app.settings import Settings
+from polyview.export.runtime import Runtime
 from tests.app.clip_files import plain, write_animation, write_video
 from tests.app.conftest import finish
 
@@ -66,6 +70,21 @@ def test_comparisons_and_the_lens_rank_each_clip_by_its_best_frame(ask: TestClie
             assert [hit["image_id"] for hit in hits] == [hit["image_id"] for hit in results]
     both = ask.get("/search", params={**query, "method": "+".join(methods)}).json()["hits"]
     assert len({hit["file"] for hit in both}) == len(both) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "spec"), [("a blue bar", "vsepp"), ("- a blue bar", "vsepp+vse_infty")]
+)
+def test_every_frame_of_a_chosen_clip_is_searched(
+    runtime: Runtime, folder: Path, tmp_path: Path, words: str, spec: str
+) -> None:
+    retriever = Retriever(runtime, from_folder(folder), tmp_path)
+    finish(retriever.index)
+    hits = {hit.image_id: hit.score for hit in retriever.search(parse(words), spec, 3).hits}
+    assert max(hits) >= 3  # not the first frame
+    for image_id, score in hits.items():
+        (hit,) = retriever.search(parse(words), spec, 3, {image_id % 3}).hits
+        assert (hit.image_id, hit.score) == (image_id, pytest.approx(score))
 
 
 def test_a_clip_is_sent_whole_and_in_parts(ask: TestClient, folder: Path) -> None:
