@@ -49,7 +49,7 @@ def test_a_hit_says_when_and_so_does_every_frame(ask: TestClient) -> None:
     assert hits.keys() == {"a.png", "b.mp4", "c.gif"}
     assert hits["a.png"]["seconds"] is None
     best = hits["b.mp4"]
-    assert best["frame"] == round(best["seconds"] * 10)
+    assert best["frame"] == int(best["seconds"] * 10)
     line = ask.get("/timeline", params={**query, "image": best["image_id"]}).json()["hits"]
     assert [item["seconds"] for item in line] == sorted(item["seconds"] for item in line)
     assert max(item["score"] for item in line) == pytest.approx(best["score"], abs=1e-5)
