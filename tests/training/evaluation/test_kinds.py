@@ -31,6 +31,7 @@ def test_a_kind_is_measured_as_if_it_stood_alone(data: Split) -> None:
     columns = np.arange(3 * IMAGES) % 3 > 0
     alone = retrieval_metrics(scores[:, columns], data.image_of[columns])
     assert {name: results[f"order_{name}"] for name in alone} == alone
+    assert data.first(2).kinds == data.kinds[:6]
     assert results["order_rsum_low"] <= alone["rsum"] <= results["order_rsum_high"]
 
 
