@@ -17,7 +17,7 @@ from polyview.app.packs.errors import FullError, GoneError
 from polyview.app.packs.opened import Opened
 from polyview.app.packs.presets import converted_pack
 from polyview.app.settings import Settings
-from polyview.export.hub.client import CancelledError, UnreachableError
+from polyview.export.hub.client import UnreachableError
 from polyview.export.obtain import CLIP, PACK, VSE_INFTY, look, obtain
 from polyview.export.pack.reading import list_files, load_info
 from tests.export import releases
@@ -194,21 +194,6 @@ def test_a_cancelled_download_leaves_nothing(
     assert converted_pack(opened.cache, CLIP, NET) is None
     assert (job.state, job.pack) == ("cancelled", "")
     assert leftovers(tmp_path) == []
-
-
-def test_a_cancelled_download_ends_and_removes_its_files(hub: HubState, tmp_path: Path) -> None:
-    stock_clip(hub, tmp_path / "clip")
-    cancelled, steps = Event(), []
-
-    def cancel(*step: object) -> None:
-        steps.append(step)
-        cancelled.set()
-
-    with pytest.raises(CancelledError):
-        obtain(look(CLIP, NET), tmp_path / "pack", cancel, cancelled)
-    assert steps
-    assert leftovers(tmp_path) == []
-    assert not (tmp_path / "pack").exists()
 
 
 def test_a_pack_that_changed_since_it_was_looked_at_is_not_fetched(
