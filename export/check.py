@@ -1,14 +1,14 @@
-"""Checks that a pack reads images and texts as its model wants.
+"""Checks that a pack preprocesses images and texts as its model expects.
 
-The command `python -m polyview check PACK` and the page's models ask it.
+Used by `python -m polyview check PACK` and by the app's collection menu.
 
 Fifty images and a caption of each are ranked among themselves as the pack reads them, and again
 with one step changed. Such steps are what integrations of CLIP and SigLIP get wrong most often, and
-nothing fails where they do: images are only found worse.
+such errors raise no exception: they only lower retrieval accuracy.
 
 A pair's *margin* is how far its score lies above those of its image with other captions and of its
-caption with other images, in deviations of these. A step is wrong where another way gives the same
-pairs higher margins: by more than `LIMIT` standard errors of the mean difference.
+caption with other images, in their standard deviations. A step is wrong if another way gives the
+same pairs higher margins: by more than `LIMIT` standard errors of the mean difference.
 """
 
 import re
@@ -51,7 +51,7 @@ class Variant:
     Attributes:
         step: such as "crop".
         way: what was done instead of what the pack does.
-        gain: mean gain of the pairs' margins, in deviations.
+        gain: mean gain of the pairs' margins, in standard deviations.
         error: its standard error.
     """
 
@@ -167,7 +167,7 @@ class PackCheck:
 
 
 def pair_margins(scores: np.ndarray) -> np.ndarray:
-    """How far each pair's own score stands out of scores (N, N): (N,), in deviations.
+    """The margins (N,) of matching pairs in scores (N, N), in standard deviations.
 
     >>> pair_margins(np.array([[5.0, 0, 2], [0, 5, 3], [1, 4, 5]])).round(2).tolist()
     [6.5, 1.92, 3.33]
@@ -191,7 +191,7 @@ class Verdict:
         step: such as "crop".
         right: whether no other way is certainly better.
         way: the other way with the highest gain.
-        gain: its gain in deviations; see `Variant`.
+        gain: its gain in standard deviations; see `Variant`.
         error: the standard error of the gain; 0 if this way reads every pair as the pack does.
     """
 
@@ -203,11 +203,11 @@ class Verdict:
 
 
 def verdicts(variants: Sequence[Variant]) -> list[Verdict]:
-    """A verdict for each step, steps that are most certainly wrong first."""
+    """A verdict for each step: wrong steps first, then by decreasing gain."""
     rows = []
     for step in dict.fromkeys(variant.step for variant in variants):
         ways = [variant for variant in variants if variant.step == step]
-        best = max(ways, key=lambda variant: (variant.error > 0, variant.gain))  # 0 if read alike
+        best = max(ways, key=lambda variant: (variant.error > 0, variant.gain))  # 0: the same input
         rows.append(Verdict(step, not best.wanted, best.way, best.gain, best.error))
     return sorted(rows, key=lambda row: (row.right, -row.gain))
 

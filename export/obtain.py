@@ -65,7 +65,7 @@ def look(kind: str, address: str, token: Token = None) -> Offer:
 
     Raises:
         ValueError: the address names no repository, or nothing of this kind in it.
-        UnreachableError: the Hub cannot be asked.
+        UnreachableError: the Hub cannot be reached.
         HubError: it refused.
     """
     if kind == VSE_INFTY:

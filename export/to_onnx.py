@@ -37,10 +37,10 @@ def export_runs(
     Args:
         out: the folder to make; an existing one is replaced.
         backbone: source of the image encoder, see `export/encoders/`; None for runs that were
-            trained on ready-made features, which the pack then reads.
+            trained on precomputed features, which the pack then takes as input.
         runs: run folders of the methods, all trained on that backbone with the same tokenizer; a
-            run that trained the backbone further has its own. "NAME=FOLDER" names a model, so that
-            a pack can hold several of the same method.
+            run that fine-tuned the backbone brings its own image encoder. "NAME=FOLDER" names a
+            model, so that a pack can hold several of the same method.
         labels: the pack's labels for people; or command-line options, which override the labels
             derived from the runs.
         gallery: a folder with `gallery.json` to copy into the pack.
@@ -104,7 +104,7 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
 def _labels_for(
     options: argparse.Namespace, encoder: Mapping[str, Any], runs: Sequence[TrainedRun]
 ) -> Labels:
-    """The labels of the command line; those it leaves out follow from the runs.
+    """Completes the command line's labels with values derived from the runs.
 
     `encoder` describes the image encoder; it is empty for runs on ready-made features.
     """

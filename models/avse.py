@@ -206,7 +206,7 @@ class AVSE(Method):
         if len(nodes) * parts * affinity.numel() > _MOST_STEPS:
             raise ValueError(
                 f"{tuple(affinity.shape[1:])} blocks of {len(affinity)} pairs at temperature "
-                f"{self.config.temperature:g} are too many to split; ask about fewer pairs"
+                f"{self.config.temperature:g} are too many; explain fewer pairs at once"
             )
         with torch.inference_mode(False), torch.enable_grad():
             blocks = affinity.detach().movedim(0, 2).clone()  # (p, q, B)
@@ -248,7 +248,7 @@ class AVSE(Method):
         return torch.cat(maps, dim=1)
 
     def groups(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Samples each set into n groups, section 3.1.
+        """Samples n groups of elements from each set, section 3.1.
 
         In training, each group is an independent random sample. Otherwise elements are sorted by a
         fixed random projection of their features, and each group leaves out a different range of

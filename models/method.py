@@ -39,7 +39,7 @@ class Method(nn.Module, ABC):
         summary_token: whether the method reads the first element of a set as the encoder's summary
             ([CLS]).
         own_summaries: the sides, "image" or "text", to which the method adds such an element
-            itself, so that their encoder needs none.
+            itself, so that the encoder of that side needs none.
         row_search: whether the score increases with the largest inner product between a row of the
             image's views and a row of the text's (see `row_dim`), so that a nearest-neighbour
             search over rows finds the best images exactly. Other methods are scored against every

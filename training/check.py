@@ -1,4 +1,4 @@
-"""Checks that a pack reads images and texts as its model wants: `python -m polyview check PACK`."""
+"""Checks a pack's preprocessing against its model's: `python -m polyview check PACK`."""
 
 import argparse
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from polyview.training.loop.command import refusals_end
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Checks the pack that the command line names; returns 1 where a step of it is wrong."""
-    about = "Check that a pack reads images and texts as its model wants."
+    about = "Check that a pack preprocesses images and texts as its model expects."
     parser = argparse.ArgumentParser(prog="python -m polyview check", description=about)
     add = parser.add_argument
     add("pack", help="folder or Hub id of a pack")
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         methods.one(method)
         data = open_split(options.data, split) if options.data else from_pack(pack, split)
         if data.frames > 1:
-            raise ValueError(f"{data.folder} has clips, and a check is of images")
+            raise ValueError(f"{data.folder} has clips; only images can be used in a check")
         pairs = choose_pairs(data.image_of.tolist(), options.pairs)
         images, texts = (
             [data.images[row] for row in pairs],

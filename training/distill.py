@@ -161,7 +161,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             self._fit_imitation()
 
     def _check_teacher(self) -> Preprocess:
-        """Compares the maps' sizes; returns the teacher's squares, normalised as the student's."""
+        """Checks that both maps have as many cells; returns the teacher's preprocessing."""
         config, own = self.config, Preprocess()
         refuse_missing(config.teacher, "teacher")
         about = describe_image_source(config.teacher)

@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class Server(gr.Server):
-    """Gradio's server, with our middleware outside of Gradio's.
+    """Gradio's server, with the app's middleware outermost.
 
     Ours therefore sees every request first, and can remove CORS headers.
     """

@@ -209,10 +209,10 @@ class Packs(BaseModel):
 
 
 class Check(BaseModel):
-    """Whether a pack reads images and texts as its model wants.
+    """Whether a pack preprocesses images and texts as its model expects.
 
     Steps have step, right, way (the other way with the highest gain), gain and error (of the mean
-    over pairs, in deviations of scores); wrong steps come first.
+    over pairs, in standard deviations of scores); wrong steps come first.
     """
 
     method: str

@@ -56,18 +56,18 @@ def clip(
 
 
 def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> answers.Hits:
-    """Lists the images of the collection, without copies and unreadable files."""
+    """Lists the images of the collection, without duplicates and unreadable files."""
     readable = retriever.shown_images()
     hits = [retriever.hit(each.image_id) for each in readable[start : start + count]]
     return answers.Hits(total=len(readable), hits=hits)
 
 
 def info(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
-    """Describes what is searched: pack, methods, device, gallery, facts to filter by."""
+    """Describes what is searched: pack, methods, device, gallery, metadata to filter by."""
     retriever = opened.retriever(pack, collection)
     about = describe(retriever)
     about["gallery"]["key"] = opened.resolve(pack, collection)[1]
-    about["gallery"]["first"] = retriever.index.first  # searchable while other methods are filled
+    about["gallery"]["first"] = retriever.index.first  # searchable while the others are built
     known = retriever.collection.facts.items()
     facts = {fact: {v: len(ids) for v, ids in values.items()} for fact, values in known}
     return answers.Info(**about, facts=facts)
@@ -80,15 +80,17 @@ def health(opened: Opened) -> answers.Health:
 
 
 def results(opened: Opened, pack: p.Pack = "") -> answers.Results:
-    """Returns the recorded results of a pack: metrics, speed, trainings, ablations."""
+    """Returns the recorded results of a pack: metrics, speed, training runs, ablations."""
     key, _ = opened.resolve(pack, "")
     return answers.Results(**recorded(opened.retriever(key, "")))
 
 
 def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
-    """Checks with captioned images of a collection that a pack reads as its model wants."""
+    """Checks a pack's preprocessing against its model's, with captioned images of a collection."""
     if retriever.reads_sets:
-        raise ValueError(f"{retriever.info.title} reads clips, and a check is of images")
+        raise ValueError(
+            f"{retriever.info.title} reads clips; only packs that read images can be checked"
+        )
     captions = retriever.collection.captions
     pairs = choose_pairs([owner for _, owner in captions])
     images = [retriever.open(image_id) for image_id in pairs]
@@ -211,7 +213,7 @@ class PackQuestions:
         return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=opened.private)
 
     def look_pack(self, address: p.Address, kind: p.Kind = "pack") -> answers.Look:
-        """Describes the download of an address, without fetching it."""
+        """Describes what the download of a pack would fetch."""
         offer = self._downloads.look(address, kind)
         if isinstance(offer, Path):
             key = self._opened.add_pack(offer)
@@ -230,11 +232,11 @@ class PackQuestions:
         return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=parts)
 
     def fetch_pack(self, address: p.Address, kind: p.Kind = "pack") -> answers.Job:
-        """Starts fetching an address in the background; one at a time."""
+        """Starts downloading a pack in the background; one download runs at a time."""
         return _job(self._downloads.start(address, kind))
 
     def pack_job(self, job: p.Job) -> answers.Job:
-        """Returns the state of a download; `pack` is its key when it is ready."""
+        """Returns the state of a download; once it is finished, `pack` is the new pack's key."""
         return _job(self._downloads.get(job))
 
     def cancel_pack(self, job: p.Job) -> answers.Job:

@@ -37,7 +37,7 @@ def explain(
     like: p.Like = None,
     content: p.MaybeContent = None,
 ) -> answers.Explanation:
-    """Splits the score of an image over its cells and the words, or a query image."""
+    """Splits the score of an image over its cells and the words, or cells, of the query."""
     start = time.perf_counter()
     terms, spec = _terms(retriever, query, like, content), method or retriever.methods.best
     target = find_image(retriever, image)
@@ -135,7 +135,7 @@ def views(
     query: p.Words = "",
     settings: p.Settings = p.NONE,
 ) -> Views:
-    """Shows every view of an image with its map, and with a text its score."""
+    """Returns every view of an image with its map and, for a text, its score."""
     start = time.perf_counter()
     spec, image_id = method or retriever.methods.best, find_image(retriever, image).image_id
     chosen = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
@@ -148,7 +148,7 @@ def views(
 
 
 def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> Collapse:
-    """Measures whether a method's views differ; the first call starts it without waiting."""
+    """Measures whether a method's views differ; the first call starts it and returns at once."""
     spec = method or retriever.methods.best
     retriever.methods.one(spec)
     reading = _meters.meter(retriever, spec)
@@ -170,7 +170,9 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
     for entry in retriever.collection.images:
         if entry.file == image:
             return entry
-    raise ValueError(f'there is no image "{image[:80]}" here; give a file or an id of a hit')
+    raise ValueError(
+        f'there is no image "{image[:80]}" in this collection; give the file name or id of a hit'
+    )
 
 
 def _terms(

@@ -78,7 +78,7 @@ class Why:
     _image_id: int
 
     def light(self, word: str | None = None) -> Image.Image:
-        """The image, lit where the score for all words, or for one word, comes from.
+        """Draws the evidence of all words, or of one word, over the image.
 
         Raises:
             ValueError: there is no such word.
@@ -149,7 +149,7 @@ class Library:
         self.close()
 
     def close(self) -> None:
-        """Stops indexing other methods in the background; finished work stays in the cache."""
+        """Stops background indexing for the other methods; finished work stays in the cache."""
         self._end()
 
     def search(self, query: Query, k: int = 10, method: str | None = None) -> Hits:

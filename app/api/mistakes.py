@@ -15,7 +15,7 @@ _mistakes = Mistakes()  # of all packs
 
 
 def add_queries(retriever: Retriever, content: p.Table) -> answers.Queries:
-    """Takes queries with their right images from a CSV file, instead of the captions."""
+    """Takes a CSV file of queries and their correct images, to use instead of the captions."""
     return answers.Queries(queries=_mistakes.add_queries(retriever, content))
 
 
@@ -34,7 +34,7 @@ def mistakes(
     queries: p.Queries = "",
     format: p.Format = "json",
 ) -> answers.Mistakes | answers.Blob:
-    """Lists captions whose right image only one of two methods ranks within k."""
+    """Lists captions by which of two methods ranks the correct image among its first k."""
     a, b = compared(retriever, a, b)
     captions = _mistakes.captions(retriever, queries)
     if captions is None:
@@ -57,7 +57,10 @@ def mistakes(
     unique, counts = np.unique(pairs, axis=1, return_counts=True)
     if within:
         if len(within) != 4:
-            raise ValueError("within must hold four ranks, such as 1,1,10,1000")
+            raise ValueError(
+                "within takes four ranks (the lowest by a and by b, then the highest), such as "
+                "1,1,10,1000"
+            )
         low, high = np.reshape(within, (2, 2)).T[:, :, None]
         inside = ((low <= pairs) & (pairs <= high)).all(axis=0)
         ahead, behind = contrast(*(map(captions.words, places[i]) for i in (inside, ~inside)))
@@ -83,7 +86,7 @@ def mistakes(
 
 
 def compared(retriever: Retriever, a: str, b: str) -> tuple[str, str]:
-    """The two methods to compare; empty names become the best methods of both families.
+    """The two methods to compare; an empty name becomes the best method of the other family.
 
     The families are methods with one view and methods with several.
 

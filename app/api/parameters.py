@@ -41,7 +41,7 @@ def _content(value: Any) -> Any:
     try:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ValueError("what follows base64, in the data URI is no base64") from error
+        raise ValueError("what follows base64, in the data URI is not base64") from error
 
 
 def _number(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Precomputed views of a bundled pack's own images: `python -m app.gallery.prepared`.
 
-Encoding a thousand images takes seconds, for which the first question would have to wait. The app
-comes with the file written here and reads it instead. The file names the checksum of its pack; it
+Encoding a thousand images takes seconds, which would delay the first query. The app
+comes with the file written here and reads it instead. The file records the checksum of its pack; it
 is not used with another pack or other images. Values are in half precision, which changes scores by
 less than 0.001.
 
@@ -65,7 +65,7 @@ class Prepared:
 
 
 def place(info: PackInfo, kind: str = "views") -> Path:
-    """The path of a pack's file: beside its folder, since pack.json lists every file inside."""
+    """The path of a pack's precomputed file, beside its folder (pack.json lists what is inside)."""
     return info.folder.parent / f"{info.folder.name}.{kind}.safetensors"
 
 

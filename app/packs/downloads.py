@@ -135,7 +135,7 @@ class Downloads:
         return None
 
     def start(self, address: str, kind: str) -> Download:
-        """Starts fetching an address; see `look`.
+        """Starts a download; see `look`.
 
         Raises:
             FullError: another download is running.

@@ -60,7 +60,7 @@ class Preset:
         """The files to fetch from the Hub.
 
         Raises:
-            UnreachableError: the Hub cannot be asked.
+            UnreachableError: the Hub cannot be reached.
             ValueError: the Hub refuses.
         """
         *others, last = self.published

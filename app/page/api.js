@@ -205,7 +205,7 @@ export const stopReading = (state) => post("/collections/stop", where(state));
 /** @param {{pack: string, collection: string}} state */
 export const resumeReading = (state) => post("/collections/resume", where(state));
 
-/** Whether a pack reads images and texts as its model wants. @param {{pack: string, collection: string}} state */
+/** Whether a pack preprocesses images and texts as its model expects. @param {{pack: string, collection: string}} state */
 export const checkPack = (state) => ask("/packs/check", where(state));
 
 /** What an address would fetch. @param {string} address @param {string} kind "pack", "clip" or "vse_infty" */

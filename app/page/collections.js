@@ -185,7 +185,7 @@ function models({ packs, offers, accepts, private: near }, current) {
   return el("section", {}, el("h3", {}, "Models"), el("ul.packs", {}, ...rows), ...hub, outcome);
 }
 
-/** Checks with images that have captions that the pack in use reads them as its model wants. */
+/** Checks the preprocessing of the pack in use with captioned images. */
 async function check(outcome) {
   outcome.replaceChildren(el("p", {}, "Reading 50 images and captions in other ways, up to a minute …"));
   outcome.scrollIntoView({ block: "center" });
@@ -197,9 +197,9 @@ async function check(outcome) {
       return el("li", {}, el("b", {}, `${right ? "✓" : "✗"} ${step}`), el("small", {}, `${right ? "next best" : "wanted"}: ${other}`));
     };
     const sentence = wrong.length
-      ? `This pack reads something otherwise than its model wants: ${wrong[0].step}. First mend it: ${wrong[0].way}.`
-      : "This pack reads images and texts as its model wants.";
-    const about = `${method}, ${pairs} images with a caption each. A number is the gain of true pairs over others, in deviations of scores, if one step is done in another way.`;
+      ? `This pack's preprocessing differs from what its model expects: ${wrong[0].step}. Fix this first: use ${wrong[0].way}.`
+      : "This pack preprocesses images and texts as its model expects.";
+    const about = `${method}, ${pairs} images with a caption each. A number is the gain of matching pairs over others, in standard deviations of scores, if one step is done in another way.`;
     outcome.replaceChildren(el("p", {}, sentence), el("ul.packs", {}, ...steps.map(row)), el("p.key", {}, about));
     outcome.scrollIntoView({ block: "start" });
   } catch (error) {

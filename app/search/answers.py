@@ -147,7 +147,7 @@ def satisfying(
     chosen, known = list[frozenset[int]](), collection.facts
     for fact, values in filters.items():
         if not known:
-            raise ValueError("these images have no facts to filter by")
+            raise ValueError("these images have no metadata to filter by")
         if fact not in known:
             facts = ", ".join(known)
             raise ValueError(f'images cannot be filtered by "{fact[:80]}"; choose one of {facts}')

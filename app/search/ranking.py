@@ -100,7 +100,7 @@ class Ranking:
     """Ranks the items in the galleries of a pack.
 
     Args:
-        index: fills them.
+        index: builds the galleries.
     """
 
     def __init__(self, index: Index) -> None:
@@ -160,7 +160,7 @@ class Ranking:
 
     @torch.inference_mode()
     def _winners(self, query: Query, ids: Sequence[int]) -> list[int | None]:
-        """For each image, the view that scores best for every term; None if there is none."""
+        """For each image, its best view if it is the same for all terms, else None."""
         (name, terms), *others = query.items()
         if others or not terms or not ids:
             return [None] * len(ids)

@@ -257,7 +257,7 @@ class Retriever:
         return {word: corrections[word] for word in named[:_NAMED]}
 
     def shown_images(self) -> Sequence[CollectionImage]:
-        """The images without copies and unreadable files."""
+        """The images without duplicates and unreadable files."""
         index = self.index
         out = {refusal.file for refusal in index.refused} | {copy.file for copy in index.copies}
         images = self.collection.images

@@ -33,10 +33,10 @@ from polyview.models.files import write_whole
 Token = str | bool | None
 Progress = Callable[[int, int, str], None]  # bytes fetched, bytes in total, description
 _log = logging.getLogger(__name__)
-ANSWER = 10.0  # seconds until the Hub must begin to answer
+ANSWER = 10.0  # seconds to wait for the start of an answer of the Hub
 _EVERY = 0.3  # seconds between two reports of progress
 _LOGIN = "log in with `hf auth login` or pass a token"
-_ADVICE = {401: _LOGIN, 403: "use a token that is allowed to", 429: "wait {wait} s, and " + _LOGIN}
+_ADVICE = {401: _LOGIN, 403: "use a token with access to it", 429: "wait {wait} s, and " + _LOGIN}
 # Each part of a revision begins with a letter, a digit or "_": the client makes a path of it.
 _HUB_ID = re.compile(
     r"(?![^@]*(?:--|\.\.))(?P<id>\w[\w.-]{0,95}/\w[\w.-]{0,95})"
@@ -50,19 +50,19 @@ class HubError(ValueError):
 
 
 class RefusedError(HubError):
-    """Files of the Hub may not be used; nothing of them is kept."""
+    """Downloaded files were rejected, and are deleted."""
 
 
 class CancelledError(HubError):
-    """A download was cancelled; nothing of it is kept."""
+    """A download was cancelled, and its files are deleted."""
 
 
 class NotCachedError(HubError):
-    """Files are not, or not all, in the local cache, and the Hub was not asked."""
+    """Files are missing from the local cache, and the Hub was not contacted."""
 
 
 class UnreachableError(HubError):
-    """The Hub cannot be asked; only the local cache is available."""
+    """The Hub cannot be reached; only the local cache is available."""
 
 
 def endpoint() -> str:
@@ -118,8 +118,8 @@ def _explained(error: BaseException, address: str) -> HubError:
             )
         case json.JSONDecodeError() | hf.FileMetadataError():
             return UnreachableError(
-                f"the server at {hub} is no Hub; check HF_ENDPOINT, and whether the network wants "
-                "a login"
+                f"the server at {hub} is not a Hugging Face Hub; check HF_ENDPOINT, and whether "
+                "the network wants a login"
             )
         case OSError(errno=errno.ENOSPC):
             return HubError(f"{address}: the disk is full; make room and try again")
@@ -132,14 +132,14 @@ def is_hub_id(text: str) -> bool:
 
 
 def parse_hub_id(text: str) -> tuple[str, str | None]:
-    """Splits a Hub id into repository and revision; neither can lead out of the cache.
+    """Splits a Hub id into repository and revision; neither can escape the cache's folder.
 
     >>> parse_hub_id("owner/name@refs/pr/1")
     ('owner/name', 'refs/pr/1')
     """
     match = _HUB_ID.fullmatch(text)
     if match is None:
-        raise ValueError(f'"{text[:200]}" is no Hub id; name it as owner/name or owner/name@v1')
+        raise ValueError(f'"{text[:200]}" is not a Hub id; write owner/name or owner/name@v1')
     return match["id"], match["revision"]
 
 
@@ -167,7 +167,7 @@ class Repo:
     """Files of one commit of a repository, as the Hub states them."""
 
     address: str  # as it was requested
-    commit: str  # of the address at present, 40 hexadecimal digits
+    commit: str  # to which the address resolved, 40 hexadecimal digits
     licence: str | None  # of the repository's card
     files: Mapping[str, int | None]  # the bytes of each file; None if the Hub states no size
 
@@ -210,7 +210,7 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
 
     Raises:
         ValueError: the address is not a Hub address.
-        UnreachableError: the Hub cannot be asked.
+        UnreachableError: the Hub cannot be reached.
         HubError: it refused, or lists a name that is no path.
     """
     repo_id, revision = parse_hub_id(address)
@@ -289,7 +289,7 @@ def fetch_matching(address: str, patterns: Sequence[str], *, cached: bool = Fals
         The folder of the commit in the client's cache.
 
     Raises:
-        HubError: the Hub refused, or cannot be asked and the cache does not hold the files.
+        HubError: the Hub refused, or cannot be reached and the cache does not hold the files.
     """
     repo_id, revision = parse_hub_id(address)
     with one_sentence(address):

@@ -104,7 +104,7 @@ def pull(
         The pack's folder, which is named by its commit; every size and checksum in it is right.
 
     Raises:
-        UnreachableError: the Hub cannot be asked, and the cache lacks the pack.
+        UnreachableError: the Hub cannot be reached, and the cache lacks the pack.
         HubError: the Hub refused, or the repository is not a whole pack.
     """
     try:
@@ -215,7 +215,7 @@ def list_packs(author: str | None = None, token: Token = None) -> list[Row]:
         Address, commit, licence, methods, and whether the commit is in the cache.
 
     Raises:
-        HubError: the Hub cannot be asked, or refused.
+        HubError: the Hub cannot be reached, or refused.
     """
     rows = []
     with client.one_sentence("the list of packs"):

@@ -39,7 +39,7 @@ from polyview.export.pack.validation import PackError, check, read_json
 from polyview.models.checkpoint import load_tensors
 from polyview.models.files import no_such, sha256_of, write_whole
 
-_DOMAINS = ("", "ai.onnx")  # the two spellings of ONNX's own operators
+_DOMAINS = ("", "ai.onnx")  # the two names of ONNX's default operator domain
 
 
 def load_info(path: Path, verify: bool = True) -> PackInfo:
@@ -61,14 +61,18 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
         stated = info.gallery
         known = None if verify else (stated.images_sha256, stated.images_bytes)
         actual = summarize_gallery(gallery, known)
-        counts, expected = ((s.split, s.images, s.captions) for s in (actual, stated))
+        counts, expected = (
+            f"{s.images} images with {s.captions} captions (split {s.split})"
+            for s in (actual, stated)
+        )
         if counts != expected:
             raise PackError(
-                f"the gallery of {info.folder} is {counts}, but pack.json says {expected}"
+                f"the gallery of {info.folder} has {counts}, but pack.json says {expected}; fetch "
+                "the pack again"
             )
         if actual != stated:
             raise PackError(
-                f"the gallery images of {info.folder} are not those whose SHA-256 pack.json says; "
+                f"the gallery images of {info.folder} do not match their SHA-256 in pack.json; "
                 "fetch the pack again"
             )
     return info
@@ -98,9 +102,7 @@ def check_file(info: PackInfo, name: str, verify: bool = True) -> None:
         )
     if verify:
         if sha256_of(path) != expected.sha256:
-            raise PackError(
-                f"{path} is not the file whose SHA-256 pack.json says; fetch the pack again"
-            )
+            raise PackError(f"{path} does not match its SHA-256 in pack.json; fetch the pack again")
         check_weights(path)
 
 

@@ -186,7 +186,9 @@ class SiglipImageEncoder(_VisionTransformer):
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         if not config.get("vision_use_head", True):
-            raise ValueError("this SigLIP has no head that sums up an image; take one that has")
+            raise ValueError(
+                "this SigLIP has no pooling head (vision_use_head is false); use one that has"
+            )
         self.model = build_network("SiglipVisionModel", config)
         self.dim = int(self.model.config.hidden_size)
 
@@ -216,9 +218,9 @@ class BertTextEncoder(TextEncoder):
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         self.model = build_network("AutoModel", config)
-        self.model.pooler = None  # an extra layer over [CLS] that sets of features do not need
+        self.model.pooler = None  # its output is not part of the returned hidden states
         self.dim = int(self.model.config.hidden_size)
-        # RoBERTa counts positions from its padding id on
+        # RoBERTa's position ids start at its padding id + 1
         offset = 2 if self.model.config.model_type == "roberta" else 0
         self.max_length = int(self.model.config.max_position_embeddings) - offset
 
@@ -254,7 +256,7 @@ class CLIPTextEncoder(TextEncoder):
 
 
 class SiglipTextEncoder(TextEncoder):
-    """SigLIP's text transformer (Zhai et al., ICCV 2023); the last token is the whole text.
+    """SigLIP's text transformer (Zhai et al., ICCV 2023); the last token represents the text.
 
     SigLIP takes the state at position `max_length`, usually padding, as the embedding of the text;
     here that state replaces the one of each text's last token, [EOS].

@@ -30,7 +30,7 @@ from polyview.training.scenes.captions import with_article
 
 _PAIRS, _MADE_UP = 600, 300  # questions of each such kind
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-_MIN, _SHARE = 3, 7  # a thing is a word of at least 3 images, and of at most a seventh
+_MIN, _SHARE = 3, 7  # a word's images: at least 3, and at most a seventh of all
 
 
 @dataclass(frozen=True)

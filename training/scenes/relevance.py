@@ -104,7 +104,7 @@ def satisfying_rows(
     facts: Sequence[dict[str, Any]],
     test: Callable[[Record, dict[str, Any]], bool],
 ) -> list[NDArray[np.int64]]:
-    """For each fact, the ascending rows of all scenes or clips that satisfy it by `test`."""
+    """The sorted rows of the scenes or clips that satisfy each fact according to `test`."""
     holders: dict[str, set[int]] = {}
     for row, record in enumerate(records):
         for item in record.objects:  # type: ignore[attr-defined]
@@ -120,6 +120,6 @@ def satisfying_rows(
 
 
 def relevant_images(scenes: Sequence[Scene]) -> list[NDArray[np.int64]]:
-    """For each caption of the scenes in order, the ascending rows of all scenes that satisfy it."""
+    """The sorted rows of the scenes that satisfy each caption, in the captions' order."""
     facts = [caption.fact for scene in scenes for caption in scene.captions]
     return satisfying_rows(scenes, facts, satisfies)

@@ -114,7 +114,7 @@ def test_what_cannot_be_had_is_a_sentence(hub: HubState, tiny_pack: Path, tmp_pa
         (PACK, NET, "is not a pack: it has no pack.json"),
         (CLIP, "owner/old", "holds no weights as safetensors"),
         (VSE_INFTY, "somewhere", "takes owner/name/FOLDER_OR_FILE"),
-        (CLIP, "not an id", '"not an id" is no Hub id'),
+        (CLIP, "not an id", '"not an id" is not a Hub id'),
     ):
         with pytest.raises(ValueError, match=sentence):
             look(kind, address)
@@ -142,7 +142,7 @@ def test_a_pack_is_fetched_and_found_again(
     hub.damaged.add("vsepp/head.safetensors")
     job = fetch(downloads, PACK, ID)
     assert job.state == "failed"
-    assert "vsepp/head.safetensors is not the file whose SHA-256" in job.error
+    assert "vsepp/head.safetensors does not match its SHA-256" in job.error
     assert leftovers(tmp_path) == []
 
     hub.damaged.clear()

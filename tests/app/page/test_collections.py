@@ -146,5 +146,7 @@ def test_the_pack_in_use_is_checked(bundled: Server, new_tab: NewTab) -> None:
     open_menu(page, bundled)
     page.get_by_role("button", name="Check").click()
     menu = page.locator("#menu")
-    expect(menu).to_contain_text("reads images and texts as its model wants", timeout=200_000)
+    expect(menu).to_contain_text(
+        "preprocesses images and texts as its model expects", timeout=200_000
+    )
     expect(menu.locator("li", has_text="normalisation")).to_contain_text("✓")

@@ -21,13 +21,17 @@ ID, ONNX = "owner/tiny", "image_encoder.onnx"
 INFO, FILE = rf"GET /api/models/{ID}$", r"GET .*/image_encoder\.onnx"
 FAULTS = {
     "no token": (FILE, Fault("status", 401), "status 401; log in with `hf auth login`"),
-    "not allowed": (FILE, Fault("status", 403), "status 403; use a token that is allowed"),
+    "not allowed": (FILE, Fault("status", 403), "status 403; use a token with access"),
     "busy": (INFO, Fault("status", 429, {"Retry-After": "77"}), "status 429; wait 77 s"),
     "out of order": (INFO, Fault("status", 500), "status 500; try again later"),
     "no answer": (INFO, Fault("silent"), r"cannot be reached \(.*timed out\); check the connec"),
     "circle": (INFO, Fault("redirect"), r"cannot be reached \(.*redirects\.\); check"),
     "cut": (INFO, Fault("cut", 30), r"cannot be reached \(.*\); check the connection"),
-    "login page": (INFO, Fault("login"), "is no Hub; check .* whether the network wants a"),
+    "login page": (
+        INFO,
+        Fault("login"),
+        "is not a Hugging Face Hub; check .* whether the network wants a",
+    ),
 }
 
 
@@ -90,7 +94,7 @@ def test_push_makes_a_branch_and_pull_pins_a_revision(server: HubState, copied: 
 def test_push_is_refused(server: HubState, pack: Path, copied: Path) -> None:
     with pytest.raises(HubError, match="refuses owner/tiny, status 401; log in"):
         push(pack, ID)
-    with pytest.raises(HubError, match="status 403; use a token that is allowed to"):
+    with pytest.raises(HubError, match="status 403; use a token with access to it"):
         push(pack, ID, token=READER)
     requested = len(server.requests)
     with edited(copied / "pack.json") as values:
@@ -112,7 +116,7 @@ def test_push_is_refused(server: HubState, pack: Path, copied: Path) -> None:
         ("empty", r"owner/empty is not a pack: it has no pack\.json"),
         ("format", "is of format 99"),
         ("lacking", r"lacks tokenizer\.json"),
-        ("bytes", r"is refused: .*image_encoder\.onnx is not the"),
+        ("bytes", r"is refused: .*image_encoder\.onnx does not match its"),
         ("sizes", r"tokenizer\.json has 2 bytes on the Hub, but pack\.json says"),
         ("path", "'gallery/../../x', which is no path inside a repository"),
         ("gated", "is gated; accept its conditions on its page, then"),
@@ -227,7 +231,7 @@ def test_a_revision_that_leads_out_is_refused_before_a_request(
     server: HubState, revision: str
 ) -> None:
     for look in (pull, find_cached):
-        with pytest.raises(ValueError, match="is no Hub id"):
+        with pytest.raises(ValueError, match="is not a Hub id"):
             look(f"owner/name@{revision}")
     assert not server.requests
 

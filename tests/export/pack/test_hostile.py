@@ -144,7 +144,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "absolute path": (put(TOKENIZER[:9], "file", value="/etc/passwd"), "not a plain relative path"),
     "link of a file": (link(TOKENIZER), r"tokenizer\.json is a link to outside the pack"),
     "link of pack.json": (link("pack.json"), "is a link to outside the pack"),
-    "wrong SHA-256": (put("files", HEAD, "sha256", value="0" * 64), "not the file whose SHA-256"),
+    "wrong SHA-256": (put("files", HEAD, "sha256", value="0" * 64), "does not match its SHA-256"),
     "number of 400 digits": (put("image_encoder", "dim", value=10**400), "dim must be"),
     "embedding too wide": (put(*ARGUMENTS, value={"embed_dim": 10**8}), "from 0 to 65536"),
     "embedding wider than its weights": (

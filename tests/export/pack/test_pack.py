@@ -101,7 +101,7 @@ def test_one_flipped_bit_is_seen_only_with_verify(copied: Path) -> None:
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     load_info(copied, verify=False)
-    with pytest.raises(PackError, match=r"image_encoder\.onnx is not the file whose SHA-256"):
+    with pytest.raises(PackError, match=r"image_encoder\.onnx does not match its SHA-256"):
         load_info(copied)
 
 
