@@ -5,7 +5,6 @@ Subclasses define modules, batches and losses: `training/loop/trainer.py` (metho
 """
 
 import csv
-import io
 import math
 import sys
 import time
@@ -20,12 +19,12 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from polyview.export.sessions import hardware
-from polyview.models.checkpoint import load_strict, save_tensors
+from polyview.models.checkpoint import load_strict, load_tensors, save_tensors
 from polyview.models.files import replacing, write_whole
 from polyview.training.loop.config import BackboneConfig, TrainConfig
 from polyview.training.settings import Settings, to_values
 
-BEST, LAST, CONFIG = "best.safetensors", "last.pt", "config.toml"
+BEST, LAST, CONFIG = "best.safetensors", "last.safetensors", "config.toml"
 TOKENIZER, LOG = "tokenizer.json", "log.csv"
 
 C = TypeVar("C", bound=TrainConfig | BackboneConfig)
@@ -321,14 +320,16 @@ class RunFolder:
     def save_last(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]
     ) -> None:
-        """Writes weights, optimiser, random state, log and progress in one atomic file."""
-        cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-        state: dict[str, Any] = {"module": module.state_dict(), "optimizer": optimizer.state_dict()}
-        state |= {"random": (torch.get_rng_state(), cuda), "progress": progress, "rows": self.rows}
-        content = io.BytesIO()  # torch's own writer does not say that a disk is full
-        torch.save(state, content)
-        with replacing(self.path / LAST) as draft:
-            draft.write_bytes(content.getbuffer())
+        """Writes weights, optimizer, random state, log and progress in one atomic file."""
+        tensors = {f"module.{k}": v for k, v in module.state_dict().items()}
+        state = optimizer.state_dict()
+        for index, slots in state["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": value for name, value in slots.items()}
+        tensors["random.cpu"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            tensors["random.cuda"] = torch.cuda.get_rng_state()
+        about = {"progress": progress, "rows": self.rows, "groups": state["param_groups"]}
+        save_tensors(self.path / LAST, tensors, about)
 
     def load_last(
         self, module: nn.Module, optimizer: torch.optim.Optimizer
@@ -340,15 +341,24 @@ class RunFolder:
         """
         if not (self.path / LAST).is_file():
             return None
-        state = torch.load(self.path / LAST, "cpu", weights_only=True)
-        load_strict(module, state["module"], str(self.path / LAST))
-        optimizer.load_state_dict(state["optimizer"])
-        cpu, cuda = state["random"]
-        torch.set_rng_state(cpu)
-        if torch.cuda.is_available() and cuda is not None:
-            torch.cuda.set_rng_state(cuda)
-        self.rows = state["rows"]
-        return dict(state["progress"])
+        tensors, about = load_tensors(self.path / LAST)
+        weights = {k.removeprefix("module."): v for k, v in tensors.items() if k[:7] == "module."}
+        load_strict(module, weights, str(self.path / LAST))
+        slots: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            if key.startswith("optimizer."):
+                _, index, name = key.split(".", 2)
+                slots.setdefault(int(index), {})[name] = value
+        optimizer.load_state_dict({"state": slots, "param_groups": about["groups"]})
+        for weight, moments in optimizer.state.items():
+            for name, value in moments.items():  # fused steps need the weights' memory layout
+                if value.shape == weight.shape and value.stride() != weight.stride():
+                    moments[name] = torch.empty_like(weight).copy_(value)
+        torch.set_rng_state(tensors["random.cpu"])
+        if torch.cuda.is_available() and "random.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random.cuda"])
+        self.rows = about["rows"]
+        return dict(about["progress"])
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from polyview.models.checkpoint import load_tensors
 from polyview.training import distill, pretrain, train
 from polyview.training.loop.config import recipe_names
 from polyview.training.loop.loop import LAST, LOG, read_rows
@@ -35,7 +36,7 @@ def refusal(*arguments: str) -> str:
 
 
 def weights(run: str) -> dict[str, torch.Tensor]:
-    return torch.load(Path(run) / LAST)["module"]
+    return load_tensors(Path(run) / LAST)[0]
 
 
 @pytest.mark.usefixtures("world")

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from polyview.export.encoders.sources import load_image_source
-from polyview.models.checkpoint import save_tensors
+from polyview.models.checkpoint import load_tensors, save_tensors
 from polyview.models.encoders.scene_net import SceneNet
 from polyview.models.preprocess import Preprocess
 from polyview.training.distill import (
@@ -133,7 +133,7 @@ def test_a_student_learns_and_goes_on_bit_for_bit(
         with pytest.raises(KeyboardInterrupt):
             Distillation(school, tmp_path / "parts", resume=False).fit()
     Distillation(school, tmp_path / "parts", resume=True).fit()
-    whole, parts = (torch.load(tmp_path / name / LAST)["module"] for name in ("whole", "parts"))
+    whole, parts = (load_tensors(tmp_path / name / LAST)[0] for name in ("whole", "parts"))
     assert [k for k in whole if not torch.equal(whole[k], parts[k])] == []
     net, _, about = load_image_source(str(tmp_path / "whole"), "cpu")
     assert net.dim == 12

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from polyview.models.checkpoint import load_tensors
 from polyview.training.loop.loop import LAST
 from polyview.training.pretrain import (
     THINGS,
@@ -77,5 +78,5 @@ class Interrupted(Pretraining):
 def test_resume_gives_the_same_weights(scenes_folder: Path, backbone: Path, tmp_path: Path) -> None:
     Interrupted(_config(scenes_folder), tmp_path, resume=False).fit()
     Pretraining(_config(scenes_folder), tmp_path, resume=True).fit()
-    expected, resumed = (torch.load(run / LAST)["module"] for run in (backbone, tmp_path))
+    expected, resumed = (load_tensors(run / LAST)[0] for run in (backbone, tmp_path))
     assert all(torch.equal(expected[name], resumed[name]) for name in expected)

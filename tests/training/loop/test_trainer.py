@@ -154,7 +154,7 @@ def test_the_rate_halves_on_plateaus(train_set: Split, val_set: Split, tmp_path:
     Trainer(plan, train_set, val_set, tmp_path).fit()
     rates = [float(row["rate"]) for row in read_rows(tmp_path / LOG)]
     assert rates == pytest.approx([1e-12] * 4 + [5e-13] * 3 + [2.5e-13])
-    progress = torch.load(tmp_path / LAST)["progress"]
+    progress = load_tensors(tmp_path / LAST)[1]["progress"]
     assert progress["drops"] == [3, 6]  # stored, so that a resumed run has the same rate
 
 
