@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -169,8 +169,18 @@ class Model:
         """The M words of a text as the encoder reads them: the last axis of `evidence`."""
         return self.runtime.tokenize(text).words
 
+    @overload
+    def similarity(
+        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[True]
+    ) -> np.ndarray: ...
+    @overload
+    def similarity(
+        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[False] = False
+    ) -> Tensor: ...
     @torch.no_grad()
-    def similarity(self, images: Encoded, texts: Encoded, *, as_numpy: bool = False) -> Any:
+    def similarity(
+        self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
+    ) -> Tensor | np.ndarray:
         """The method's own scores (B_img, B_txt), higher is better.
 
         Returns:
@@ -181,12 +191,26 @@ class Model:
         """
         return _out(self.method.score(*self._pair(images, texts)), as_numpy)
 
+    @overload
+    def view_scores(
+        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[True]
+    ) -> np.ndarray: ...
+    @overload
+    def view_scores(
+        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[False] = False
+    ) -> Tensor: ...
     @torch.no_grad()
-    def view_scores(self, images: Encoded, texts: Encoded, *, as_numpy: bool = False) -> Any:
+    def view_scores(
+        self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
+    ) -> Tensor | np.ndarray:
         """The scores (V, B_img, B_txt) of each view of the images; see `similarity`."""
         return _out(self.method.view_scores(*self._pair(images, texts)), as_numpy)
 
-    def attention(self, images: Views, *, as_numpy: bool = False) -> Any:
+    @overload
+    def attention(self, images: Views, *, as_numpy: Literal[True]) -> np.ndarray: ...
+    @overload
+    def attention(self, images: Views, *, as_numpy: Literal[False] = False) -> Tensor: ...
+    def attention(self, images: Views, *, as_numpy: bool = False) -> Tensor | np.ndarray:
         """The attention of each view: (B, V, rows, columns) on the encoder's grid, else (B, V, N).
 
         Raises:
