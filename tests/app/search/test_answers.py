@@ -131,7 +131,7 @@ def test_filters_that_nothing_satisfies_get_a_sentence(
 ) -> None:
     (tmp_path / "a.png").write_bytes(b"x")
     for collection, fact, value, sentence in (
-        (from_folder(tmp_path), "setting", "sky", "these images have no facts"),
+        (from_folder(tmp_path), "setting", "sky", "these images have no metadata"),
         (views_retriever.collection, "colour", "red", '"colour"; choose one of setting, time'),
         (views_retriever.collection, "setting", "moon", '"moon"; choose from dusk, sand, sky'),
     ):
