@@ -295,4 +295,4 @@ def test_the_first_page_is_small_and_says_image(bundled: Server, new_tab: NewTab
 def page_words(tab: Tab) -> str:
     """The text of the page without captions, which are the collection's."""
     text = tab.page.evaluate("document.body.innerText.toLowerCase()")
-    return re.sub("caption: .*", "", text)
+    return re.sub("captions?: .*", "", text)
