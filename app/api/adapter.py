@@ -264,7 +264,10 @@ def describe(questions: Sequence[Question]) -> dict[str, Any]:
         [(model, "serialization") for model in sorted(models, key=str)],
         ref_template="#/components/schemas/{model}",
     )
-    shown = {model: {"application/json": {"schema": ref}} for (model, _), ref in references.items()}
+    contents = {
+        model: {"application/json": {"schema": reference}}
+        for (model, _), reference in references.items()
+    }
     paths: dict[str, dict[str, Any]] = {}
     for question in questions:
         schema = question.parameters.model_json_schema()
@@ -280,10 +283,10 @@ def describe(questions: Sequence[Question]) -> dict[str, Any]:
             if name != question.body
         ]
         responses = {
-            str(status): {"description": "refused", "content": shown[Refused]}
+            str(status): {"description": "refused", "content": contents[Refused]}
             for status in (400, 404, 410, 429, 503)
         }
-        content: dict[str, Any] = next((shown[model] for model in question.answers), {"*/*": {}})
+        content: dict[str, Any] = next((contents[model] for model in question.answers), {"*/*": {}})
         responses["200"] = {"description": "the answer", "content": content}
         for method in question.methods:
             about: dict[str, Any] = {

@@ -16,7 +16,7 @@ const ARRAYS = {
   affinity: [
     "Affinity of blocks",
     `The cosine of every block of the image's views with every block of the text (AVSE, section 3.2, Eq. 1). MaxSim
-      would add the highest of each column.`,
+      adds the highest of each column.`,
   ],
   plan: [
     "Sinkhorn plan",
