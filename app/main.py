@@ -85,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("polyview: stopped", file=sys.stderr)
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM):  # `make` passes on what it gets, too
+            signal.signal(number, signal.SIG_IGN)
         opened.close()
     return 0
 
