@@ -9,6 +9,7 @@ import gc
 import importlib.util
 import logging
 import os
+import queue
 import signal
 import sys
 import threading
@@ -74,20 +75,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.enable()
     gc.collect()
     gc.freeze()  # objects made at the start are permanent: exclude them from collection
-    wait = threading.Event()
-    try:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # shuts down as on Ctrl-C
-        # only now, so that reading images does not delay the first page
-        opened.first.index.start(ProgressBar())
-        threading.Thread(target=opened.first.make_thumbnails, daemon=True).start()
-        while not wait.wait(_SWEEP_SECONDS):
+    # its `put` is safe in a signal's handler; later signals, which `make` may send, do nothing
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _: signals.put(received))
+    # only now, so that reading images does not delay the first page
+    opened.first.index.start(ProgressBar())
+    threading.Thread(target=opened.first.make_thumbnails, daemon=True).start()
+    while True:
+        try:
+            signals.get(timeout=_SWEEP_SECONDS)
+            break
+        except queue.Empty:
             opened.sweep()
-    except KeyboardInterrupt:
-        print("polyview: stopped", file=sys.stderr)
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):  # `make` passes on what it gets, too
-            signal.signal(number, signal.SIG_IGN)
-        opened.close()
+    print("polyview: stopped", file=sys.stderr)
+    opened.close()
     return 0
 
 
