@@ -9,7 +9,7 @@ VENV ?= .venv
 PYTHON ?= python3
 ARGS ?=
 SPACE_PYTHON ?= python3.12
-PIP = $(VENV)/bin/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+PIP = $(VENV)/bin/python -m pip install --quiet --no-compile $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 SOAK_CASES ?= 10000
@@ -50,7 +50,7 @@ types: $(VENV)/dev.stamp
 	ln -s $(addprefix $(CURDIR)/,$(wildcard polyview/*.py) app export models training) build/types/polyview
 	ln -s $(addprefix $(CURDIR)/,tests benchmarks docs) build/types
 	cd build/types && $(abspath $(VENV))/bin/mypy --config-file $(CURDIR)/pyproject.toml \
-		--cache-dir $(CURDIR)/build/mypy
+		--cache-dir $(CURDIR)/build/mypy --num-workers auto
 
 check: lint types test slow
 
