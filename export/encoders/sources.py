@@ -68,8 +68,8 @@ def load_image_source(
         ValueError: it is no image encoder, does not fit together, or cannot be fetched.
     """
     located = _locate(source)
-    about = _describe_image(located)
-    encoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
+    spec = _describe_image(located)
+    encoder = IMAGE_ENCODERS[spec["arch"]](**spec["arguments"])
     if (located.folder / RUN_WEIGHTS).is_file():
         tensors, _ = load_tensors(located.folder / RUN_WEIGHTS)
     elif is_pack(located.folder):
@@ -77,7 +77,7 @@ def load_image_source(
     else:
         tensors = read_weights(located, IMAGES, encoder)
     _fill(encoder, tensors, located, rounded)
-    return encoder.to(device).eval(), Preprocess.from_json(about["preprocess"]), about
+    return encoder.to(device).eval(), Preprocess.from_json(spec["preprocess"]), spec
 
 
 def describe_image_source(source: str | Path) -> dict[str, Any]:
@@ -102,12 +102,12 @@ def load_text_source(
     `load_image_source`.
     """
     located = _locate(source)
-    about = describe_published(located, "text_encoder")
-    encoder = TEXT_ENCODERS[about["arch"]](**about["arguments"])
+    spec = describe_published(located, "text_encoder")
+    encoder = TEXT_ENCODERS[spec["arch"]](**spec["arguments"])
     _fill(encoder, read_weights(located, TEXTS, encoder), located, rounded)
     tokenizer = read_tokenizer(located.folder)
-    tokenizer.enable_truncation(about["max_length"])
-    return encoder.to(device).eval(), tokenizer, about
+    tokenizer.enable_truncation(spec["max_length"])
+    return encoder.to(device).eval(), tokenizer, spec
 
 
 def describe_text_source(source: str | Path) -> dict[str, Any]:
@@ -150,21 +150,21 @@ def is_pack(folder: Path) -> bool:
 def _describe_image(located: Source) -> dict[str, Any]:
     if (located.folder / RUN_WEIGHTS).is_file():
         path = located.folder / RUN_WEIGHTS
-        _, about = load_tensors(path)
-        if about.get("kind") != "image_backbone" or about.get("arch") not in IMAGE_ENCODERS:
+        _, spec = load_tensors(path)
+        if spec.get("kind") != "image_backbone" or spec.get("arch") not in IMAGE_ENCODERS:
             raise ValueError(f"{path} is not an image encoder; make one with training.pretrain")
-        about = {**about, "sha256": sha256_of(path)}
+        spec = {**spec, "sha256": sha256_of(path)}
     elif is_pack(located.folder):
-        about = _describe_packed(located.folder, located.projected)
+        spec = _describe_packed(located.folder, located.projected)
     elif located.part == FRAME:
         raise ValueError(f'{located.name}: only our own encoders know "#{FRAME}"; leave it out')
     else:
         return describe_published(located, "image_backbone")
     if located.part == FRAME:  # the cells joined to one feature
-        about["arguments"] = {**about["arguments"], "parts": list(PARTS)}
-        identity = json.dumps([about["sha256"], PARTS])
-        about["sha256"] = hashlib.sha256(identity.encode()).hexdigest()
-    return {**about, "source": located.name}
+        spec["arguments"] = {**spec["arguments"], "parts": list(PARTS)}
+        identity = json.dumps([spec["sha256"], PARTS])
+        spec["sha256"] = hashlib.sha256(identity.encode()).hexdigest()
+    return {**spec, "source": located.name}
 
 
 def _fill(encoder: nn.Module, tensors: dict[str, Tensor], located: Source, rounded: bool) -> None:
