@@ -50,7 +50,7 @@ types: $(VENV)/dev.stamp
 	ln -s $(addprefix $(CURDIR)/,$(wildcard polyview/*.py) app export models training) build/types/polyview
 	ln -s $(addprefix $(CURDIR)/,tests benchmarks docs) build/types
 	cd build/types && $(abspath $(VENV))/bin/mypy --config-file $(CURDIR)/pyproject.toml \
-		--cache-dir $(CURDIR)/build/mypy --num-workers auto
+		--cache-dir $(CURDIR)/build/mypy
 
 check: lint types test slow
 
