@@ -38,11 +38,11 @@ import torch.nn.functional as F
 from polyview import models
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_pack
-from polyview.app.search.mistakes import rank_all
+from polyview.app.search.mistakes import file_scores
 from polyview.app.search.query import Term
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
-from polyview.export.mistakes import Captions
+from polyview.export.mistakes import Caption, rank_captions
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware, processor
 from polyview.models import Method, Views
@@ -222,10 +222,9 @@ def rank_queries(rule: str, size: int, queries: int) -> None:
         ids = range(start, min(start + _PART, size))
         gallery.add(ids, F.normalize(torch.randn(len(ids), views, dim), dim=2))
     texts = Views(F.normalize(torch.randn(queries, query_views, dim), dim=2))
-    labelled = np.arange(queries) % size
-    captions = Captions([""] * queries, labelled, list(labelled[:, None]), [""] * queries)
+    captions = [Caption("", [query % size]) for query in range(queries)]
     began = time.perf_counter()
-    rank_all({name: gallery}, [name], lambda _: texts, captions, size)
+    rank_captions(captions, [name], size, lambda _, part: file_scores(gallery, texts[part], size))
     seconds = time.perf_counter() - began
     print(
         f"{rule}: {queries:,} captions over {size:,} images in {seconds:.1f} s; views "

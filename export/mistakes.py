@@ -8,9 +8,9 @@ import csv
 import io
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,271 +18,180 @@ import numpy as np
 CELLS = ("a", "b", "both", "neither")  # the methods that find a right image within k
 UNRANKED = np.iinfo(np.int32).max  # the rank of an image that is not listed
 WORDS = 15  # listed for each of two methods
-PART_BYTES = 4 * 2**20  # bytes of scores at a time
-_BLOCK = 64  # captions whose right images are scored at a time
+PART_BYTES, _MOST = 32 * 2**20, 256  # bytes of scores at a time; captions at a time
 _LEAST, _SURE = 3, 1.96  # minimum captions with a listed word; its standard errors from ratio 1
-_LENGTHS = {6: "up to 6 words", 9: "7 to 9 words", 12: "10 to 12 words", 10**9: "13 words or more"}
+_LENGTHS = ("up to 6 words", "7 to 9 words", "10 to 12 words", "13 words or more")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
-# cells that spreadsheets execute
-_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")  # spreadsheets execute it
 
 
-@dataclass(frozen=True, eq=False)
-class Captions:
-    """Captions, and which images are right for each.
+class Caption(NamedTuple):
+    """A caption, and the images that are right for it."""
 
-    Attributes:
-        texts: Q sentences.
-        labelled: (Q,) int64 row of the image that each caption was written for.
-        right: for each caption the rows of all images known to be right, including the labelled
-            one.
-        kinds: the kind of each caption, such as "animal"; None if captions have no kinds.
-    """
-
-    texts: Sequence[str]
-    labelled: np.ndarray
-    right: Sequence[np.ndarray]
-    kinds: Sequence[str | None]
-
-    @property
-    def exact(self) -> bool:
-        """Whether all other images are known to be wrong: some caption has several right ones."""
-        return any(len(rows) > 1 for rows in self.right)
-
-    def kind(self, q: int) -> str:
-        """The kind of a caption, or its length if captions have no kinds."""
-        length = len(self.texts[q].split())
-        return self.kinds[q] or next(kind for most, kind in _LENGTHS.items() if length <= most)
-
-    def words(self, q: int) -> frozenset[str]:
-        """The words of a caption, in lower case."""
-        return frozenset(_WORD.findall(self.texts[q].lower()))
-
-    def of_kind(self, kind: str) -> np.ndarray:
-        """The indices of the captions of a kind, or of those with a word, as in "word:dog"."""
-        every, word = range(len(self.texts)), kind.lower().removeprefix("word:")
-        if kind.startswith("word:"):
-            return np.array([q for q in every if word in self.words(q)], np.int64)
-        return np.array([q for q in every if self.kind(q) == kind], np.int64)
+    text: str
+    right: Sequence[int]  # all that are known; the first is labelled, the others may repeat it
+    kind: str = ""  # such as "animal"; if empty, the length is used
 
 
-class Ranks(NamedTuple):
-    """The results of one method for Q captions, (Q,) int32 each.
+class Outcome(NamedTuple):
+    """What two methods, A and B, find for a caption."""
 
-    Attributes:
-        rank: the rank of the first right image.
-        first: the row of the image that ranks first.
-    """
+    caption: int  # its index
+    text: str
+    kind: str
+    found: str  # one of `CELLS`
+    rank_a: int  # of the first right image
+    rank_b: int
+    image: int  # the labelled one
+    first_a: int | None  # the image that ranks first
+    first_b: int | None
+    suspect: int | None  # an image that is probably right but not labelled, see `compare`
 
-    rank: np.ndarray
-    first: np.ndarray
+    def words(self) -> set[str]:
+        """The words of the caption, in lower case."""
+        return {*_WORD.findall(self.text.lower())}
+
+    def matches(self, kind: str) -> bool:
+        """Whether the caption is of a kind ("" for all), or has a word, as in "word:dog"."""
+        word = kind.lower().removeprefix("word:")
+        return word in self.words() if kind.startswith("word:") else kind in ("", self.kind)
 
 
 def rank_captions(
-    captions: Captions,
-    names: Sequence[str],
+    captions: Sequence[Caption],
+    specs: Iterable[str],
     images: int,
-    scores: Callable[[str, np.ndarray, slice], np.ndarray],
-    tell: Callable[[int], object] = lambda _: None,
-) -> tuple[dict[str, Ranks], np.ndarray]:
-    """Ranks captions by the scores of methods, for a part of the images at a time.
+    scores: Callable[[str, slice], np.ndarray],
+) -> dict[str, np.ndarray]:
+    """Ranks N images for Q captions by methods and averages of methods, a part at a time.
 
-    Args:
-        captions: Q.
-        names: the methods; at least one.
-        images: N.
-        scores: returns the scores (n, q) of a method for some images, by their rows (n,) in
-            ascending order, and some captions; -inf for images that cannot be found.
-        tell: called with the number of images done.
+    `scores` returns those of a spec for a part of the captions, (q, N); -inf for images that are
+    not listed.
 
     Returns:
-        Ranks by method; and (Q,) the image that all methods rank above the labelled one (the best
-        of the last method if there are several), or -1.
+        For each spec (3, Q) int32: the rank of the first right image; the image that ranks first;
+        the image that all specs rank above the labelled one (the best of the last spec if there
+        are several). -1 stands for no image.
 
     Raises:
         ValueError: a score is NaN, which has no rank.
     """
-    count, right = len(captions.texts), np.concatenate(captions.right)
-    owner = np.repeat(np.arange(count), [len(rows) for rows in captions.right])
-    starts, every = np.searchsorted(owner, np.arange(count)), np.arange(count)
-    blocks: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    for start in range(0, count, _BLOCK):
-        inside = slice(*np.searchsorted(owner, (start, start + _BLOCK)))
-        rows, place = np.unique(right[inside], return_inverse=True)
-        for name in names:
-            part = scores(name, rows, slice(start, start + _BLOCK))
-            blocks[name].append(part[place, owner[inside] - start])
-    own = {name: np.concatenate(values) for name, values in blocks.items()}  # scores of `right`
-    best = {name: np.maximum.reduceat(values, starts) for name, values in own.items()}
-    labelled = {name: values[right == captions.labelled[owner]] for name, values in own.items()}
-    earliest = {  # equal images rank in their order
-        name: np.minimum.reduceat(np.where(values == best[name][owner], right, UNRANKED), starts)
-        for name, values in own.items()
-    }
-    ranks = {name: Ranks(np.ones(count, np.int32), np.zeros(count, np.int32)) for name in names}
-    above = np.full(count, -1, np.int32)
-    top = {name: np.full(count, -np.inf) for name in ["", *names]}  # "" for `above`
+    above = np.full(len(captions), -1, np.int32)
+    ranks = {spec: np.zeros((2, len(captions)), np.int32) for spec in specs}
+    step = min(_MOST, max(1, PART_BYTES // (4 * images)))
+    for start in range(0, len(captions), step):
+        part = slice(start, start + step)
+        higher = np.ones((len(captions[part]), images), bool)
+        for spec, (rank, first) in ranks.items():
+            block = scores(spec, part)
+            for q, values in enumerate(block, start):
+                right, top = np.array(captions[q].right), values.argmax()
+                if np.isnan(values[top]):  # it counts as the highest
+                    raise ValueError("a score is NaN: the weights are damaged or training diverged")
+                best = values[right].max()
+                ties = (values[: right[values[right] == best].min()] == best).sum()
+                rank[q] = UNRANKED if best == -np.inf else 1 + (values > best).sum() + ties
+                first[q] = -1 if values[top] == -np.inf else top
+                higher[q - start] &= values > values[right[0]]
+        for row in np.flatnonzero(higher.any(axis=1)):
+            above[start + row] = np.where(higher[row], block[row], -np.inf).argmax()
+    return {spec: np.vstack([table, above]) for spec, table in ranks.items()}
 
-    def take(values: np.ndarray, start: int, name: str, first: np.ndarray) -> None:
-        row = values.argmax(axis=0)  # NaN counts as the highest
-        if np.isnan(value := values[row, every]).any():
-            raise ValueError("a score is NaN: the weights are damaged, or the training diverged")
-        new = value > top[name]
-        first[new], top[name][new] = start + row[new], value[new]
 
-    step = max(1, PART_BYTES // (4 * count))
-    for start in range(0, images, step):
-        rows, higher = np.arange(start, min(start + step, images)), np.True_
-        inside = (right >= start) & (right <= rows[-1])
-        for name in names:
-            part = scores(name, rows, slice(None))
-            part[right[inside] - start, owner[inside]] = own[name][inside]
-            before = (part == best[name]) & (rows[:, None] < earliest[name])
-            ranks[name].rank[:] += ((part > best[name]) | before).sum(axis=0, dtype=np.int32)
-            take(part, start, name, ranks[name].first)
-            higher = higher & (part > labelled[name])
-        take(np.where(higher, part, -np.inf), start, "", above)
-        tell(start + len(rows))
-    return ranks, above
+def compare(
+    captions: Sequence[Caption], a: np.ndarray, b: np.ndarray, above: np.ndarray, k: int
+) -> list[Outcome]:
+    """What the methods A and B find among their first k images.
+
+    The ranks `a` and `b` (2, Q), and the images `above` (Q,), are those of `rank_captions`. The
+    images above are suspected to be right unless all wrong images are known: then these are first
+    images of A or B that are right but not labelled. Missing labels lower the recall of methods
+    (ECCV Caption, Chun et al., ECCV 2022).
+    """
+    (rank_a, first_a), (rank_b, first_b), suspects = a, b, above
+    labelled = np.array([caption.right[0] for caption in captions])
+    if is_exact(captions):
+        right = [(rank == 1) & (first != labelled) for rank, first in (a, b)]
+        suspects = np.select(right, [first_a, first_b], -1)
+    by_a, by_b = rank_a <= k, rank_b <= k
+    found = np.select([by_a & by_b, by_a, by_b], ["both", "a", "b"], "neither")
+    columns = [values.tolist() for values in (found, rank_a, rank_b, labelled)]
+    named = [[None if i < 0 else i for i in each.tolist()] for each in (first_a, first_b, suspects)]
+    texts = [caption.text for caption in captions]
+    kinds = [c.kind or _LENGTHS[bisect_left((6, 9, 12), len(c.text.split()))] for c in captions]
+    return [*map(Outcome, range(len(texts)), texts, kinds, *columns, *named)]
+
+
+def is_exact(captions: Iterable[Caption]) -> bool:
+    """Whether all wrong images are known: some caption has several right ones."""
+    return any(len({*caption.right}) > 1 for caption in captions)
+
+
+def counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
+    """The number of outcomes in each of `CELLS`."""
+    number = Counter(row.found for row in outcomes)
+    return {cell: number[cell] for cell in CELLS}
+
+
+def by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """For each kind its name as `kind`, its number of `captions`, and `counts`."""
+    kinds = dict[str, list[Outcome]]()
+    for row in outcomes:
+        kinds.setdefault(row.kind, []).append(row)
+    return [{"kind": kind, "captions": len(own), **counts(own)} for kind, own in kinds.items()]
+
+
+def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Counts outcomes, at least one, with a test and words.
+
+    Returns:
+        `counts`; `difference`, A's share of found captions minus B's in percent, with `low` and
+        `high` of its 95 % interval, normal, over sums of images, because captions of one image are
+        not independent (Liang and Zeger, Biometrika 1986); `p` of `sign_test`; `words_a` and
+        `words_b`, the `typical_words` of what each finds alone.
+    """
+    a, b = ([row for row in outcomes if row.found == side] for side in "ab")
+    mean, gains = (len(a) - len(b)) / len(outcomes), defaultdict[int, float](float)
+    for row in outcomes:
+        gains[row.image] += (row.found == "a") - (row.found == "b") - mean
+    margin = 1.96 * math.hypot(*gains.values()) / len(outcomes)
+    about = {"difference": 100 * mean, "low": 100 * (mean - margin), "high": 100 * (mean + margin)}
+    words = {"words_a": typical_words(a, b), "words_b": typical_words(b, a)}
+    return {"counts": counts(outcomes), **about, "p": sign_test(len(a), len(b)), **words}
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """McNemar's test in its exact form (Psychometrika 1947), two-sided.
-
-    Returns:
-        The probability of a split at least as uneven, were A and B equally likely to win.
-
-    >>> round(sign_test(8, 1), 4), sign_test(0, 0)
-    (0.0391, 1.0)
-    """
+    """The two-sided p value of McNemar's test in its exact form (Psychometrika 1947)."""
     count, least = wins + losses, min(wins, losses)
     logs = (math.lgamma(i + 1) + math.lgamma(count - i + 1) for i in range(least + 1))
     whole = math.lgamma(count + 1) - count * math.log(2)
     return min(1.0, 2 * math.fsum(math.exp(whole - log) for log in logs))
 
 
-def contrast(
-    a: Iterable[frozenset[str]], b: Iterable[frozenset[str]]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Words that occur more often in the captions of A than of B, and vice versa.
+def typical_words(some: Collection[Outcome], others: Collection[Outcome]) -> list[dict[str, Any]]:
+    """At most `WORDS` words that occur more often in some captions, the most significant first.
 
-    The ratio compares the shares of captions with the word, after adding half a caption to each
-    count. Listed are words in at least `_LEAST` captions whose log ratio is more than `_SURE`
-    standard errors from 0, the most significant first.
-
-    Returns:
-        Two lists of at most `WORDS` entries with word, a, b (captions) and ratio; the second has
-        ratios below 1.
+    Each has `word` and `ratio`, that of the shares of captions with the word, after adding half a
+    caption to each number. Listed are words in at least `_LEAST` captions whose log ratio is at
+    least `_SURE` standard errors.
     """
-    sets = [list(a), list(b)]
-    counts = [Counter(word for words in each for word in words) for each in sets]
-    most = [len(each) + 1 for each in sets]
-    named: tuple[list[tuple[float, str, int, int, float]], ...] = ([], [])
-    for word in counts[0] | counts[1]:
-        x, y = counts[0][word], counts[1][word]
-        ratio = (x + 0.5) / most[0] / ((y + 0.5) / most[1])
-        spread = 1 / (x + 0.5) + 1 / (y + 0.5) - 1 / most[0] - 1 / most[1]
-        sure = abs(math.log(ratio)) / math.sqrt(max(spread, 1e-9))
-        if x + y >= _LEAST and sure >= _SURE:
-            named[int(ratio < 1)].append((-sure, word, x, y, round(ratio, 3)))
-    fields = ("word", "a", "b", "ratio")
-    ahead, behind = (
-        [dict(zip(fields, about, strict=True)) for _, *about in sorted(each)[:WORDS]]
-        for each in named
-    )
-    return ahead, behind
+    own, other = (Counter(word for row in rows for word in row.words()) for rows in (some, others))
+    m, n, rated = len(some) + 1, len(others) + 1, list[tuple[float, str, float]]()
+    for word in own:
+        x, y = own[word] + 0.5, other[word] + 0.5
+        ratio = (x / m) / (y / n)
+        sure = math.log(ratio) / math.sqrt(1 / x + 1 / y - 1 / m - 1 / n)
+        if own[word] + other[word] >= _LEAST and sure >= _SURE:
+            rated.append((-sure, word, round(ratio, 3)))
+    return [{"word": word, "ratio": ratio} for _, word, ratio in sorted(rated)[:WORDS]]
 
 
-@dataclass(frozen=True)
-class Pair:
-    """What two methods find of Q captions.
-
-    Attributes:
-        captions: Q.
-        a: ranks by one method.
-        b: ranks by the other.
-        k: rank within which an image counts as found.
-        above: (Q,) see `rank_captions`.
-    """
-
-    captions: Captions
-    a: Ranks
-    b: Ranks
-    k: int
-    above: np.ndarray
-
-    @property
-    def cells(self) -> np.ndarray:
-        """The index in `CELLS` of each caption, (Q,)."""
-        first, second = self.a.rank <= self.k, self.b.rank <= self.k
-        return np.select([first & ~second, second & ~first, first & second], [0, 1, 2], 3)
-
-    @property
-    def suspects(self) -> np.ndarray:
-        """Images (Q,) that are probably right but not labelled; -1 for none.
-
-        If the truth is exact, the first image of A or B that is right but not labelled; otherwise
-        `above`. Missing labels lower the recall of methods (ECCV Caption, Chun et al., ECCV 2022).
-        """
-        if not self.captions.exact:
-            return self.above
-        right = [(m.rank == 1) & (m.first != self.captions.labelled) for m in (self.a, self.b)]
-        return np.select(right, [self.a.first, self.b.first], -1)
-
-    def counts(self, places: np.ndarray) -> dict[str, int]:
-        """The number of captions in each of `CELLS`, of those at `places` (n,)."""
-        counted = np.bincount(self.cells[places], minlength=4)
-        return dict(zip(CELLS, counted.tolist(), strict=True))
-
-    def summary(self, places: np.ndarray | None = None) -> dict[str, Any]:
-        """Counts the captions at `places` (n,), or all, with a test, kinds and words.
-
-        Returns:
-            `counts` of `CELLS`; `difference`, A's share of found captions minus B's in percent,
-            with `low` and `high` of its 95 % interval, normal, over sums of images, because
-            captions of one image are not independent (Liang and Zeger, Biometrika 1986); `p` of
-            `sign_test`; `kinds`, each with `captions` and counts; `words_a`, `words_b`, `contrast`
-            of what each finds alone.
-        """
-        captions = self.captions
-        places = np.arange(len(captions.texts)) if places is None else places
-        cells, kinds = self.cells[places], dict[str, list[int]]()
-        for q in places.tolist():
-            kinds.setdefault(captions.kind(q), []).append(q)
-        gain, number, counts = (cells == 0) * 1.0 - (cells == 1), len(places), self.counts(places)
-        mean = gain.sum() / max(1, number)
-        _, group = np.unique(captions.labelled[places], return_inverse=True)
-        error = math.sqrt(np.square(np.bincount(group, gain - mean)).sum()) / max(1, number)
-        low, middle, high = (100 * float(mean + z * error) for z in (-1.96, 0, 1.96))
-        ahead, behind = contrast(*(map(captions.words, places[cells == side]) for side in (0, 1)))
-        of_kinds = [
-            {"kind": kind, "captions": len(own), **self.counts(np.array(own))}
-            for kind, own in kinds.items()
-        ]
-        about = {"counts": counts, "difference": middle, "low": low, "high": high}
-        about |= {"p": sign_test(counts["a"], counts["b"]), "kinds": of_kinds}
-        return about | {"words_a": ahead, "words_b": behind}
-
-    def rows(self, places: Iterable[int]) -> list[dict[str, Any]]:
-        """What is known of some captions: who finds them, ranks, and images by row."""
-        captions, cells, numbers = self.captions, self.cells, {
-            "rank_a": self.a.rank, "rank_b": self.b.rank, "image": self.captions.labelled,
-            "first_a": self.a.first, "first_b": self.b.first, "suspect": self.suspects,
-        }  # fmt: skip
-        return [
-            {"caption": int(q), "text": captions.texts[q], "kind": captions.kind(q)}
-            | {"found": CELLS[cells[q]]}
-            | {key: int(v[q]) if 0 <= v[q] < UNRANKED else None for key, v in numbers.items()}
-            for q in places
-        ]
-
-
-def to_csv(table: Sequence[dict[str, Any]]) -> str:
-    """Formats rows as CSV, with cells escaped that spreadsheets would execute."""
+def to_csv(outcomes: Iterable[Outcome]) -> str:
+    """Formats outcomes as CSV, with cells escaped that spreadsheets would execute."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(table[0]) if table else ["caption"])
-    writer.writeheader()
-    for row in table:
-        text = f"'{row['text']}" if _FORMULA.match(row["text"]) else row["text"]
-        writer.writerow(row | {"text": text})
+    writer = csv.writer(out)
+    writer.writerow(Outcome._fields)
+    for row in outcomes:
+        text = f"'{row.text}" if _FORMULA.match(row.text) else row.text
+        writer.writerow("" if cell == UNRANKED else cell for cell in row._replace(text=text))
     return out.getvalue()

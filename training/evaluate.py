@@ -53,7 +53,7 @@ from polyview.training.evaluation.metrics import (
     everyday_truth,
     print_questions,
 )
-from polyview.training.evaluation.mistakes import is_run, print_mistakes
+from polyview.training.evaluation.mistakes import print_mistakes
 from polyview.training.evaluation.normalization import measure_normalization, store_normalization
 from polyview.training.evaluation.questions import half
 from polyview.training.evaluation.report import (
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(argv)
     with refusals_end():
         words = shlex.join(sys.argv[1:] if argv is None else argv)
-        record = {
+        about = {
             "command": f"python -m polyview evaluate {words}",
             "split": options.split,
             "seed": SEED,
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             measure = next((each for each, chosen in others if chosen), _measure_pack)
             measured = {"sources": sources, **measure(options, runtime)}
         if options.json:
-            write_whole(options.json, json.dumps(record | measured, indent=2) + "\n")
+            write_whole(options.json, json.dumps(about | measured, indent=2) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -199,7 +199,7 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
     pairs = compared_pairs(options.compare, scores, "run")
     rows = {name: score_metrics(matrix, first, options.folds) for name, matrix in scores.items()}
     _print_rows(rows, first, options)
-    ensemble_parts([n for n in options.mistakes or () if not is_run(n)], scores, "run")
+    ensemble_parts([n for n in options.mistakes or () if not Path(n).is_file()], scores, "run")
     sources = {str(folder): sha256_of(folder / BEST) for folder in options.run}
     return {"sources": sources, **_compare_and_export(options, rows, pairs, scores, first)}
 
@@ -209,7 +209,7 @@ def _measure_pack(options: argparse.Namespace, runtime: Runtime) -> dict[str, An
     check_folds(data.image_count, options.folds)
     names = [*([options.method] if options.method else known), *options.ensemble]
     pairs = compared_pairs(options.compare, known, "method")
-    also = [name for name in options.mistakes or () if not is_run(name)]
+    also = [name for name in options.mistakes or () if not Path(name).is_file()]
     parts = ensemble_parts([*names, *chain.from_iterable(pairs), *also], known, "method")
     photographs = options.data is not None and data.relevant is None
     truth = everyday_truth(data.captions, data.image_of) if photographs else {}
@@ -241,8 +241,8 @@ def _measure_pack(options: argparse.Namespace, runtime: Runtime) -> dict[str, An
     for option in [option for option in tables if getattr(options, option)]:
         tables[option](more)
     for name in set(names) & set(parts) if options.write else ():
-        record = {"split": options.split, "command": _command(options, name)}
-        metrics = {**record, "hardware": hardware(), "values": rows[name]}
+        about = {"split": options.split, "command": _command(options, name)}
+        metrics = {**about, "hardware": hardware(), "values": rows[name]}
         update_metrics(runtime.info.folder, name, metrics)
     return _compare_and_export(options, rows, pairs, scores, data)
 
@@ -318,8 +318,8 @@ def _certainty(options: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
     if options.halves:
         data, split = half(data, 0 if options.calibrate else 1), f"half of {split}"
     parts = ensemble_parts([options.method] if options.method else known, known, "method")
-    record = {part: {"split": split, "command": _command(options, part)} for part in parts}
-    rows = calibrate_pack(runtime, data, record, refit=options.calibrate, write=options.write)
+    about = {part: {"split": split, "command": _command(options, part)} for part in parts}
+    rows = calibrate_pack(runtime, data, about, refit=options.calibrate, write=options.write)
     print_certainty(rows)
     return {"methods": rows}
 

@@ -165,7 +165,7 @@ class Mistakes {
   #words(now) {
     const chip = ({ word, ratio }) => {
       const kind = `word:${word}`;
-      const times = el("small", {}, ` ${(ratio > 1 ? ratio : 1 / ratio).toFixed(1)} ×`);
+      const times = el("small", {}, ` ${ratio.toFixed(1)} ×`);
       return toggle("button.chip", kind, now.kind === kind, () => go({ kind: now.kind === kind ? "" : kind }), word, times);
     };
     const group = (title, words) => [

@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +21,10 @@ import numpy as np
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.answers import unsupported_aspects
 from polyview.app.search.examples import Example, curated_file
-from polyview.app.search.mistakes import rank_all
+from polyview.app.search.mistakes import file_scores
 from polyview.app.search.query import Term, parse
 from polyview.app.search.retriever import Retriever
-from polyview.export.mistakes import Captions
+from polyview.export.mistakes import Caption, rank_captions
 from polyview.export.runtime import Runtime
 from polyview.models.files import write_whole
 
@@ -42,13 +41,16 @@ def find(retriever: Retriever, count: int = 8) -> list[Example]:
             if plain and fair and len(caption.text) <= LONGEST:
                 views.setdefault(caption.text, caption.view)
     relevant = {text: sorted(retriever.collection.relevant[text]) for text in views}
-    labelled = np.array([right[0] for right in relevant.values()])
-    table = Captions([*views], labelled, [*map(np.array, relevant.values())], [*views.values()])
-    files = len(retriever.collection.images)
-    texts = partial(retriever.runtime.text_views, table.texts)
-    results, _ = rank_all(retriever.index.images, list(retriever.methods), texts, table, files)
+    texts, files = [*views], len(retriever.collection.images)
+
+    def scores(name: str, part: slice) -> np.ndarray:
+        read = retriever.runtime.text_views(texts[part], name)
+        return file_scores(retriever.gallery(name), read, files)
+
+    table = [Caption(text, right) for text, right in relevant.items()]
+    results = rank_captions(table, list(retriever.methods), files, scores)
     ranks = {
-        text: {name: int(each.rank[q]) for name, each in results.items()}
+        text: {name: int(rank[q]) for name, (rank, *_) in results.items()}
         for q, text in enumerate(views)
     }
     left: dict[str, list[str]] = {}

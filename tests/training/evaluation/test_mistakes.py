@@ -71,7 +71,7 @@ def test_a_short_run_file(pack: Path, tmp_path: Path) -> None:
         with pytest.raises(SystemExit, match=re.escape(sentence)):
             compared(pack, str(run), tmp_path, *options)
     for arguments, sentence in (
-        (["--mistakes", "pvse", "nowhere.trec"], "there is no run file nowhere.trec"),
+        (["--mistakes", "pvse", "nowhere.trec"], 'there is no method "nowhere.trec"'),
         (["--mistakes", "pvse", "nothing"], 'there is no method "nothing"'),
         (["--mistakes", "pvse", "mvam", "--k", "0"], "--k must be at least 1"),
         (["--csv", "x.csv"], "add --mistakes A B"),
