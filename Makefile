@@ -9,7 +9,7 @@ VENV ?= .venv
 PYTHON ?= python3
 ARGS ?=
 SPACE_PYTHON ?= python3.12
-PIP = $(VENV)/bin/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+PIP = $(VENV)/bin/python -m pip install --quiet --no-compile $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 SOAK_CASES ?= 10000

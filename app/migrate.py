@@ -80,14 +80,14 @@ def migrate(
     encoder, report = Encoder(runtime, collection, cache), Report(refused=list(collection.left_out))
     exists, seen, done = points.vectors() is not None, set[str](), 0
     if exists:
-        for _, about in islice(points.payloads(), 1):
-            points.check_pack(about, runtime)
+        for _, payload in islice(points.payloads(), 1):
+            points.check_pack(payload, runtime)
     for chunk in encoder.read(collection.images, threading.Event()):
         rows = _rows(encoder, chunk, seen, report)
-        for point, (about, _) in (points.fetch(list(rows)) if exists and rows else {}).items():
+        for point, (payload, _) in (points.fetch(list(rows)) if exists and rows else {}).items():
             report.present += 1
             place = _place(rows.pop(point).frames[0])
-            if any(about.get(key) != value for key, value in place.items()):
+            if any(payload.get(key) != value for key, value in place.items()):
                 points.move(point, place)
                 report.moved += 1
         new = list(_points(encoder, runtime, rows))
@@ -135,8 +135,8 @@ def _points(encoder: Encoder, runtime: Runtime, rows: Mapping[str, Row]) -> Iter
         for name, views in made.items():
             vectors[name] = views[i].reshape(-1, runtime.methods[name].row_dim(*shapes[name]))
         known = {"captions": list(image.captions), "objects": list(image.objects)}
-        about = {"sha256": row.digest.hex(), "pack": runtime.info.checksum, "shapes": shapes}
-        yield point, vectors, {**_place(image), **known, **about}
+        payload = {"sha256": row.digest.hex(), "pack": runtime.info.checksum, "shapes": shapes}
+        yield point, vectors, {**_place(image), **known, **payload}
 
 
 def _place(image: CollectionImage) -> dict[str, object]:

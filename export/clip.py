@@ -41,7 +41,7 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
     """
     whole = f"{source}#projected"
     images, preprocess, _ = load_image_source(whole, rounded=False)
-    texts, tokenizer, about = load_text_source(whole, rounded=False)
+    texts, tokenizer, spec = load_text_source(whole, rounded=False)
     if not isinstance(images, CLIPImageEncoder | SiglipImageEncoder) or not isinstance(
         texts, CLIPTextEncoder | SiglipTextEncoder
     ):
@@ -55,9 +55,9 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
         image_dim=images.dim,
         preprocess=preprocess,
         tokenizer=tokenizer.to_str(),
-        max_length=about["max_length"],
+        max_length=spec["max_length"],
         methods={
-            METHOD: MethodParts(rows, TextRows(texts), head, arguments, config, about["sha256"])
+            METHOD: MethodParts(rows, TextRows(texts), head, arguments, config, spec["sha256"])
         },
         gallery=gallery,
         logs={METHOD: Path(source)},  # of one that was trained here

@@ -127,8 +127,8 @@ def obtain(
     with naming_full_disk(out):
         if offer.kind == CLIP:
             title, licence = first.repo_id.partition("/")[2], first.licence or UNKNOWN_LICENCE
-            about = f"CLIP, {title}", licence, f"CLIP, weights of {pinned}", clip.DESCRIPTION
-            clip.build_clip(out, pinned, Labels(clip.METHOD, *about))
+            labels = f"CLIP, {title}", licence, f"CLIP, weights of {pinned}", clip.DESCRIPTION
+            clip.build_clip(out, pinned, Labels(clip.METHOD, *labels))
         else:
             (file,) = first.files
             place = ["--hub", f"{first.repo_id}/{file}@{first.commit}", "--out", str(out)]

@@ -251,7 +251,7 @@ def convert(options: argparse.Namespace) -> PackInfo:
     head = models.build(name, image_dim, text.dim, arguments)
     modules = {"method": head, "text": text, "image": image}
     checkpoint.load_into(nn.ModuleDict({k: v for k, v in modules.items() if v}))
-    config = {"origin": origin, **checkpoint.about, "not_stored": [release.not_stored]}
+    config = {"origin": origin, **checkpoint.details, "not_stored": [release.not_stored]}
     parts = PackParts(
         image_encoder=image,
         image_dim=image_dim,
@@ -262,17 +262,17 @@ def convert(options: argparse.Namespace) -> PackInfo:
         gallery=options.gallery,
         half=False,  # the weights stay as they were published
     )
-    about = METHODS[name]
+    method = METHODS[name]
     inside = origin.partition("@")[0].split("/")
     short = inside[-2] if len(inside) > 3 else inside[-1].partition(".")[0]  # folder, or file
     labels = labels_from(
         options,
         name=re.sub(r"[^a-z0-9]+", "_", f"{name}_{short}".lower()).strip("_")[:64],
-        title=f"{about.title}, the authors' weights",
+        title=f"{method.title}, the authors' weights",
         licence=UNKNOWN_LICENCE,
         credits=(
-            f"Weights by the authors of {about.title} ({about.paper}); code: {release.code}; which "
-            "licence the weights have is not said with them"
+            f"Weights by the authors of {method.title} ({method.paper}); code: {release.code}; the "
+            "licence of the weights is not stated"
         ),
         description=f"Converted from {origin}. {release.not_stored}",
     )

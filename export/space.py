@@ -76,7 +76,7 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
         )
     if first != FIRST:
         front["app_file"] = "start.py"
-    about = "\n".join(f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in packs)
+    listed = "\n".join(f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in packs)
     page = Path(__file__).with_suffix(".md").read_text("utf-8")
     yaml = SpaceCardData(**front).to_yaml()
     with replacing_folder(out.expanduser().absolute()) as work:
@@ -85,7 +85,7 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
         for info in packs:
             _copy_pack(info, work / BUNDLED, root / BUNDLED)
         shutil.copyfile(root / "LICENSE", work / "LICENSE")
-        page = page.format(front=yaml, title=front["title"], packs=about)
+        page = page.format(front=yaml, title=front["title"], packs=listed)
         (work / "README.md").write_text(page, "utf-8")
         requirements = _requirements((root / "requirements.txt").read_text("utf-8"), plan)
         (work / "requirements.txt").write_text(requirements, "utf-8")

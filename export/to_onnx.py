@@ -10,7 +10,7 @@ from typing import Any
 
 from polyview.export.build.command import labels_from, pack_parser, run_command
 from polyview.export.build.pack import PackParts, build_pack
-from polyview.export.build.trained import DataAbout, TrainedRun, load_run
+from polyview.export.build.trained import DataRecord, TrainedRun, load_run
 from polyview.export.encoders.sources import LOGS, is_pack, load_image_source
 from polyview.export.pack.schema import Labels, PackInfo
 from polyview.export.pack.validation import check
@@ -49,28 +49,28 @@ def export_runs(
         FileNotFoundError: there is no such folder, or it lacks weights.
         ValueError: the run folders do not fit together, or a value is not valid.
     """
-    encoder, preprocess, about = None, Preprocess(), dict[str, Any]()
+    encoder, preprocess, encoder_spec = None, Preprocess(), dict[str, Any]()
     if backbone is not None:
-        encoder, preprocess, about = load_image_source(backbone, rounded=False)
+        encoder, preprocess, encoder_spec = load_image_source(backbone, rounded=False)
     trained: dict[str, TrainedRun] = {}
     for spec in runs:
         name, equals, folder = str(spec).partition("=")
         named = bool(equals and re.fullmatch("[a-z0-9_]+", name))
-        run = load_run(Path(folder if named else spec), encoder, about)
-        _add_run(trained, name if named else run.about.method, run)
+        run = load_run(Path(folder if named else spec), encoder, encoder_spec)
+        _add_run(trained, name if named else run.record.method, run)
     first, *_ = trained.values()
     if not isinstance(labels, Labels):
-        labels = _labels_for(labels, about, list(trained.values()))
+        labels = _labels_for(labels, encoder_spec, list(trained.values()))
     logs = {} if backbone is None else _history(str(backbone))
     parts = PackParts(
         image_encoder=encoder,
-        image_dim=first.about.image_dim,
+        image_dim=first.record.image_dim,
         preprocess=preprocess,
         tokenizer=first.tokenizer,
-        max_length=first.about.text_encoder.max_length or MAX_LENGTH,
+        max_length=first.record.text_encoder.max_length or MAX_LENGTH,
         methods={name: run.parts for name, run in trained.items()},
         gallery=gallery,
-        frames=first.about.frames,
+        frames=first.record.frames,
         logs=logs | {name: run.folder for name, run in trained.items()},
     )
     return build_pack(out, labels, parts)
@@ -83,8 +83,8 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
             f"{run.folder} and {trained[name].folder} both hold {name}; give one of them another "
             f"name: --run {name}_2={run.folder}"
         )
-    if name != run.about.method and name in METHODS:
-        raise ValueError(f"{run.folder} holds {run.about.method}, which cannot be called {name}")
+    if name != run.record.method and name in METHODS:
+        raise ValueError(f"{run.folder} holds {run.record.method}, which cannot be called {name}")
     for first in list(trained.values())[:1]:
         both = f"{run.folder} and {first.folder}"
         if run.tokenizer != first.tokenizer:
@@ -93,7 +93,7 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
                 "captions and text settings"
             )
         for key in ("image_dim", "frames"):
-            values = getattr(run.about, key), getattr(first.about, key)
+            values = getattr(run.record, key), getattr(first.record, key)
             if values[0] != values[1]:
                 raise ValueError(
                     f"{both} read features of {key} {values[0]} and {values[1]}; make two packs"
@@ -131,16 +131,16 @@ def _labels_for(
 
 def _known_labels(encoder: Mapping[str, Any], runs: Sequence[TrainedRun]) -> dict[str, str]:
     """The labels that follow from the training data, with a licence only for rendered scenes."""
-    data = [run.about.data for run in runs if run.about.data is not None]
+    data = [run.record.data for run in runs if run.record.data is not None]
     if len(data) < len(runs):
         return {}
-    names = " and ".join(dict.fromkeys(about.name for about in data))
-    scenes = all(about.kind == "scenes" for about in data)
-    texts = [f"text encoder {source}" for run in runs if (source := run.about.text_encoder.source)]
+    names = " and ".join(dict.fromkeys(record.name for record in data))
+    scenes = all(record.kind == "scenes" for record in data)
+    texts = [f"text encoder {source}" for run in runs if (source := run.record.text_encoder.source)]
     own = _GLYPHS if scenes else f"{'Images' if encoder else 'Features'} and captions: {names}"
     all_credits = "; ".join(dict.fromkeys(filter(None, [own, _encoder_credits(encoder), *texts])))
     slug = re.sub(r"[^a-z0-9]+", "_", data[0].name.lower()).strip("_")[:64]
-    titles = ", ".join(METHODS[run.about.method].title for run in runs)
+    titles = ", ".join(METHODS[run.record.method].title for run in runs)
     counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
     known = {
         "name": "scenes" if scenes else slug,
@@ -151,13 +151,13 @@ def _known_labels(encoder: Mapping[str, Any], runs: Sequence[TrainedRun]) -> dic
     return known | ({"licence": _OURS} if all_credits == _GLYPHS else {})
 
 
-def _encoder_credits(about: Mapping[str, Any]) -> str:
+def _encoder_credits(record: Mapping[str, Any]) -> str:
     """The credits of an image encoder; empty without one."""
-    if "pack" in about:
-        return str(about["pack"]["credits"])
-    if "data" not in about:
-        return f"image encoder {about['source']}" if about else ""
-    data = check(DataAbout, about["data"], about["source"])
+    if "pack" in record:
+        return str(record["pack"]["credits"])
+    if "data" not in record:
+        return f"image encoder {record['source']}" if record else ""
+    data = check(DataRecord, record["data"], record["source"])
     teacher = f", with {Path(data.teacher).name} as the teacher" if data.teacher else ""
     return _GLYPHS if data.kind == "scenes" else f"image encoder: {data.name}{teacher}"
 

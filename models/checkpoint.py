@@ -18,16 +18,16 @@ _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _TYPES = (*_FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """Writes tensors and a JSON-ready description to one file, atomically.
 
     Args:
         path: the file to write; an existing file is replaced only when the new one is complete.
         tensors: name -> tensor.
-        about: stored as JSON in the file's header.
+        metadata: stored as JSON in the file's header.
     """
     plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    write_whole(path, save(plain, metadata={"about": json.dumps(about)}))
+    write_whole(path, save(plain, metadata={"about": json.dumps(metadata)}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -41,10 +41,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise FileNotFoundError(no_such("weights file", path, "name a folder that training wrote"))
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("about", "{}"))
+            metadata = json.loads((file.metadata() or {}).get("about", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if not isinstance(about, dict):
-            raise ValueError(f"its description is a {type(about).__name__}, no object")
+        if not isinstance(metadata, dict):
+            raise ValueError(f"its description is a {type(metadata).__name__}, no object")
         for name, tensor in tensors.items():
             if tensor.dtype not in _TYPES:
                 raise ValueError(f"tensor {name:.60} is of the type {tensor.dtype}")
@@ -59,7 +59,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     torch.set_num_threads(threads)
     if damaged:
         raise ValueError(f"{path}: tensor {damaged[0]} holds NaN or infinity; the file is damaged")
-    return tensors, about
+    return tensors, metadata
 
 
 def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:

@@ -14,8 +14,8 @@ from polyview.training.loop.command import refusals_end
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Checks the pack that the command line names; returns 1 where a step of it is wrong."""
-    about = "Check that a pack preprocesses images and texts as its model expects."
-    parser = argparse.ArgumentParser(prog="python -m polyview check", description=about)
+    description = "Check that a pack preprocesses images and texts as its model expects."
+    parser = argparse.ArgumentParser(prog="python -m polyview check", description=description)
     add = parser.add_argument
     add("pack", help="folder or Hub id of a pack")
     add("--method", help="one of the pack's methods; its best one without it")

@@ -164,10 +164,10 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         """Checks that both maps have as many cells; returns the teacher's preprocessing."""
         config, own = self.config, Preprocess()
         refuse_missing(config.teacher, "teacher")
-        about = describe_image_source(config.teacher)
-        squares = Preprocess.from_json(about["preprocess"])
+        spec = describe_image_source(config.teacher)
+        squares = Preprocess.from_json(spec["preprocess"])
         with torch.device("meta"):  # only shapes are needed
-            teacher = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
+            teacher = IMAGE_ENCODERS[spec["arch"]](**spec["arguments"])
             student = SceneNet(config.widths, config.blocks)
         theirs = math.prod(teacher.grid(squares.size)) + teacher.summary_token
         if theirs != math.prod(student.grid(squares.size)):
@@ -290,7 +290,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             score |= {name: round(value, 2) for name, value in metrics.items()}
         return score
 
-    def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`."""
         config = self.config
         data = describe_data(Path(config.data), config.also, self.train)

@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(argv)
     with refusals_end():
         words = shlex.join(sys.argv[1:] if argv is None else argv)
-        about = {
+        record = {
             "command": f"python -m polyview evaluate {words}",
             "split": options.split,
             "seed": SEED,
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             measure = next((each for each, chosen in others if chosen), _measure_pack)
             measured = {"sources": sources, **measure(options, runtime)}
         if options.json:
-            write_whole(options.json, json.dumps(about | measured, indent=2) + "\n")
+            write_whole(options.json, json.dumps(record | measured, indent=2) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -241,8 +241,8 @@ def _measure_pack(options: argparse.Namespace, runtime: Runtime) -> dict[str, An
     for option in [option for option in tables if getattr(options, option)]:
         tables[option](more)
     for name in set(names) & set(parts) if options.write else ():
-        about = {"split": options.split, "command": _command(options, name)}
-        metrics = {**about, "hardware": hardware(), "values": rows[name]}
+        record = {"split": options.split, "command": _command(options, name)}
+        metrics = {**record, "hardware": hardware(), "values": rows[name]}
         update_metrics(runtime.info.folder, name, metrics)
     return _compare_and_export(options, rows, pairs, scores, data)
 
@@ -318,8 +318,8 @@ def _certainty(options: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
     if options.halves:
         data, split = half(data, 0 if options.calibrate else 1), f"half of {split}"
     parts = ensemble_parts([options.method] if options.method else known, known, "method")
-    about = {part: {"split": split, "command": _command(options, part)} for part in parts}
-    rows = calibrate_pack(runtime, data, about, refit=options.calibrate, write=options.write)
+    record = {part: {"split": split, "command": _command(options, part)} for part in parts}
+    rows = calibrate_pack(runtime, data, record, refit=options.calibrate, write=options.write)
     print_certainty(rows)
     return {"methods": rows}
 

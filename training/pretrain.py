@@ -165,11 +165,11 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
             "surroundings_accuracy": round(100.0 * float(right.mean()), 2),
         }
 
-    def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`."""
         data = {"kind": "scenes", "name": "rendered scenes", "images": len(self.train)}
-        about = self.config.describe(self.preprocess, {**data, "captions": 0})
-        return self.model.trunk.state_dict(), about
+        description = self.config.describe(self.preprocess, {**data, "captions": 0})
+        return self.model.trunk.state_dict(), description
 
 
 def main(argv: Sequence[str] | None = None) -> None:

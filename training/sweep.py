@@ -94,7 +94,7 @@ class Sweep(Choice):
 
     Attributes:
         name: the file name without its suffix.
-        about: a description for people.
+        description: what it compares, and how.
         rows: the rows of the table.
         trial: additional settings of trials, which make them cheaper.
         split: the split to measure on; points are always chosen on "val".
@@ -102,7 +102,7 @@ class Sweep(Choice):
     """
 
     name: str
-    about: str
+    description: str
     rows: tuple[SweepRow, ...] = Field(min_length=1)
     trial: tuple[str, ...] = ()
     split: Literal["val", "test"] = "val"
@@ -360,7 +360,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.list or not options.names:
         for name in sweep_names():
-            print(f"{name}: {load_sweep(name).about.split('.')[0]}")
+            print(f"{name}: {load_sweep(name).description.split('.')[0]}")
         return 0
     if options.data:
         features = holds_features(Path(options.data))
@@ -388,7 +388,7 @@ def _run(sweep: Sweep, options: argparse.Namespace) -> None:
             chosen = [job for job in jobs(sweep, options.set) if job.label in labels]
             run_jobs(chosen, record, options.out, options.jobs, options.threads)
     lines = table(sweep, options.set, record)
-    print("\n".join([sweep.about.strip(), "", *lines]))
+    print("\n".join([sweep.description.strip(), "", *lines]))
     if options.write and not replace_block(Path(PAGE), sweep.name, lines):
         print(f"{PAGE} has no <!-- sweep {sweep.name} --> block", file=sys.stderr)
 

@@ -341,10 +341,10 @@ class Encoder:
     def _space(self, method: str) -> str:
         """The store's space for the features of a method's image encoder, shared by packs."""
         info, file = self._runtime.info, self._runtime.image_encoder_of(method)
-        about = [asdict(info.preprocess), info.files[file].sha256 if file else None]
+        parts = [asdict(info.preprocess), info.files[file].sha256 if file else None]
         if self._runtime.methods[method].features_add_up:
-            about.append("sum")
-        return f"features {hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()}"
+            parts.append("sum")
+        return f"features {hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
 
 
 def _key(digest: bytes, moment: Moment | None) -> bytes:

@@ -88,8 +88,8 @@ class Stamp(NamedTuple):
         Raises:
             OSError: the file does not exist.
         """
-        about = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
-        return cls(about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+        status = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader:
@@ -108,17 +108,17 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
         if root is not None and not real.is_relative_to(root):
             raise outside(name)
         file = open(real, "rb", opener=_descriptor)  # noqa: SIM115
-        about = os.fstat(file.fileno())  # of the open file, which cannot be replaced any more
+        status = os.fstat(file.fileno())  # of the open file, which cannot be replaced any more
     except (OSError, ValueError) as error:
         raise unreadable(name, error) from None
-    if stat.S_ISREG(about.st_mode) and 0 < about.st_size <= MAX_BYTES:
+    if stat.S_ISREG(status.st_mode) and 0 < status.st_size <= MAX_BYTES:
         return file
     file.close()
-    if not stat.S_ISREG(about.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise NotNowError(f"{name} is not a regular file; put the image itself in its place")
-    if about.st_size == 0:
+    if status.st_size == 0:
         raise NotNowError(f"{name} is empty (0 bytes); save it again")
-    size = f"{about.st_size / 2**20:,.0f} MB"
+    size = f"{status.st_size / 2**20:,.0f} MB"
     raise NotNowError(
         f"{name} has {size}, more than the {MAX_BYTES // 2**20} MB allowed; make it smaller"
     )

@@ -74,11 +74,11 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
     if not place(info).is_file():
         return None
     try:
-        tensors, about = load_tensors(place(info))
-        if about.get("checksum") != info.checksum:
+        tensors, metadata = load_tensors(place(info))
+        if metadata.get("checksum") != info.checksum:
             return None
         clips = Clips(collection, info.image_encoder.frames)
-        for clip, moments in about.get("clips", {}).items():
+        for clip, moments in metadata.get("clips", {}).items():
             clips[int(clip)] = tuple(Moment(*values) for values in moments)
     except (SafetensorError, ValueError, TypeError, OSError) as error:
         _log.warning("the images are encoded again: %s", error)
@@ -97,7 +97,7 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
     Raises:
         ValueError: an image cannot be used.
     """
-    info, about = runtime.info, dict[str, Any]()
+    info, metadata = runtime.info, dict[str, Any]()
     with tempfile.TemporaryDirectory() as cache:
         encoder = Encoder(runtime, collection, Path(cache))
         readings = list(chain.from_iterable(encoder.read(collection.images, Event())))
@@ -106,7 +106,7 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
         rows = [row for reading in readings for row in encoder.rows(reading)]
         made = encoder.views(rows, list(runtime.methods))
         if clips := {r.image.image_id: r.moments for r in readings if r.moments}:
-            about["clips"] = {str(clip): moments for clip, moments in clips.items()}
+            metadata["clips"] = {str(clip): moments for clip, moments in clips.items()}
             frames = [frame for row in rows for frame in row.frames]
             features = {}
             for name in runtime.methods:
@@ -117,7 +117,7 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
             save_tensors(place(info, "features"), features, {})  # before the views that use it
         encoder.store.close()
     views = {name: values.half() for name, values in made.items()}
-    save_tensors(place(info), views, {"checksum": info.checksum, **about})
+    save_tensors(place(info), views, {"checksum": info.checksum, **metadata})
     return [place(info), place(info, "features")] if clips else [place(info)]
 
 

@@ -125,9 +125,9 @@ class Points:
                 api.PointStruct(
                     id=point,
                     vector={name: rows.tolist() for name, rows in vectors.items()},
-                    payload=dict(about),
+                    payload=dict(payload),
                 )
-                for point, vectors, about in points[start : start + step]
+                for point, vectors, payload in points[start : start + step]
             ]
             self._ask("upsert", points=made, wait=True)
 
@@ -200,11 +200,11 @@ class Points:
         except UnexpectedResponse as error:
             if error.status_code in (401, 403):
                 raise QdrantError(f"{where} wants another key; set the variable {KEY}") from error
-            about = f"{error.status_code}: {error.reason_phrase:.200}"
-            raise QdrantError(f"{where} refuses ({about}); see python -m app.migrate") from error
+            reason = f"{error.status_code}: {error.reason_phrase:.200}"
+            raise QdrantError(f"{where} refuses ({reason}); see python -m app.migrate") from error
         except (ResponseHandlingException, OSError, RuntimeError, ValueError) as error:
-            about = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise QdrantError(f"{where} does not answer ({about}); check the address") from error
+            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise QdrantError(f"{where} does not answer ({reason}); check the address") from error
 
 
 class QdrantGallery(Gallery):
@@ -317,7 +317,7 @@ def open_store(points: Points) -> tuple[Collection, Callable[[Runtime], dict[str
         )
     read = list(points.payloads())
     try:
-        known = [(_image(about, address.pictures), point, about) for point, about in read]
+        known = [(_image(payload, address.pictures), point, payload) for point, payload in read]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"was not written by python -m polyview migrate ({error})"
         raise QdrantError(f"{address} {reason}; name another collection") from error
@@ -330,15 +330,15 @@ def open_store(points: Points) -> tuple[Collection, Callable[[Runtime], dict[str
     places = {point: i for i, (_, point, _) in enumerate(known)}
 
     def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
-        about, made = known[0][2], {}
-        points.check_pack(about, runtime)
+        payload, made = known[0][2], {}
+        points.check_pack(payload, runtime)
         for name, method in runtime.methods.items():
-            if name not in vectors or name not in about.get("shapes", {}):
+            if name not in vectors or name not in payload.get("shapes", {}):
                 raise QdrantError(
                     f"{address} has no views of the method {name}; migrate the images with this "
                     "pack to another collection"
                 )
-            shape, half = about["shapes"][name], vectors[name].datatype == api.Datatype.FLOAT16
+            shape, half = payload["shapes"][name], vectors[name].datatype == api.Datatype.FLOAT16
             made[name] = QdrantGallery(
                 points, places, name, method, tuple(shape), half, runtime.device
             )
@@ -347,15 +347,15 @@ def open_store(points: Points) -> tuple[Collection, Callable[[Runtime], dict[str
     return Collection(address.name, Path(str(address)), images), galleries
 
 
-def _image(about: Mapping[str, Any], folder: Path | None) -> CollectionImage:
+def _image(payload: Mapping[str, Any], folder: Path | None) -> CollectionImage:
     """Builds an image from its untrusted payload; only files in `folder` are opened."""
-    file = str(about["file"])
+    file = str(payload["file"])
     parts = PurePosixPath(file)
     odd = len(file) > _MAX_NAME or "\0" in file or ".." in parts.parts or parts.is_absolute()
     if odd or parts.suffix.lower() not in SUFFIXES:
         raise ValueError(f'"{file[:200]}" is not an image')
     root = None if folder is None else folder.resolve()
     path = (root or Path("nowhere")) / file
-    captions, objects = (tuple(map(str, about[key])) for key in ("captions", "objects"))
-    facts = {str(name): str(value) for name, value in about["facts"].items()}
+    captions, objects = (tuple(map(str, payload[key])) for key in ("captions", "objects"))
+    facts = {str(name): str(value) for name, value in payload["facts"].items()}
     return CollectionImage(0, path, file, captions, objects, root=root, known=facts)

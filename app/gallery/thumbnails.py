@@ -60,8 +60,8 @@ def sweep(folder: Path) -> None:
     files, total = [], 0
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            about = entry.stat(follow_symlinks=False)
-            files.append((about.st_mtime, about.st_size, entry.path))
+            status = entry.stat(follow_symlinks=False)
+            files.append((status.st_mtime, status.st_size, entry.path))
     for _, size, path in sorted(files, reverse=True):
         total += size
         if total > FOLDER_BYTES:

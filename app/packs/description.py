@@ -142,20 +142,20 @@ def _record(path: Path, problems: list[str]) -> dict[str, Any] | None:
 
 
 def _method(retriever: Retriever, name: str, speed: dict[str, Any] | None) -> dict[str, Any]:
-    about, metrics = describe_method(retriever, name), retriever.info.methods[name].metrics
+    facts, metrics = describe_method(retriever, name), retriever.info.methods[name].metrics
     values: dict[str, Any] = {} if metrics is None else dict(metrics.values)
     sure = retriever.info.methods[name].calibration_metrics
     for key, value in () if sure is None else sure.values.items():
         values[key] = 100 * value if key.startswith("refused") else value
     values["query_ms"] = (speed or {}).get("median", {}).get(name)
-    values["megabytes"] = (about["head_bytes"] + about["text_encoder_bytes"]) / 1e6
-    values["parameters"] = about["head_parameters"]
-    values["view_numbers"] = about["views"] and about["views"] * about["dim"]
+    values["megabytes"] = (facts["head_bytes"] + facts["text_encoder_bytes"]) / 1e6
+    values["parameters"] = facts["head_parameters"]
+    values["view_numbers"] = facts["views"] and facts["views"] * facts["dim"]
     known = {column["key"] for column in COLUMNS}
     source = None if metrics is None else asdict(metrics)
     return {
-        "title": about["title"],
-        "paper": about["paper"],
+        "title": facts["title"],
+        "paper": facts["paper"],
         "values": {
             key: value for key, value in values.items() if key in known and value is not None
         },

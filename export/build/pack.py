@@ -168,8 +168,8 @@ def _write_method(work: Path, name: str, method: MethodParts, parts: PackParts) 
     if parts.half:
         weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
     key = method.key or name
-    about = {"kind": "head", "method": key, "arguments": method.arguments}
-    save_tensors(work / head, weights, about)
+    metadata = {"kind": "head", "method": key, "arguments": method.arguments}
+    save_tensors(work / head, weights, metadata)
     variant = name.removeprefix(f"{key}_").replace("_", " ")  # "mvam_4_codes": "MVAM, 4 codes"
     return MethodInfo(
         arguments=method.arguments,

@@ -76,14 +76,14 @@ def read_releases() -> dict[str, Release]:
     """The releases of `releases.toml`, by the names of their methods."""
     content = tomllib.loads(Path(__file__).with_name("releases.toml").read_text("utf-8"))
     parts, releases = content.pop("parts"), {}
-    for method, about in content.items():
+    for method, details in content.items():
         names = dict[str, str | None]()
-        for theirs, ours in about["weights"].items():
+        for theirs, ours in details["weights"].items():
             start, at, part = ours.partition("@")
             for old, new in parts[part].items() if at else [("", "" if ours != "-" else "-")]:
                 names[theirs + old] = None if new == "-" else start + new
-        options = tuple(about.get("options", ()))
-        releases[method] = Release(names, about["code"], about["not_stored"], options)
+        options = tuple(details.get("options", ()))
+        releases[method] = Release(names, details["code"], details["not_stored"], options)
     return releases
 
 
@@ -110,7 +110,7 @@ class Checkpoint:
     path: Path
     state: dict[str, Tensor]  # the weights under our names
     options: Options  # those that change its model
-    about: dict[str, Any]  # JSON-ready: SHA-256, plain options, other plain values such as `epoch`
+    details: dict[str, Any]  # JSON-ready: SHA-256, plain options, other values such as `epoch`
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a weight; ValueError if it is missing."""
@@ -164,8 +164,8 @@ def read_checkpoint(path: Path, names: Mapping[str, str | None]) -> Checkpoint:
         several = "module." if all(key.startswith("module.") for key in part) else ""
         for key, value in part.items():
             _add_weight(state, prefix + key.removeprefix(several), value, names, path)
-    about = {"sha256": sha256_of(path), "options": options, "stored": stored}
-    return Checkpoint(path, state, check(Options, options, f"{path}: options"), about)
+    details = {"sha256": sha256_of(path), "options": options, "stored": stored}
+    return Checkpoint(path, state, check(Options, options, f"{path}: options"), details)
 
 
 def _add_weight(

@@ -20,7 +20,7 @@ from polyview.models.files import sha256_of
 
 
 @dataclass(frozen=True, config=OPEN)
-class EncoderAbout:
+class EncoderSpec:
     """An encoder's description, written by training."""
 
     arch: Text  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
@@ -38,7 +38,7 @@ class EncoderAbout:
 
 
 @dataclass(frozen=True, config=OPEN)
-class DataAbout:
+class DataRecord:
     """The training data; "scenes" are rendered, "features" ready-made."""
 
     kind: Literal["scenes", "photographs", "features"]
@@ -49,7 +49,7 @@ class DataAbout:
 
 
 @dataclass(frozen=True, config=OPEN)
-class RunAbout:
+class RunRecord:
     """A method's run, described by training."""
 
     kind: Literal["run"]  # which an image encoder's run is not
@@ -57,12 +57,12 @@ class RunAbout:
     arguments: Arguments
     image_dim: Width
     text_dim: Width
-    text_encoder: EncoderAbout
+    text_encoder: EncoderSpec
     config: Arguments
     backbone_sha256: str  # empty for ready-made features
     tokenizer_sha256: Text
-    image_encoder: EncoderAbout | None = None
-    data: DataAbout | None = None  # None in early runs
+    image_encoder: EncoderSpec | None = None
+    data: DataRecord | None = None  # None in early runs
     frames: Annotated[int, Field(ge=1)] = 1  # of a clip, read as one set
 
 
@@ -70,24 +70,24 @@ class TrainedRun(NamedTuple):
     """A method's run."""
 
     folder: Path
-    about: RunAbout
+    record: RunRecord
     tokenizer: str  # JSON
     parts: MethodParts
 
 
-def describe_run(folder: Path) -> RunAbout:
+def describe_run(folder: Path) -> RunRecord:
     """The description of a method's run; see `load_run` for errors."""
     path = folder / RUN_WEIGHTS
     _, values = load_tensors(path)
     if values.get("kind") == "image_backbone":
         raise ValueError(f"{folder} holds an image encoder; name the run of a method over it")
-    return check(RunAbout, values, str(path))
+    return check(RunRecord, values, str(path))
 
 
 def load_run(
     folder: Path,
     encoder: ImageEncoder | None,
-    encoder_about: Mapping[str, Any],
+    encoder_spec: Mapping[str, Any],
     *,
     rounded: bool = False,
 ) -> TrainedRun:
@@ -96,7 +96,7 @@ def load_run(
     Args:
         folder: the run.
         encoder: the image encoder it was trained on; None if its features are made elsewhere.
-        encoder_about: its `describe_image_source`; empty for ready-made features.
+        encoder_spec: its `describe_image_source`; empty for ready-made features.
         rounded: round a published text encoder to half precision, as in training.
 
     Raises:
@@ -105,22 +105,22 @@ def load_run(
             tokenizer.
     """
     where, tokenizer = str(folder / RUN_WEIGHTS), folder / TOKENIZER
-    about, (tensors, _) = describe_run(folder), load_tensors(folder / RUN_WEIGHTS)
-    backbone = encoder_about.get("sha256", "")
-    if about.backbone_sha256 and not backbone:
+    record, (tensors, _) = describe_run(folder), load_tensors(folder / RUN_WEIGHTS)
+    backbone = encoder_spec.get("sha256", "")
+    if record.backbone_sha256 and not backbone:
         raise ValueError(
             f"{folder} was trained on images; name the backbone of its config.toml with --backbone"
         )
-    if backbone and not about.backbone_sha256:
+    if backbone and not record.backbone_sha256:
         raise ValueError(f"{folder} was trained on ready-made features; leave --backbone out")
-    if about.backbone_sha256 != backbone:
+    if record.backbone_sha256 != backbone:
         raise ValueError(
-            f"{folder} was trained over another image encoder than {encoder_about['source']}; "
+            f"{folder} was trained over another image encoder than {encoder_spec['source']}; "
             "name the backbone of its config.toml, or train it again"
         )
     if not tokenizer.is_file():
         raise FileNotFoundError(f"there is no {TOKENIZER} in {folder}")
-    if sha256_of(tokenizer) != about.tokenizer_sha256:
+    if sha256_of(tokenizer) != record.tokenizer_sha256:
         raise ValueError(f"{tokenizer} is not the tokenizer that {folder} was trained with")
 
     def fill(module: nn.Module, prefix: str) -> Any:
@@ -128,9 +128,9 @@ def load_run(
         load_strict(module, own, where)
         return module.eval()
 
-    if about.image_encoder is not None:  # trained together with the method
-        encoder = fill(about.image_encoder.build(IMAGE_ENCODERS, where), "image_encoder.")
-    text = about.text_encoder
+    if record.image_encoder is not None:  # trained together with the method
+        encoder = fill(record.image_encoder.build(IMAGE_ENCODERS, where), "image_encoder.")
+    text = record.text_encoder
     if text.sha256 is None or text.source is None:
         text_encoder = fill(text.build(TEXT_ENCODERS, where), "text_encoder.")
     else:
@@ -140,7 +140,7 @@ def load_run(
                 f"{folder} was trained with another text encoder than the present one at "
                 f"{text.source}; put the former one there, or train it again"
             )
-    method = models.build(about.method, about.image_dim, about.text_dim, about.arguments)
+    method = models.build(record.method, record.image_dim, record.text_dim, record.arguments)
     modules = encoder, text_encoder, fill(method, "method.")
-    parts = MethodParts(*modules, about.arguments, about.config, text.sha256, about.method)
-    return TrainedRun(folder, about, tokenizer.read_text("utf-8"), parts)
+    parts = MethodParts(*modules, record.arguments, record.config, text.sha256, record.method)
+    return TrainedRun(folder, record, tokenizer.read_text("utf-8"), parts)

@@ -110,22 +110,22 @@ def describe_published(source: Source, kind: str) -> dict[str, Any]:
         if tokenizer.token_to_id(GEMMA_END) is not None:
             config["pad_token_id"] = tokenizer.token_to_id(GEMMA_PADDING)
     arguments = {"config": config} | ({"projected": source.projected} if entry.projects else {})
-    about: dict[str, Any] = {"kind": kind, "arch": entry.arch, "arguments": arguments}
+    spec: dict[str, Any] = {"kind": kind, "arch": entry.arch, "arguments": arguments}
     files = [source.folder / "config.json", *_weight_files(source)]
     if images:
-        about["preprocess"] = read_preprocess(source.folder, source.name).to_json()
+        spec["preprocess"] = read_preprocess(source.folder, source.name).to_json()
     else:
         offset = 2 if model_type == "roberta" else 0
         longest = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
-        about["max_length"] = min(MAX_LENGTH, longest)
+        spec["max_length"] = min(MAX_LENGTH, longest)
         files += [source.folder / name for name in _TOKENIZERS]
     # the digest covers the weight files and every setting that affects the features
-    parts = [entry.arch, source.projected, about.get("preprocess")]
+    parts = [entry.arch, source.projected, spec.get("preprocess")]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     for path in files:
         if path.is_file():
             digest.update(bytes.fromhex(sha256_of(path)))
-    return {**about, "source": source.name, "sha256": digest.hexdigest()}
+    return {**spec, "source": source.name, "sha256": digest.hexdigest()}
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:

@@ -3,7 +3,7 @@
 A source is a text, `FOLDER_OR_ID[@REVISION][#projected or #frame]`:
 
     runs/backbone                       our own encoder, what training left behind
-    app/bundled/scenes                  the image encoder of a pack, if it is one of our own
+    app/bundled/scenes                  the image encoder of a pack, if it was trained here
     app/bundled/scenes#frame            the same, its cells averaged to one feature an image
     ../backbones/mobilenet_v2           config.json, model.safetensors, preprocessor_config.json
     google/vit-base-patch16-224@main    the same on the Hub, kept in its client's cache
@@ -48,6 +48,7 @@ from polyview.models.preprocess import Preprocess
 RUN_WEIGHTS = "best.safetensors"
 FRAME = "frame"
 LOGS = "training/backbone"  # folder in a pack of an encoder of our own: its recipe and curves
+CLIP_LOGS = "training/clip"  # the same of a CLIP that was trained here
 PARTS = (1, 3)  # rows and columns of a frame's parts, whose averages are joined
 
 
@@ -67,8 +68,8 @@ def load_image_source(
         ValueError: it is no image encoder, does not fit together, or cannot be fetched.
     """
     located = _locate(source)
-    about = _describe_image(located)
-    encoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
+    spec = _describe_image(located)
+    encoder = IMAGE_ENCODERS[spec["arch"]](**spec["arguments"])
     if (located.folder / RUN_WEIGHTS).is_file():
         tensors, _ = load_tensors(located.folder / RUN_WEIGHTS)
     elif is_pack(located.folder):
@@ -76,7 +77,7 @@ def load_image_source(
     else:
         tensors = read_weights(located, IMAGES, encoder)
     _fill(encoder, tensors, located, rounded)
-    return encoder.to(device).eval(), Preprocess.from_json(about["preprocess"]), about
+    return encoder.to(device).eval(), Preprocess.from_json(spec["preprocess"]), spec
 
 
 def describe_image_source(source: str | Path) -> dict[str, Any]:
@@ -101,12 +102,12 @@ def load_text_source(
     `load_image_source`.
     """
     located = _locate(source)
-    about = describe_published(located, "text_encoder")
-    encoder = TEXT_ENCODERS[about["arch"]](**about["arguments"])
+    spec = describe_published(located, "text_encoder")
+    encoder = TEXT_ENCODERS[spec["arch"]](**spec["arguments"])
     _fill(encoder, read_weights(located, TEXTS, encoder), located, rounded)
     tokenizer = read_tokenizer(located.folder)
-    tokenizer.enable_truncation(about["max_length"])
-    return encoder.to(device).eval(), tokenizer, about
+    tokenizer.enable_truncation(spec["max_length"])
+    return encoder.to(device).eval(), tokenizer, spec
 
 
 def describe_text_source(source: str | Path) -> dict[str, Any]:
@@ -149,21 +150,21 @@ def is_pack(folder: Path) -> bool:
 def _describe_image(located: Source) -> dict[str, Any]:
     if (located.folder / RUN_WEIGHTS).is_file():
         path = located.folder / RUN_WEIGHTS
-        _, about = load_tensors(path)
-        if about.get("kind") != "image_backbone" or about.get("arch") not in IMAGE_ENCODERS:
+        _, spec = load_tensors(path)
+        if spec.get("kind") != "image_backbone" or spec.get("arch") not in IMAGE_ENCODERS:
             raise ValueError(f"{path} is not an image encoder; make one with training.pretrain")
-        about = {**about, "sha256": sha256_of(path)}
+        spec = {**spec, "sha256": sha256_of(path)}
     elif is_pack(located.folder):
-        about = _describe_packed(located.folder)
+        spec = _describe_packed(located.folder, located.projected)
     elif located.part == FRAME:
         raise ValueError(f'{located.name}: only our own encoders know "#{FRAME}"; leave it out')
     else:
         return describe_published(located, "image_backbone")
     if located.part == FRAME:  # the cells joined to one feature
-        about["arguments"] = {**about["arguments"], "parts": list(PARTS)}
-        identity = json.dumps([about["sha256"], PARTS])
-        about["sha256"] = hashlib.sha256(identity.encode()).hexdigest()
-    return {**about, "source": located.name}
+        spec["arguments"] = {**spec["arguments"], "parts": list(PARTS)}
+        identity = json.dumps([spec["sha256"], PARTS])
+        spec["sha256"] = hashlib.sha256(identity.encode()).hexdigest()
+    return {**spec, "source": located.name}
 
 
 def _fill(encoder: nn.Module, tensors: dict[str, Tensor], located: Source, rounded: bool) -> None:
@@ -172,16 +173,11 @@ def _fill(encoder: nn.Module, tensors: dict[str, Tensor], located: Source, round
     load_strict(encoder, tensors, located.name)
 
 
-def _describe_packed(folder: Path) -> dict[str, Any]:
-    """The description of a pack's image encoder; its shape is in the config in `LOGS`."""
+def _describe_packed(folder: Path, projected: bool) -> dict[str, Any]:
+    """The description of a pack's image encoder; its shape is in the config of its training."""
     info = read_info(folder)  # heads and galleries do not matter for training over it
-    file, config = info.image_encoder.file, folder / LOGS / "config.toml"
-    try:
-        settings = tomllib.loads(config.read_text("utf-8"))
-        shape = {name: list(settings[name]) for name in ("widths", "blocks")}
-    except (OSError, ValueError, KeyError, TypeError):
-        shape = {}
-    if file is None or not shape:
+    file, network = info.image_encoder.file, _trained_network(folder, projected)
+    if file is None or network is None:
         raise PackError(
             f"the image encoder of the pack {folder} cannot be trained over: the pack has no "
             f"{LOGS}/config.toml with its widths and blocks; name the encoder's run folder, or its "
@@ -192,12 +188,31 @@ def _describe_packed(folder: Path) -> dict[str, Any]:
     identity = json.dumps([info.files[file].sha256, preprocess], sort_keys=True)
     return {
         "kind": "image_backbone",
-        "arch": "scene_net",
-        "arguments": shape,
+        "arch": network[0],
+        "arguments": network[1],
         "preprocess": preprocess,
         "sha256": hashlib.sha256(identity.encode()).hexdigest(),
         "pack": {name: getattr(info, name) for name in ("title", "licence", "credits")},
     }
+
+
+def _trained_network(folder: Path, projected: bool) -> tuple[str, dict[str, Any]] | None:
+    """The key of `IMAGE_ENCODERS` and the arguments of the encoder of a pack that was trained here.
+
+    A backbone's config has widths and blocks, that of a CLIP a network; None without either.
+    """
+    for log in (LOGS, CLIP_LOGS):
+        try:
+            settings = tomllib.loads((folder / log / "config.toml").read_text("utf-8"))
+            if log == LOGS:
+                return "scene_net", {name: list(settings[name]) for name in ("widths", "blocks")}
+            network = settings["network"]
+            config = {**network["vision_config"], "projection_dim": network["projection_dim"]}
+            config["model_type"] = "clip_vision_model"
+            return "clip_vision", {"config": config, "projected": projected}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
 
 
 def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
@@ -206,7 +221,10 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     path = info.path(str(info.image_encoder.file))
     graph = onnx.load(path).graph
     stored = {
-        tensor.name.removesuffix(".half"): torch.from_numpy(numpy_helper.to_array(tensor).copy())
+        # a CLIP's rows wrap its encoder
+        tensor.name.removeprefix("encoder.").removesuffix(".half"): torch.from_numpy(
+            numpy_helper.to_array(tensor).copy()
+        )
         for tensor in graph.initializer
     }
     for node in graph.node:  # of tensors that are the same, the file keeps one

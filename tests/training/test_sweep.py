@@ -28,7 +28,7 @@ from tests.training.conftest import write_regions
 
 ROOT = Path(__file__).parents[2]
 TOY = """
-about = "A toy."
+description = "A toy."
 recipe = "ablation"
 baseline = "one vector"
 seeds = [0, 1]

@@ -90,7 +90,7 @@ def read_features(
     if len(split.features):
         return split
     refuse_missing(backbone, "backbone")
-    how, about = extraction or Extraction(), describe_image_source(backbone)
+    how, spec = extraction or Extraction(), describe_image_source(backbone)
     parts = []
     for copy in range(copies):
         path = feature_file(split, backbone, how, copy)
@@ -101,7 +101,7 @@ def read_features(
         made = np.load(path, mmap_mode="r")  # (images, n, d)
         parts.append(made.reshape(-1, split.frames * made.shape[1], made.shape[2]))
     features = Copies(parts) if copies > 1 else parts[0]
-    summary = IMAGE_ENCODERS[about["arch"]].summary_token
+    summary = IMAGE_ENCODERS[spec["arch"]].summary_token
     note = feature_file(split, backbone, how).with_suffix(".json")
     if note.is_file():
         rows = json.loads(note.read_text("utf-8"))["skipped"]

@@ -131,14 +131,14 @@ class TextSide:
         summary_token: whether a text's first feature is its summary ([CLS]).
         tokenizer: the tokenizer for the pack.
         tables: the captions of the training and of the validation split.
-        about: description from which export builds the encoder.
+        description: description from which export builds the encoder.
     """
 
     encoder: TextEncoder
     summary_token: bool
     tokenizer: Tokenizer
     tables: tuple[TokenTable, TokenTable]
-    about: Mapping[str, Any]
+    description: Mapping[str, Any]
 
 
 class StoredTokens(TextEncoder):
@@ -221,27 +221,27 @@ def build_text_side(
             rows, vectors = load_vectors(Path(config.vectors), known, config.word_dim)
             with torch.no_grad():
                 encoder.get_parameter("embed.weight")[rows] = vectors
-        about: dict[str, Any] = {"arch": config.arch, "arguments": arguments}
+        description: dict[str, Any] = {"arch": config.arch, "arguments": arguments}
     else:
         encoder, tokenizer, _ = load_text_source(config.source, rounded=config.frozen)
-        about = {key: described[key] for key in ("arch", "arguments", "max_length")}
+        description = {key: described[key] for key in ("arch", "arguments", "max_length")}
     tables = TokenTable(tokenizer, train), TokenTable(tokenizer, val)
     if config.source and config.frozen:
-        about |= {"source": config.source, "sha256": described["sha256"]}
+        description |= {"source": config.source, "sha256": described["sha256"]}
         tokens = _stored(encoder.to(device), tables, described, cache)
         encoder = StoredTokens(tokens, config.dropout)
         tables = tables[0].numbered(0), tables[1].numbered(int(tables[0].lengths.sum()))
-    return TextSide(encoder, kind.summary_token, tokenizer, tables, about)
+    return TextSide(encoder, kind.summary_token, tokenizer, tables, description)
 
 
 def _stored(
     encoder: TextEncoder,
     tables: tuple[TokenTable, TokenTable],
-    about: Mapping[str, Any],
+    description: Mapping[str, Any],
     cache: Path,
 ) -> np.ndarray:
     """Token features (tokens, d) float16 of all captions, memory-mapped; computed if missing."""
-    digest = hashlib.sha256(json.dumps([about["sha256"], about["max_length"]]).encode())
+    digest = hashlib.sha256(json.dumps([description["sha256"], description["max_length"]]).encode())
     for table in tables:
         digest.update(table.ids.tobytes())
     path = cache / f"texts-{digest.hexdigest()[:16]}.npy"

@@ -251,7 +251,7 @@ def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
 def calibrate_pack(
     runtime: Runtime,
     data: Split,
-    about: Mapping[str, Mapping[str, str]],
+    records: Mapping[str, Mapping[str, str]],
     *,
     refit: bool,
     write: bool,
@@ -261,7 +261,7 @@ def calibrate_pack(
     Args:
         runtime: the pack.
         data: a split.
-        about: of each method `split` and `command`, for the record.
+        records: of each method `split` and `command`, for the record.
         refit: fit the calibrations and the pack's domain, and store them in the pack.
         write: store the measurements in the pack.
 
@@ -275,10 +275,10 @@ def calibrate_pack(
     questions = make_questions(data, runtime, SEED)
     facts = read_texts(runtime, questions.texts)
     texts = replace(data, captions=questions.texts, image_of=np.zeros(len(questions.texts), int))
-    readers = {runtime.image_encoder_of(part): part for part in about}
+    readers = {runtime.image_encoder_of(part): part for part in records}
     features = {file: image_features(runtime, data, part) for file, part in readers.items()}
     changes, rows = dict[str, dict[str, Any]](), dict[str, dict[str, float]]()
-    for part, record in about.items():
+    for part, record in records.items():
         views = split_views(runtime, part, texts, features[runtime.image_encoder_of(part)])
         scores, how = score_matrix(runtime.methods[part], *views), {"hardware": hardware()}
         if refit:

@@ -4,21 +4,20 @@ A map says for each patch of an image how well it matches a text, a direction t 
 
 - *exact rows*: what the patch brings to the score (`models/encoders/rows.py`); of CLIP also the
   *last half* of the layers alone, because the patches of late layers are what its paper looks at.
-- *patch cosine*: of t and the patch's last state, mapped as the whole image is. It is what most
-  demonstrations draw.
+- *patch cosine*: of t and the patch's last state, mapped as the whole image is.
 - *rollout*: Samira Abnar and Willem Zuidema: Quantifying Attention Flow in Transformers, ACL 2020.
-  It knows no text.
+  The text has no part in it.
 - *Grad-ECLIP*: Chenyang Zhao et al.: Gradient-based Visual Explanation for Transformer-based CLIP,
   ICML 2024.
 - *LeGrad*: Walid Bousselham et al.: LeGrad: An Explainability Method for Vision Transformers via
   Feature Formation Sensitivity, arXiv 2404.03214.
 - *random*: a number for each patch.
 
-t is the embedding of a caption (`sentence`), what the tokens of a thing's name bring to it (`word`)
-or the embedding of its kind's name as a text of its own (`name`). Measured are *pointing*, as in
-`training/evaluation/evidence.py`, and *deletion* and *insertion* by the captions' maps: patches
-leave the transformer's sequence, or enter it, and all layers compute anew, so that no map is right
-by its definition. Intervals are of the bootstrap over images, each with its captions.
+t is the embedding of a caption (`sentence`), what the tokens of an object's name contribute to it
+(`word`), or the embedding of the name as a text of its own (`name`). Measured are *pointing*, as in
+`training/evaluation/evidence.py`, and *deletion* and *insertion* by the captions' maps: patches are
+removed from or added to the input sequence, and all layers are recomputed. Intervals are those of
+the bootstrap over images, each with its captions.
 """
 
 from collections import defaultdict
@@ -32,7 +31,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from polyview.export.encoders.sources import load_image_source
+from polyview.export.encoders.sources import CLIP_LOGS, load_image_source
 from polyview.export.runtime import Runtime
 from polyview.models.encoders.published import CLIPImageEncoder, SiglipImageEncoder
 from polyview.models.encoders.rows import (
@@ -116,8 +115,8 @@ def read_siglip(encoder: SiglipImageEncoder, state: Tensor) -> Reading:
 def rollout(encoder: Encoder, states: Sequence[Tensor], attentions: Sequence[Tensor]) -> Tensor:
     """Attention rollout (B, N), of attentions (B, H, T, T) of each layer.
 
-    A layer passes on the mean of its heads' attention and of the identity, for the residual, and
-    layers are multiplied (Abnar and Zuidema, section 3). SigLIP's query reads the result.
+    A layer passes on the mean of its heads' attention and of the identity, for the residual; layers
+    are multiplied (section 3). SigLIP's query reads the result.
     """
     identity = torch.eye(attentions[0].shape[2]).to(attentions[0])
     flow = identity
@@ -213,8 +212,8 @@ def measure_maps(
         runtime: a pack of rows.
         data: images with masks of their objects.
         method: of the pack; the first one that reads rows without it.
-        source: the weights that the pack was made of, as `export.clip` takes them; what the pack
-            names without it.
+        source: the weights of the pack, as `export.clip` takes them; None for what the pack names,
+            or for the pack itself if it was trained here.
 
     Returns:
         For each map, and for `chance`, `sentence`, `word` and `name` in percent, `deletion` and
@@ -332,8 +331,10 @@ def _score_sets(encoder: Encoder, pixels: Tensor, text: Tensor, present: Tensor)
 
 
 def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) -> Any:
-    """The pack's image encoder in torch, with attention that can be read."""
-    source = source or str(runtime.info.methods[name].config["backbone"])
+    """The pack's image encoder in torch, with readable attention."""
+    trained = runtime.info.path(f"{CLIP_LOGS}/config.toml").is_file()
+    named = runtime.info.folder if trained else runtime.info.methods[name].config["backbone"]
+    source = source or str(named)
     encoder, preprocess, _ = load_image_source(
         f"{source.partition('#')[0]}#projected", runtime.device, rounded=False
     )

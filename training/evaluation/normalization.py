@@ -155,7 +155,7 @@ def store_normalization(runtime: Runtime, name: str, folder: Path | None) -> dic
     row |= setting._asdict() | bootstrap_difference(after, before, data.image_of, alike=data.alike)
     if row["low"] > 0:
         head = runtime.info.path(entry.head)
-        weights, about = load_tensors(head)
+        weights, metadata = load_tensors(head)
         reference = texts.embeddings[:, 0].cpu().half()
         correction = {
             "reference_queries": len(reference),
@@ -163,7 +163,7 @@ def store_normalization(runtime: Runtime, name: str, folder: Path | None) -> dic
             "bias_neighbours": min(setting.k, len(reference)),
         }
         arguments = {**entry.arguments, **correction}
-        save_tensors(head, weights | {"reference": reference}, about | {"arguments": arguments})
+        save_tensors(head, weights | {"reference": reference}, metadata | {"arguments": arguments})
         entry = replace(
             entry, arguments=arguments, metrics=None, calibration=None, calibration_metrics=None
         )

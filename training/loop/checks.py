@@ -31,7 +31,7 @@ def check_training(config: TrainConfig, train: Split) -> dict[str, Any]:
         ValueError, OSError: something is missing or does not fit.
     """
     device_for(config.precision)
-    data, about = Path(config.data), dict[str, Any]()
+    data, spec = Path(config.data), dict[str, Any]()
     check_images(train, config.feature_copies, trained=not config.backbone_frozen)
     if config.exchange_halves or config.order_epochs:
         refuse_without_twins(train)
@@ -45,17 +45,17 @@ def check_training(config: TrainConfig, train: Split) -> dict[str, Any]:
                     "backbone=..."
                 )
             refuse_missing(config.backbone, "backbone")
-            about = describe_image_source(config.backbone)
-            encoder: ImageEncoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
+            spec = describe_image_source(config.backbone)
+            encoder: ImageEncoder = IMAGE_ENCODERS[spec["arch"]](**spec["arguments"])
             image_dim, image_summary = encoder.dim, encoder.summary_token
         text: TextEncoder = text_kind(**text_arguments)
         method = models.build(config.method, image_dim, text.dim, config.arguments)
     refuse_without_summary(config.method, method, image_summary, text.summary_token)
     _refuse_idle_text(config, method)
     if config.init:
-        read_init(config, about.get("sha256", ""))
+        read_init(config, spec.get("sha256", ""))
     check_pace(config, len(train.first(config.train_images).captions))
-    return about
+    return spec
 
 
 def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
@@ -94,15 +94,15 @@ def read_init(config: TrainConfig, backbone_sha256: str) -> tuple[dict[str, Tens
         ValueError: it is not a run, or has another method or other encoders.
     """
     folder, text = Path(config.init), config.text.source
-    tensors, about = load_tensors(folder / BEST)
-    if about.get("kind") != "run":
+    tensors, spec = load_tensors(folder / BEST)
+    if spec.get("kind") != "run":
         raise ValueError(f"init: {folder / BEST} is not of a method's run; name another folder")
-    if about["method"] != config.method:
-        raise ValueError(f"init: {folder} is a run of {about['method']}, not of {config.method}")
-    former = about["text_encoder"].get("sha256")
+    if spec["method"] != config.method:
+        raise ValueError(f"init: {folder} is a run of {spec['method']}, not of {config.method}")
+    former = spec["text_encoder"].get("sha256")
     text_sha256 = describe_text_source(text)["sha256"] if text and former else None
     for same, setting in (
-        (about["backbone_sha256"] == backbone_sha256, f'backbone "{config.backbone}"'),
+        (spec["backbone_sha256"] == backbone_sha256, f'backbone "{config.backbone}"'),
         (former == text_sha256, f'text.source "{text}"'),
     ):
         if not same:
@@ -110,7 +110,7 @@ def read_init(config: TrainConfig, backbone_sha256: str) -> tuple[dict[str, Tens
                 f"init: {folder} was trained with another encoder than {setting}; name the one in "
                 "its config.toml"
             )
-    return tensors, about["tokenizer_sha256"]
+    return tensors, spec["tokenizer_sha256"]
 
 
 def load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: str) -> None:

@@ -102,7 +102,7 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         first, second = (F.normalize(torch.cat(parts), dim=1) for parts in (images, texts))
         return retrieval_metrics((first @ second.mT).cpu().numpy(), self.val.image_of)
 
-    def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`; also writes RUN/model."""
         folder = self.run.path / MODEL
         with quiet():

@@ -105,7 +105,7 @@ class Loop(ABC, Generic[C, B]):
         """Metrics on the validation split; empty for an epoch without validation."""
 
     @abstractmethod
-    def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The weights to save after the best epoch, and their description."""
 
     def is_better(self, metrics: dict[str, float]) -> bool:
@@ -210,10 +210,10 @@ class Loop(ABC, Generic[C, B]):
             line += f", {tqdm.format_interval(remaining * seconds)} left"
         print(line, file=sys.stderr)
         if better:
-            tensors, about = self.described()
-            about |= {"config": to_values(self.config), "metrics": {"val": metrics}}
-            about |= {"epoch": epoch + 1, "hardware": hardware()}
-            save_tensors(self.run.path / BEST, tensors, about)
+            tensors, metadata = self.checkpoint()
+            metadata |= {"config": to_values(self.config), "metrics": {"val": metrics}}
+            metadata |= {"epoch": epoch + 1, "hardware": hardware()}
+            save_tensors(self.run.path / BEST, tensors, metadata)
         self.run.save_last(self.module, self.optimizer, self.progress)
 
 
@@ -328,8 +328,8 @@ class RunFolder:
         tensors["random.cpu"] = torch.get_rng_state()
         if torch.cuda.is_available():
             tensors["random.cuda"] = torch.cuda.get_rng_state()
-        about = {"progress": progress, "rows": self.rows, "groups": state["param_groups"]}
-        save_tensors(self.path / LAST, tensors, about)
+        metadata = {"progress": progress, "rows": self.rows, "groups": state["param_groups"]}
+        save_tensors(self.path / LAST, tensors, metadata)
 
     def load_last(
         self, module: nn.Module, optimizer: torch.optim.Optimizer
@@ -341,7 +341,7 @@ class RunFolder:
         """
         if not (self.path / LAST).is_file():
             return None
-        tensors, about = load_tensors(self.path / LAST)
+        tensors, metadata = load_tensors(self.path / LAST)
         weights = {k.removeprefix("module."): v for k, v in tensors.items() if k[:7] == "module."}
         load_strict(module, weights, str(self.path / LAST))
         slots: dict[int, dict[str, Tensor]] = {}
@@ -349,7 +349,7 @@ class RunFolder:
             if key.startswith("optimizer."):
                 _, index, name = key.split(".", 2)
                 slots.setdefault(int(index), {})[name] = value
-        optimizer.load_state_dict({"state": slots, "param_groups": about["groups"]})
+        optimizer.load_state_dict({"state": slots, "param_groups": metadata["groups"]})
         for weight, moments in optimizer.state.items():
             for name, value in moments.items():  # fused steps need the weights' memory layout
                 if value.shape == weight.shape and value.stride() != weight.stride():
@@ -357,8 +357,8 @@ class RunFolder:
         torch.set_rng_state(tensors["random.cpu"])
         if torch.cuda.is_available() and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"])
-        self.rows = about["rows"]
-        return dict(about["progress"])
+        self.rows = metadata["rows"]
+        return dict(metadata["progress"])
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -175,17 +175,17 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.model.eval()
         return encode_split(self.model, self.val, self.texts.tables[1], self.device)
 
-    def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`; also writes the tokenizer, which belongs to the weights."""
         tokenizer = self.run.path / TOKENIZER
         write_whole(tokenizer, self.texts.tokenizer.to_str(pretty=True))
-        about = {
+        description = {
             "kind": "run",
             "method": self.config.method,
             "arguments": self.config.arguments,
             "image_dim": self.image_dim,
             "text_dim": self.model.text_encoder.dim,
-            "text_encoder": dict(self.texts.about),
+            "text_encoder": dict(self.texts.description),
             "backbone_sha256": self.backbone.get("sha256", ""),
             "tokenizer_sha256": sha256_of(tokenizer),
             "seed": self.config.seed,
@@ -194,8 +194,8 @@ class Trainer(Loop[TrainConfig, Batch]):
         }
         if self.encoder is not None:
             keys = ("arch", "arguments", "preprocess")
-            about["image_encoder"] = {key: self.backbone[key] for key in keys}
-        return self.model.state_dict(), about
+            description["image_encoder"] = {key: self.backbone[key] for key in keys}
+        return self.model.state_dict(), description
 
 
 def build_trainer(
@@ -210,7 +210,7 @@ def build_trainer(
     """
     data, backbone, how = Path(config.data), config.backbone, how or Extraction()
     train, val = open_training(data, config.also), open_split(data, "val")
-    about, encoder = check_training(config, train), None
+    description, encoder = check_training(config, train), None
     RunFolder(out, config, resume=resume)
     if config.backbone_frozen:
         train = read_features(train, backbone, how, config.feature_copies)
@@ -221,7 +221,7 @@ def build_trainer(
     train = train.with_frames(config.frames).first(config.train_images)
     val = val.with_frames(config.frames).captions_each(config.ranked_captions)
     options: dict[str, Any] = {"resume": resume, "cache": how.cache}
-    return Trainer(config, train, val, out, backbone=about, encoder=encoder, **options)
+    return Trainer(config, train, val, out, backbone=description, encoder=encoder, **options)
 
 
 def _start_as_released(method: Method) -> None:
@@ -345,30 +345,30 @@ def run_views(
         FileNotFoundError: the folder holds no run, or an encoder or the data are missing.
         ValueError: the folder is not a run, or an encoder has changed since its training.
     """
-    about = describe_run(folder)
+    description = describe_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
     split = open_split(data or Path(config.data), part)
-    data, reads_images = split.folder.parent, bool(about.backbone_sha256)
+    data, reads_images = split.folder.parent, bool(description.backbone_sha256)
     if holds_features(data) == reads_images:
         reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]
         raise ValueError(
             f"{folder} was trained on {reads}, and {data} holds {holds}; name other --data"
         )
-    if not reads_images and split.features.shape[2] != about.image_dim:
+    if not reads_images and split.features.shape[2] != description.image_dim:
         raise ValueError(
-            f"{folder} reads features of {about.image_dim} numbers a region, and those in "
+            f"{folder} reads features of {description.image_dim} numbers a region, and those in "
             f"{data} have {split.features.shape[2]}; name other --data"
         )
     for source, setting in (
         (config.backbone if reads_images else "", "backbone"),
-        (about.text_encoder.source or "", "text.source"),
+        (description.text_encoder.source or "", "text.source"),
     ):
         refuse_missing(source, setting)
-    encoder_about = describe_image_source(config.backbone) if reads_images else {}
-    run = load_run(folder, None, encoder_about, rounded=True)
+    encoder_spec = describe_image_source(config.backbone) if reads_images else {}
+    run = load_run(folder, None, encoder_spec, rounded=True)
     parts, device = run.parts, extraction.torch_device
     if parts.image_encoder is not None:
-        preprocess = Preprocess.from_json(encoder_about["preprocess"])
+        preprocess = Preprocess.from_json(encoder_spec["preprocess"])
         split = read_pixels(split, parts.image_encoder, preprocess)
     elif reads_images:
         split = read_features(split, config.backbone, extraction)

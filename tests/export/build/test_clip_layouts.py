@@ -88,7 +88,7 @@ def test_a_siglip_without_a_head_or_an_end_mark_is_refused(tmp_path: Path) -> No
         clip.build_clip(tmp_path / "pack", str(source), LABELS)
     config["vision_config"]["vision_use_head"] = False
     write(source / "config.json", config)
-    with pytest.raises(ValueError, match="no head"):
+    with pytest.raises(ValueError, match="no pooling head"):
         clip.build_clip(tmp_path / "pack", str(source), LABELS)
     assert not (tmp_path / "pack").exists()
 

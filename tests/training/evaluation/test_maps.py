@@ -219,6 +219,14 @@ def test_other_packs_and_weights_are_refused(twin: tuple[Path, Path], tmp_path: 
         main(["--pack", str(twin[1]), "--device", "cpu", "--maps", str(other)])
 
 
+def test_a_clip_that_was_trained_here_is_read_from_its_pack(
+    scenes_folder: Path, tmp_path: Path
+) -> None:
+    pack = ["--pack", str(BUNDLED.parent / "clip_tiny"), "--device", "cpu", "--split", "val"]
+    main([*pack, "--data", str(scenes_folder), "--maps", "--json", str(tmp_path / "maps.json")])
+    assert set(json.loads((tmp_path / "maps.json").read_text())["maps"]) >= {ROWS, "LeGrad"}
+
+
 def is_clip(encoder: Any) -> bool:
     return isinstance(encoder, CLIPImageEncoder)
 
