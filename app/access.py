@@ -8,24 +8,25 @@ another site. Answers carry no CORS headers, so other sites cannot read them.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-_MOST_QUOTED = 100  # characters of a client's value quoted in a message
-# headers that proxies and tunnels add, besides `x-forwarded-...`
-_FORWARDING = frozenset(
-    {
-        "forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip",
-        "fly-client-ip", "tailscale-user-login", "x-envoy-external-address",
-        "x-original-forwarded-for",
-    }
-)  # fmt: skip
+_QUOTED = 100  # characters of a client's value that a message quotes, at most
+# headers that proxies and tunnels add
+_FORWARDING = re.compile(
+    "forwarded|via|x-forwarded-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
+    "|fly-client-ip|tailscale-user-login|x-envoy-external-address|x-original-forwarded-for"
+)
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
+_log = logging.getLogger(__name__)
 
 
 class Refusal(Exception):  # noqa: N818 it is an answer
@@ -41,11 +42,17 @@ class Refusal(Exception):  # noqa: N818 it is an answer
         super().__init__(sentence)
         self.status, self.wait = status, wait
 
+    @classmethod
+    def of_defect(cls, error: Exception, failed: str) -> Refusal:
+        """The answer for an unexpected error, which is logged without its traceback."""
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        about = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
+        _log.error("%s failed: %s: %.200s", failed, about, error)
+        return cls(500, "this could not be answered; change the question")
+
     def response(self) -> JSONResponse:
-        """The answer; it closes the connection, because part of the body may be unread."""
-        headers = {"cache-control": "no-store", "connection": "close"}
-        if self.wait:
-            headers["retry-after"] = str(self.wait)
+        """The answer."""
+        headers = {"retry-after": str(self.wait)} if self.wait else None
         return JSONResponse({"error": str(self)}, self.status, headers)
 
 
@@ -75,20 +82,19 @@ class Hosts:
 
     def check(self, headers: Headers, method: str) -> None:
         """Raises `Refusal` for a request with a foreign host name or origin."""
-        for name in headers if self.private else ():
-            if name in _FORWARDING or name.startswith("x-forwarded-"):
-                raise Refusal(
-                    403,
-                    f"this app serves only its own machine, but {quotable(name)} says that the "
-                    "request was forwarded; start it with --allow-host NAME to serve others",
-                )
+        for name in filter(_FORWARDING.fullmatch, headers if self.private else ()):
+            raise Refusal(
+                403,
+                f"this app serves only its own machine, but {name[:_QUOTED]} says that the "
+                "request was forwarded; start it with --allow-host NAME to serve others",
+            )
         own = headers.get("host", "").lower()
         forwarded = ",".join(headers.getlist("x-forwarded-host"))  # which gradio trusts
         for host in [own, *(forwarded.lower().split(",") if forwarded else ())]:
             if not self._answers_for(host.strip()):
                 raise Refusal(
                     421,
-                    f'this app does not serve "{quotable(host)}"; if that is its name, start '
+                    f'this app does not serve "{host[:_QUOTED]}"; if that is its name, start '
                     "it with --allow-host NAME",
                 )
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
@@ -98,14 +104,11 @@ class Hosts:
             raise Refusal(403, "pages of other sites may not ask this app; open it by its address")
 
     def _answers_for(self, host: str) -> bool:
-        """Whether the app answers to a host.
-
-        A public app answers to any IP address: DNS rebinding needs a name.
-        """
+        """Whether the app answers to a host."""
         match = HOST.fullmatch(host)
         if match is None or is_loopback(match[1]):
             return match is not None
-        with suppress(ValueError):
+        with suppress(ValueError):  # a public app answers to any address: rebinding needs a name
             return ipaddress.ip_address(match[1].strip("[]")) is not None and not self.private
         return self._is_named(match[1]) or self._is_named(host)
 
@@ -121,13 +124,3 @@ class Hosts:
     def _is_named(self, host: str) -> bool:
         names = () if self.private else map(str.lower, self.names)
         return any(host == name or (name[0] == "." and host.endswith(name)) for name in names)
-
-
-def quotable(value: str) -> str:
-    r"""Makes a client's text safe to quote in a message: short and printable.
-
-    >>> quotable("evil.example\n" + "x" * 200)[:20]
-    'evil.example?xxxxxxx'
-    """
-    text = "".join(c if c.isprintable() else "?" for c in value[:_MOST_QUOTED])
-    return text if len(value) <= _MOST_QUOTED else f"{text}…"

@@ -11,22 +11,21 @@ import asyncio
 import gc
 import ipaddress
 import json
-import logging
 import math
 import re
 import time
-import traceback
-from collections import OrderedDict
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 import httpx
-from starlette.datastructures import Headers
+from pydantic_core import from_json
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from polyview.app.access import Hosts, Refusal, quotable
+from polyview.app.access import Hosts, Refusal
 
 JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000
 HELD_BYTES = 300_000_000  # all bodies in memory together
@@ -57,7 +56,6 @@ _DELIVERED = re.compile(
 _CHEAP = re.compile(r"/page/.*|/api/v1/(image|clip)/.*|/favicon\.ico")
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FRAMES_OF_A_SPACE = "'self' https://huggingface.co https://*.huggingface.co https://*.hf.space"
-_log = logging.getLogger(__name__)
 
 
 class Door:
@@ -82,9 +80,9 @@ class Door:
         self._app, self._hosts, self._endpoints = app, hosts, dict(endpoints)
         self._known = re.compile("|".join([_OURS, _GRADIO, *([_MCP] if mcp else [])]))
         self._held = 0
-        self._clients: OrderedDict[str, _Client] = OrderedDict()
+        self._client = lru_cache(_CLIENTS)(lambda _: _Client())
         # of each event whose answer was not fetched: its session, client and time
-        self._unread: OrderedDict[str, tuple[str, _Client, float]] = OrderedDict()
+        self._unread: dict[str, tuple[str, _Client, float]] = {}
         self._collectable = 0  # bytes of refused bodies, which Gradio leaves in reference cycles
         self._tasks: set[asyncio.Task[None]] = set()
         frames = _FRAMES_OF_A_SPACE if space else "'self'"
@@ -104,16 +102,11 @@ class Door:
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
-        # Gradio would build URLs from this header
-        scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"x-gradio-server"]
+        del MutableHeaders(scope=scope)["x-gradio-server"]  # Gradio would build URLs from it
         answer, name = _Answer(send, self._headers), client_of(scope)
         # Gradio's own request for an MCP client, whose request was counted already
         itself = name == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
-        client = _Client() if itself else self._clients.setdefault(name, _Client())
-        if not itself:
-            self._clients.move_to_end(name)
-        if len(self._clients) > _CLIENTS:
-            self._clients.popitem(last=False)
+        client = _Client() if itself else self._client(name)
         client.open += 1
         try:
             self._hosts.check(Headers(scope=scope), scope["method"])
@@ -128,7 +121,10 @@ class Door:
             else:
                 await self._answer(scope, receive, answer)
         except Refusal as refusal:
-            await refusal.response()(scope, receive, answer.send)
+            response = refusal.response()
+            # part of the body may be unread
+            response.headers.update({"cache-control": "no-store", "connection": "close"})
+            await response(scope, receive, answer.send)
         finally:
             client.open -= 1
 
@@ -142,15 +138,13 @@ class Door:
             if join:
                 self._check_unread(client)
                 body, session = self._question(join[1], body)
-                rest = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
-                scope["headers"] = [*rest, (b"content-length", str(len(body)).encode())]
+                MutableHeaders(scope=scope)["content-length"] = str(len(body))
             elif body and "json" in headers.get("content-type", "").lower():
                 read_json(body)
-            left = [body]
+            messages = [{"type": "http.request", "body": body, "more_body": False}]
 
             async def replay() -> Message:
-                whole = {"type": "http.request", "body": b"", "more_body": False}
-                return whole | {"body": left.pop()} if left else await receive()
+                return messages.pop() if messages else await receive()
 
             await self._answer(scope, replay, answer)
         finally:
@@ -163,7 +157,8 @@ class Door:
             event = str(json.loads(answer.first)["event_id"])
             self._unread[event] = session or event, client, time.monotonic()
             if len(self._unread) > UNREAD:
-                task = asyncio.create_task(self._fetch(self._unread.popitem(last=False)[1][0]))
+                oldest, _, _ = self._unread.pop(next(iter(self._unread)))
+                task = asyncio.create_task(self._fetch(oldest))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
@@ -183,8 +178,7 @@ class Door:
             async with asyncio.timeout(BODY_SECONDS):
                 while more or size > most:
                     if size > most:
-                        limit = most // 10**6
-                        raise Refusal(413, f"the body is too large; send at most {limit} MB")
+                        raise Refusal(413, f"the body is too large; send at most {most / 1e6:g} MB")
                     if self._held > HELD_BYTES:
                         raise Refusal(503, "the app is busy; ask again in a moment", 2)
                     message = await receive()
@@ -203,7 +197,7 @@ class Door:
         number, session = value.get("fn_index"), value.get("session_hash") or ""
         if name is None and type(number) is int and 0 <= number < len(self._endpoints):
             name = list(self._endpoints)[number]
-        if any(_is_nested(one) for one in value.values()):
+        if any(map(_has_object, value.values())):
             raise Refusal(403, "files are not named in questions; send an image as a data URI")
         if session and not (isinstance(session, str) and _SESSION.fullmatch(session)):
             raise Refusal(400, "session_hash must be 1 to 64 letters, digits, - or _")
@@ -219,23 +213,20 @@ class Door:
         try:
             await self._app(scope, receive, answer.send)
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            about = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
-            _log.error("%s failed: %s: %.200r", quotable(scope["path"]), about, str(error))
+            refusal = Refusal.of_defect(error, scope["path"][:100])
             if not answer.begun:
-                sentence = "this could not be answered; change the question"
-                await Refusal(500, sentence).response()(scope, receive, answer.send)
+                raise refusal from error
         for event in answer.delivered:
             self._unread.pop(event or scope["path"].rpartition("/")[2], None)
 
     async def _fetch(self, session: str) -> None:
         """Fetches and discards answers of a session that Gradio would keep."""
         transport = httpx.ASGITransport(self, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as inside:
-            with suppress(httpx.HTTPError, TimeoutError):
-                async with asyncio.timeout(BODY_SECONDS):
-                    address = f"/gradio_api/queue/data?session_hash={session}"
-                    await inside.get(address, headers={"x-gradio-user": "mcp"})
+        inside = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/gradio_api")
+        with suppress(httpx.HTTPError, TimeoutError):
+            async with inside, asyncio.timeout(BODY_SECONDS):
+                address = f"/queue/data?session_hash={session}"
+                await inside.get(address, headers={"x-gradio-user": "mcp"})
 
 
 class _Client:
@@ -263,17 +254,13 @@ class _Client:
 
 
 class _Answer:
-    """The answer to one request, with our headers and without CORS.
-
-    Attributes:
-        begun: whether a part was sent.
-        first: the first part of the body.
-        delivered: ids of the events of Gradio's queue that it answered; "" for the one in the URL.
-    """
+    """The answer to one request, with our headers and without CORS."""
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send, self._headers = send, headers
-        self.begun, self.first, self.delivered = False, b"", list[str]()
+        self.begun, self.first = False, b""  # whether a part was sent; the first part of the body
+        # ids of the events of Gradio's queue that it answered; "" for the one in the URL
+        self.delivered: list[str] = []
 
     async def send(self, message: Message) -> None:
         """Sends a part of the answer."""
@@ -295,24 +282,17 @@ def read_json(body: bytes) -> dict[str, Any]:
     if sum(body.count(sign) for sign in (b",", b"[", b"{")) > VALUES:
         raise Refusal(413, f"the body holds too many values; at most {VALUES:,}")
     try:
-        value = json.loads(body)
-        if b"\\ud" in body or b"\\uD" in body:  # lone surrogates, which are not valid text
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
+        value = from_json(body.removeprefix(BOM_UTF8))  # no lone surrogates
+    except ValueError:
         raise Refusal(400, "the body is no JSON") from None
     if not isinstance(value, dict):
         raise Refusal(400, "the body must be a JSON object")
     return value
 
 
-def _is_nested(value: Any, depth: int = 4) -> bool:
-    """Whether a value is or contains an object, which Gradio may take for a file to fetch.
-
-    Also true for a list more than three deep; Gradio's questions have flat parameters.
-    """
-    if isinstance(value, list):
-        return depth == 0 or any(_is_nested(one, depth - 1) for one in value)
-    return isinstance(value, dict)
+def _has_object(value: Any) -> bool:
+    """Whether a value is or contains an object, which Gradio may take for a file to fetch."""
+    return any(map(_has_object, value)) if isinstance(value, list) else isinstance(value, dict)
 
 
 def client_of(scope: Scope) -> str:

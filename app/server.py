@@ -5,27 +5,25 @@ from pathlib import Path
 
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import FileResponse
 from starlette.staticfiles import StaticFiles
 
 from polyview.app.access import Hosts
-from polyview.app.api.adapter import PREFIX, Server
-from polyview.app.api.questions import questions, register
+from polyview.app.api.adapter import Adapter, Server
+from polyview.app.api.questions import QUESTIONS
 from polyview.app.limits import Door
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
 
 PAGE = Path(__file__).parent / "page"
-_SESSIONS = 50  # kept by Gradio; our endpoints have no state
 # proxies of a Space
 _NEAR = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
 
 
 def build(settings: Settings, opened: Opened) -> Server:
     """Builds the server with every route and endpoint; `launch` starts it."""
-    hosts, all_questions = Hosts(settings.private, settings.names), questions(opened)
-    endpoints = {question.name: question.defaults for question in all_questions}
+    hosts = Hosts(settings.private, settings.names)
+    endpoints = {question.name: question.defaults for question in QUESTIONS}
     server = Server(
         title="Polyview",
         description="Searches images by words and by images, and says why.",
@@ -39,15 +37,9 @@ def build(settings: Settings, opened: Opened) -> Server:
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5),
         ],
     )
-    register(server, opened, all_questions)
-    if PAGE.is_dir():
-        server.mount("/page", StaticFiles(directory=PAGE))
-
-    async def start(_: Request) -> Response:
-        first = PAGE / "index.html"
-        return FileResponse(first) if first.is_file() else RedirectResponse(PREFIX)
-
-    server.add_route("/", start, methods=["GET", "HEAD"], include_in_schema=False)
+    Adapter(server, opened, QUESTIONS)
+    server.mount("/page", StaticFiles(directory=PAGE))
+    server.add_route("/", lambda _: FileResponse(PAGE / "index.html"))
     return server
 
 
@@ -61,7 +53,7 @@ def launch(server: Server, settings: Settings) -> str:
         share=settings.shared,
         favicon_path=Path(__file__).parent / "favicon.png",
         mcp_server=settings.mcp,
-        state_session_capacity=_SESSIONS,
+        state_session_capacity=50,  # our endpoints have no state
         max_file_size=1,  # Gradio's own uploads are closed
         enable_monitoring=False,
         run_history=False,

@@ -7,17 +7,17 @@ and run the function in a thread; the numbers of running and waiting questions a
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import inspect
-import logging
 import os
-import traceback
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import gradio as gr
 from anyio import CapacityLimiter
@@ -32,11 +32,12 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Respon
 
 from polyview.app.access import Refusal
 from polyview.app.api.answers import Blob, Refused
-from polyview.app.api.parameters import IMAGE_BYTES, Collection, Pack
+from polyview.app.api.parameters import CONTENT, IMAGE_BYTES, Collection, Pack
 from polyview.app.limits import read_json
+from polyview.app.packs.downloads import Downloads
 from polyview.app.packs.errors import ForbiddenError, FullError, GoneError
 from polyview.app.packs.opened import Opened
-from polyview.app.search.hits import NotReadyError
+from polyview.app.search.hits import NotReadyError, Timed
 from polyview.app.search.ranking import MANY
 
 PREFIX = "/api/v1"
@@ -52,14 +53,10 @@ _STATUSES: dict[type[Exception], tuple[int, int]] = {
     FileNotFoundError: (404, 0),
     ValueError: (400, 0),
 }
-_log = logging.getLogger(__name__)
 
 
 class Server(gr.Server):
-    """Gradio's server, with the app's middleware outermost.
-
-    Ours therefore sees every request first, and can remove CORS headers.
-    """
+    """Gradio's server, with the app's middleware outermost, where it can remove CORS headers."""
 
     def add_middleware(self, middleware_class: Any, *args: Any, **options: Any) -> None:
         """Adds a middleware inside of the existing ones."""
@@ -70,16 +67,19 @@ class Question:
     """A function that answers one question.
 
     Args:
-        function: has flat, typed parameters and a docstring for users. A parameter `opened`
-            receives the `Opened`; a parameter `retriever` receives the retriever for the question's
-            parameters `pack` and `collection`.
+        function: has flat, typed parameters and a docstring for users. Parameters `opened` and
+            `downloads` receive the app's; a parameter `retriever` receives the retriever for the
+            question's parameters `pack` and `collection`.
         path: of the route, below `PREFIX`.
         methods: HTTP methods.
         quick: whether it takes about a millisecond in a small gallery.
 
     Attributes:
         name: the name of the function and of Gradio's endpoint.
+        signature: its parameters, as Gradio shows them.
+        answer: the type of the answer.
         parameters: a model that validates the parameters.
+        defaults: the default of each parameter; None if it has none.
         types: the types that Gradio shows for the parameters; bytes are data URIs.
         body: the parameter that is the body of a POST request; "" for none.
     """
@@ -93,32 +93,28 @@ class Question:
     ) -> None:
         self.function, self.path, self.methods, self.quick = function, path, methods, quick
         self.name, self.about = function.__name__, inspect.cleandoc(function.__doc__ or "")
-        signature = inspect.signature(function).parameters
-        self._takes = {"opened", "retriever"} & signature.keys()
-        hints, plain = get_type_hints(function, include_extras=True), get_type_hints(function)
-        self.answers = [m for m in get_args(plain["return"]) or (plain["return"],) if m != Blob]
-        fields: dict[str, Any] = {
-            name: (hints[name], ... if each.default is each.empty else each.default)
-            for name, each in signature.items()
-            if name not in self._takes
-        }
+        own = inspect.signature(function, eval_str=True)
+        self._takes = {"opened", "downloads", "retriever"} & own.parameters.keys()
+        public = [each for name, each in own.parameters.items() if name not in self._takes]
         if "retriever" in self._takes:
-            fields |= {"pack": (Pack, ""), "collection": (Collection, "")}
+            public += [*inspect.signature(_keys, eval_str=True).parameters.values()]
+        self.signature = own.replace(parameters=public, return_annotation=dict[str, Any])
+        # of Mistakes | Blob, the first
+        self.answer = (*get_args(own.return_annotation), own.return_annotation)[0]
         config = ConfigDict(populate_by_name=True, loc_by_alias=False)
+        fields: dict[str, Any] = {
+            each.name: (each.annotation, ... if each.default is each.empty else each.default)
+            for each in public
+        }
         self.parameters = create_model(self.name, __config__=config, **fields)
-        self.types = {name: plain.get(name, str) for name in fields}
-        contents = [n for n, kind in self.types.items() if bytes in (kind, *get_args(kind))]
-        self.types |= {n: str if self.types[n] is bytes else str | None for n in contents}
-        self.body = contents[0] if contents else ""
+        self.defaults = [None if default is ... else default for _, default in fields.values()]
+        self.types, self.body = {each.name: each.annotation for each in public}, ""
+        for name, field in self.parameters.model_fields.items():
+            if CONTENT in field.metadata:
+                self.body, self.types[name] = name, str if field.is_required() else str | None
 
-    @property
-    def defaults(self) -> list[Any]:
-        """The default of each parameter; None if it has none."""
-        fields = self.parameters.model_fields.values()
-        return [None if field.is_required() else field.default for field in fields]
-
-    def run(self, opened: Opened, values: Mapping[str, Any]) -> BaseModel:
-        """The answer.
+    def run(self, services: Mapping[str, Any], values: Mapping[str, Any]) -> BaseModel:
+        """The answer to `values`; the function may take some of the `services`.
 
         Raises:
             ValidationError: a value is not valid.
@@ -130,11 +126,18 @@ class Question:
             raise ValueError(f'there is no parameter "{unknown[0][:80]}"; there are {known}')
         checked = dict(self.parameters.model_validate(values))
         if "retriever" in self._takes:
-            pack, collection = checked.pop("pack"), checked.pop("collection")
-            checked["retriever"] = opened.retriever(pack, collection)
-        if "opened" in self._takes:
-            checked["opened"] = opened
-        return self.function(**checked)
+            keys = checked.pop("pack"), checked.pop("collection")
+            checked["retriever"] = services["opened"].retriever(*keys)
+        checked |= {name: services[name] for name in self._takes & services.keys()}
+        start = time.perf_counter()
+        answer = self.function(**checked)
+        if isinstance(answer, Timed):
+            answer.ms = round((time.perf_counter() - start) * 1000, 1)
+        return answer
+
+
+def _keys(pack: Pack = "", collection: Collection = "") -> None:
+    """The parameters of a question whose function takes a retriever."""
 
 
 class Adapter:
@@ -143,37 +146,37 @@ class Adapter:
     Args:
         server: Gradio's server.
         opened: the open packs and collections; also phrases error messages.
+        questions: all questions.
     """
 
-    def __init__(self, server: Server, opened: Opened) -> None:
-        self._server, self._opened, self._count = server, opened, 0
+    def __init__(self, server: Server, opened: Opened, questions: Sequence[Question]) -> None:
+        self._opened, self._waiting = opened, asyncio.Semaphore(WAITING)
+        self._services = {"opened": opened, "downloads": Downloads(opened)}
         self._limiter, self._images = CapacityLimiter(_AT_ONCE), CapacityLimiter(_AT_ONCE - 1)
         self._single = CapacityLimiter(1)
-        for kind in (ValueError, FileNotFoundError, HTTPException, RequestValidationError):
-            server.add_exception_handler(kind, lambda _, error: refused(*self.refusal(error)))
+        for kind in (ValueError, FileNotFoundError, HTTPException, RequestValidationError, Refusal):
+            server.add_exception_handler(kind, lambda _, error: self.refusal(error).response())
+        for question in questions:
+            path, methods = f"{PREFIX}{question.path}", list(question.methods)
+            server.add_route(path, partial(self._respond, question), methods)
+            # this class limits concurrency; Gradio's own queue would run one question at a time
+            server.api(self._endpoint(question), name=question.name, concurrency_limit=None)
+        schema = describe(questions)
+        described, listed = JSONResponse(schema), page(schema)
+        server.add_route(f"{PREFIX}/openapi.json", lambda _: described)
+        server.add_route(PREFIX, lambda _: listed)
 
-    def add(self, question: Question) -> None:
-        """Registers a question as a route and as a Gradio endpoint."""
-
-        async def route(request: Request) -> Response:
-            try:
-                answer = await self.answer(question, await _read(request, question))
-            except Exception as error:
-                return refused(*self.refusal(error))
-            if isinstance(answer, Blob):
-                headers = {"cache-control": "private, max-age=600"}
-                if answer.file is None:
-                    return Response(answer.data, media_type=answer.media_type, headers=headers)
-                headers = {"content-encoding": "identity", "cache-control": "private, no-cache"}
-                return FileResponse(answer.file, headers=headers, media_type=answer.media_type)
+    async def _respond(self, question: Question, request: Request) -> Response:
+        """Answers a question over HTTP."""
+        answer = await self.answer(question, await _read(request, question))
+        if not isinstance(answer, Blob):
             content = answer.model_dump_json(exclude_unset=True)
             return Response(content, media_type="application/json")
-
-        path, methods = f"{PREFIX}{question.path}", list(question.methods)
-        self._server.add_route(path, route, methods, include_in_schema=False)
-        # this class limits concurrency; Gradio's own queue would run one question at a time
-        endpoint = self._endpoint(question)
-        self._server.api(endpoint, name=question.name, concurrency_limit=None)
+        if answer.file is None:
+            headers = {"cache-control": "private, max-age=600"}
+            return Response(answer.data, media_type=answer.media_type, headers=headers)
+        headers = {"content-encoding": "identity", "cache-control": "private, no-cache"}
+        return FileResponse(answer.file, headers=headers, media_type=answer.media_type)
 
     async def answer(self, question: Question, values: Mapping[str, Any]) -> BaseModel:
         """Runs a question in a thread when a slot is free.
@@ -185,17 +188,13 @@ class Adapter:
         Raises:
             Refusal: too many questions are waiting.
         """
-        if self._count >= WAITING:
+        if self._waiting.locked():
             raise Refusal(503, f"{WAITING} questions are waiting; ask again soon", 1)
         quick = question.quick and len(self._opened.first.index) < MANY
         limiter = self._single if quick else self._limiter
-        self._count += 1
-        try:
-            async with self._images if values.get(question.body) else nullcontext():
-                run = partial(question.run, self._opened, values)
-                return await run_sync(run, limiter=limiter)
-        finally:
-            self._count -= 1
+        images = self._images if values.get(question.body) else nullcontext()
+        async with self._waiting, images:
+            return await run_sync(question.run, self._services, values, limiter=limiter)
 
     def _endpoint(self, question: Question) -> Callable[..., Any]:
         """Wraps a question for Gradio: positional values, plain types, a dictionary as answer."""
@@ -206,68 +205,48 @@ class Adapter:
                 if isinstance(answer, Blob):
                     return _inline(answer)
             except Exception as error:
-                raise gr.Error(self.refusal(error)[1], print_exception=False) from None
+                raise gr.Error(str(self.refusal(error)), print_exception=False) from None
             return answer.model_dump(mode="json", exclude_unset=True)
 
-        fields = question.parameters.model_fields
+        fields = question.parameters.model_fields.items()
+        about = [f"    {name}: {field.description or name}" for name, field in fields]
         endpoint.__name__ = question.name
-        about = [f"    {name}: {field.description or name}" for name, field in fields.items()]
         endpoint.__doc__ = "\n".join([question.about, "", "Args:", *about])
         endpoint.__annotations__ = {**question.types, "return": dict[str, Any]}
-        parameters = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=inspect.Parameter.empty if field.is_required() else field.default,
-                annotation=question.types[name],
-            )
-            for name, field in fields.items()
-        ]
-        endpoint.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            parameters, return_annotation=dict[str, Any]
-        )
+        endpoint.__signature__ = question.signature  # type: ignore[attr-defined]
         return endpoint
 
-    def refusal(self, error: Exception) -> tuple[int, str, int]:
-        """HTTP status, message and seconds to wait for an error."""
+    def refusal(self, error: Exception) -> Refusal:
+        """The answer for an error; one that is not expected is logged."""
         if isinstance(error, Refusal):
-            return error.status, str(error), error.wait
+            return error
         if isinstance(error, HTTPException):
-            return error.status_code, f"{error.detail}; see {PREFIX}", 0
+            return Refusal(error.status_code, f"{error.detail}; see {PREFIX}")
         if isinstance(error, ValidationError):
-            return 400, _sentence(error), 0
+            return Refusal(400, _sentence(error))
         if isinstance(error, RequestValidationError):
             first = error.errors()[0]
             sentence = f"{first['loc'][-1]} cannot be read: {first['msg'].lower()}"
-            return 400, f"{sentence}; see {PREFIX}", 0
+            return Refusal(400, f"{sentence}; see {PREFIX}")
         if isinstance(error, FileNotFoundError) and error.filename:
-            return 404, f"{Path(error.filename).name} no longer exists", 0
+            return Refusal(404, f"{Path(error.filename).name} no longer exists")
         for kind, (status, wait) in _STATUSES.items():
             if isinstance(error, kind):
-                return status, self._opened.sentence(error)[:_LONGEST], wait
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        about = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
-        _log.error("a question failed: %s: %.200s", about, error)
-        return 500, "this could not be answered; change the question", 0
-
-
-def refused(status: int, sentence: str, wait: int = 0) -> JSONResponse:
-    """An error response."""
-    headers = {"Retry-After": str(wait)} if wait else None
-    return JSONResponse({"error": sentence[:_LONGEST]}, status, headers)
+                return Refusal(status, self._opened.sentence(error)[:_LONGEST], wait)
+        return Refusal.of_defect(error, "a question")
 
 
 def describe(questions: Sequence[Question]) -> dict[str, Any]:
     """The OpenAPI description of all routes."""
-    models = {Refused, *(model for question in questions for model in question.answers)}
+    models = dict.fromkeys([Refused, *(question.answer for question in questions)])
+    models.pop(Blob)
     references, schemas = models_json_schema(
-        [(model, "serialization") for model in sorted(models, key=str)],
-        ref_template="#/components/schemas/{model}",
+        [(model, "serialization") for model in models], ref_template="#/components/schemas/{model}"
     )
-    contents = {
-        model: {"application/json": {"schema": reference}}
-        for (model, _), reference in references.items()
-    }
+    contents: dict[Any, dict[str, Any]] = {Blob: {"*/*": {}}}
+    for (model, _), reference in references.items():
+        contents[model] = {"application/json": {"schema": reference}}
+    refused = {"description": "refused", "content": contents[Refused]}
     paths: dict[str, dict[str, Any]] = {}
     for question in questions:
         schema = question.parameters.model_json_schema()
@@ -282,66 +261,57 @@ def describe(questions: Sequence[Question]) -> dict[str, Any]:
             for name, kind in schema.get("properties", {}).items()
             if name != question.body
         ]
-        responses = {
-            str(status): {"description": "refused", "content": contents[Refused]}
-            for status in (400, 404, 410, 429, 503)
-        }
-        content: dict[str, Any] = next((contents[model] for model in question.answers), {"*/*": {}})
-        responses["200"] = {"description": "the answer", "content": content}
+        responses = dict.fromkeys(("400", "404", "410", "429", "503"), refused)
+        responses["200"] = {"description": "the answer", "content": contents[question.answer]}
         for method in question.methods:
-            about: dict[str, Any] = {
+            path = paths.setdefault(f"{PREFIX}{question.path}", {})
+            path[method.lower()] = {
                 "summary": question.about.splitlines()[0],
                 "description": question.about,
+                "operationId": f"{question.name}_{method.lower()}",
+                "parameters": parameters,
+                "responses": responses,
             }
-            about |= {"operationId": f"{question.name}_{method.lower()}", "parameters": parameters}
             if question.body and method == "POST":
-                about["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
-            path = paths.setdefault(f"{PREFIX}{question.path}", {})
-            path[method.lower()] = about | {"responses": responses}
+                path["post"]["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
     info = {"title": "Polyview", "version": "1"}
-    components = {"schemas": schemas.get("$defs", {})}
+    components = {"schemas": schemas["$defs"]}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 
 
 def page(schema: Mapping[str, Any]) -> HTMLResponse:
     """An HTML page that lists all routes, without external resources."""
-    rows = []
+    rows = ""
     for path, methods in schema["paths"].items():
         for method, about in methods.items():
-            cells = (
-                f"{method.upper()} {path}",
-                ", ".join(each["name"] for each in about.get("parameters", ())),
-                about["summary"],
-            )
-            rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+            names = ", ".join(each["name"] for each in about.get("parameters", ()))
+            cells = (f"{method.upper()} {path}", names, about["summary"])
+            rows += f"<tr><td>{'<td>'.join(map(escape, cells))}"
     head = "<!doctype html><meta charset=utf-8><title>Polyview API</title>"
     style = "<style>body{font:15px system-ui;margin:2em}td{padding:.2em 1em .2em 0}</style>"
     link = f'<p><a href="{PREFIX}/openapi.json">openapi.json</a></p>'
-    return HTMLResponse(f"{head}{style}<h1>Polyview API</h1>{link}<table>{''.join(rows)}</table>")
+    return HTMLResponse(f"{head}{style}<h1>Polyview API</h1>{link}<table>{rows}</table>")
 
 
 async def _read(request: Request, question: Question) -> dict[str, Any]:
     """The values of a request from its path, query string and body."""
-    values: dict[str, Any] = dict(request.path_params)
-    for key in request.query_params:
-        several = request.query_params.getlist(key)
-        values[key] = several if len(several) > 1 else several[0]
+    several = {key: request.query_params.getlist(key) for key in request.query_params}
+    query = {key: items if len(items) > 1 else items[0] for key, items in several.items()}
+    values: dict[str, Any] = request.path_params | query
     content = await request.body() if request.method == "POST" else b""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not content:
         return values
-    if question.body and kind != "application/json":
+    kind = request.headers.get("content-type", "").lower()
+    if question.body and not kind.startswith("application/json"):
         return {**values, question.body: content}
     return values | read_json(content)
 
 
 def _inline(blob: Blob) -> dict[str, str]:
     """A file as a data URI."""
-    data = blob.data
-    if blob.file is not None:
-        if blob.file.stat().st_size > IMAGE_BYTES:
-            raise ValueError(f"the file is too large to be sent at once; get it by {PREFIX}/clip")
-        data = blob.file.read_bytes()
+    if blob.file is not None and blob.file.stat().st_size > IMAGE_BYTES:
+        raise ValueError(f"the file is too large to be sent at once; get it by {PREFIX}/clip")
+    data = blob.data if blob.file is None else blob.file.read_bytes()
     encoded = base64.b64encode(data).decode()
     return {"media_type": blob.media_type, "data": f"data:{blob.media_type};base64,{encoded}"}
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from polyview.app.explain.look import Rows
+from polyview.app.gallery.images import Refusal
+from polyview.app.gallery.indexing import Copy
+from polyview.app.packs.fit import Mismatch
 from polyview.app.search.examples import Example
-from polyview.app.search.hits import Hit, QueryTerm
+from polyview.app.search.hits import Hit, QueryTerm, Timed
+from polyview.export.check import Verdict
 
-Rows = list[Any]  # nested lists of numbers, not validated again
 Fields = dict[str, Any]  # documented in the docstring
 
 
@@ -46,32 +50,36 @@ class Examples(BaseModel):
     algebra: str
 
 
-class Explanation(BaseModel):
+class _Split(Timed):
+    """What explanations of one image and of several contain."""
+
+    query: str
+    method: str
+    grid: list[int]
+    words: list[str]
+    terms: list[QueryTerm]
+    cells: Rows
+    whole_sentence: Rows
+    remark: str
+
+
+class Explanation(_Split):
     """A score: the sum of base, `cells` (N, M) and `whole_sentence` (N).
 
     `grid` has the rows and columns of the N cells. `seconds` (for a clip that is read as a set) and
     `per_view` may be left out.
     """
 
-    query: str
     read_as: str
     image_id: int
     file: str
-    method: str
-    words: list[str]
-    terms: list[QueryTerm]
-    grid: list[int]
-    seconds: list[float] = []
+    seconds: list[float] = Field(default=[])
     score: float
     base: float
-    cells: Rows
-    whole_sentence: Rows
-    per_view: list[Fields] = []
-    remark: str
-    ms: float
+    per_view: list[Fields] = Field(default=[])
 
 
-class HitExplanations(BaseModel):
+class HitExplanations(_Split):
     """The scores of n images as arrays: scores, base (n), cells (n, N, M), whole_sentence (n, N).
 
     `boxes` (n, 4) is the part of each image that the cells cover, relative left, top, right,
@@ -79,22 +87,13 @@ class HitExplanations(BaseModel):
     ids `frames` and times `seconds`. A `remark` says why there is no map.
     """
 
-    query: str
-    method: str
     images: list[int]
-    grid: list[int]
-    words: list[str]
-    terms: list[QueryTerm]
     scores: Rows
     base: Rows
-    cells: Rows
-    whole_sentence: Rows
     boxes: Rows
     sheet: list[int] | None
     seconds: Rows
     frames: Rows
-    remark: str = ""
-    ms: float
 
 
 class Mistakes(BaseModel):
@@ -188,10 +187,10 @@ class Progress(BaseModel):
     total: int = 0
     complete: bool = False
     refused_count: int = 0
-    refused: list[dict[str, str]] = []
+    refused: list[Refusal] = []
     copies_count: int = 0
-    copies: list[dict[str, str]] = []
-    mismatch: dict[str, str] | None = None
+    copies: list[Copy] = []
+    mismatch: Mismatch | None = None
 
 
 class Packs(BaseModel):
@@ -209,15 +208,11 @@ class Packs(BaseModel):
 
 
 class Check(BaseModel):
-    """Whether a pack preprocesses images and texts as its model expects.
-
-    Steps have step, right, way (the other way with the highest gain), gain and error (of the mean
-    over pairs, in standard deviations of scores); wrong steps come first.
-    """
+    """Whether a pack preprocesses images and texts as its model expects; wrong steps come first."""
 
     method: str
     pairs: int
-    steps: list[Fields]
+    steps: list[Verdict]
 
 
 class Look(BaseModel):
@@ -227,16 +222,3 @@ class Look(BaseModel):
     missing_bytes: int
     unknown_sizes: int
     parts: list[Fields]
-
-
-class Job(BaseModel):
-    """A download; `state` is "running", "ready", "cancelled" or "failed"."""
-
-    job: str
-    state: str
-    doing: str
-    done: int
-    total: int
-    seconds: float
-    pack: str
-    error: str

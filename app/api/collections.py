@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-from dataclasses import asdict
 from pathlib import Path, PurePath
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
+from polyview.app.api.answers import Progress
 from polyview.app.packs import fit
 from polyview.app.packs.description import describe, describe_gallery
 from polyview.app.packs.description import results as recorded
-from polyview.app.packs.downloads import Download, Downloads
+from polyview.app.packs.downloads import Downloads, Job
 from polyview.app.packs.errors import ForbiddenError
 from polyview.app.packs.opened import Opened
 from polyview.app.packs.presets import PRESETS
@@ -81,8 +81,7 @@ def health(opened: Opened) -> answers.Health:
 
 def results(opened: Opened, pack: p.Pack = "") -> answers.Results:
     """Returns the recorded results of a pack: metrics, speed, training runs, ablations."""
-    key, _ = opened.resolve(pack, "")
-    return answers.Results(**recorded(opened.retriever(key, "")))
+    return answers.Results(**recorded(opened.retriever(pack)))
 
 
 def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
@@ -97,66 +96,58 @@ def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     texts = [captions[row][0] for row in pairs.values()]
     method = retriever.methods.names(method)[0] if method else retriever.methods.best
     steps = verdicts(PackCheck(retriever.runtime, method, images, texts).variants())
-    return answers.Check(method=method, pairs=len(pairs), steps=[asdict(row) for row in steps])
+    return answers.Check(method=method, pairs=len(pairs), steps=steps)
 
 
 def collections(opened: Opened) -> answers.Collections:
     """Lists the available collections: images of packs, and opened folders."""
-    names = ("key", "kind", "title", "pictures")
-    known = opened.collections().items()
-    listed = [dict(zip(names, (key, *about), strict=True)) for key, about in known]
+    listed = [{"key": key, **about} for key, about in opened.collections().items()]
     return answers.Collections(collections=listed)
 
 
-def open_collection(opened: Opened, place: p.Place) -> answers.Progress:
+def open_collection(opened: Opened, place: p.Place) -> Progress:
     """Opens a folder or ZIP archive of images on the app's machine."""
     return progress(opened, "", opened.open_place(place))
 
 
-def new_collection(opened: Opened) -> answers.Progress:
+def new_collection(opened: Opened) -> Progress:
     """Creates a collection for uploads, with a secret key."""
     return progress(opened, "", opened.new_upload())
 
 
 def add_file(
     opened: Opened, collection: p.Upload, name: p.FileName, content: p.Content
-) -> answers.Progress:
+) -> Progress:
     """Adds a file to an upload; it is read when the collection is started."""
     opened.add_file(collection, name, content)
     return progress(opened, "", collection)
 
 
-def start_collection(opened: Opened, collection: p.Upload, pack: p.Pack = "") -> answers.Progress:
+def start_collection(opened: Opened, collection: p.Upload, pack: p.Pack = "") -> Progress:
     """Starts reading the files uploaded so far; repeat after adding files."""
     opened.start_upload(collection, pack)
     return progress(opened, pack, collection)
 
 
-def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> answers.Progress:
+def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Returns how far a pack has read a collection, and the files left out."""
     key, collection = opened.resolve(pack, collection)
     waiting = opened.waiting(collection)
     if waiting is not None:
         stage, count = waiting
-        return answers.Progress(collection=collection, pack=key, stage=stage, pictures=count)
+        return Progress(collection=collection, pack=key, stage=stage, pictures=count)
     retriever = opened.retriever(key, collection)
-    summary, mismatch = describe_gallery(retriever), fit.mismatch(retriever)
-    state, names = retriever.index.progress, answers.Progress.model_fields
-    return answers.Progress(
+    return Progress(
         collection=collection,
         pack=key,
-        stage=state.stage,
-        done=state.done,
-        total=state.total,
         complete=retriever.index.complete,
-        mismatch=None if mismatch is None else mismatch._asdict(),
-        **{name: value for name, value in summary.items() if name in names},
+        mismatch=fit.mismatch(retriever),
+        **vars(retriever.index.progress),
+        **describe_gallery(retriever),
     )
 
 
-def stop_reading(
-    opened: Opened, pack: p.Pack = "", collection: p.Collection = ""
-) -> answers.Progress:
+def stop_reading(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Stops reading a collection; images read so far can be searched."""
     _require_own(opened, collection)
     opened.stop_opening(collection)
@@ -165,9 +156,7 @@ def stop_reading(
     return progress(opened, pack, collection)
 
 
-def resume_reading(
-    opened: Opened, pack: p.Pack = "", collection: p.Collection = ""
-) -> answers.Progress:
+def resume_reading(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Resumes reading a collection."""
     _require_own(opened, collection)
     opened.retriever(pack, collection).index.start()
@@ -181,69 +170,63 @@ def _require_own(opened: Opened, collection: str) -> None:
         )
 
 
-class PackQuestions:
-    """The questions about packs, and their downloads."""
-
-    def __init__(self, opened: Opened) -> None:
-        self._opened, self._downloads = opened, Downloads(opened)
-
-    def packs(self) -> answers.Packs:
-        """Lists the packs on this machine, and those that can be fetched by name."""
-        opened = self._opened
-        packs = [
-            {
-                "key": key,
-                "title": info.title,
-                "description": info.description[:_LONGEST],
-                "licence": info.licence,
-                "bytes": sum(file.bytes for file in info.files.values()),
-                "methods": list(info.methods),
-                "own_images": info.gallery is not None,
-                "open": opened.is_open(key),
-            }
-            for key, info in opened.packs().items()
-        ]
-        names = ("name", "title", "about", "facts")
-        offers = [
-            {name: getattr(preset, name) for name in names}
-            | {"installed": preset.find(opened.cache) is not None}
-            for preset in (PRESETS.values() if opened.private else ())
-        ]
-        accepts = self._downloads.accepts
-        return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=opened.private)
-
-    def look_pack(self, address: p.Address, kind: p.Kind = "pack") -> answers.Look:
-        """Describes what the download of a pack would fetch."""
-        offer = self._downloads.look(address, kind)
-        if isinstance(offer, Path):
-            key = self._opened.add_pack(offer)
-            return answers.Look(pack=key, missing_bytes=0, unknown_sizes=0, parts=[])
-        parts = [
-            {
-                "repository": part.repo_id,
-                "commit": part.commit,
-                "licence": part.licence,
-                "files": len(part.files),
-                "bytes": sum(size or 0 for size in part.missing.values()),
-            }
-            for part in offer.parts
-        ]
-        missing, unknown = offer.missing_bytes, offer.unknown
-        return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=parts)
-
-    def fetch_pack(self, address: p.Address, kind: p.Kind = "pack") -> answers.Job:
-        """Starts downloading a pack in the background; one download runs at a time."""
-        return _job(self._downloads.start(address, kind))
-
-    def pack_job(self, job: p.Job) -> answers.Job:
-        """Returns the state of a download; once it is finished, `pack` is the new pack's key."""
-        return _job(self._downloads.get(job))
-
-    def cancel_pack(self, job: p.Job) -> answers.Job:
-        """Cancels a download and removes incomplete files."""
-        return _job(self._downloads.cancel(job))
+def packs(opened: Opened, downloads: Downloads) -> answers.Packs:
+    """Lists the packs on this machine, and those that can be fetched by name."""
+    packs = [
+        {
+            "key": key,
+            "title": info.title,
+            "description": info.description[:_LONGEST],
+            "licence": info.licence,
+            "bytes": sum(file.bytes for file in info.files.values()),
+            "methods": list(info.methods),
+            "own_images": info.gallery is not None,
+            "open": opened.is_open(key),
+        }
+        for key, info in opened.packs().items()
+    ]
+    names = ("name", "title", "about", "facts")
+    offers = [
+        {name: getattr(preset, name) for name in names}
+        | {"installed": preset.find(opened.cache) is not None}
+        for preset in (PRESETS.values() if opened.private else ())
+    ]
+    accepts = downloads.accepts
+    return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=opened.private)
 
 
-def _job(download: Download) -> answers.Job:
-    names = ("state", "done", "total", "doing", "seconds", "pack", "error")
-    return answers.Job(job=download.key, **{name: getattr(download, name) for name in names})
+def look_pack(
+    opened: Opened, downloads: Downloads, address: p.Address, kind: p.Kind = "pack"
+) -> answers.Look:
+    """Describes what the download of a pack would fetch."""
+    offer = downloads.look(address, kind)
+    if isinstance(offer, Path):
+        key = opened.add_pack(offer)
+        return answers.Look(pack=key, missing_bytes=0, unknown_sizes=0, parts=[])
+    parts = [
+        {
+            "repository": part.repo_id,
+            "commit": part.commit,
+            "licence": part.licence,
+            "files": len(part.files),
+            "bytes": sum(size or 0 for size in part.missing.values()),
+        }
+        for part in offer.parts
+    ]
+    missing, unknown = offer.missing_bytes, offer.unknown
+    return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=parts)
+
+
+def fetch_pack(downloads: Downloads, address: p.Address, kind: p.Kind = "pack") -> Job:
+    """Starts downloading a pack in the background; one download runs at a time."""
+    return downloads.start(address, kind)
+
+
+def pack_job(downloads: Downloads, job: p.Job) -> Job:
+    """Returns the state of a download; once it is finished, `pack` is the new pack's key."""
+    return downloads.get(job)
+
+
+def cancel_pack(downloads: Downloads, job: p.Job) -> Job:
+    """Cancels a download and removes incomplete files."""
+    return downloads.cancel(job)

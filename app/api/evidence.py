@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import time
 from typing import Any
 
 import numpy as np
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.api.search import milliseconds, sent_image
+from polyview.app.api.search import sent_image
 from polyview.app.explain import evidence
 from polyview.app.explain.collapse import Collapse, Meters
 from polyview.app.explain.lighting import light
@@ -20,7 +19,7 @@ from polyview.app.gallery.scan import CollectionImage
 from polyview.app.packs.opened import Opened
 from polyview.app.search.answers import Question, remark
 from polyview.app.search.hits import QueryTerm
-from polyview.app.search.query import Term, checked, describe, parse
+from polyview.app.search.query import checked, describe, parse
 from polyview.app.search.retriever import Retriever
 
 _MAX_NUMBERS = 500_000  # of one answer about several images
@@ -38,25 +37,19 @@ def explain(
     content: p.MaybeContent = None,
 ) -> answers.Explanation:
     """Splits the score of an image over its cells and the words, or cells, of the query."""
-    start = time.perf_counter()
-    terms, spec = _terms(retriever, query, like, content), method or retriever.methods.best
-    target = find_image(retriever, image)
+    terms = Question(query, like, sent_image(content)).terms(retriever)
+    target, spec = find_image(retriever, image), method or retriever.methods.best
     seen = evidence.explain(retriever, terms, spec, [target.image_id])
-    of_words = remark(retriever, *(term.words for term in terms if term.words))
     answer = answers.Explanation(
-        query=query,
+        **_common(query, spec, seen),
         read_as=", ".join(describe(terms)),
         image_id=target.image_id,
         file=target.file,
-        method=spec,
-        words=[word for term in seen.terms for word in term.words],
-        terms=_counted(seen),
-        grid=list(seen.grid),
         score=float(seen.scores[0]),
-        remark=f"{of_words} {_no_place(seen)}".strip(),
-        ms=0.0,
         **{name: values[0] for name, values in _sums(seen).items()},
     )
+    of_words = remark(retriever, *(term.words for term in terms if term.words))
+    answer.remark = f"{of_words} {answer.remark}".strip()
     if any(seen.seconds):
         answer.seconds = list(seen.seconds[0])
     if per_view:
@@ -66,7 +59,6 @@ def explain(
             {"view": view, "score": float(score)} | {n: values[view] for n, values in sums.items()}
             for view, score in enumerate(split.scores[0])
         ]
-    answer.ms = milliseconds(start)
     return answer
 
 
@@ -82,9 +74,8 @@ def explain_hits(
     content: p.MaybeContent = None,
 ) -> answers.HitExplanations:
     """Splits the scores of several images at once, as arrays over the images."""
-    start = time.perf_counter()
-    spec = method or retriever.methods.best
-    terms = _terms(retriever, query, like, content, more, less, weight)
+    spec, image = method or retriever.methods.best, sent_image(content)
+    terms = Question(query, like, image, weight, more, less).terms(retriever)
     seen = evidence.explain(retriever, terms, spec, images)
     count, cells = len(images), seen.grid[0] * seen.grid[1]
     columns = sum(term.cells.shape[-1] for term in seen.terms)
@@ -95,20 +86,14 @@ def explain_hits(
         )
     sheet, frames = sheets(retriever, images)
     return answers.HitExplanations(
-        query=query,
-        method=spec,
+        **_common(query, spec, seen),
         images=images,
-        grid=list(seen.grid),
-        words=[word for term in seen.terms for word in term.words],
-        terms=_counted(seen),
         scores=nested(seen.scores, _DIGITS),
         **_sums(seen),
         boxes=[box(retriever, image_id) for image_id in images],
         sheet=sheet,
         seconds=[list(times) for times in seen.seconds],
         frames=frames,
-        remark=_no_place(seen),
-        ms=milliseconds(start),
     )
 
 
@@ -136,14 +121,12 @@ def views(
     settings: p.Settings = p.NONE,
 ) -> Views:
     """Returns every view of an image with its map and, for a text, its score."""
-    start = time.perf_counter()
     spec, image_id = method or retriever.methods.best, find_image(retriever, image).image_id
     chosen = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
     answer = look(retriever, image_id, spec, query, chosen)
     answer.collapsed = _meters.collapsed(retriever, spec)
     if query.strip():
         answer.remark = remark(retriever, query)
-    answer.ms = milliseconds(start)
     return answer
 
 
@@ -167,32 +150,26 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
     """
     if isinstance(image, int):
         return retriever.image(image)
-    for entry in retriever.collection.images:
-        if entry.file == image:
-            return entry
+    if named := [each for each in retriever.collection.images if each.file == image]:
+        return named[0]
     raise ValueError(
         f'there is no image "{image[:80]}" in this collection; give the file name or id of a hit'
     )
 
 
-def _terms(
-    retriever: Retriever, query: str, like: int | None, content: bytes | None, *examples: Any
-) -> list[Term]:
-    image = sent_image(content) if content else None
-    more, less, weight = examples or ((), (), 1.0)
-    question = Question(query, like, image, weight, tuple(more), tuple(less))
-    return question.terms(retriever)
-
-
-def _counted(seen: evidence.Explained) -> list[QueryTerm]:
-    return [
-        QueryTerm(words=t.term.words, weight=t.term.weight, count=len(t.words)) for t in seen.terms
-    ]
-
-
-def _no_place(seen: evidence.Explained) -> str:
-    """The reason why there is no map; empty if there is one."""
-    return evidence.NO_PLACE if seen.placeless else ""
+def _common(query: str, spec: str, seen: evidence.Explained) -> dict[str, Any]:
+    """The fields of both explanations, except for the numbers."""
+    return {
+        "query": query,
+        "method": spec,
+        "grid": seen.grid,
+        "words": [word for term in seen.terms for word in term.words],
+        "terms": [
+            QueryTerm(words=t.term.words, weight=t.term.weight, count=len(t.words))
+            for t in seen.terms
+        ],
+        "remark": evidence.NO_PLACE if seen.placeless else "",
+    }
 
 
 def _sums(seen: evidence.Explained) -> dict[str, Any]:

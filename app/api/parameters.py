@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -40,13 +39,8 @@ def _content(value: Any) -> Any:
         raise ValueError(f"the image is too large; send at most {IMAGE_BYTES // 10**6} MB")
     try:
         return base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise ValueError("what follows base64, in the data URI is not base64") from error
-
-
-def _number(value: Any) -> Any:
-    """Converts a text that is a whole number, as in a query string."""
-    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
 
 
 def _whole(value: Any) -> Any:
@@ -56,24 +50,15 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _about(description: str, alias: str | None = None, **limits: Any) -> Any:
-    return Field(alias=alias, description=description, **limits)
-
-
-def _text(most: int, description: str, alias: str | None = None) -> Any:
-    return _about(description, alias, max_length=most)
+def _sized(most: int, description: str, least: int | None = None, alias: str | None = None) -> Any:
+    return Field(alias=alias, description=description, min_length=least, max_length=most)
 
 
 def _range(least: float, most: float, description: str = "") -> Any:
-    return _about(description, ge=least, le=most)
-
-
-def _list(least: int, most: int, description: str, alias: str | None = None) -> Any:
-    return _about(description, alias, min_length=least, max_length=most)
+    return Field(description=description, ge=least, le=most)
 
 
 NUMBER, LIST, TEXTS, CONTENT = map(BeforeValidator, (_whole, _split, _listed, _content))
-NUMBER_OR_TEXT = BeforeValidator(_number)
 NONE: list[Any] = []  # the default of lists; must not be changed
 
 _WORDS = "a sentence, or terms whose weighted scores are added: 2: dog + beach - people"
@@ -82,61 +67,57 @@ _METHODS = "2 to 8; a+b averages two, pack/a is a method of another open pack"
 _FACTS = "fact:value, such as setting:beach; several values of a fact are alternatives"
 _CONTENT = "an image as a data URI (data:image/png;base64,...); over HTTP the body"
 _QUERY_IMAGE = "a query image as a data URI; over HTTP the body of a POST"
+_EITHER = "an image of the collection, by its id or its file"
+_WEIGHT = "weight of a query image beside words"
 _CELL = "which methods find the captions; labels: suspected label errors"
 _TABLE = "CSV: query, image and kind; a data URI, over HTTP the body"
 
 _Item = Annotated[str, Field(max_length=500)]
+_File = Annotated[str, Field(max_length=4096)]
 _Id = Annotated[int, NUMBER, _range(0, 10**9)]
-_Image = Annotated[bytes, Field(max_length=IMAGE_BYTES)]
+_Orders = Literal["gap", "a", "b", "caption"]
 _Cells = Literal["a", "b", "both", "neither", "all", "labels"]
-Words = Annotated[str, _text(MAX_QUERY, _WORDS, "q")]  # "q" over HTTP
-Method = Annotated[str, _text(500, _METHOD)]
-Methods = Annotated[list[_Item], LIST, _list(2, 8, _METHODS)]
+Words = Annotated[str, _sized(MAX_QUERY, _WORDS, alias="q")]  # "q" over HTTP
+Method = Annotated[str, _sized(500, _METHOD)]
+Methods = Annotated[list[_Item], LIST, _sized(8, _METHODS, 2)]
 Count = Annotated[int, NUMBER, _range(1, MAX_HITS, "how many images, 1 to 1,000")]
 CompareCount = Annotated[int, NUMBER, _range(1, 100, "how many images each method lists, 1 to 100")]
-Facts = Annotated[list[_Item], TEXTS, _list(0, 100, _FACTS, "filter")]
+Facts = Annotated[list[_Item], TEXTS, _sized(100, _FACTS, alias="filter")]
 ImageId = Annotated[int, NUMBER, _range(0, 10**9, "an image of the collection, by its id")]
-Like = Annotated[_Id | None, _about("a query image of the collection, by its id")]
-ImageIds = Annotated[list[_Id], LIST, _list(0, 10, "at most 10 example images, by their ids")]
-ManyIds = Annotated[list[_Id], LIST, _list(1, 100, "1 to 100 images, by their ids")]
-ImageOrFile = Annotated[
-    int | Annotated[str, Field(max_length=4096)],
-    NUMBER_OR_TEXT,
-    NUMBER,
-    _about("an image of the collection, by its id or its file"),
-]
-Weight = Annotated[
-    float, NUMBER, _range(-MAX_WEIGHT, MAX_WEIGHT, "weight of a query image beside words")
-]
+Like = Annotated[_Id | None, Field(description="a query image of the collection, by its id")]
+ImageIds = Annotated[list[_Id], LIST, _sized(10, "at most 10 example images, by their ids")]
+ManyIds = Annotated[list[_Id], LIST, _sized(100, "1 to 100 images, by their ids", 1)]
+ImageOrFile = Annotated[int | _File, Field(union_mode="left_to_right", description=_EITHER), NUMBER]
+Weight = Annotated[float, NUMBER, _range(-MAX_WEIGHT, MAX_WEIGHT, _WEIGHT)]
 _Share = Annotated[float, NUMBER, _range(0, 1)]
-Weights = Annotated[list[_Share], LIST, _list(1, 1000, "0 (off) to 1 for each view, not all 0")]
+Weights = Annotated[list[_Share], LIST, _sized(1000, "0 (off) to 1 for each view, not all 0", 1)]
 _Setting = Annotated[str, Field(max_length=100)]
-Settings = Annotated[list[_Setting], LIST, _list(0, 20, "name:value for the knobs of a method")]
-Content = Annotated[bytes, CONTENT, _list(1, IMAGE_BYTES, _CONTENT)]
-MaybeContent = Annotated[_Image | None, CONTENT, _about(_QUERY_IMAGE)]
-Layout = Annotated[bool, _about("also sizes, and which hits look nearly the same")]
-PerView = Annotated[bool, _about("also split the score of each view; of one method")]
-Large = Annotated[bool, _about("up to 2,048 pixels instead of 320")]
-Word = Annotated[str, _text(200, "one word of the query; empty: all")]
-Job = Annotated[str, _text(200, "the job key from fetch")]
-Place = Annotated[str, _text(4096, "a folder of images on this machine, or a ZIP archive")]
-FileName = Annotated[str, _text(1000, "the name of the file")]
-Address = Annotated[str, _text(500, "owner/name[@revision], a folder, or the name of an offer")]
-Kind = Annotated[Literal["pack", "clip", "vse_infty"], _about("kind of the address")]
+Settings = Annotated[list[_Setting], LIST, _sized(20, "name:value for the knobs of a method")]
+Content = Annotated[bytes, CONTENT, _sized(IMAGE_BYTES, _CONTENT, 1)]
+MaybeContent = Annotated[bytes | None, _sized(IMAGE_BYTES, _QUERY_IMAGE), CONTENT]
+Layout = Annotated[bool, Field(description="also sizes, and which hits look nearly the same")]
+PerView = Annotated[bool, Field(description="also split the score of each view; of one method")]
+Large = Annotated[bool, Field(description="up to 2,048 pixels instead of 320")]
+Word = Annotated[str, _sized(200, "one word of the query; empty: all")]
+Job = Annotated[str, _sized(200, "the job key from fetch")]
+Place = Annotated[str, _sized(4096, "a folder of images on this machine, or a ZIP archive")]
+FileName = Annotated[str, _sized(1000, "the name of the file")]
+Address = Annotated[str, _sized(500, "owner/name[@revision], a folder, or the name of an offer")]
+Kind = Annotated[Literal["pack", "clip", "vse_infty"], Field(description="kind of the address")]
 Start = Annotated[int, NUMBER, _range(0, 10**9, "the first, from 0")]
 Depth = Annotated[int, NUMBER, _range(1, MAX_HITS, "found: ranks within k")]
-Cell = Annotated[_Cells, _about(_CELL)]
-CaptionKind = Annotated[str, _text(100, "a kind of caption, or word:dog for those with a word")]
-Order = Annotated[Literal["gap", "a", "b", "caption"], _about("by gap, a rank, or caption")]
+Cell = Annotated[_Cells, Field(description=_CELL)]
+CaptionKind = Annotated[str, _sized(100, "a kind of caption, or word:dog for those with a word")]
+Order = Annotated[_Orders, Field(description="by gap, a rank, or caption")]
 _Rank = Annotated[int, NUMBER, _range(1, 2**31)]
-Within = Annotated[list[_Rank], LIST, _list(0, 4, "lowest, highest rank by a, by b; empty: all")]
+Within = Annotated[list[_Rank], LIST, _sized(4, "lowest, highest rank by a, by b; empty: all")]
 Rows = Annotated[int, NUMBER, _range(1, 5000, "how many captions, 1 to 5,000")]
-Queries = Annotated[str, _text(100, "key from mistakes/queries; empty: captions")]
-Table = Annotated[bytes, CONTENT, _list(1, TABLE_BYTES, _TABLE)]
-Format = Annotated[Literal["json", "csv"], _about("csv: all captions of the cell")]
-Upload = Annotated[str, _text(200, "the secret key of an upload")]
-Pack = Annotated[str, _text(200, "a key of packs; empty: the pack of the app's start")]
-Collection = Annotated[str, _text(200, "a key of collections; empty: the one of the app's start")]
+Queries = Annotated[str, _sized(100, "key from mistakes/queries; empty: captions")]
+Table = Annotated[bytes, CONTENT, _sized(TABLE_BYTES, _TABLE, 1)]
+Format = Annotated[Literal["json", "csv"], Field(description="csv: all captions of the cell")]
+Upload = Annotated[str, _sized(200, "the secret key of an upload")]
+Pack = Annotated[str, _sized(200, "a key of packs; empty: the pack of the app's start")]
+Collection = Annotated[str, _sized(200, "a key of collections; empty: the one of the app's start")]
 
 
 def pairs(texts: list[str], name: str, example: str) -> dict[str, list[str]]:

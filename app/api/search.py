@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,22 +23,14 @@ from polyview.app.search.hits import Answer, Hit
 from polyview.app.search.query import checked, parse
 from polyview.app.search.retriever import Retriever
 
-EXAMPLES = 6
 
-
-class ImageFile(io.BytesIO):
-    """An uploaded image as a file for the decoder."""
-
-    name = "the image"
-
-
-def sent_image(content: bytes) -> Image.Image:
-    """Decodes an uploaded image.
+def sent_image(content: bytes | None) -> Image.Image | None:
+    """Decodes an uploaded image, if there is one.
 
     Raises:
         ImageError: it is too large, damaged or not an image.
     """
-    return decode(ImageFile(content), ImageFile.name)
+    return decode(io.BytesIO(content), "the image") if content else None
 
 
 def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
@@ -122,11 +113,10 @@ def lens(
     layout: p.Layout = False,
 ) -> Lens:
     """Finds images with reduced weights for some of their views."""
-    start = time.perf_counter()
     answered = rank(retriever, query, method or retriever.methods.best, weights, k)
     if layout:
         add_layout(retriever, answered.hits)
-    answered.remark, answered.ms = remark(retriever, query), milliseconds(start)
+    answered.remark = remark(retriever, query)
     return answered
 
 
@@ -134,8 +124,7 @@ def timeline(
     retriever: Retriever, image: p.ImageId, query: p.Words, method: p.Method = ""
 ) -> answers.Hits:
     """Scores the chosen frames of a clip, in time order."""
-    spec = method or retriever.methods.best
-    frames = retriever.timeline(image, parse(checked(query)), spec)
+    frames = retriever.timeline(image, parse(checked(query)), method or retriever.methods.best)
     return answers.Hits(total=len(frames), hits=frames)
 
 
@@ -143,7 +132,7 @@ def examples(retriever: Retriever) -> answers.Examples:
     """Returns example queries: captions that only one method answers well, sentences, a sum."""
     return answers.Examples(
         curated=curated(retriever.info, retriever.collection),
-        queries=sentences(retriever, EXAMPLES),
+        queries=sentences(retriever, 6),
         algebra=algebra(retriever),
     )
 
@@ -156,8 +145,3 @@ def _answer(
     if layout:
         add_layout(retriever, answered.hits)
     return answered
-
-
-def milliseconds(start: float) -> float:
-    """Milliseconds since a value of `time.perf_counter`, rounded to a tenth."""
-    return round((time.perf_counter() - start) * 1000, 1)

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from pydantic import BaseModel
 
 from polyview.app.search import comparison
-from polyview.app.search.hits import Hit
+from polyview.app.search.hits import Hit, Timed
 from polyview.app.search.query import Term, checked
 from polyview.app.search.ranking import Scores, best_of_files
 from polyview.app.search.retriever import Retriever
 
 
-class Lens(BaseModel):
+class Lens(Timed):
     """Hits with weighted views; `stayed` of them are also hits without weights."""
 
     query: str
@@ -25,7 +24,6 @@ class Lens(BaseModel):
     stayed: int
     hits: list[Hit]
     remark: str = ""
-    ms: float = 0.0
 
 
 @torch.inference_mode()

@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel
+from pydantic import Field
 from torch import Tensor
 
 from polyview.app.explain.places import attention_maps, box, sheets
+from polyview.app.search.hits import Timed
 from polyview.app.search.retriever import Retriever
 
 _DIGITS = 5  # of numbers in an answer
 Rows = list[Any]  # nested lists of numbers, not validated again
 
 
-class Views(BaseModel):
+class Views(Timed):
     """The views of one image; the fields from `text` on need a text.
 
     Each of `views` has its number, its map over the grid (null without attention, see
@@ -45,12 +46,11 @@ class Views(BaseModel):
     score: float = 0.0
     view_scores_are: str = ""
     winner: int | None = None
-    words: list[str] = []
+    words: list[str] = Field(default=[])
     word_attention: Rows | None = None
     text_similarity: Rows | None = None
-    mentioned: list[int] = []
+    mentioned: list[int] = Field(default=[])
     remark: str = ""
-    ms: float = 0.0
 
 
 @torch.inference_mode()
@@ -73,11 +73,8 @@ def look(
     Raises:
         ValueError: the image, method or a setting is unknown, or the text cannot be read.
     """
-    method, source, settings = (
-        retriever.methods.one(name),
-        retriever.image(image_id),
-        settings or {},
-    )
+    method, source = retriever.methods.one(name), retriever.image(image_id)
+    settings = settings or {}
     knobs = {knob.name: knob for knob in method.knobs}
     if unknown := settings.keys() - knobs.keys():
         known = ", ".join(knobs) or "none"

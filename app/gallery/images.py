@@ -246,7 +246,7 @@ def _header(file: BinaryIO, name: str) -> ImageFile.ImageFile:
             "make it smaller"
         ) from error
     except UnidentifiedImageError as error:
-        heic = Path(str(file.name)).suffix.lower() in {".heic", ".heif"}
+        heic = name.lower().endswith((".heic", ".heif"))
         hint = "; convert it to JPEG first" if heic else ""
         raise ImageError(f"{name} is not an image in a format that can be read{hint}") from error
     except Exception as error:  # a malicious header can make a parser raise anything

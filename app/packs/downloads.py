@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
+
+from pydantic import BaseModel, PrivateAttr, computed_field
 
 from polyview.app.packs.errors import FullError, GoneError
 from polyview.app.packs.opened import Opened
@@ -27,27 +28,26 @@ from polyview.export.pack.schema import MANIFEST
 _REMEMBERED = 8
 
 
-@dataclass
-class Download:
+class Job(BaseModel):
     """The download of a pack; whoever has its key may cancel it.
 
     `state` is "running", "ready", "cancelled" or "failed".
     """
 
-    key: str
-    state: str = "running"
-    done: int = 0  # bytes fetched
-    total: int = 0  # 0 during a conversion
-    doing: str = "Starting"
-    began: float = field(default_factory=time.monotonic)
-    pack: str = ""  # its key among `Opened.packs`, once it is ready
-    error: str = ""  # the error message if it failed
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    job: str  # its key
+    state: str
+    done: int  # bytes fetched
+    total: int  # 0 during a conversion
+    doing: str
+    pack: str  # its key among `Opened.packs`, once it is ready
+    error: str  # the error message if it failed
+    _began: float = PrivateAttr(default_factory=time.monotonic)
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def seconds(self) -> float:
         """Time since the start."""
-        return time.monotonic() - self.began
+        return time.monotonic() - self._began
 
 
 class Downloads:
@@ -68,8 +68,9 @@ class Downloads:
             except ValueError as error:
                 raise ValueError(f"--allow-pack: {error}") from error
         self._lock = threading.Lock()
-        self._known: dict[str, Download] = {}
+        self._known: dict[str, Job] = {}
         self._thread: threading.Thread | None = None
+        self._cancelled = threading.Event()
 
     @property
     def accepts(self) -> str:
@@ -134,7 +135,7 @@ class Downloads:
             raise ValueError(f'"{address[:200]}" is no pack; name {self.accepts}')
         return None
 
-    def start(self, address: str, kind: str) -> Download:
+    def start(self, address: str, kind: str) -> Job:
         """Starts a download; see `look`.
 
         Raises:
@@ -144,48 +145,48 @@ class Downloads:
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 raise FullError("something is being fetched already; try again when it has ended")
-            download = Download(token_hex(8))
-            self._known[download.key] = download
+            key, doing = token_hex(8), "Starting"
+            job = Job(job=key, state="running", done=0, total=0, doing=doing, pack="", error="")
+            self._known[key] = job
             for oldest in list(self._known)[:-_REMEMBERED]:
                 del self._known[oldest]
             if isinstance(source, Path):
-                download.pack, download.state = self._opened.add_pack(source), "ready"
-                return download
-            arguments = download, source
+                job.pack, job.state = self._opened.add_pack(source), "ready"
+                return job
+            self._cancelled = threading.Event()
+            arguments = job, source, self._cancelled
             self._thread = threading.Thread(target=self._fetch, args=arguments, daemon=True)
             self._thread.start()
-        return download
+        return job
 
-    def get(self, key: str) -> Download:
+    def get(self, key: str) -> Job:
         """A download by its key.
 
         Raises:
             GoneError: the download is no longer known.
         """
-        if download := self._known.get(key):
-            return download
+        if job := self._known.get(key):
+            return job
         raise GoneError("this download is no longer known; fetch the pack again")
 
-    def cancel(self, key: str) -> Download:
+    def cancel(self, key: str) -> Job:
         """Cancels a download and removes incomplete files. A conversion runs on, unused."""
-        download = self.get(key)
-        if download.state == "running":
-            download.cancelled.set()
-            download.state = "cancelled"
-            download.error = f"Cancelled after {download.seconds:.0f} s"
-        return download
+        job = self.get(key)
+        if job.state == "running":
+            self._cancelled.set()
+            job.state, job.error = "cancelled", f"Cancelled after {job.seconds:.0f} s"
+        return job
 
-    def _fetch(self, download: Download, offer: Offer) -> None:
+    def _fetch(self, job: Job, offer: Offer, cancelled: threading.Event) -> None:
         def report(done: int, total: int, doing: str) -> None:
-            download.done, download.total, download.doing = done, total, doing
+            job.done, job.total, job.doing = done, total, doing
 
         out = converted_folder(self._opened.cache, offer.kind, offer.address)
         visitor = not self._opened.private
         try:
-            folder = obtain(offer, out, report, download.cancelled, visitor)
-            download.pack = self._opened.add_pack(folder)
-            download.state = "ready"
+            folder = obtain(offer, out, report, cancelled, visitor)
+            job.pack, job.state = self._opened.add_pack(folder), "ready"
         except CancelledError:
-            download.state = "cancelled"
+            job.state = "cancelled"
         except Exception as error:  # failures are reported in the job's state
-            download.state, download.error = "failed", self._opened.sentence(error)
+            job.state, job.error = "failed", self._opened.sentence(error)

@@ -1,6 +1,6 @@
 """Checks whether a pack was trained on images like those to be searched."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 
@@ -12,7 +12,8 @@ _SAMPLE = 48  # images compared
 _MOST = 0.5  # largest share of unfamiliar images
 
 
-class Mismatch(NamedTuple):
+@dataclass(frozen=True)
+class Mismatch:
     """A message for people, and the bundled pack that suits better."""
 
     sentence: str

@@ -158,16 +158,17 @@ class Opened:
         """Whether a pack is in memory."""
         return pack in self._runtimes
 
-    def collections(self) -> dict[str, tuple[str, str, int]]:
-        """Kind, title and number of images of each collection, by key; without uploads."""
+    def collections(self) -> dict[str, dict[str, Any]]:
+        """Kind, title and number of pictures of each collection, by key; without uploads."""
         with self._lock:
             known = {
-                key: ("folder", images.title, len(images.images))
+                key: {"kind": "folder", "title": images.title, "pictures": len(images.images)}
                 for key, images in self._collections.items()
             }
         for key, info in self.packs().items():
             if info.gallery is not None:
-                known[key] = ("pack", info.title, info.gallery.images)
+                pictures = info.gallery.images
+                known[key] = {"kind": "pack", "title": info.title, "pictures": pictures}
         return known
 
     def sends_files(self, collection: str) -> bool:

@@ -1,7 +1,6 @@
 """Questions and their answers."""
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -103,7 +102,6 @@ def answer(
     Raises:
         ValueError: the question is not valid, or nothing is searchable yet.
     """
-    start = time.perf_counter()
     collection, only = retriever.collection, satisfying(retriever.collection, filters or {})
     terms = question.terms(retriever)
     texts = [term.words for term in terms if term.image is None]
@@ -115,7 +113,6 @@ def answer(
     result.hits, result.k = others[:k], k
     for rank, hit in enumerate(result.hits, start=1):
         hit.rank = rank
-    result.ms = round((time.perf_counter() - start) * 1000, 1)
     if relevant := known_to_satisfy(collection, terms):
         for hit in result.hits:
             hit.satisfies = collection.file_id(hit.image_id) in relevant

@@ -86,7 +86,13 @@ class QueryTerm(BaseModel):
     count: int | None = None
 
 
-class Answer(BaseModel):
+class Timed(BaseModel):
+    """An answer with the milliseconds that it took."""
+
+    ms: float = 0.0
+
+
+class Answer(Timed):
     """The answer to a question, best hits first.
 
     `matches` says whether anything satisfies the query (null if the pack cannot tell); `exact`
@@ -102,7 +108,6 @@ class Answer(BaseModel):
     k: int
     filters: dict[str, list[str]] = {}
     searched: int
-    ms: float = 0.0
     terms: list[QueryTerm] = []
     exact: bool
     matches: bool | None

@@ -12,7 +12,7 @@ import torch
 from huggingface_hub import constants
 
 from polyview.app.packs.description import describe
-from polyview.app.packs.downloads import Download, Downloads
+from polyview.app.packs.downloads import Downloads, Job
 from polyview.app.packs.errors import FullError, GoneError
 from polyview.app.packs.opened import Opened
 from polyview.app.packs.presets import converted_pack
@@ -57,7 +57,7 @@ def fetched(hub: HubState) -> list[str]:
     return [request for request in hub.requests if "/resolve/" in request]
 
 
-def fetch(downloads: Downloads, kind: str, address: str) -> Download:
+def fetch(downloads: Downloads, kind: str, address: str) -> Job:
     """Fetches what an address holds, and waits for the end."""
     job = downloads.start(address, kind)
     deadline = time.monotonic() + 120
@@ -180,7 +180,7 @@ def test_a_cancelled_download_leaves_nothing(
         downloads.start(NET, CLIP)
     with pytest.raises(GoneError):
         downloads.cancel("another")
-    assert downloads.cancel(job.key).state == "cancelled"
+    assert downloads.cancel(job.job).state == "cancelled"
     assert "Cancelled after" in job.error
     hub.faults.clear()
     hub.over.set()  # the client asks for the rest, and sees at the next piece that it is cancelled
@@ -188,7 +188,7 @@ def test_a_cancelled_download_leaves_nothing(
     while True:  # the next one starts when the thread has noticed
         assert time.monotonic() < deadline
         with suppress(FullError):
-            downloads.cancel(downloads.start(NET, CLIP).key)
+            downloads.cancel(downloads.start(NET, CLIP).job)
             break
         time.sleep(0.1)
     assert converted_pack(opened.cache, CLIP, NET) is None
