@@ -1,15 +1,13 @@
 """The pages that lead through a training: their commands, as they stand there, only smaller."""
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from polyview.__main__ import main
 from polyview.export.pack.reading import load_info
 from tests.training.photographs import write_photographs
 
@@ -17,9 +15,9 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # what stands on the pages -> what a test has time for
 SMALLER = {
-    "--count 1500": "--count 48",
+    "--count 1500": "--count 16",
     "--count 300": "--count 12",
-    "optimizer.warmup_steps=50": "optimizer.warmup_steps=1 --set epochs=2 --set batch_size=32",
+    "optimizer.warmup_steps=50": "optimizer.warmup_steps=1 --set epochs=2 --set batch_size=16",
     "app/bundled/scenes/gallery/images": "few",
     "--out runs/yours ": "--set epochs=1 --set feature_copies=1 "
     "--set optimizer.warmup_steps=0 --out runs/yours ",
@@ -37,18 +35,18 @@ def commands(page: str, heading: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines]
 
 
-def run(folder: Path, command: list[str]) -> str:
-    """What a command prints that is run in a folder which stands for a checkout."""
-    program = [sys.executable if word == "python" else word for word in command]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "POLYVIEW_CACHE": str(folder / "kept")}
-    done = subprocess.run(program, cwd=folder, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+def run(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command prints that is run in this process and the current folder."""
+    assert command[:3] == ["python", "-m", "polyview"]
+    assert main(command[3:]) == 0
+    return capsys.readouterr().out
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A folder from which the bundled packs are where they are in a checkout."""
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, from which the bundled packs are where they are in a checkout."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "kept"))
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "bundled").symlink_to(ROOT / "app" / "bundled")
     images = sorted((ROOT / "app/bundled/scenes/gallery/images").iterdir())[:6]
@@ -60,11 +58,13 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.font
-def test_five_minutes_from_a_clone_to_a_pack_that_is_searched(checkout: Path) -> None:
+def test_five_minutes_from_a_clone_to_a_pack_that_is_searched(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     steps = commands("training.md", "## Five minutes")[:7]
     names = ["scenes", "scenes", "train", "plot", "export", "evaluate", "search"]
     assert [step[3] for step in steps] == names
-    reply = [run(checkout, step) for step in steps]
+    reply = [run(step, capsys) for step in steps]
     assert "best val rsum" in reply[2]
     assert "| vse_infty |" in reply[5]
     assert len(reply[6].splitlines()) == 6  # every image of the folder, best first
@@ -73,7 +73,9 @@ def test_five_minutes_from_a_clone_to_a_pack_that_is_searched(checkout: Path) ->
 
 
 @pytest.mark.slow
-def test_from_a_folder_of_photographs_to_a_pack(checkout: Path) -> None:
+def test_from_a_folder_of_photographs_to_a_pack(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = write_photographs(checkout / "data" / "yours", {"train": 24, "val": 8, "test": 6})
     lines = ["file,caption"]
     lines += [f"{n:03}.jpg,a field of color {n % 4} and more" for n in range(38) for _ in range(2)]
@@ -81,11 +83,11 @@ def test_from_a_folder_of_photographs_to_a_pack(checkout: Path) -> None:
     (data / "captions.csv").write_text("\n".join(lines))
     steps = commands("your-data.md", "## Train, export, search")
     trained, exported, measured, opened, *_ = steps
-    summary = run(checkout, ["python", "-m", "polyview", "data", "data/yours"])
+    summary = run(["python", "-m", "polyview", "data", "data/yours"], capsys)
     assert "photographs, captions in captions.csv" in summary
-    assert "best val rsum" in run(checkout, trained)
-    assert "ranking identical" in run(checkout, exported)
-    assert "| vse_infty |" in run(checkout, measured)
+    assert "best val rsum" in run(trained, capsys)
+    assert "ranking identical" in run(exported, capsys)
+    assert "| vse_infty |" in run(measured, capsys)
     assert opened[:2] == ["python", "app/main.py"]  # which would not end
     info = load_info(checkout / "runs" / "yours_pack")
     assert (info.title, info.licence) == ("yours", "CC-BY-NC-4.0")
