@@ -1,12 +1,12 @@
-"""A process that fills a gallery's store without images and torch, so that it starts quickly.
+"""What a process does that fills a gallery's store without encoding images.
 
 Vectors are drawn from what they are of, so that anybody can tell whether they are right.
 """
 
 import hashlib
 import random
-import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +30,9 @@ def digest_of(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
 
 
-def fill(photos: Path, gallery: Path, report: Path, seed: int) -> None:
+def fill(begins: Connection, photos: Path, gallery: Path, report: Path, seed: int) -> None:
     """Indexes a folder in an order of its own, and appends the SHA-256 of what is indexed."""
+    begins.send(None)
     files = sorted(photos.iterdir())
     random.Random(seed).shuffle(files)
     store = Store(gallery)
@@ -53,9 +54,3 @@ def fill(photos: Path, gallery: Path, report: Path, seed: int) -> None:
             out.writelines(f"{digest.hex()}\n" for digest in part.values())
     store.prune(photos, [path.name for path in files])
     store.close()
-
-
-if __name__ == "__main__":
-    print("ready", flush=True)
-    PHOTOS, GALLERY, REPORT = map(Path, sys.argv[1:4])
-    fill(PHOTOS, GALLERY, REPORT, seed=int(sys.argv[4]))
