@@ -1,5 +1,6 @@
 """`pip install PATH`, and `-e PATH`, beside packages of a user's own with the same folder names."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,31 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("polyview", "app", "export", "models", "training")
+# runs commands one after the other, so that torch is imported once
+COMMANDS = """
+import json
+import sys
+
+import app, export, models, training
+from polyview.__main__ import main
+
+print([module.OWNER for module in (app, export, models, training)])
+for arguments in json.loads(sys.argv[1]):
+    try:
+        status = main(arguments)
+    except SystemExit as end:
+        status = end.code
+    print("ended with", status)
+print(sys.modules["polyview.training.train"].__file__)
+"""
+TRAIN = ("train", "--help")
+# the status of each, and what it prints
+EXPECTED: dict[tuple[str, ...], tuple[int | str, str]] = {
+    TRAIN: (0, "--recipe"),
+    ("search", "--help"): (0, "--paths0"),
+    ("evaluate", "--pack", "nowhere"): ("there is no folder nowhere", ""),
+    ("--pack", "nowhere"): (1, "polyview: there is no folder nowhere"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +49,7 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, tree / folder, ignore=ignored)
     shutil.copytree(ROOT / "app/bundled/scenes", tree / "app/bundled/scenes")
+    shutil.copy(ROOT / "app/bundled/scenes.views.safetensors", tree / "app/bundled")
     for file in ("pyproject.toml", "requirements.txt", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / file, tree / file)
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation")
@@ -55,15 +82,11 @@ def run(prefix: Path, *command: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "status", "expected"),
     [
         (("--help",), 0, "--gallery"),
-        (("--pack", "nowhere"), 1, "nowhere"),
-        (("search", "--help"), 0, "--paths0"),
         (("search", "a panda", "--pack", "scenes", "-k", "3"), 0, ".webp"),
-        (("train", "--help"), 0, "--recipe"),
-        (("evaluate", "--pack", "nowhere"), 1, "no folder"),
         (("serach",), 2, "search"),
     ],
 )
-def test_commands_are_installed(
+def test_the_command_is_installed(
     installed: Path, arguments: tuple[str, ...], status: int, expected: str
 ) -> None:
     done = run(installed, str(installed / "bin" / "polyview"), *arguments)
@@ -72,19 +95,23 @@ def test_commands_are_installed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("installed", ["wheel", "editable"], indirect=True)
-def test_packages_of_the_same_names_stay_the_user_s(installed: Path) -> None:
-    code = (
-        "import polyview.models, polyview.app.settings, polyview.training.train\n"
-        "import app, export, models, training\n"
-        "print([module.OWNER for module in (app, export, models, training)])\n"
-        "print(polyview.training.train.__file__)"
-    )
-    done = run(installed, sys.executable, "-c", code)
+@pytest.mark.parametrize(
+    ("installed", "commands"),
+    [("wheel", EXPECTED), ("editable", {TRAIN: EXPECTED[TRAIN]})],
+    indirect=["installed"],
+    ids=["wheel", "editable"],
+)
+def test_packages_of_the_same_names_stay_the_user_s(
+    installed: Path, commands: dict[tuple[str, ...], tuple[int | str, str]]
+) -> None:
+    done = run(installed, sys.executable, "-c", COMMANDS, json.dumps([*commands]))
     assert done.returncode == 0, done.stderr
-    owners, file = done.stdout.splitlines()
+    owners, *_, file = done.stdout.splitlines()
     assert owners == str(["the user"] * 4)
     assert str(ROOT) not in file
+    for status, output in commands.values():
+        assert f"ended with {status}" in done.stdout
+        assert output in done.stdout + done.stderr
 
 
 def test_all_packages_are_listed() -> None:
