@@ -28,7 +28,12 @@ BUNDLED = (
     "tests/app/search/test_answers.py",
     "tests/app/test_bundled.py",
 )
-PRIVATE = ("tests/app/api/test_private.py", "tests/app/page/test_collections.py")
+PRIVATE = (
+    "tests/app/api/test_private.py",
+    "tests/app/page/test_collections.py",
+    "tests/benchmarks/test_serving.py",
+    "tests/benchmarks/test_gpu.py",
+)
 TOGETHER = dict.fromkeys(BUNDLED, "bundled") | dict.fromkeys(PRIVATE, "private")
 # What takes longest, and so begins first: at the end, no process has much left to do alone.
 LONG = (
@@ -41,8 +46,6 @@ LONG = (
     "tests/training/test_sweep.py",
     "tests/app/packs/test_obtaining.py",
     "tests/app/packs/test_presets.py",
-    "tests/benchmarks/test_gpu.py",
-    "tests/benchmarks/test_serving.py",
     "tests/app/page/test_packs.py",
     "tests/training/evaluation/test_evaluate.py",
     "tests/app/api/test_public.py",

@@ -47,7 +47,10 @@ export function drawEvidence(canvas, image, maps, grid, box = [0, 0, 1, 1], opti
     let strongest = 0;
     let which = 0;
     for (let m = 0; m < fields.length; m += 1) {
-      if (fields[m][i] > strongest) [strongest, which] = [fields[m][i], m];
+      if (fields[m][i] > strongest) {
+        strongest = fields[m][i];
+        which = m;
+      }
     }
     const inside = smoothStep(strongest);
     const at = 4 * i;
@@ -219,6 +222,8 @@ function contour(field, width, height, level = CONTOUR) {
   for (let y = -step; y < height + step; y += step) {
     for (let x = -step; x < width + step; x += step) {
       const [right, below] = [x + step, y + step];
+      const inside = (value(x, y) > 0) + (value(right, y) > 0) + (value(right, below) > 0) + (value(x, below) > 0);
+      if (inside % 4 === 0) continue; // no line crosses this square
       const places = [[x, y], [right, y], [right, below], [x, below]];
       const corners = places.map(([cx, cy]) => [cx, cy, value(cx, cy)]);
       const crossings = [];

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import serving
+from tests.app.serving import Server
 
 
 @pytest.mark.slow
@@ -19,14 +20,12 @@ def test_the_app_answers_all_of_them(tiny_pack: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.slow
-def test_wrong_and_missing_answers_are_noticed(tiny_pack: Path) -> None:
+def test_wrong_and_missing_answers_are_noticed(private: Server) -> None:
     questions = [("a dog", "vsepp"), ("a cat", "vsepp"), ("a cat", "no such method")]
-    with serving.running(tiny_pack) as (url, process):
-        serving.starting(url, process, questions[0])
-        reference: dict[serving.Question, serving.Hits] = {}
-        assert not serving.ask(url, questions[:2], reference)
-        reference[questions[0]] = [(image, score + 1) for image, score in reference[questions[0]]]
-        wrong, missing = serving.ask(url, questions, reference)
+    reference: dict[serving.Question, serving.Hits] = {}
+    assert not serving.ask(private.url, questions[:2], reference)
+    reference[questions[0]] = [(image, score + 1) for image, score in reference[questions[0]]]
+    wrong, missing = serving.ask(private.url, questions, reference)
     assert wrong == "vsepp, a dog: another answer than the single client's"
     assert missing.startswith("no such method, a cat: 400 ")
 

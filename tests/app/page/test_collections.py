@@ -141,12 +141,12 @@ def test_the_menu_names_packs_the_device_and_is_accessible(
 
 
 @pytest.mark.slow
-def test_the_pack_in_use_is_checked(bundled: Server, new_tab: NewTab) -> None:
-    page = new_tab(bundled.url).page
-    open_menu(page, bundled)
+def test_the_pack_in_use_is_checked(private: Server, new_tab: NewTab) -> None:
+    page = new_tab(private.url).page
+    open_menu(page, private)
     page.get_by_role("button", name="Check").click()
     menu = page.locator("#menu")
     expect(menu).to_contain_text(
-        "preprocesses images and texts as its model expects", timeout=200_000
+        "preprocesses images and texts as its model expects", timeout=60_000
     )
     expect(menu.locator("li", has_text="normalisation")).to_contain_text("✓")

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.app.page.conftest import DESKTOP, PHONE, TABLET, NewTab, Tab, pixels
-from tests.app.serving import Serve, Server
+from tests.app.serving import Server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 QUERY = "a kangaroo and a whale can be seen in the image"
@@ -166,9 +166,9 @@ def test_no_tab_has_anything_serious(
     assert tab.fits()
 
 
-def test_a_clip_has_a_moment_a_player_and_a_timeline(serve: Serve, new_tab: NewTab) -> None:
-    tab = new_tab(serve("--pack", "scenes_moving").url)
-    tab.open()
+def test_a_clip_has_a_moment_a_player_and_a_timeline(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
+    tab.open("?pack=scenes_moving")
     expect(tab.tiles.first).to_have_attribute("data-right", "")
     expect(tab.tiles.first.locator(".badge")).to_contain_text(":0")
     tab.button("▶ Play").click()
@@ -177,6 +177,8 @@ def test_a_clip_has_a_moment_a_player_and_a_timeline(serve: Serve, new_tab: NewT
     tab.button("Inspect").click()
     expect(tab.page.locator(".strip figure")).to_have_count(16)
     expect(tab.page.get_by_role("heading", name="Over time")).to_be_visible()
-    tab.open("?screen=compare", ".columns .tile canvas")  # a strip over each tile
+    tab.open(
+        "?pack=scenes_moving&screen=compare", ".columns .tile canvas"
+    )  # a strip over each tile
     expect(tab.page.locator(".columns .badge").first).to_contain_text(":0")
     expect(tab.page.locator(".dock .map canvas").first).to_be_visible()
