@@ -11,7 +11,7 @@ from tests.app.serving import Server
 
 @pytest.mark.slow
 def test_the_app_answers_all_of_them(tiny_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert serving.main(["--pack", str(tiny_pack), "--questions", "60"]) == 0
+    assert serving.main(["--pack", str(tiny_pack), "--questions", "20"]) == 0
     _, line = capsys.readouterr().out.splitlines()
     page = r"first page [\d.]+ s \([\d.]+ s of CPU\), first answer [\d.]+ s later"
     clients = r"\d+ clients [\d.]+ answers/s \([\d.]+ ms of CPU each\)"

@@ -22,11 +22,13 @@ KANGAROO = "?q=a+kangaroo+and+a+whale+can+be+seen+in+the+image&words=1"
 NOTHING = re.compile("nothing (here|seems)", re.IGNORECASE)
 
 
-@pytest.mark.parametrize(("size", "top"), [(DESKTOP, 300), (TABLET, 300), (PHONE, 260)])
+@pytest.mark.parametrize(
+    ("size", "dark", "top"), [(DESKTOP, False, 300), (TABLET, True, 300), (PHONE, True, 260)]
+)
 def test_the_first_screen_is_a_right_example_with_evidence(
-    bundled: Server, new_tab: NewTab, size: tuple[int, int], top: int
+    bundled: Server, new_tab: NewTab, size: tuple[int, int], dark: bool, top: int
 ) -> None:
-    tab = new_tab(bundled.url, size)
+    tab = new_tab(bundled.url, size, dark)
     tab.open()
     expect(tab.tiles.first).to_have_attribute("data-right", "")
     expect(tab.page.get_by_text(NOTHING)).to_have_count(0)
@@ -34,6 +36,35 @@ def test_the_first_screen_is_a_right_example_with_evidence(
     assert tab.fits()
     evidence, original = pixels(tab.page.locator(".tile canvas").first)
     assert np.abs(evidence - original).mean() > 1
+    background = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ("255" in background) is not dark
+    assert "picture" not in page_words(tab)
+    assert sum(transferred(tab).values()) <= 120_000, transferred(tab)
+    wrong = [tab.serious()]
+    tab.tiles.nth(1).click()
+    expect(tab.page.locator(".panel .chips.views .chip").first).to_be_visible()
+    wrong.append(tab.serious())
+    tab.page.keyboard.press("Escape")
+    tab.page.locator("#help").click()
+    about = tab.page.locator("#about")
+    expect(about).to_contain_text("Apache-2.0")
+    wrong.append(tab.serious())
+    assert not any(wrong), wrong
+    assert tab.fits()
+
+
+def page_words(tab: Tab) -> str:
+    """The text of the page without captions, which are the collection's."""
+    text = tab.page.evaluate("document.body.innerText.toLowerCase()")
+    return re.sub("captions?: .*", "", text)
+
+
+def transferred(tab: Tab) -> dict[str, int]:
+    """The bytes of what was loaded by address, images aside."""
+    return tab.page.evaluate("""() => Object.fromEntries(performance
+        .getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
+        .filter((entry) => !entry.name.includes("/image/"))
+        .map((entry) => [entry.name, entry.transferSize]))""")
 
 
 def test_back_forward_reload_and_a_copied_link_restore_everything(
@@ -138,19 +169,14 @@ def test_words_light_every_tile_and_evidence_can_be_switched_off(
     expect(tab.page.locator(".tile canvas")).to_have_count(0)
 
 
-def test_sums_add_and_subtract(bundled: Server, new_tab: NewTab) -> None:
+def test_sums_negation_and_unknown_words_lead_on(bundled: Server, new_tab: NewTab) -> None:
     tab = new_tab(bundled.url)
-    tab.open("?q=a+dog")
-    tab.ask("2: dog + beach - people")
+    tab.open("?q=2:+dog+%2B+beach+-+people")
     chips = tab.page.locator("#notes .chip")
     expect(chips).to_have_text(["dog", "beach", "\N{MINUS SIGN} people"])
     answer = bundled.get("search", q="2: dog + beach - people", method="vse_infty", k=1)
     expect(tab.tiles.first).to_have_attribute("data-id", str(answer["hits"][0]["image_id"]))
-
-
-def test_negation_and_unknown_words_lead_on(bundled: Server, new_tab: NewTab) -> None:
-    tab = new_tab(bundled.url)
-    tab.open("?q=two+dogs+and+no+cat")
+    tab.ask("two dogs and no cat")
     tab.page.locator("#notes button.chip", has_text=re.compile("cat$")).last.click()
     expect(tab.page.locator("#query")).to_have_value("two dogs - 0.5: cat")
     tab.ask("a guitr")
@@ -258,41 +284,3 @@ def test_the_keyboard_alone_is_enough(bundled: Server, new_tab: NewTab) -> None:
     expect(tab.tiles.nth(5)).to_be_focused()
     keyboard.press("Escape")
     expect(tab.page.locator(".panel")).not_to_be_visible()
-
-
-@pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (TABLET, True), (PHONE, True)])
-def test_light_and_dark_have_nothing_serious(
-    bundled: Server, new_tab: NewTab, size: tuple[int, int], dark: bool
-) -> None:
-    tab = new_tab(bundled.url, size, dark)
-    tab.open("?q=a+dog")
-    background = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ("255" in background) is not dark
-    wrong = [tab.serious()]
-    tab.tiles.nth(1).click()
-    expect(tab.page.locator(".panel .chips.views .chip").first).to_be_visible()
-    wrong.append(tab.serious())
-    tab.page.keyboard.press("Escape")
-    tab.page.locator("#help").click()
-    about = tab.page.locator("#about")
-    expect(about).to_contain_text("Apache-2.0")
-    wrong.append(tab.serious())
-    assert not any(wrong), wrong
-    assert tab.fits()
-
-
-def test_the_first_page_is_small_and_says_image(bundled: Server, new_tab: NewTab) -> None:
-    tab = new_tab(bundled.url)
-    tab.open()
-    sizes: dict[str, int] = tab.page.evaluate("""() => Object.fromEntries(performance
-        .getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
-        .filter((entry) => !entry.name.includes("/image/"))
-        .map((entry) => [entry.name, entry.transferSize]))""")
-    assert sum(sizes.values()) <= 120_000, sizes
-    assert "picture" not in page_words(tab)
-
-
-def page_words(tab: Tab) -> str:
-    """The text of the page without captions, which are the collection's."""
-    text = tab.page.evaluate("document.body.innerText.toLowerCase()")
-    return re.sub("captions?: .*", "", text)

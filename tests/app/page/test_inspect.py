@@ -56,7 +56,7 @@ def test_image_and_map_chooser_stand_side_by_side(
     assert tab.fits()
 
 
-def test_strength_and_outline_change_the_evidence(bundled: Server, new_tab: NewTab) -> None:
+def test_strength_outline_and_colours_of_the_evidence(bundled: Server, new_tab: NewTab) -> None:
     tab = new_tab(bundled.url)
     inspect(tab, KANGAROO)
     expect(tab.page.locator("#inspect .word")).to_have_count(11)
@@ -74,6 +74,16 @@ def test_strength_and_outline_change_the_evidence(bundled: Server, new_tab: NewT
     tab.page.get_by_label("Outline only").uncheck()
     strength.fill("0")
     assert change() == pytest.approx(outline, abs=0.01)
+    strength.fill("1")
+    words = tab.page.locator("#inspect .word")
+    words.filter(has_text="whale").click()
+    expect(tab.page.get_by_text(re.compile('"whale" contributes .* of')).last).to_be_visible()
+    evidence, _ = pixels(canvas)
+    for colour in ((245, 159, 0), (37, 99, 235)):  # amber and blue
+        assert (np.abs(evidence - colour).sum(axis=2) < 40).sum() > 50
+    for place in (0, 2, 3):
+        words.nth(place).click()
+    expect(tab.page.locator("#inspect .word[aria-pressed=true]")).to_have_count(4)
 
 
 def test_evidence_against_a_word_is_hatched_in_violet(bundled: Server, new_tab: NewTab) -> None:
@@ -87,20 +97,6 @@ def test_evidence_against_a_word_is_hatched_in_violet(bundled: Server, new_tab: 
     tab.page.get_by_label("Evidence against").check()
     evidence, _ = pixels(tab.page.locator("#inspect .stage canvas"))
     assert (np.abs(evidence - (124, 58, 237)).sum(axis=2) < 30).any()
-
-
-def test_several_words_have_colours_of_their_own(bundled: Server, new_tab: NewTab) -> None:
-    tab = new_tab(bundled.url)
-    inspect(tab, KANGAROO)
-    words = tab.page.locator("#inspect .word")
-    words.filter(has_text="whale").click()
-    expect(tab.page.get_by_text(re.compile('"whale" contributes .* of')).last).to_be_visible()
-    evidence, _ = pixels(tab.page.locator("#inspect .stage canvas"))
-    for colour in ((245, 159, 0), (37, 99, 235)):  # amber and blue
-        assert (np.abs(evidence - colour).sum(axis=2) < 40).sum() > 50
-    for place in (0, 2, 3):
-        words.nth(place).click()
-    expect(tab.page.locator("#inspect .word[aria-pressed=true]")).to_have_count(4)
 
 
 def test_insides_of_avse_and_the_lens(bundled: Server, new_tab: NewTab) -> None:
