@@ -38,15 +38,14 @@ TOGETHER = dict.fromkeys(BUNDLED, "bundled") | dict.fromkeys(PRIVATE, "private")
 # What takes longest, and so begins first: at the end, no process has much left to do alone.
 LONG = (
     "bundled",
-    "tests/test_install.py",
-    "tests/app/api/test_nginx.py",
-    "tests/training/test_pages.py",
     "private",
+    "tests/test_install.py",
+    "tests/app/page/test_packs.py",
+    "tests/app/api/test_nginx.py",
     "tests/app/api/test_questions.py",
     "tests/training/test_sweep.py",
     "tests/app/packs/test_obtaining.py",
     "tests/app/packs/test_presets.py",
-    "tests/app/page/test_packs.py",
     "tests/training/evaluation/test_evaluate.py",
     "tests/app/api/test_public.py",
     "tests/test_four_touches.py",
@@ -56,6 +55,8 @@ LONG = (
     "tests/app/gallery/test_video.py",
     "tests/training/loop/test_trainer.py",
     "tests/app/test_photos.py",
+    "tests/training/test_check.py",
+    "tests/training/test_pages.py",
 )
 
 
@@ -63,6 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Leaves slow tests out of the whole suite: `make slow` runs them; a named file runs whole."""
     if _is_whole(config) and config.option.markexpr == USUAL:
         config.option.markexpr = f"{USUAL} and not slow"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skips files without a slow test where only those are asked for: importing takes seconds."""
+    only_slow = config.option.markexpr.startswith("slow") and collection_path.suffix == ".py"
+    return True if only_slow and "mark.slow" not in collection_path.read_text("utf-8") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
