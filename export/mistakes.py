@@ -23,6 +23,7 @@ _LEAST, _SURE = 3, 1.96  # minimum captions with a listed word; its standard err
 _LENGTHS = ("up to 6 words", "7 to 9 words", "10 to 12 words", "13 words or more")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")  # spreadsheets execute it
+Scores = Callable[[str, slice], np.ndarray]  # by a spec for a part of the captions, (q, N)
 
 
 class Caption(NamedTuple):
@@ -58,44 +59,45 @@ class Outcome(NamedTuple):
 
 
 def rank_captions(
-    captions: Sequence[Caption],
-    specs: Iterable[str],
-    images: int,
-    scores: Callable[[str, slice], np.ndarray],
+    captions: Sequence[Caption], specs: Iterable[str], images: int, scores: Scores
 ) -> dict[str, np.ndarray]:
     """Ranks N images for Q captions by methods and averages of methods, a part at a time.
 
-    `scores` returns those of a spec for a part of the captions, (q, N); -inf for images that are
-    not listed.
+    `scores` are -inf for images that are not listed.
 
     Returns:
         For each spec (3, Q) int32: the rank of the first right image; the image that ranks first;
-        the image that all specs rank above the labelled one (the best of the last spec if there
-        are several). -1 stands for no image.
+        the image that this spec and all before rank above the labelled one (of several, the first
+        by this spec). -1 stands for no image.
 
     Raises:
         ValueError: a score is NaN, which has no rank.
     """
-    above = np.full(len(captions), -1, np.int32)
-    ranks = {spec: np.zeros((2, len(captions)), np.int32) for spec in specs}
+    ranks = {spec: np.zeros((3, len(captions)), np.int32) for spec in specs}
     step = min(_MOST, max(1, PART_BYTES // (4 * images)))
     for start in range(0, len(captions), step):
         part = slice(start, start + step)
         higher = np.ones((len(captions[part]), images), bool)
-        for spec, (rank, first) in ranks.items():
-            block = scores(spec, part)
-            for q, values in enumerate(block, start):
-                right, top = np.array(captions[q].right), values.argmax()
-                if np.isnan(values[top]):  # it counts as the highest
-                    raise ValueError("a score is NaN: the weights are damaged or training diverged")
-                best = values[right].max()
-                ties = (values[: right[values[right] == best].min()] == best).sum()
-                rank[q] = UNRANKED if best == -np.inf else 1 + (values > best).sum() + ties
-                first[q] = -1 if values[top] == -np.inf else top
-                higher[q - start] &= values > values[right[0]]
-        for row in np.flatnonzero(higher.any(axis=1)):
-            above[start + row] = np.where(higher[row], block[row], -np.inf).argmax()
-    return {spec: np.vstack([table, above]) for spec, table in ranks.items()}
+        for spec, table in ranks.items():
+            table[:, part] = _rank_part(scores(spec, part), captions[part], higher)
+    return ranks
+
+
+def _rank_part(scores: np.ndarray, captions: Sequence[Caption], higher: np.ndarray) -> np.ndarray:
+    """Ranks a part; clears the images of `higher` (q, N) that are not above the labelled one."""
+    ranks = np.full((3, len(captions)), -1, np.int32)
+    for q, (values, caption, above) in enumerate(zip(scores, captions, higher, strict=True)):
+        right, top = np.array(caption.right), values.argmax()
+        if np.isnan(values[top]):  # it counts as the highest
+            raise ValueError("a score is NaN: the weights are damaged or training diverged")
+        best = values[right].max()
+        ties = (values[: right[values[right] == best].min()] == best).sum()
+        ranks[0, q] = UNRANKED if best == -np.inf else 1 + (values > best).sum() + ties
+        ranks[1, q] = -1 if values[top] == -np.inf else top
+        above &= values > values[right[0]]
+        if above.any():
+            ranks[2, q] = np.where(above, values, -np.inf).argmax()
+    return ranks
 
 
 def compare(
@@ -135,10 +137,9 @@ def counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
 
 def by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     """For each kind its name as `kind`, its number of `captions`, and `counts`."""
-    kinds = dict[str, list[Outcome]]()
-    for row in outcomes:
-        kinds.setdefault(row.kind, []).append(row)
-    return [{"kind": kind, "captions": len(own), **counts(own)} for kind, own in kinds.items()]
+    number = Counter((row.kind, row.found) for row in outcomes)
+    kinds = {kind: {cell: number[kind, cell] for cell in CELLS} for kind, _ in number}
+    return [{"kind": kind, "captions": sum(own.values()), **own} for kind, own in kinds.items()]
 
 
 def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -155,9 +156,9 @@ def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     for row in outcomes:
         gains[row.image] += (row.found == "a") - (row.found == "b") - mean
     margin = 1.96 * math.hypot(*gains.values()) / len(outcomes)
-    about = {"difference": 100 * mean, "low": 100 * (mean - margin), "high": 100 * (mean + margin)}
+    gain = {"difference": 100 * mean, "low": 100 * (mean - margin), "high": 100 * (mean + margin)}
     words = {"words_a": typical_words(a, b), "words_b": typical_words(b, a)}
-    return {"counts": counts(outcomes), **about, "p": sign_test(len(a), len(b)), **words}
+    return {"counts": counts(outcomes), **gain, "p": sign_test(len(a), len(b)), **words}
 
 
 def sign_test(wins: int, losses: int) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from operator import attrgetter
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
@@ -34,9 +33,10 @@ def mistakes(
     format: p.Format = "json",
 ) -> answers.Mistakes | answers.Blob:
     """Lists captions by which of two methods ranks the correct image among its first k."""
-    methods = retriever.methods
-    a = a or next((name for name in methods.best_first if name != b), b)
-    b = b or next((name for name in methods.best_first if name != a), a)
+    methods, galleries = retriever.methods, retriever.index.images
+    several = {name: (galleries[name].shape or (1,))[0] > 1 for name in methods.best_first}
+    a = a or min(several, key=lambda name: (name == b, several[name] == several.get(b)))
+    b = b or min(several, key=lambda name: (name == a, several[name] == several.get(a)))
     a, b = ("+".join(sorted(methods.names(spec), key=[*methods].index)) for spec in (a, b))
     if a == b:
         raise ValueError(f'"{a[:80]}" is compared with itself; choose two methods')
@@ -54,26 +54,26 @@ def mistakes(
     if not rows:
         known = ", ".join(each["kind"] for each in kinds)
         raise ValueError(f'no caption is of the kind "{kind}"; choose word:WORD or {known}')
-    about, pairs = results.summarize(rows), Counter((row.rank_a, row.rank_b) for row in rows)
+    summary, pairs = results.summarize(rows), Counter((row.rank_a, row.rank_b) for row in rows)
     if within:
         if len(within) != 4:
             raise ValueError("within takes four ranks: the lowest and highest by a, then by b")
         low_a, high_a, low_b, high_b = within
         inside = {r for r in rows if low_a <= r.rank_a <= high_a and low_b <= r.rank_b <= high_b}
         others = {*rows} - inside
-        about["words_a"] = results.typical_words(inside, others)
-        about["words_b"] = results.typical_words(others, inside)
-        about["counts"], rows = results.counts(inside), sorted(inside)
+        summary["words_a"] = results.typical_words(inside, others)
+        summary["words_b"] = results.typical_words(others, inside)
+        summary["counts"], rows = results.counts(inside), sorted(inside)
     doubtful = [row for row in rows if row.suspect is not None]
     listed = doubtful if cell == "labels" else [row for row in rows if cell in ("all", row.found)]
     if order == "gap":
         listed.sort(key=lambda row: row.rank_a / row.rank_b, reverse=cell == "b")
     elif order != "caption":
-        listed.sort(key=attrgetter(f"rank_{order}"))
+        listed.sort(key=lambda row: row.rank_a if order == "a" else row.rank_b)
     if format == "csv":
         table = results.to_csv(listed)
         return answers.Blob(media_type="text/csv; charset=utf-8", data=table.encode())
-    about |= {"exact": results.is_exact(captions), "kinds": kinds, "labels": len(doubtful)}
-    about |= {"total": len(listed), "pairs": [[*pair, number] for pair, number in pairs.items()]}
+    summary |= {"exact": results.is_exact(captions), "kinds": kinds, "labels": len(doubtful)}
+    summary |= {"total": len(listed), "pairs": [[*pair, number] for pair, number in pairs.items()]}
     page = [row._asdict() for row in listed[start : start + count]]
-    return answers.Mistakes(state="ready", progress="", a=a, b=b, k=k, captions=page, **about)
+    return answers.Mistakes(state="ready", progress="", a=a, b=b, k=k, captions=page, **summary)

@@ -28,7 +28,7 @@ def test_ranks_are_those_of_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert first[q] == order[0]
             higher = (pairs[:, q] > pairs[:, q, rows[0]][:, None]).all(axis=0)
             best = np.where(higher, pairs[1, q], -1).argmax() if higher.any() else -1
-            assert ranks["a"][2, q] == ranks["b"][2, q] == best
+            assert ranks["b"][2, q] == best
     pairs[0, 3] = -np.inf
     pairs[0, 4, right[4]] = -np.inf
     ranks = mistakes.rank_captions(captions, "a", 12, lambda name, part: scores[name][part])

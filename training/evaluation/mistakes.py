@@ -27,38 +27,37 @@ def print_mistakes(
     if k < 1:
         raise ValueError(f"--k must be at least 1, not {k}")
     for name in (a, b):
-        path = Path(name)
-        matrices[name] = (
-            read_run(path, data, k) if path.is_file() else ensemble_scores(scores, name)
-        )
+        run = Path(name)
+        matrices[name] = read_run(run, data, k) if run.is_file() else ensemble_scores(scores, name)
     relevant = data.relevant() if data.relevant else np.empty((len(data.captions), 0), int)
     right = [(own, *rows) for own, rows in zip(data.image_of.tolist(), relevant, strict=True)]
     captions = [*map(mistakes.Caption, data.captions, right, data.kinds or [""] * len(right))]
     ranks = mistakes.rank_captions(
         captions, matrices, data.image_count, lambda name, part: matrices[name].T[part]
     )
-    outcomes = mistakes.compare(captions, ranks[a][:2], ranks[b][:2], ranks[a][2], k)
-    about = {**mistakes.summarize(outcomes), "kinds": mistakes.by_kind(outcomes)}
-    table = [{"kind": "all", "captions": len(captions), **about["counts"]}, *about["kinds"]]
+    *_, last = ranks.values()
+    outcomes = mistakes.compare(captions, ranks[a][:2], ranks[b][:2], last[2], k)
+    summary = {**mistakes.summarize(outcomes), "kinds": mistakes.by_kind(outcomes)}
+    table = [{"kind": "all", "captions": len(captions), **summary["counts"]}, *summary["kinds"]]
     titles = ["captions", "number", f"only {a}", f"only {b}", "both", "neither"]
     print()
     print_rows(titles, [[str(cell) for cell in row.values()] for row in table])
     print(
-        f"\n{a} - {b}: {about['difference']:+.1f} points found within {k}, 95 % "
-        f"interval [{about['low']:+.1f}, {about['high']:+.1f}], McNemar p = {about['p']:.2g}"
+        f"\n{a} - {b}: {summary['difference']:+.1f} points found within {k}, 95 % "
+        f"interval [{summary['low']:+.1f}, {summary['high']:+.1f}], McNemar p = {summary['p']:.2g}"
     )
-    for name, words in ((a, about["words_a"]), (b, about["words_b"])):
+    for name, words in ((a, summary["words_a"]), (b, summary["words_b"])):
         listed = [f"{word['word']} ({word['ratio']:.1f} x)" for word in words]
         print(f"words of what only {name} finds: {', '.join(listed) or 'none'}")
     if options.csv:
         write_whole(options.csv, mistakes.to_csv(outcomes))
-    return {"a": a, "b": b, "k": k, **about}
+    return {"a": a, "b": b, "k": k, **summary}
 
 
 def read_run(path: Path, data: Split, k: int) -> np.ndarray:
     """Reads a run in TREC's format: lines `qid Q0 docid rank score tag`, as `write_trec` has.
 
-    Captions are `t0`, `t1`, ... by their rows; images `i0`, `i1`, ..., or a file's name, with or
+    Captions are `t0` or `0`, ... by their rows; images `i0` or `0`, ..., or a file's name, with or
     without ending. Higher scores rank first, equal ones by the rank column.
 
     Returns:
@@ -67,19 +66,19 @@ def read_run(path: Path, data: Split, k: int) -> np.ndarray:
     Raises:
         ValueError: a line is not valid, names an unknown item, or all lists are shorter than k.
     """
-    images = {f"i{row}": row for row in range(data.image_count)}
+    images = {form.format(row): row for row in range(data.image_count) for form in ("i{}", "{}")}
     if isinstance(data.images, ImageFiles):
         for row, file in enumerate(data.images.paths):
             images |= {file.name: row, file.stem: row}
-    lists = {f"t{row}": list[tuple[float, int, int]]() for row in range(len(data.captions))}
+    lists = {str(row): list[tuple[float, int, int]]() for row in range(len(data.captions))}
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         try:
             query, _, image, rank, score, *_ = line.split()
-            lists[query].append((-float(score), int(rank), images[image]))
+            lists[query.removeprefix("t")].append((-float(score), int(rank), images[image]))
         except (ValueError, KeyError) as error:
             raise ValueError(
                 f"{path}, line {number}: {error}; lines are `qid Q0 docid rank score tag`, with "
-                "captions t0, t1, ... and images i0, i1, ... by their rows, or files' names"
+                "captions t0, ... and images i0, ... by their rows, or files' names"
             ) from error
     if max(map(len, lists.values())) < min(k, data.image_count):
         raise ValueError(f"{path} lists fewer than {k} images a caption; choose a smaller --k")
