@@ -18,7 +18,7 @@ import numpy as np
 CELLS = ("a", "b", "both", "neither")  # the methods that find a right image within k
 UNRANKED = np.iinfo(np.int32).max  # the rank of an image that is not listed
 WORDS = 15  # listed for each of two methods
-PART_BYTES, _MOST = 32 * 2**20, 256  # bytes of scores at a time; captions at a time
+PART_BYTES, _MOST = 8 * 2**20, 256  # bytes of scores at a time; captions at a time
 _LEAST, _SURE = 3, 1.96  # minimum captions with a listed word; its standard errors from ratio 1
 _LENGTHS = ("up to 6 words", "7 to 9 words", "10 to 12 words", "13 words or more")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")

@@ -16,6 +16,7 @@ import sqlite3
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,7 +224,7 @@ def _connect(name: str) -> sqlite3.Connection:
     """Opens a new file, or one of this version."""
     db = sqlite3.connect(name, timeout=_WAIT, check_same_thread=False)
     try:
-        db.execute("PRAGMA journal_mode = WAL")
+        use_wal(db)
         db.execute("PRAGMA synchronous = NORMAL")
         [version] = db.execute("PRAGMA user_version").fetchone()
         if not version:
@@ -234,6 +235,22 @@ def _connect(name: str) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def use_wal(db: sqlite3.Connection) -> None:
+    """Switches a file to WAL.
+
+    SQLite refuses at once, without its own wait, if another connection is switching the file, too.
+    """
+    deadline = time.monotonic() + _WAIT
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _number(space: str) -> int:

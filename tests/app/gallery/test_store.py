@@ -6,12 +6,13 @@ import sqlite3
 import time
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from polyview.app.gallery.images import Stamp
-from polyview.app.gallery.store import Note, Store, Vectors, cache_folder
+from polyview.app.gallery.store import Note, Store, Vectors, cache_folder, use_wal
 from polyview.app.gallery.video_decoder import Moment
 from tests.app.filling import SPACES, digest_of, fill, vector
 
@@ -184,3 +185,19 @@ def test_a_cache_that_cannot_be_written_is_replaced_for_the_run(
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "file"))
     assert cache_folder().is_dir()
+
+
+def test_a_new_file_that_another_connection_opens_too_is_waited_for(tmp_path: Path) -> None:
+    class Busy(sqlite3.Connection):
+        refusals = 2
+
+        def execute(self, *arguments: Any) -> sqlite3.Cursor:
+            if self.refusals:
+                self.refusals -= 1
+                raise sqlite3.OperationalError("database is locked")
+            return super().execute(*arguments)
+
+    db = sqlite3.connect(tmp_path / "gallery.sqlite", factory=Busy)
+    use_wal(db)
+    assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    db.close()
