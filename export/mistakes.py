@@ -116,8 +116,8 @@ def compare(
         right = [(rank == 1) & (first != labelled) for rank, first in (a, b)]
         suspects = np.select(right, [first_a, first_b], -1)
     by_a, by_b = rank_a <= k, rank_b <= k
-    found = np.select([by_a & by_b, by_a, by_b], ["both", "a", "b"], "neither")
-    columns = [values.tolist() for values in (found, rank_a, rank_b, labelled)]
+    cells = np.select([by_a & by_b, by_a, by_b], ["both", "a", "b"], "neither")
+    columns = [values.tolist() for values in (cells, rank_a, rank_b, labelled)]
     named = [[None if i < 0 else i for i in each.tolist()] for each in (first_a, first_b, suspects)]
     texts = [caption.text for caption in captions]
     kinds = [c.kind or _LENGTHS[bisect_left((6, 9, 12), len(c.text.split()))] for c in captions]
