@@ -1,10 +1,8 @@
-"""Times searches: `python -m benchmarks.gallery latency|candidates|index|mistakes`.
+"""Times searches: `python -m benchmarks.gallery latency|index|mistakes`.
 
 `latency`: a text query, end to end (tokenize, ONNX text encoder, head, exact top-k), on captions of
-a pack's own gallery, one at a time, beside the text encoder alone in the same run.
-
-`candidates`: AVSE's Fig. 5, one text's views scored against those of 1,000 to 100,000 images by
-every method of the recipes for scenes, with random weights and features.
+a pack's own gallery, one at a time, beside the text encoder alone in the same run. `--record`
+stores the medians beside the pack, for the app.
 
 `index`: galleries of 10,000 to a million random images, which lie in clusters as images do, beside
 NumPy's brute force over float32 (for Sinkhorn matching, the method's own score of everything),
@@ -12,8 +10,6 @@ whose ten best are what recall is measured against. A million images of 4 x 512 
 
 `mistakes`: captions ranked over random images as in the screen Mistakes, and the peak of memory
 beside that of the views: `mistakes --rules max --sizes 100000 --queries 5000`.
-
-`latency` and `candidates` store their medians beside the pack with `--record`, for the app.
 """
 
 import argparse
@@ -46,16 +42,12 @@ from polyview.export.mistakes import Caption, rank_captions
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware, processor
 from polyview.models import Method, Views
-from polyview.training.loop.config import TrainConfig, load_recipe
 
-SCENES = ("vsepp", "vse_infty", "base_attn", "mv_vse", "pvse", "mvam", "avse", "scan", "late")
-CELLS, WORDS, IMAGE_DIM = 49, 12, 256  # of the scenes' encoder, and of a long caption
 CLIENTS, BEST = 16, 10
 WARM_UP = 20  # queries before the timed ones
 PROBES = 64  # queries with which the gallery measures its recall
 CHUNK = 4096  # images drawn or scored at once
 _PART = 512  # images drawn at once where the peak of memory is measured
-MIN_RUNS, MAX_SECONDS = 3, 5.0  # minimum runs of a slow query, and maximum time
 # rule -> method, its arguments, views and width of an image, views of a query
 RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
     "cosine": ("vse_infty", {"embed_dim": 1024}, 1, 1024, 1),
@@ -69,8 +61,8 @@ RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
 def main(argv: Sequence[str]) -> int:
     """Measures and prints a table; see the top of the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery")
-    parser.add_argument("what", choices=["latency", "candidates", "index", "mistakes"])
-    parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
+    parser.add_argument("what", choices=["latency", "index", "mistakes"])
+    parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes", help="of `latency`")
     parser.add_argument("--queries", type=int, default=40, help="for each number")
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="images")
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES))
@@ -80,32 +72,25 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--sizes and --queries must be at least 1")
     print(f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
     print(f"Python {platform.python_version()}, torch {torch.__version__}, seed 0, milliseconds")
-    command = shlex.join(["python", "-m", "benchmarks.gallery", *argv])
     if options.what == "latency":
-        measured = latency(options.pack, options.queries, command)
-    elif options.what == "candidates":
-        sizes = sorted(set(options.sizes or [1000, 3000, 10_000, 30_000, 100_000]))
-        measured = growth(sizes, options.queries, command)
-    elif options.what == "mistakes":
-        for rule in options.rules:
-            for size in options.sizes or [10**4, 10**5]:
-                rank_queries(rule, size, options.queries)
+        measured = latency(options.pack, options.queries)
+        if options.record:
+            command = shlex.join(["python", "-m", "benchmarks.gallery", *argv])
+            path = options.pack.parent / f"{options.pack.name}.speed.json"
+            path.write_text(json.dumps(measured | {"command": command}, indent=1) + "\n", "utf-8")
         return 0
-    else:
+    if options.what == "index":
         print(f"{'rule':<9} {'images':>9} {'store':<42} {'MB':>7} {'build s':>8} recall", end="")
         print(f" {'p50':>9} {'p95':>9} {f'/s, {CLIENTS} users':>12}")
-        for rule in options.rules:
-            for size in options.sizes or [10**4, 10**5, 10**6]:
-                index_rows(rule, size, options.queries)
-        return 0
-    if options.record:
-        kind = "speed" if options.what == "latency" else "candidates"
-        path = options.pack.parent / f"{options.pack.name}.{kind}.json"
-        path.write_text(json.dumps(measured, indent=1) + "\n", "utf-8")
+    measure = index_rows if options.what == "index" else rank_queries
+    sizes = {"index": [10**4, 10**5, 10**6], "mistakes": [10**4, 10**5]}[options.what]
+    for rule in options.rules:
+        for size in options.sizes or sizes:
+            measure(rule, size, options.queries)
     return 0
 
 
-def latency(pack: Path, queries: int, command: str) -> dict[str, Any]:
+def latency(pack: Path, queries: int) -> dict[str, Any]:
     """Times text queries of every method of a pack, on captions of its gallery."""
     runtime = Runtime.load(pack, "cpu")
     with tempfile.TemporaryDirectory() as cache:
@@ -126,8 +111,8 @@ def latency(pack: Path, queries: int, command: str) -> dict[str, Any]:
             p50, p95 = np.percentile(spent, [50, 95]).round(3)
             print(f"{name:<12} {p50:>8.2f} {p95:>8.2f} {encoder:>12.2f} {p50 / encoder:>6.2f}")
             median[name] = float(p50)
-    about = {"hardware": hardware(runtime.device), "command": command}
-    return {"median": median, "queries": queries, "pictures": images, **about}
+    machine = hardware(runtime.device)
+    return {"median": median, "queries": queries, "pictures": images, "hardware": machine}
 
 
 def milliseconds(act: Callable[[str], object], texts: Sequence[str]) -> np.ndarray:
@@ -135,44 +120,6 @@ def milliseconds(act: Callable[[str], object], texts: Sequence[str]) -> np.ndarr
     for text in texts[:WARM_UP]:
         act(text)
     return np.array([1000 * timeit(partial(act, text), number=1) for text in texts])
-
-
-def growth(sizes: Sequence[int], queries: int, command: str) -> dict[str, Any]:
-    """Times scoring one text against increasing numbers of images, for each method."""
-    print(f"{'method':<12}" + "".join(f"{size:>12,}" for size in sizes))
-    median = {}
-    for name in SCENES:
-        median[name] = tuple(score_all(name, size, queries) for size in sizes)
-        print(f"{name:<12}" + "".join(f"{ms:>12.2f}" for ms in median[name]), flush=True)
-    machine = f"{hardware()}, threads: {torch.get_num_threads()}"
-    about = {"queries": queries, "hardware": machine, "command": command}
-    return {"images": list(sizes), "median": median, **about}
-
-
-@torch.no_grad()
-def score_all(name: str, images: int, queries: int) -> float:
-    """Median milliseconds of scoring a text against `images` images, copies of 1,000."""
-    torch.manual_seed(0)
-    config = load_recipe(TrainConfig, f"scenes/{name}")
-    text_dim = config.text.hidden_dim if config.text.directions else config.text.word_dim
-    method = models.build(name, IMAGE_DIM, text_dim, config.arguments).eval()
-
-    def encoded(encode: Callable[..., Views], count: int, elements: int, dim: int) -> Views:
-        return encode(torch.randn(count, elements, dim), torch.ones(count, elements).bool())
-
-    drawn = encoded(method.encode_image, min(1000, images), CELLS, IMAGE_DIM)
-    rows = (torch.arange(images) % len(drawn)).split(CHUNK)
-    chunks = [drawn[part] for part in rows]  # each with memory of its own
-    texts = encoded(method.encode_text, queries, WORDS, text_dim)
-    spent: list[float] = []
-    for query in (0, *range(queries)):  # the first one warms up
-        began = time.perf_counter()
-        scores = torch.cat([method.score(part, texts[[query]])[:, 0] for part in chunks])
-        scores.topk(min(BEST, images))
-        spent.append(1000 * (time.perf_counter() - began))
-        if len(spent) > MIN_RUNS and sum(spent) > 1000 * MAX_SECONDS:
-            break
-    return round(float(np.median(spent[1:])), 3)
 
 
 def index_rows(rule: str, size: int, queries: int) -> None:
@@ -214,10 +161,13 @@ def index_rows(rule: str, size: int, queries: int) -> None:
 
 def rank_queries(rule: str, size: int, queries: int) -> None:
     """Prints the time and peak memory of ranking queries over random images."""
+    import resource  # POSIX only
+
     name, arguments, views, dim, query_views = RULES[rule]
     torch.manual_seed(0)
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
-    before, gallery = peak_bytes(), Gallery("images", method, expected=size)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KB at the peak
+    gallery = Gallery("images", method, expected=size)
     for start in range(0, size, _PART):
         ids = range(start, min(start + _PART, size))
         gallery.add(ids, F.normalize(torch.randn(len(ids), views, dim), dim=2))
@@ -226,19 +176,13 @@ def rank_queries(rule: str, size: int, queries: int) -> None:
     began = time.perf_counter()
     rank_captions(captions, [name], size, lambda _, part: file_scores(gallery, texts[part], size))
     seconds = time.perf_counter() - began
+    more = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     print(
         f"{rule}: {queries:,} captions over {size:,} images in {seconds:.1f} s; views "
         f"{gallery.bytes / 2**20:,.0f} MB ({gallery.kept_as}), peak "
-        f"{(peak_bytes() - before) / gallery.bytes:.2f} times as much",
+        f"{more / gallery.bytes:.2f} times as much",
         flush=True,
     )
-
-
-def peak_bytes() -> int:
-    """The peak memory of this process."""
-    import resource  # POSIX only
-
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def draw(size: int, views: int, dim: int) -> np.ndarray:

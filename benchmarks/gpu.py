@@ -12,6 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -142,25 +143,17 @@ def main(argv: Sequence[str]) -> int:
         *([] if real else [f"{REHEARSAL}\n"]),
         f"## Differences, as shares of the largest number, at most {TOLERANCE:g}\n",
     ]
-    sides = {
-        n: [acts(r, n, images, captions) for r in (reference, compared)] for n in reference.methods
-    }
-    apart = {name: differences(*pair) for name, pair in sides.items()}
-    failed = []
-    for name, found in apart.items():
-        lines.append(f"- {name}: " + ", ".join(f"{key} {v:.0e}" for key, v in found.items()))
-        failed += [f"{name}, {key}: {v:.1e}" for key, v in found.items() if not v <= TOLERANCE]
-    pairs: dict[str, Sequence[Callable[[], object]]] = {
-        f"{name}, {key}": [side[key] for side in pair]
-        for name, pair in sides.items()
-        for key in ("query", "heatmap", "evidence")
-    }
     pixels = reference.preprocess(images)
-    pairs[f"image encoder, {count} images"] = [
-        lambda r=r: r.pixel_features(pixels)  # type: ignore[misc]
-        for r in (reference, compared)
-    ]
-    times = {key: [milliseconds(act, runs) for act in pair] for key, pair in pairs.items()}
+    encoders = [partial(runtime.pixel_features, pixels) for runtime in (reference, compared)]
+    times = {f"image encoder, {count} images": [milliseconds(act, runs) for act in encoders]}
+    failed = []
+    for name in reference.methods:
+        pair = [acts(runtime, name, images, captions) for runtime in (reference, compared)]
+        apart = differences(*pair)
+        lines.append(f"- {name}: " + ", ".join(f"{key} {v:.0e}" for key, v in apart.items()))
+        failed += [f"{name}, {key}: {v:.1e}" for key, v in apart.items() if not v <= TOLERANCE]
+        for key in ("query", "heatmap", "evidence"):
+            times[f"{name}, {key}"] = [milliseconds(side[key], runs) for side in pair]
     lines.append("\n## Milliseconds, medians\n")
     if real:
         lines += ["| | CPU | device | times faster |", "|---|---:|---:|---:|"]

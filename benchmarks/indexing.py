@@ -50,28 +50,20 @@ def main(argv: Sequence[str]) -> int:
         f"pack {runtime.info.name}, {len(runtime.methods)} methods, {processor()}, "
         f"{os.cpu_count()} cores, {runtime.threads} threads, {count:,} images"
     )
-    runs = [measure_images(runtime, collection) for _ in range(options.repeats)]
+    images, half = collection.images, count // 2
+    runs = []
+    for _ in range(options.repeats):  # the bare encoder before the app and after it, half each
+        bare = _bare(runtime, images[:half])
+        first, every = _app(runtime, collection)
+        bare += _bare(runtime, images[half:])
+        runs.append((bare, first, every))
     print(f"{'medians':<40} {'a second':>9} {'of the first row':>17} {'range':>12}")
-    base = next(iter(runs[0]))
-    for name in runs[0]:
-        ratios = [run[base] / run[name] for run in runs]
-        rate = count / statistics.median(run[name] for run in runs)
+    for i, name in enumerate(("bare encoder", "the app, one method", "the app, all methods")):
+        ratios = [run[0] / run[i] for run in runs]
+        rate = count / statistics.median(run[i] for run in runs)
         spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
         print(f"{name:<40} {rate:>9.1f} {statistics.median(ratios):>17.2f} {spread:>12}")
     return 0
-
-
-def measure_images(runtime: Runtime, collection: Collection) -> dict[str, float]:
-    """Seconds of one run; the bare encoder runs before the app and after it, on half each."""
-    half = len(collection.images) // 2
-    before = _bare(runtime, collection.images[:half])
-    first, every = _app(runtime, collection)
-    after = _bare(runtime, collection.images[half:])
-    return {
-        "bare encoder": before + after,
-        "the app, one method": first,
-        "the app, all methods": every,
-    }
 
 
 def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> float:

@@ -34,8 +34,8 @@ class Sizes(NamedTuple):
     batch: int = 128  # image-text pairs of a training step
     regions: int = 36  # elements of an image's set
     embed_dim: int = 1024  # width of the joint space
-    images: int = 1000  # of the whole score matrix
-    texts: int = 5000  # of the whole score matrix
+    images: int = 1000  # of the score matrix
+    texts: int = 5000
 
 
 def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:

@@ -150,8 +150,18 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
         The figures, those of the best of some rounds, and what was wrong or missing.
     """
     with running(pack, root) as (url, process):
-        figures, reference = [starting(url, process, questions[0])], dict[Question, Hits]()
-        failures = ask(url, list(dict.fromkeys(questions)), reference)
+        began, reference = time.perf_counter(), dict[Question, Hits]()
+        wait(lambda: httpx.get(url).is_success)
+        page, spent = time.perf_counter(), processor_seconds(process)
+        failures = ask(url, questions[:1], reference)
+        answer = time.perf_counter()
+        wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
+        figures = [
+            f"first page {page - began:.1f} s ({spent:.1f} s of CPU), first answer "
+            f"{answer - page:.2f} s later, everything indexed after "
+            f"{time.perf_counter() - began:.1f} s, RSS {memory(process):.0f} MB"
+        ]
+        failures += ask(url, list(dict.fromkeys(questions)), reference)
         for clients in CLIENTS:
             rounds = []
             for _ in range(ROUNDS):
@@ -213,22 +223,6 @@ def running(pack: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:
         finally:
             app.terminate()
             app.wait(20)
-
-
-def starting(url: str, process: int, question: Question) -> str:
-    """Waits for the app: first page, first answer, everything indexed."""
-    began = time.perf_counter()
-    wait(lambda: httpx.get(url).is_success)
-    page, cpu = time.perf_counter(), processor_seconds(process)
-    failures = ask(url, [question], {})
-    answer = time.perf_counter()
-    wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
-    whole = time.perf_counter()
-    return (
-        f"first page {page - began:.1f} s ({cpu:.1f} s of CPU), first answer "
-        f"{answer - page:.2f} s later, everything indexed after {whole - began:.1f} s, "
-        f"RSS {memory(process):.0f} MB" + "".join(failures)
-    )
 
 
 def wait(ready: Callable[[], bool]) -> None:

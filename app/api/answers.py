@@ -137,7 +137,6 @@ class Results(BaseModel):
     columns: list[Fields]
     methods: dict[str, Fields]
     speed: Fields | None
-    candidates: Fields | None
     curves: list[Fields]
     ablations: list[Fields]
     problems: list[str]

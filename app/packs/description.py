@@ -4,10 +4,9 @@ Results are metrics of the pack, and files beside it:
     pack.json                             metrics of each method
     training/METHOD/log.csv               training log, one row for each epoch
     ../NAME.speed.json                    milliseconds of a query, by method
-    ../NAME.candidates.json               milliseconds of scoring, by number of images
     ../ablations/NAME/*.json              tables of ablations
 
-`python -m benchmarks.gallery latency|candidates --record` writes the second last two.
+`python -m benchmarks.gallery latency --record` writes the second last.
 """
 
 import csv
@@ -107,12 +106,11 @@ def results(retriever: Retriever) -> dict[str, Any]:
 
     Returns:
         `methods` with their values by column, the `columns` that have values, `speed`,
-        `candidates`, `curves`, `ablations`, and `problems`, a message for each unreadable file.
+        `curves`, `ablations`, and `problems`, a message for each unreadable file.
     """
     info, problems = retriever.info, list[str]()
     beside = info.folder.parent
     speed = _record(beside / f"{info.folder.name}.speed.json", problems)
-    candidates = _record(beside / f"{info.folder.name}.candidates.json", problems)
     tables = sorted((beside / "ablations" / info.folder.name).glob("*.json"))
     methods = {name: _method(retriever, name, speed) for name in retriever.methods}
     used = {key for method in methods.values() for key in method["values"]}
@@ -122,7 +120,6 @@ def results(retriever: Retriever) -> dict[str, Any]:
         "columns": [column for column in COLUMNS if column["key"] in used],
         "methods": methods,
         "speed": speed,
-        "candidates": candidates,
         "curves": [curve for name in info.methods if (curve := _curve(info, name))],
         "ablations": [table for path in tables if (table := _record(path, problems))],
         "problems": problems,

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from benchmarks import gallery
-from polyview.training.loop.config import RECIPES
 
 
 @pytest.fixture
@@ -25,16 +24,6 @@ def test_query_latency_is_recorded(pack: Path, capsys: pytest.CaptureFixture[str
     }
     assert recorded["queries"] == 5
     assert recorded["command"].startswith("python -m benchmarks.gallery latency --pack")
-
-
-def test_growth_is_recorded_for_every_recipe(pack: Path) -> None:
-    arguments = ["candidates", "--sizes", "40", "20", "--queries", "2", "--pack", str(pack)]
-    assert gallery.main([*arguments, "--record"]) == 0
-    recorded = json.loads((pack.parent / "pack.candidates.json").read_text())
-    assert recorded["images"] == [20, 40]
-    methods = {path.stem for path in (RECIPES / "scenes").glob("*.toml")}
-    methods -= {"backbone", "clip_tiny", "avse_plan"}
-    assert recorded["median"].keys() == methods == set(gallery.SCENES)
 
 
 def test_the_gallery_finds_what_brute_force_finds(capsys: pytest.CaptureFixture[str]) -> None:
