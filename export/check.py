@@ -14,7 +14,7 @@ same pairs higher margins: by more than `LIMIT` standard errors of the mean diff
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import get_args
 
 import numpy as np
@@ -23,6 +23,7 @@ from PIL import Image
 
 from polyview.export.pack.tokens import load_tokenizer
 from polyview.export.runtime import Runtime
+from polyview.export.texts import pad
 from polyview.models import Views
 from polyview.models.preprocess import Filter, to_rgb
 
@@ -45,25 +46,22 @@ Tokens = list[list[int]]  # ids of each text
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One step of reading, done in another way.
+class Verdict:
+    """What another way of one step of reading gains.
 
     Attributes:
         step: such as "crop".
-        way: what was done instead of what the pack does.
+        right: whether this way is not certainly better than what the pack does.
+        way: what was done instead.
         gain: mean gain of the pairs' margins, in standard deviations.
-        error: its standard error.
+        error: its standard error; 0 if this way reads every pair as the pack does.
     """
 
     step: str
+    right: bool
     way: str
     gain: float
     error: float
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the model certainly wants this, and not what the pack does."""
-        return self.gain > LIMIT * self.error
 
 
 class PackCheck:
@@ -80,36 +78,32 @@ class PackCheck:
         names = self.vocabulary.keys() & {*" ".join(TEMPLATES).split(), *PADDINGS} - {"TEXT"}
         self.marks = {self.vocabulary[name] for name in names}
 
-    def variants(self) -> list[Variant]:
-        """Every variant, the greatest gain first."""
-        tokens = self._read(self.texts)
-        images, texts = (
-            self._image_views(self.runtime.preprocess(self.images)),
-            self._text_views(tokens),
-        )
-        before, made = self._margins(images, texts), list[Variant]()
+    def verdicts(self) -> list[Verdict]:
+        """The best other way of each step: those of wrong steps first, then by falling gain."""
+        read = [self.runtime.tokenize(text).ids for text in self.texts]
+        images = self._image_views(self.runtime.preprocess(self.images))
+        texts = self._text_views(read)
+        own, compared = self._margins(images, texts), list[Verdict]()
         for step, way, pixels in self._other_pixels():
-            made.append(
-                _compare(step, way, before, self._margins(self._image_views(pixels), texts))
-            )
-        for step, way, typed, other in self._other_tokens(tokens):
-            own = before if typed is tokens else self._margins(images, self._text_views(typed))
-            made.append(_compare(step, way, own, self._margins(images, self._text_views(other))))
-        return sorted(made, key=lambda variant: -variant.gain)
+            margins = self._margins(self._image_views(pixels), texts)
+            compared.append(_compare(step, way, own, margins))
+        for step, way, typed, other in self._other_tokens(read):
+            before = own if typed is read else self._margins(images, self._text_views(typed))
+            margins = self._margins(images, self._text_views(other))
+            compared.append(_compare(step, way, before, margins))
+        steps = groupby(compared, key=lambda verdict: verdict.step)
+        # an error of 0: the same input
+        best = [max(ways, key=lambda way: (way.error > 0, way.gain)) for _, ways in steps]
+        return sorted(best, key=lambda verdict: (verdict.right, -verdict.gain))
 
     def _image_views(self, pixels: np.ndarray) -> Views:
         """Views of pixels (N, 3, S, S)."""
-        return self.runtime.image_views(
-            self.runtime.pixel_features(pixels, self.method), self.method
-        )
+        features = self.runtime.pixel_features(pixels, self.method)
+        return self.runtime.image_views(features, self.method)
 
     @torch.inference_mode()
     def _text_views(self, tokens: Tokens) -> Views:
-        lengths = np.array([len(ids) for ids in tokens], np.int64)
-        padded = np.zeros((len(tokens), lengths.max()), np.int64)
-        for row, ids in zip(padded, tokens, strict=True):
-            row[: len(ids)] = ids
-        words = self.runtime.token_features(padded, lengths, self.method)
+        words = self.runtime.token_features(*pad(tokens), self.method)
         encode = self.runtime.methods[self.method].encode_text
         return self.runtime.in_batches(encode, *words, False)
 
@@ -131,39 +125,37 @@ class PackCheck:
         for kind in get_args(Filter):
             yield "interpolation", kind, replace(own, filter=kind)(self.images)
 
-    def _read(self, texts: Iterable[str]) -> Tokens:
-        return [self.runtime.tokenize(text).ids for text in texts]
-
     def _other_tokens(self, own: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens]]:
         """Step, way, the pack's tokens and other ones, of each variant of the texts."""
         texts, limit, known, marks = self.texts, self.limit, self.vocabulary, self.marks
+
+        def read(others: Iterable[str]) -> Tokens:
+            return [self.runtime.tokenize(text).ids for text in others]
+
         words = [[i for i in ids if i not in marks] for ids in own]
         for template in TEMPLATES:
-            parts = template.split()
-            if known.keys() >= set(parts) - {"TEXT"}:
-                place, room = parts.index("TEXT"), limit - len(parts) + 1
-                before, behind = (
-                    [known[p] for p in s] for s in (parts[:place], parts[place + 1 :])
-                )
+            start, end = (part.split() for part in template.split("TEXT"))
+            if known.keys() >= {*start, *end}:
+                room = limit - len(start + end)
+                before, behind = ([known[mark] for mark in part] for part in (start, end))
                 other = [[*before, *ids[:room], *behind] for ids in words]
                 yield "marks and padding", template, own, other
         yield "marks and padding", "TEXT alone", own, [ids or own[0] for ids in words]
         for name in sorted(known.keys() & set(PADDINGS)):
             other = [ids + [known[name]] * (limit - len(ids)) for ids in own]
             yield "marks and padding", f"{name} up to {limit} tokens", own, other
-        yield "prompt", PROMPT.format("TEXT"), own, self._read(map(PROMPT.format, texts))
+        yield "prompt", PROMPT.format("TEXT"), own, read(map(PROMPT.format, texts))
         bare: Tokens = []
         for text, ids in zip(texts, own, strict=True):
-            before, behind = (list(takewhile(marks.__contains__, s)) for s in (ids, ids[::-1]))
+            before, behind = ([*takewhile(marks.__contains__, s)] for s in (ids, ids[::-1]))
             words_alone = self.tokenizer.encode(text, add_special_tokens=False).ids
             bare.append([*before, *words_alone[: limit - len(before + behind)], *behind[::-1]])
         yield "prompt", "TEXT alone", own, bare
-        typed = self._read(text.upper() for text in texts)
-        yield "lower case", "lower case", typed, self._read(text.lower() for text in texts)
+        yield "lower case", "lower case", read(map(str.upper, texts)), read(map(str.lower, texts))
         plain = [" ".join(re.findall(r"\w+", text)) for text in texts]
         commas = 1 if known.keys() & {",", ",</w>"} else -1  # everywhere if they would be unknown
-        typed = self._read(f"{text.replace(' ', ', ', commas)}." for text in plain)
-        yield "punctuation", "none", typed, self._read(plain)
+        typed = read(f"{text.replace(' ', ', ', commas)}." for text in plain)
+        yield "punctuation", "none", typed, read(plain)
 
 
 def pair_margins(scores: np.ndarray) -> np.ndarray:
@@ -178,38 +170,10 @@ def pair_margins(scores: np.ndarray) -> np.ndarray:
     return np.mean(above, axis=0)
 
 
-def _compare(step: str, way: str, before: np.ndarray, after: np.ndarray) -> Variant:
+def _compare(step: str, way: str, before: np.ndarray, after: np.ndarray) -> Verdict:
     gains = after - before
-    return Variant(step, way, float(gains.mean()), float(gains.std(ddof=1) / len(gains) ** 0.5))
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a step is right, and the other way that comes next, or is better.
-
-    Attributes:
-        step: such as "crop".
-        right: whether no other way is certainly better.
-        way: the other way with the highest gain.
-        gain: its gain in standard deviations; see `Variant`.
-        error: the standard error of the gain; 0 if this way reads every pair as the pack does.
-    """
-
-    step: str
-    right: bool
-    way: str
-    gain: float
-    error: float
-
-
-def verdicts(variants: Sequence[Variant]) -> list[Verdict]:
-    """A verdict for each step: wrong steps first, then by decreasing gain."""
-    rows = []
-    for step in dict.fromkeys(variant.step for variant in variants):
-        ways = [variant for variant in variants if variant.step == step]
-        best = max(ways, key=lambda variant: (variant.error > 0, variant.gain))  # 0: the same input
-        rows.append(Verdict(step, not best.wanted, best.way, best.gain, best.error))
-    return sorted(rows, key=lambda row: (row.right, -row.gain))
+    gain, error = float(gains.mean()), float(gains.std(ddof=1) / len(gains) ** 0.5)
+    return Verdict(step, gain <= LIMIT * error, way, gain, error)
 
 
 def choose_pairs(owners: Sequence[int], count: int = PAIRS) -> dict[int, int]:

@@ -51,11 +51,6 @@ class Offer:
         """The number of files to fetch for which the Hub states no size."""
         return sum(size is None for part in self.parts for size in part.missing.values())
 
-    @property
-    def at_most(self) -> bool:
-        """Whether the size is an upper bound: only pack.json lists the files of a pack."""
-        return self.kind == PACK
-
 
 def look(kind: str, address: str, token: Token = None) -> Offer:
     """Asks the Hub for the files of an address, without fetching them.
@@ -123,18 +118,16 @@ def obtain(
     for part in offer.parts:
         fetch(part, progress=tell)
     tell(0, 0, "Converting, and comparing the result with the original")
-    pinned = f"{first.repo_id}@{first.commit}"
+    licence = first.licence or UNKNOWN_LICENCE
     with naming_full_disk(out):
         if offer.kind == CLIP:
-            title, licence = first.repo_id.partition("/")[2], first.licence or UNKNOWN_LICENCE
-            labels = f"CLIP, {title}", licence, f"CLIP, weights of {pinned}", clip.DESCRIPTION
-            clip.build_clip(out, pinned, Labels(clip.METHOD, *labels))
+            pinned, title = f"{first.repo_id}@{first.commit}", first.repo_id.partition("/")[2]
+            texts = f"CLIP, {title}", licence, f"CLIP, weights of {pinned}", clip.DESCRIPTION
+            clip.build_clip(out, pinned, Labels(clip.METHOD, *texts))
         else:
-            (file,) = first.files
-            place = ["--hub", f"{first.repo_id}/{file}@{first.commit}", "--out", str(out)]
-            licence_option = ["--licence", first.licence] if first.licence else []
-            arguments = ["--from", "vse_infty", *place, *licence_option]
-            official.convert(official.make_parser().parse_args(arguments))
+            place = f"{first.repo_id}/{next(iter(first.files))}@{first.commit}"
+            arguments = ["--hub", place, "--out", str(out), "--licence", licence]
+            official.convert(official.make_parser().parse_args(["--from", VSE_INFTY, *arguments]))
     if cancelled.is_set():
         shutil.rmtree(out)
         raise CancelledError("the conversion was cancelled")

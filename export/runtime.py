@@ -19,15 +19,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from polyview.export.methods import load_head
+from polyview.export.methods import Methods, load_head
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.regions import regions_of
 from polyview.export.pack.schema import PackInfo
 from polyview.export.pack.tokens import load_tokenizer
 from polyview.export.pack.validation import PackError
-from polyview.export.sessions import Device, Encoder, Sessions
+from polyview.export.sessions import Device, Sessions
 from polyview.export.texts import TextReader, Tokens
-from polyview.models import Method, Views
+from polyview.models import Views
 from polyview.models.evidence import Parts
 from polyview.models.views import grid_boxes, lengths_to_mask
 
@@ -36,6 +36,7 @@ TEXT_BATCH = 128
 HEAD_BATCH = 128
 MAX_PARTS = 1 << 28  # numbers that elements contribute to views: 1 GB
 WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
+TEXT_INPUTS = ["ids", "lengths"]
 Encode = Callable[..., Views]  # `Method.encode_image` or `Method.encode_text`
 
 
@@ -45,22 +46,25 @@ class Runtime:
     Build it with `Runtime.load`. An ONNX session starts at its first use.
     """
 
-    def __init__(self, info: PackInfo, sessions: Sessions) -> None:
+    def __init__(self, info: PackInfo, device: Device, threads: int | None) -> None:
         self.info = info  # the content of pack.json
+        self._sessions = Sessions(info.folder, device, threads)
         # where heads compute, and where all returned tensors are
-        self.device: torch.device = sessions.device
+        self.device: torch.device = self._sessions.device
         # name -> heads and score, in eval mode, float32, on `device`
-        self.methods = {name: load_head(info, name).to(self.device) for name in info.methods}
+        heads = {name: load_head(info, name).to(self.device) for name in info.methods}
+        self.methods = Methods(heads, info)
         self.preprocess = info.preprocess  # turns images into pixels
         self.grid = info.image_encoder.grid  # rows and columns of the image features
         cells = grid_boxes(*self.grid)
         # (N, 4) relative xyxy of the features in the square image that the encoder sees
         self.boxes = torch.cat([WHOLE, cells]) if info.image_encoder.summary_token else cells
-        self.threads = sessions.threads  # processor threads of one ONNX session
+        self.threads = self._sessions.threads  # processor threads of one ONNX session
         self.regions = regions_of(info)  # features of its gallery's images; None in most packs
-        self._sessions = sessions
-        # onnxruntime's providers in use, best first
-        self.providers = self._text_encoder(next(iter(info.methods))).providers
+        texts = next(iter(info.methods.values())).text_encoder
+        session = self._sessions.start(texts, TEXT_INPUTS, self.device.type == "cpu")
+        # onnxruntime's providers in use, best first: it may fall back silently
+        self.providers: list[str] = session.get_providers()
         tokenizer = load_tokenizer(info.path(info.tokenizer.file))
         self.reader = TextReader(tokenizer, info.tokenizer.max_length)  # turns texts into tokens
 
@@ -76,8 +80,7 @@ class Runtime:
             PackError: the pack is damaged, or has a method that this version does not know.
             ValueError: the device cannot be used.
         """
-        info = load_info(pack)
-        return cls(info, Sessions(info.folder.joinpath, device, threads))
+        return cls(load_info(pack), device, threads)
 
     def image_encoder_of(self, method: str | None) -> str | None:
         """The file of a method's image encoder, or for None of the pack's.
@@ -89,7 +92,7 @@ class Runtime:
         """
         if method is None:
             return self.info.image_encoder.file
-        self._method(method)
+        self.methods.one(method)
         return self.info.methods[method].image_encoder or self.info.image_encoder.file
 
     def features_by_method(
@@ -117,12 +120,9 @@ class Runtime:
             raise ValueError(
                 "image_features takes a list of PIL images, not a single one or a path"
             )
-        batches = []
-        for start in range(0, len(images), IMAGE_BATCH):
-            some = images[start : start + IMAGE_BATCH]
-            squares = [self.preprocess.square(image) for image in some]
-            batches.append(self.square_features(squares, method))
-        return torch.cat(batches)  # (B, N, d)
+        starts = range(0, len(images), IMAGE_BATCH)
+        pixels = (self.preprocess(images[start : start + IMAGE_BATCH]) for start in starts)
+        return torch.cat([self.pixel_features(batch, method) for batch in pixels])  # (B, N, d)
 
     def square_features(
         self, squares: Sequence[Image.Image], method: str | None = None, alone: bool = False
@@ -149,11 +149,13 @@ class Runtime:
             raise ValueError(
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
-        features = self.image_encoder(method, alone).run({"pixels": pixels}).to(self.device)
+        self.require_images()
+        file, alone = str(self.image_encoder_of(method)), alone and self.device.type == "cpu"
+        features = self._sessions.run(file, {"pixels": pixels}, alone).to(self.device)
         if features.shape[1:] != (len(self.boxes), dim):
             raise PackError(
-                f"{self.image_encoder_of(method)} gives {tuple(features.shape[1:])} features for "
-                f"an image, but pack.json says {(len(self.boxes), dim)}; export it again"
+                f"{file} gives {tuple(features.shape[1:])} features for an image, but pack.json "
+                f"says {(len(self.boxes), dim)}; export it again"
             )
         return features
 
@@ -177,11 +179,15 @@ class Runtime:
                 "choose a pack with an image encoder"
             )
 
-    def image_encoder(self, method: str | None = None, alone: bool = False) -> Encoder:
-        """The image encoder of a method or of the pack; see `require_images`, `Sessions.get`."""
+    def start_image_encoder(self) -> None:
+        """Starts the pack's image encoder, which else starts at its first use.
+
+        Raises:
+            PackError: onnxruntime cannot load it.
+            ValueError: there is none, see `require_images`.
+        """
         self.require_images()
-        file = str(self.image_encoder_of(method))
-        return self._sessions.get(file, ["pixels"], alone and self.device.type == "cpu")
+        self._sessions.start(str(self.info.image_encoder.file), ["pixels"])
 
     @torch.no_grad()
     def image_views(
@@ -202,7 +208,7 @@ class Runtime:
         Raises:
             ValueError: an unknown method, or features of another width.
         """
-        head = self._method(method)
+        head = self.methods.one(method)
         return self.in_batches(head.encode_image, features, self._mask(features, mask), attention)
 
     @torch.no_grad()
@@ -212,7 +218,7 @@ class Runtime:
         Raises:
             ValueError: as there, or the method's score cannot be split.
         """
-        head, mask = self._method(method), self._mask(features, mask)
+        head, mask = self.methods.one(method), self._mask(features, mask)
         inputs = features.to(self.device), mask.to(self.device)
         _check_parts(head.encode_image, *inputs)
         return head.image_parts(*inputs)
@@ -235,7 +241,6 @@ class Runtime:
         Raises:
             ValueError: no texts, an empty text, or an unknown method.
         """
-        self._method(method)
         if isinstance(texts, str):
             raise ValueError(f'text_features takes a list of texts; write ["{texts[:60]}"]')
         return self.token_features(*self.reader.batch(texts), method)
@@ -244,17 +249,21 @@ class Runtime:
         self, ids: np.ndarray, lengths: np.ndarray, method: str
     ) -> tuple[Tensor, Tensor]:
         """Encodes ids (B, M) int64, 0 beyond their lengths (B,) int64; see `text_features`."""
-        self._method(method)
+        self.methods.one(method)
         entry = self.info.methods[method]
-        encoder = self._text_encoder(method)
         features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)
         order = lengths.argsort(kind="stable")  # texts of similar length share a batch
         batches = [order[i : i + TEXT_BATCH] for i in range(0, len(ids), TEXT_BATCH)]
 
         def encode(rows: np.ndarray) -> Tensor:
             longest = int(lengths[rows].max())
-            inputs = {"ids": np.ascontiguousarray(ids[rows, :longest]), "lengths": lengths[rows]}
-            batch = encoder.run(inputs)
+            inputs = np.ascontiguousarray(ids[rows, :longest]), lengths[rows]
+            # on the CPU in its caller's thread: a few texts need no more
+            batch = self._sessions.run(
+                entry.text_encoder,
+                dict(zip(TEXT_INPUTS, inputs, strict=True)),
+                alone=self.device.type == "cpu",
+            )
             if batch.shape != (len(rows), longest, entry.text_dim):
                 raise PackError(
                     f"{entry.text_encoder} gives {tuple(batch.shape)} features for tokens "
@@ -272,21 +281,16 @@ class Runtime:
     @torch.no_grad()
     def text_views(self, texts: Sequence[str], method: str, attention: bool = False) -> Views:
         """Turns texts into views (B, V, D), see `text_features`; attention is (B, V, M)."""
-        head = self._method(method)
+        head = self.methods.one(method)
         features, mask = self.text_features(texts, method)
         return self.in_batches(head.encode_text, features, mask, attention)
 
     @torch.no_grad()
     def text_parts(self, texts: Sequence[str], method: str) -> Parts:
         """The contribution of each token to the views of `text_views`, see `image_parts`."""
-        head, inputs = self._method(method), self.text_features(texts, method)
+        head, inputs = self.methods.one(method), self.text_features(texts, method)
         _check_parts(head.encode_text, *inputs)
         return head.text_parts(*inputs)
-
-    def _text_encoder(self, method: str) -> Encoder:
-        """On the CPU it computes in its caller's thread: a few texts need no more."""
-        file = self.info.methods[method].text_encoder
-        return self._sessions.get(file, ["ids", "lengths"], self.device.type == "cpu")
 
     def _mask(self, features: Tensor | np.ndarray, mask: Tensor | None) -> Tensor:
         """The mask (B, N) of image features, whose width is checked; all real for None."""
@@ -313,12 +317,6 @@ class Runtime:
         embeddings = torch.cat([batch.embeddings for batch in batches])  # (B, V, D)
         maps = [batch.attention for batch in batches if batch.attention is not None]
         return Views(embeddings, torch.cat(maps) if maps else None)
-
-    def _method(self, name: str) -> Method:
-        if name not in self.methods:
-            known = ", ".join(self.methods)
-            raise ValueError(f'the pack {self.info.name} has no method "{name}"; it has {known}')
-        return self.methods[name]
 
 
 def _check_parts(encode: Encode, features: Tensor, mask: Tensor) -> None:

@@ -3,7 +3,6 @@
 import os
 import platform
 import threading
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
@@ -74,55 +73,11 @@ def default_threads() -> int:
     return min(usable or 1, 4)
 
 
-class Encoder:
-    """A session of an untrusted ONNX file, whose first output is checked.
-
-    By I/O binding the output stays on the device `bound`; None takes it as an array. `providers`
-    are onnxruntime's providers in use, best first: onnxruntime may fall back silently.
-    """
-
-    def __init__(
-        self, file: str, session: ort.InferenceSession, bound: torch.device | None = None
-    ) -> None:
-        self.providers: list[str] = session.get_providers()
-        self._file, self._session, self._bound = file, session, bound
-
-    def run(self, inputs: dict[str, np.ndarray]) -> Tensor:
-        """Computes finite float32 of any shape, on its device, from C-contiguous inputs.
-
-        Raises:
-            PackError: the network cannot be computed, or its output is not float32 or not finite.
-        """
-        try:
-            output = self._compute(inputs)
-        except Exception as error:  # onnxruntime's error classes have no common base
-            raise PackError(
-                f"{self._file} cannot be computed; export it again ({_reason(error)})"
-            ) from error
-        if output.dtype != torch.float32:
-            kind = str(output.dtype).removeprefix("torch.")
-            raise PackError(f"{self._file} gives {kind} instead of float32; export it again")
-        if not bool(output.sum().isfinite()):  # a sum is cheaper than testing every value
-            raise PackError(f"{self._file} gives NaN or infinity; fetch or export it again")
-        return output
-
-    def _compute(self, inputs: dict[str, np.ndarray]) -> Tensor:
-        if self._bound is None:
-            return torch.from_numpy(self._session.run(None, inputs)[0])
-        binding = self._session.io_binding()
-        for name, values in inputs.items():
-            binding.bind_cpu_input(name, values)
-        first = self._session.get_outputs()[0].name
-        binding.bind_output(first, self._bound.type, self._bound.index or 0)
-        self._session.run_with_iobinding(binding)  # returns once the device has finished
-        return torch.from_dlpack(binding.get_outputs()[0])
-
-
 class Sessions:
     """The ONNX sessions of one pack, each started at its first use; safe to share by threads.
 
     Args:
-        locate: maps a file of the pack to its path.
+        folder: the pack's.
         device: "cuda" insists that onnxruntime itself uses CUDA; "auto" lets it fall back.
         threads: for operators on the CPU; None for `default_threads`.
 
@@ -130,28 +85,23 @@ class Sessions:
         ValueError: see `choose_device`; or fewer than one thread.
     """
 
-    def __init__(
-        self, locate: Callable[[str], Path], device: Device, threads: int | None = None
-    ) -> None:
+    def __init__(self, folder: Path, device: Device, threads: int | None = None) -> None:
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
         self.device = choose_device(device)
         self.threads = threads or default_threads()
-        self._bound: torch.device | None = None
+        self._folder, self._strict, self._lock = folder, device == "cuda", threading.Lock()
+        self._open: dict[tuple[str, int], ort.InferenceSession] = {}
         self._providers: list[str | tuple[str, dict[str, str]]] = ["CPUExecutionProvider"]
+        self._binds = self.device.type == "cuda" and hasattr(ort.OrtValue, "__dlpack__")
         if self.device.type == "cuda":
             # full float32, as on the CPU: a ranking must not depend on the device
             torch.backends.cudnn.allow_tf32 = False
             ort.preload_dlls()
             self._providers = [(CUDA, {"use_tf32": "0"}), *self._providers]
-            # without DLPack, onnxruntime gives arrays only
-            self._bound = self.device if hasattr(ort.OrtValue, "__dlpack__") else None
-        self._locate, self._strict = locate, device == "cuda"
-        self._open: dict[tuple[str, int], Encoder] = {}
-        self._lock = threading.Lock()
 
-    def get(self, file: str, inputs: list[str], alone: bool = False) -> Encoder:
-        """The encoder in an ONNX file of the pack, whose inputs must have these names.
+    def start(self, file: str, inputs: list[str], alone: bool = False) -> ort.InferenceSession:
+        """The session of an ONNX file of the pack, whose inputs must have these names.
 
         With `alone` it computes in its caller's thread only, for callers in many threads: they need
         not wait for each other after every operator.
@@ -160,15 +110,46 @@ class Sessions:
             PackError: onnxruntime cannot load the file, or its inputs have other names.
             ValueError: device "cuda", and onnxruntime could not start its CUDA provider.
         """
+        key = file, 1 if alone else self.threads
         with self._lock:
-            threads = 1 if alone else self.threads
-            if (file, threads) not in self._open:
-                session = self._start(self._locate(file), inputs, threads)
-                self._open[file, threads] = Encoder(file, session, self._bound)
-            return self._open[file, threads]
+            if key not in self._open:
+                self._open[key] = self._load(file, inputs, key[1])
+            return self._open[key]
 
-    def _start(self, path: Path, inputs: list[str], threads: int) -> ort.InferenceSession:
-        options = ort.SessionOptions()
+    def run(self, file: str, inputs: dict[str, np.ndarray], alone: bool = False) -> Tensor:
+        """Computes the first output of an ONNX file from C-contiguous inputs; see `start`.
+
+        Returns:
+            Finite float32 of any shape, on the device where possible: by I/O binding, CUDA's output
+            stays there.
+
+        Raises:
+            PackError: the network cannot be computed, or its output is not float32 or not finite.
+        """
+        session = self.start(file, list(inputs), alone)
+        try:
+            if self._binds:
+                binding, first = session.io_binding(), session.get_outputs()[0].name
+                for name, values in inputs.items():
+                    binding.bind_cpu_input(name, values)
+                binding.bind_output(first, self.device.type, self.device.index or 0)
+                session.run_with_iobinding(binding)  # returns once the device has finished
+                output = torch.from_dlpack(binding.get_outputs()[0])
+            else:
+                output = torch.from_numpy(session.run(None, inputs)[0])
+        except Exception as error:  # onnxruntime's error classes have no common base
+            raise PackError(
+                f"{file} cannot be computed; export it again ({_reason(error)})"
+            ) from error
+        if output.dtype != torch.float32:
+            kind = str(output.dtype).removeprefix("torch.")
+            raise PackError(f"{file} gives {kind} instead of float32; export it again")
+        if not bool(output.sum().isfinite()):  # a sum is cheaper than testing every value
+            raise PackError(f"{file} gives NaN or infinity; fetch or export it again")
+        return output
+
+    def _load(self, file: str, inputs: list[str], threads: int) -> ort.InferenceSession:
+        options, path = ort.SessionOptions(), self._folder / file
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3  # errors only
         # Several sessions and torch share the processors: idle threads must not keep them busy.

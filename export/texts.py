@@ -33,8 +33,7 @@ class TextReader:
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
-        self._tokenizer = tokenizer
-        self._max_length = max_length
+        self._tokenizer, self._max_length = tokenizer, max_length
         self._unknown = getattr(tokenizer.model, "unk_token", None)  # the token of unknown words
         self.size = int(tokenizer.get_vocab_size())
         self._cached = lru_cache(_CACHED)(self._read)
@@ -80,19 +79,25 @@ class TextReader:
         return Tokens(ids, plain, truncated, unknown, spans, frozenset(places))
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids (B, M) int64, 0 beyond each text's length, and the lengths (B,) int64.
+        """The padded token ids of texts and their lengths, see `pad`.
 
         Raises:
             ValueError: no texts, or see `read`.
         """
         if not texts:
             raise ValueError("there is no text to encode; give at least one")
-        ids = [self.read(text).ids for text in texts]
-        lengths = np.array([len(row) for row in ids], np.int64)  # (B,)
-        padded = np.zeros((len(ids), int(lengths.max())), np.int64)  # (B, M)
-        for row, tokens in zip(padded, ids, strict=True):
-            row[: len(tokens)] = tokens
-        return padded, lengths
+        return pad([self.read(text).ids for text in texts])
+
+
+def pad(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids (B, M) int64, 0 beyond each text's length, and the lengths (B,) int64.
+
+    >>> [array.tolist() for array in pad([[5], [6, 7]])]
+    [[[5, 0], [6, 7]], [1, 2]]
+    """
+    lengths = np.array([len(row) for row in ids], np.int64)
+    rows = [[*row, *[0] * (int(lengths.max()) - len(row))] for row in ids]
+    return np.array(rows, np.int64), lengths
 
 
 def _plain(token: str) -> str:

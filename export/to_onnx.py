@@ -104,51 +104,46 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
 def _labels_for(
     options: argparse.Namespace, encoder: Mapping[str, Any], runs: Sequence[TrainedRun]
 ) -> Labels:
-    """Completes the command line's labels with values derived from the runs.
+    """Completes the command line's labels with what follows from the training data.
 
-    `encoder` describes the image encoder; it is empty for runs on ready-made features.
+    `encoder` describes the image encoder; it is empty for runs on ready-made features. A licence
+    follows for rendered scenes only.
     """
-    known = _known_labels(encoder, runs)
-    names = Labels.__dataclass_fields__
-    missing = [name for name in names if not (getattr(options, name) or known.get(name))]
-    if missing == ["licence"]:
-        over = f" over {encoder['source']}" if encoder else ""
-        raise ValueError(
-            f"the licence of weights trained on {known['name']}{over} is not known; state it "
-            'with --licence, for example --licence CC-BY-NC-4.0, or --licence "research only"'
-        )
-    if not options.title and options.name:
+    known, theirs = dict[str, str](), encoder.get("pack", {"licence": "", "title": ""})
+    data = [run.record.data for run in runs if run.record.data is not None]
+    if len(data) == len(runs):
+        names = " and ".join(dict.fromkeys(record.name for record in data))
+        scenes = all(record.kind == "scenes" for record in data)
+        own = _GLYPHS if scenes else f"{'Images' if encoder else 'Features'} and captions: {names}"
+        sources = [run.record.text_encoder.source for run in runs]
+        texts = [f"text encoder {source}" for source in sources if source]
+        credited = [own, _encoder_credits(encoder), *texts]
+        titles = ", ".join(METHODS[run.record.method].title for run in runs)
+        counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
+        slug = re.sub(r"[^a-z0-9]+", "_", data[0].name.lower()).strip("_")[:64]
+        known = {
+            "name": "scenes" if scenes else slug,
+            "title": "Scenes" if scenes else names[:200],
+            "description": f"{titles}, trained on {names} ({counts}).",
+            "credits": "; ".join(dict.fromkeys(filter(None, credited))),
+        }
+        if known["credits"] == _GLYPHS:
+            known["licence"] = _OURS
+        elif not options.licence:
+            over = f" over {encoder['source']}" if encoder else ""
+            raise ValueError(
+                f"the licence of weights trained on {known['name']}{over} is not known; state it "
+                'with --licence, for example --licence CC-BY-NC-4.0, or --licence "research only"'
+            )
+    if options.name:
         known["title"] = options.name.replace("_", " ").capitalize()
     labels = labels_from(options, **known)
-    theirs = encoder.get("pack", {"licence": "", "title": ""})
     if _NON_COMMERCIAL.search(theirs["licence"]) and not _NON_COMMERCIAL.search(labels.licence):
         raise ValueError(
             f'the licence "{labels.licence}" allows commercial use, but the pack '
             f'"{theirs["title"]}" is under {theirs["licence"]}; use --licence {theirs["licence"]}'
         )
     return labels
-
-
-def _known_labels(encoder: Mapping[str, Any], runs: Sequence[TrainedRun]) -> dict[str, str]:
-    """The labels that follow from the training data, with a licence only for rendered scenes."""
-    data = [run.record.data for run in runs if run.record.data is not None]
-    if len(data) < len(runs):
-        return {}
-    names = " and ".join(dict.fromkeys(record.name for record in data))
-    scenes = all(record.kind == "scenes" for record in data)
-    texts = [f"text encoder {source}" for run in runs if (source := run.record.text_encoder.source)]
-    own = _GLYPHS if scenes else f"{'Images' if encoder else 'Features'} and captions: {names}"
-    all_credits = "; ".join(dict.fromkeys(filter(None, [own, _encoder_credits(encoder), *texts])))
-    slug = re.sub(r"[^a-z0-9]+", "_", data[0].name.lower()).strip("_")[:64]
-    titles = ", ".join(METHODS[run.record.method].title for run in runs)
-    counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
-    known = {
-        "name": "scenes" if scenes else slug,
-        "title": "Scenes" if scenes else names[:200],
-        "description": f"{titles}, trained on {names} ({counts}).",
-        "credits": all_credits,
-    }
-    return known | ({"licence": _OURS} if all_credits == _GLYPHS else {})
 
 
 def _encoder_credits(record: Mapping[str, Any]) -> str:

@@ -19,7 +19,6 @@ from tqdm import tqdm
 
 import polyview.models
 from polyview.export.hub.packs import resolve
-from polyview.export.methods import Methods
 from polyview.export.pack.schema import MANIFEST, current_name
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import Device
@@ -28,6 +27,8 @@ from polyview.models.evidence import Evidence, Parts
 
 ImageLike = str | Path | Image.Image
 Encoded = Views | Tensor | np.ndarray  # embeddings (B, V, D)
+AsArray = Literal[True]
+AsTensor = Literal[False]
 
 _BATCH = 64
 _LONG = 512  # number of items from which a terminal shows a progress bar
@@ -90,9 +91,8 @@ class Model:
     """
 
     def __init__(self, runtime: Runtime, method: str | None = None) -> None:
-        methods = Methods(runtime.methods, runtime.info)
-        self.name = methods.best if method is None else method
-        self.method = methods.one(self.name)
+        self.name = runtime.methods.best if method is None else method
+        self.method = runtime.methods.one(self.name)
         self.runtime = runtime
 
     def encode_images(
@@ -170,12 +170,10 @@ class Model:
         return self.runtime.tokenize(text).words
 
     @overload
-    def similarity(
-        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[True]
-    ) -> np.ndarray: ...
+    def similarity(self, images: Encoded, texts: Encoded, *, as_numpy: AsArray) -> np.ndarray: ...
     @overload
     def similarity(
-        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[False] = False
+        self, images: Encoded, texts: Encoded, *, as_numpy: AsTensor = ...
     ) -> Tensor: ...
     @torch.no_grad()
     def similarity(
@@ -192,12 +190,10 @@ class Model:
         return _out(self.method.score(*self._pair(images, texts)), as_numpy)
 
     @overload
-    def view_scores(
-        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[True]
-    ) -> np.ndarray: ...
+    def view_scores(self, images: Encoded, texts: Encoded, *, as_numpy: AsArray) -> np.ndarray: ...
     @overload
     def view_scores(
-        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[False] = False
+        self, images: Encoded, texts: Encoded, *, as_numpy: AsTensor = ...
     ) -> Tensor: ...
     @torch.no_grad()
     def view_scores(
@@ -207,9 +203,9 @@ class Model:
         return _out(self.method.view_scores(*self._pair(images, texts)), as_numpy)
 
     @overload
-    def attention(self, images: Views, *, as_numpy: Literal[True]) -> np.ndarray: ...
+    def attention(self, images: Views, *, as_numpy: AsArray) -> np.ndarray: ...
     @overload
-    def attention(self, images: Views, *, as_numpy: Literal[False] = False) -> Tensor: ...
+    def attention(self, images: Views, *, as_numpy: AsTensor = ...) -> Tensor: ...
     def attention(self, images: Views, *, as_numpy: bool = False) -> Tensor | np.ndarray:
         """The attention of each view: (B, V, rows, columns) on the encoder's grid, else (B, V, N).
 

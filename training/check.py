@@ -4,9 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from polyview.export.check import PAIRS, PackCheck, choose_pairs, verdicts
+from polyview.export.check import PAIRS, PackCheck, choose_pairs
 from polyview.export.hub.packs import resolve
-from polyview.export.methods import Methods
 from polyview.export.runtime import Runtime
 from polyview.training.data.open_split import from_pack, open_split
 from polyview.training.loop.command import refusals_end
@@ -27,9 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with refusals_end():
         pack, split = resolve(options.pack), options.split or ("val" if options.data else "test")
         runtime = Runtime.load(pack, "cpu")
-        methods = Methods(runtime.methods, runtime.info)
-        method = options.method or methods.best
-        methods.one(method)
+        method = options.method or runtime.methods.best
+        runtime.methods.one(method)
         data = open_split(options.data, split) if options.data else from_pack(pack, split)
         if data.frames > 1:
             raise ValueError(f"{data.folder} has clips; only images can be used in a check")
@@ -38,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             [data.images[row] for row in pairs],
             map(data.captions.__getitem__, pairs.values()),
         )
-        rows = verdicts(PackCheck(runtime, method, images, [*texts]).variants())
+        rows = PackCheck(runtime, method, images, [*texts]).verdicts()
     print(f"{len(images)} pairs of {data.folder}, {method}; gain in deviations of scores")
     for row in rows:
         verdict = "right; next best is" if row.right else "WRONG: the model wants"

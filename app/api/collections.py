@@ -16,7 +16,7 @@ from polyview.app.packs.errors import ForbiddenError
 from polyview.app.packs.opened import Opened
 from polyview.app.packs.presets import PRESETS
 from polyview.app.search.retriever import Retriever
-from polyview.export.check import PackCheck, choose_pairs, verdicts
+from polyview.export.check import PackCheck, choose_pairs
 
 _LONGEST = 500  # characters of a pack's description
 _CLIPS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video/webm"} | {
@@ -95,7 +95,7 @@ def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     images = [retriever.open(image_id) for image_id in pairs]
     texts = [captions[row][0] for row in pairs.values()]
     method = retriever.methods.names(method)[0] if method else retriever.methods.best
-    steps = verdicts(PackCheck(retriever.runtime, method, images, texts).variants())
+    steps = PackCheck(retriever.runtime, method, images, texts).verdicts()
     return answers.Check(method=method, pairs=len(pairs), steps=steps)
 
 

@@ -369,7 +369,7 @@ class Opened:
         folder = self._info(pack).folder
         runtime = Runtime.load(folder, self.settings.device)
         if runtime.regions is None and folder.parent != BUNDLED:  # bundled packs are known to work
-            runtime.image_encoder()
+            runtime.start_image_encoder()
         self._runtimes[pack] = runtime
         return runtime
 

@@ -32,7 +32,6 @@ from polyview.app.search.ranking import (
 )
 from polyview.app.search.sets import Sets
 from polyview.app.search.word_forms import Reworded, reword
-from polyview.export.methods import Methods
 from polyview.export.pack.calibration import TENTH, Judgement
 from polyview.export.runtime import Runtime
 from polyview.export.texts import Tokens
@@ -82,7 +81,7 @@ class Retriever:
         self.info, self.device, self.providers = runtime.info, runtime.device, runtime.providers
         self.grid = runtime.grid if runtime.regions is None else runtime.regions.grid
         self.reads_sets = runtime.info.image_encoder.frames > 1
-        self.methods = Methods(runtime.methods, runtime.info)
+        self.methods = runtime.methods
         self.collection = collection
         first = self.methods.names(first)[0] if first else self.methods.best
         self.index = Index(runtime, collection, encoded or cache, first, ready)

@@ -9,7 +9,7 @@ torch itself puts within `TIE` of each other, which is float32 noise, may swap.
 
 import copy
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,9 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
     encoder, size, file = parts.image_encoder, parts.preprocess.size, None
     (work / TOKENIZER).write_text(parts.tokenizer, "utf-8")
     for name, folder in parts.logs.items():
-        _copy(folder, work / "training" / name, [log for log in LOGS if (folder / log).is_file()])
+        for log in (folder / log for log in LOGS if (folder / log).is_file()):
+            (work / "training" / name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(log, work / "training" / name)
     methods = {
         name: _write_method(work, name, method, parts) for name, method in parts.methods.items()
     }
@@ -135,7 +137,9 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
                 f"{parts.gallery} holds images alone, and the pack reads ready-made features; make "
                 "its gallery with python -m polyview region-gallery"
             )
-        _copy(gallery.folder, work / FOLDER, [*own, *gallery.files])
+        for name in (*own, *gallery.files):
+            (work / FOLDER / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(gallery.folder / name, work / FOLDER / name)
         listed += [work / FOLDER / file for file in own]
     grid, summary = (1, 1), False
     if encoder is not None:
@@ -185,48 +189,6 @@ def _write_method(work: Path, name: str, method: MethodParts, parts: PackParts) 
     )
 
 
-def _copy(source: Path, target: Path, files: Sequence[str]) -> None:
-    for file in files:
-        (target / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / file, target / file)
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One input: pixels (B_img, 3, S, S) float32, ids (B_txt, L) int64 and lengths (B_txt,).
-
-    For a pack without an image encoder, `pixels` are features (B_img, N, d).
-    """
-
-    pixels: np.ndarray
-    ids: np.ndarray
-    lengths: np.ndarray
-
-
-def _probes(runtime: Runtime) -> Iterator[Probe]:
-    """Seeded inputs: three shapes of noise, and a last one for the rankings.
-
-    The last is the beginning of the pack's gallery with its captions, or noise without a gallery.
-    """
-    rng = np.random.default_rng(SEED)
-    longest = runtime.info.tokenizer.max_length
-    yield _noise(rng, runtime, 1, 1, 1)
-    yield _noise(rng, runtime, 3, 5, min(7, longest))
-    yield _noise(rng, runtime, 2, 3, longest)
-    if runtime.info.gallery is None:
-        ranked = FEW if runtime.preprocess.size > LARGE else RANKED
-        yield _noise(rng, runtime, ranked, ranked, min(12, longest))
-        return
-    gallery = load_gallery(runtime.info.folder)
-    entries = gallery.images[:RANKED]
-    captions = [caption.text for entry in entries for caption in entry.captions[:2]]
-    if runtime.regions is not None:
-        pixels = runtime.regions.features(range(len(entries))).numpy()
-    else:
-        pixels = runtime.preprocess([Image.open(gallery.folder / entry.file) for entry in entries])
-    yield Probe(pixels, *runtime.reader.batch(captions))
-
-
 def check_parity(
     runtime: Runtime, name: str, rounded: MethodParts, original: MethodParts
 ) -> Parity:
@@ -239,8 +201,8 @@ def check_parity(
     """
     worst = 0.0
     for probe in _probes(runtime):
-        shipped, expected = _run_pack(runtime, name, probe), _run_torch(rounded, probe)
-        place = f"at {len(probe.pixels)} images and {probe.ids.shape} tokens"
+        shipped, expected = _run_pack(runtime, name, *probe), _run_torch(rounded, *probe)
+        place = f"at {len(probe[0])} images and {probe[1].shape} tokens"
         for quantity, reference in expected.items():
             ours, scale = shipped[quantity], max(1.0, float(reference.abs().max()))
             same = ours.shape == reference.shape
@@ -256,7 +218,7 @@ def check_parity(
                 f"{name}: the pack ranks differently from torch {place}, although numbers differ "
                 f"by {worst:.2g} only; the export was not kept"
             )
-    scores, trained = expected["scores"], _run_torch(original, probe)["scores"]
+    scores, trained = expected["scores"], _run_torch(original, *probe)["scores"]
     # share of rows and columns, taken together, with the same argmax
     first = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
     return Parity(worst, True, float((scores - trained).abs().max()), float(first.float().mean()))
@@ -278,35 +240,64 @@ def same_ranking(scores: Tensor, reference: Tensor) -> bool:
     return True
 
 
-def _noise(rng: np.random.Generator, runtime: Runtime, images: int, texts: int, size: int) -> Probe:
-    side, encoder = runtime.preprocess.size, runtime.info.image_encoder
-    pixels = rng.integers(0, 256, (images, side, side, 3), np.uint8)
-    lengths = rng.integers(1, size + 1, texts)
-    lengths[0] = size
-    ids = rng.integers(1, runtime.reader.size, (texts, size))
-    ids[np.arange(size) >= lengths[:, None]] = 0
-    if encoder.file is None:
-        return Probe(rng.normal(size=(images, SET, encoder.dim)).astype("f"), ids, lengths)
-    return Probe(runtime.preprocess.planes(pixels), ids, lengths)
+def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Inputs: pixels (B_img, 3, S, S) float32, ids (B_txt, L) int64 and lengths (B_txt,).
+
+    Three are noise of several shapes. The last one, for the rankings, is the beginning of the
+    pack's gallery with its captions, or noise without a gallery. A pack without an image encoder
+    reads features (B_img, N, d) in place of pixels.
+    """
+    rng, encoder = np.random.default_rng(SEED), runtime.info.image_encoder
+    longest, side = runtime.info.tokenizer.max_length, runtime.preprocess.size
+    shapes = [(1, 1, 1), (3, 5, min(7, longest)), (2, 3, longest)]  # images, texts, tokens
+    if runtime.info.gallery is None:
+        ranked = FEW if side > LARGE else RANKED
+        shapes.append((ranked, ranked, min(12, longest)))
+    for images, texts, size in shapes:
+        pixels = rng.integers(0, 256, (images, side, side, 3), np.uint8)
+        lengths = rng.integers(1, size + 1, texts)
+        lengths[0] = size
+        ids = rng.integers(1, runtime.reader.size, (texts, size))
+        ids[np.arange(size) >= lengths[:, None]] = 0
+        if encoder.file is None:
+            yield rng.normal(size=(images, SET, encoder.dim)).astype("f"), ids, lengths
+        else:
+            yield runtime.preprocess.planes(pixels), ids, lengths
+    if runtime.info.gallery is not None:
+        gallery = load_gallery(runtime.info.folder)
+        entries = gallery.images[:RANKED]
+        captions = [caption.text for entry in entries for caption in entry.captions[:2]]
+        if runtime.regions is not None:
+            shown = runtime.regions.features(range(len(entries))).numpy()
+        else:
+            files = [Image.open(gallery.folder / entry.file) for entry in entries]
+            shown = runtime.preprocess(files)
+        yield shown, *runtime.reader.batch(captions)
 
 
 @torch.no_grad()
-def _run_torch(method: MethodParts, probe: Probe) -> dict[str, Tensor]:
-    lengths, image_features = torch.from_numpy(probe.lengths), torch.from_numpy(probe.pixels)
+def _run_torch(
+    method: MethodParts, pixels: np.ndarray, ids: np.ndarray, lengths: np.ndarray
+) -> dict[str, Tensor]:
+    image_features, counts = torch.from_numpy(pixels), torch.from_numpy(lengths)
     if method.image_encoder is not None:
         image_features = method.image_encoder(image_features)  # (B_img, N, d)
-    text_features = method.text_encoder(torch.from_numpy(probe.ids), lengths)  # (B_txt, L, d)
-    mask = lengths_to_mask(lengths, probe.ids.shape[1])
-    return _outputs(method.head, image_features, text_features, mask)
+    text_features = method.text_encoder(torch.from_numpy(ids), counts)  # (B_txt, L, d)
+    return _outputs(
+        method.head, image_features, text_features, lengths_to_mask(counts, ids.shape[1])
+    )
 
 
 @torch.no_grad()
-def _run_pack(runtime: Runtime, name: str, probe: Probe) -> dict[str, Tensor]:
-    image_features = torch.from_numpy(probe.pixels)
+def _run_pack(
+    runtime: Runtime, name: str, pixels: np.ndarray, ids: np.ndarray, lengths: np.ndarray
+) -> dict[str, Tensor]:
+    image_features = torch.from_numpy(pixels)
     if runtime.info.image_encoder.file is not None:
-        image_features = runtime.pixel_features(probe.pixels, name)
-    texts = runtime.token_features(probe.ids, probe.lengths, name)
-    return _outputs(runtime.methods[name], image_features, *texts)
+        image_features = runtime.pixel_features(pixels, name)
+    return _outputs(
+        runtime.methods[name], image_features, *runtime.token_features(ids, lengths, name)
+    )
 
 
 def _outputs(

@@ -27,6 +27,7 @@ from polyview.export.hub.client import (
     cached_folder,
     cached_instead,
     fetch_matching,
+    find_folder,
     inspect_repo,
     is_hub_id,
 )
@@ -138,52 +139,49 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path, names: Mapping[str, str | None]) -> Checkpoint:
-    """Reads a checkpoint with `torch.load(weights_only=True)`, under the names of a release.
-
-    Keys lose the prefix `module.` that several GPUs leave; of two dictionaries, they begin with
-    `model[0].` (images) and `model[1].` (texts).
-    """
+    """Reads a checkpoint with `torch.load(weights_only=True)`, under the names of a release."""
     if not path.is_file():
         raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
-    content = _load(path)
+    content, state = _load(path), dict[str, Tensor]()
     model, options, stored = content, dict[str, Any](), dict[str, Any]()
     if isinstance(content, Mapping) and "model" in content:
         options = content.get("opt", content.get("args", {}))
         options = _plain(vars(options) if isinstance(options, argparse.Namespace) else options)
         model, stored = content["model"], _plain(content)
-    parts = {"": model}
-    if isinstance(model, list | tuple):
-        parts = {f"model[{side}].": part for side, part in enumerate(model)}
-    state: dict[str, Tensor] = {}
-    for prefix, part in parts.items():
+    for key, value in _stored_weights(model, path).items():
+        try:
+            name = rename(key, names)
+        except KeyError as error:
+            raise ValueError(
+                f"{path} holds {key}, which this release does not have; check --from"
+            ) from error
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{path}: {key} holds NaN or infinity; download the file again")
+        if name is None or name.endswith(_COUNTER):
+            continue
+        if not state.setdefault(name, value).equal(value):  # some are stored twice
+            raise ValueError(f"{path}: {key} and another copy of {name} differ")
+    details = {"sha256": sha256_of(path), "options": options, "stored": stored}
+    return Checkpoint(path, state, check(Options, options, f"{path}: options"), details)
+
+
+def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
+    """The weights under the release's names.
+
+    They lose the prefix `module.` that several GPUs leave; of two dictionaries, they begin with
+    `model[0].` (images) and `model[1].` (texts).
+    """
+    several, weights = isinstance(model, list | tuple), dict[str, Tensor]()
+    for side, part in enumerate(model if several else [model]):
         tensors = isinstance(part, Mapping) and all(isinstance(v, Tensor) for v in part.values())
         if not part or not tensors:
             raise ValueError(
                 f"{path} holds no weights, dictionaries of tensors; name a released checkpoint"
             )
-        several = "module." if all(key.startswith("module.") for key in part) else ""
-        for key, value in part.items():
-            _add_weight(state, prefix + key.removeprefix(several), value, names, path)
-    details = {"sha256": sha256_of(path), "options": options, "stored": stored}
-    return Checkpoint(path, state, check(Options, options, f"{path}: options"), details)
-
-
-def _add_weight(
-    state: dict[str, Tensor], key: str, value: Tensor, names: Mapping[str, str | None], path: Path
-) -> None:
-    """Adds a weight under our name; some are stored twice, and some are never read."""
-    try:
-        name = rename(key, names)
-    except KeyError as error:
-        raise ValueError(
-            f"{path} holds {key}, which this release does not have; check --from"
-        ) from error
-    if not bool(torch.isfinite(value).all()):
-        raise ValueError(f"{path}: {key} holds NaN or infinity; download the file again")
-    if name is None or name.endswith(_COUNTER):
-        return
-    if not state.setdefault(name, value).equal(value):
-        raise ValueError(f"{path}: {key} and another copy of {name} differ")
+        start = f"model[{side}]." if several else ""
+        wrapped = "module." if all(key.startswith("module.") for key in part) else ""
+        weights |= {start + key.removeprefix(wrapped): value for key, value in part.items()}
+    return weights
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,10 +297,5 @@ def word_tokenizer(
 def bert_folder(backbone: str | None) -> Path:
     """The folder, or Hub repository, with BERT's word pieces and configuration."""
     name = backbone or BERT_ID
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return folder
-    if not is_hub_id(name) or folder.parent.is_dir():
-        advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
-        raise FileNotFoundError(no_such("folder", folder, advice))
-    return fetch_matching(name, BERT_FILES)
+    advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
+    return find_folder(name, advice) or fetch_matching(name, BERT_FILES)

@@ -11,8 +11,8 @@ from torch import nn
 from polyview import models
 from polyview.export.build.pack import TOKENIZER, MethodParts
 from polyview.export.encoders.sources import RUN_WEIGHTS, load_text_source
-from polyview.export.pack.schema import Count, Line, Width
-from polyview.export.pack.validation import OPEN, Arguments, Name, Text, check
+from polyview.export.pack.schema import Width
+from polyview.export.pack.validation import OPEN, Count, Line, Name, check
 from polyview.models.checkpoint import load_strict, load_tensors
 from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from polyview.models.encoders.encoder import ImageEncoder
@@ -23,10 +23,10 @@ from polyview.models.files import sha256_of
 class EncoderSpec:
     """An encoder's description, written by training."""
 
-    arch: Text  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
-    arguments: Arguments  # of its constructor
-    source: Text | None = None  # of a published encoder, see `export/encoders/`
-    sha256: Text | None = None  # of a text encoder that was not trained; methods may share it
+    arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
+    arguments: dict[str, Any]  # of its constructor
+    source: str | None = None  # of a published encoder, see `export/encoders/`
+    sha256: str | None = None  # of a text encoder that was not trained; methods may share it
     max_length: Annotated[int, Field(ge=1)] | None = None  # tokens it was trained to read
 
     def build(self, registry: Mapping[str, type[Any]], where: str) -> Any:
@@ -54,13 +54,13 @@ class RunRecord:
 
     kind: Literal["run"]  # which an image encoder's run is not
     method: Name
-    arguments: Arguments
+    arguments: dict[str, Any]
     image_dim: Width
     text_dim: Width
     text_encoder: EncoderSpec
-    config: Arguments
+    config: dict[str, Any]
     backbone_sha256: str  # empty for ready-made features
-    tokenizer_sha256: Text
+    tokenizer_sha256: str
     image_encoder: EncoderSpec | None = None
     data: DataRecord | None = None  # None in early runs
     frames: Annotated[int, Field(ge=1)] = 1  # of a clip, read as one set

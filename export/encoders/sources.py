@@ -35,14 +35,14 @@ from polyview.export.encoders.published import (
     read_tokenizer,
     read_weights,
 )
-from polyview.export.hub.client import HubError, fetch_matching, is_hub_id
+from polyview.export.hub.client import HubError, fetch_matching, find_folder
 from polyview.export.pack.reading import check_file, read_info
 from polyview.export.pack.schema import MANIFEST
 from polyview.export.pack.validation import PackError
 from polyview.models.checkpoint import load_strict, load_tensors, round_to_half
 from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
-from polyview.models.files import no_such, sha256_of
+from polyview.models.files import sha256_of
 from polyview.models.preprocess import Preprocess
 
 RUN_WEIGHTS = "best.safetensors"
@@ -125,15 +125,11 @@ def _locate(source: str | Path) -> Source:
         raise ValueError(
             f'"{source}": after # there can only be "{PROJECTED}" or "{FRAME}", not "{part}"'
         )
-    folder = Path(name)
-    if not folder.is_dir():
-        if not is_hub_id(name) or folder.parent.is_dir():
-            kinds = "name a run folder, a pack, a Hugging Face folder, or a Hub id as owner/name"
-            raise FileNotFoundError(no_such("folder", folder, kinds))
-        try:
-            folder = fetch_matching(name, ENCODER_FILES)
-        except HubError as error:
-            raise ValueError(f"there is no folder {name}, and on the Hub: {error}") from error
+    advice = "name a run folder, a pack, a Hugging Face folder, or a Hub id as owner/name"
+    try:
+        folder = find_folder(name, advice) or fetch_matching(name, ENCODER_FILES)
+    except HubError as error:
+        raise ValueError(f"there is no folder {name}, and on the Hub: {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
         raise FileNotFoundError(
             f"there is no weights file in {name}: it holds neither {RUN_WEIGHTS} (a training run) "

@@ -15,26 +15,24 @@ import json
 import logging
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import huggingface_hub
 from huggingface_hub import HfApi, constants
 from huggingface_hub import errors as hf
+from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import tqdm
 
-from polyview.models.files import write_whole
+from polyview.models.files import no_such
 
 Token = str | bool | None
 Progress = Callable[[int, int, str], None]  # bytes fetched, bytes in total, description
 _log = logging.getLogger(__name__)
 ANSWER = 10.0  # seconds to wait for the start of an answer of the Hub
-_EVERY = 0.3  # seconds between two reports of progress
 _LOGIN = "log in with `hf auth login` or pass a token"
 _ADVICE = {401: _LOGIN, 403: "use a token with access to it", 429: "wait {wait} s, and " + _LOGIN}
 # Each part of a revision begins with a letter, a digit or "_": the client makes a path of it.
@@ -143,6 +141,22 @@ def parse_hub_id(text: str) -> tuple[str, str | None]:
     return match["id"], match["revision"]
 
 
+def find_folder(name: str, advice: str) -> Path | None:
+    """The folder of this name; None for the name of a repository on the Hub.
+
+    Folders win, and the Hub is not asked for `owner/name` if there is a folder `owner`.
+
+    Raises:
+        FileNotFoundError: it is neither; the message ends with a similar name, or the `advice`.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    if not is_hub_id(name) or (folder.parent.is_dir() and "@" not in name):
+        raise FileNotFoundError(no_such("folder", folder, advice))
+    return None
+
+
 def cached_commit(folder: Path) -> tuple[str, str] | None:
     """The repository and the commit of a folder in the client's cache; None for other folders.
 
@@ -158,8 +172,8 @@ def cached_commit(folder: Path) -> tuple[str, str] | None:
 
 def cache_folder(repo_id: str, commit: str) -> Path:
     """The folder of a commit in the client's cache, which may not exist."""
-    name = f"models--{repo_id.replace('/', '--')}"
-    return Path(constants.HF_HUB_CACHE) / name / "snapshots" / commit
+    name = repo_folder_name(repo_id=repo_id, repo_type="model")
+    return Path(constants.HF_HUB_CACHE, name, "snapshots", commit)
 
 
 @dataclass(frozen=True)
@@ -191,13 +205,6 @@ class Repo:
     def only(self, names: Iterable[str]) -> "Repo":
         """The same commit with fewer files."""
         return replace(self, files={name: self.files[name] for name in names})
-
-    def remember(self) -> None:
-        """Points the branch or tag of the address at the commit, in the client's cache."""
-        revision = parse_hub_id(self.address)[1] or constants.DEFAULT_REVISION
-        if revision != self.commit:
-            with suppress(OSError):
-                write_whole(self.folder.parents[1] / "refs" / revision, self.commit)
 
 
 def connect(token: Token = None) -> HfApi:
@@ -253,8 +260,7 @@ def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> 
     Raises:
         HubError: the transfer failed; no file is left incomplete.
     """
-    total = sum(size or 0 for size in repo.missing.values())
-    received, reported = 0, 0.0
+    received, total = 0, sum(size or 0 for size in repo.missing.values())
 
     class Bar(tqdm):
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -262,28 +268,23 @@ def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> 
             super().__init__(*args, **options | ({"disable": True} if progress else {}))
 
         def update(self, n: float | None = 1) -> bool | None:
-            nonlocal received, reported
+            nonlocal received
             if self._counts and progress is not None:
                 received += int(n or 0)
-                if time.monotonic() - reported >= _EVERY or received == total:
-                    reported = time.monotonic()
-                    progress(received, total, f"Downloading {repo.address}")
+                progress(received, total, f"Downloading {repo.address}")
             return super().update(n)
 
-    with one_sentence(repo.address):
-        connect(token).snapshot_download(
-            repo.repo_id,
-            revision=repo.commit,
-            allow_patterns=[glob.escape(name) for name in repo.files],
-            cache_dir=constants.HF_HUB_CACHE,
-            tqdm_class=Bar,
-        )
+    patterns = [glob.escape(name) for name in repo.files]
+    fetch_matching(f"{repo.repo_id}@{repo.commit}", patterns, token, tqdm_class=Bar)
 
 
-def fetch_matching(address: str, patterns: Sequence[str], *, cached: bool = False) -> Path:
+def fetch_matching(
+    address: str, patterns: Sequence[str], token: Token = None, **options: Any
+) -> Path:
     """Downloads the files that match patterns; without a connection, looks in the cache.
 
-    With `cached` the Hub is not asked.
+    `options` are those of `huggingface_hub.snapshot_download`: with `local_files_only` the Hub is
+    not asked.
 
     Returns:
         The folder of the commit in the client's cache.
@@ -292,20 +293,15 @@ def fetch_matching(address: str, patterns: Sequence[str], *, cached: bool = Fals
         HubError: the Hub refused, or cannot be reached and the cache does not hold the files.
     """
     repo_id, revision = parse_hub_id(address)
+    options |= {"revision": revision, "cache_dir": constants.HF_HUB_CACHE}
     with one_sentence(address):
-        folder = connect().snapshot_download(
-            repo_id,
-            revision=revision,
-            allow_patterns=list(patterns),
-            cache_dir=constants.HF_HUB_CACHE,
-            local_files_only=cached,
-        )
-    return Path(folder)
+        api = connect(token)
+        return Path(api.snapshot_download(repo_id, allow_patterns=[*patterns], **options))
 
 
 def cached_folder(address: str) -> Path:
     """The folder of a commit in the cache, complete or not; NotCachedError without any."""
-    return fetch_matching(address, (), cached=True)
+    return fetch_matching(address, (), local_files_only=True)
 
 
 def cached_instead(address: str, error: UnreachableError, find: Callable[[str], Path]) -> Path:
@@ -317,10 +313,3 @@ def cached_instead(address: str, error: UnreachableError, find: Callable[[str], 
         raise UnreachableError(sentence) from error
     _log.warning("%s: %s is taken from the local cache, commit %s", error, address, folder.name)
     return folder
-
-
-def remove_commit(folder: Path) -> None:
-    """Deletes a commit's folder from the client's cache; files that another commit shares stay."""
-    if folder.is_dir():
-        cached = huggingface_hub.scan_cache_dir(folder.parents[2])
-        cached.delete_revisions(folder.name).execute()

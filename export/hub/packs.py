@@ -14,9 +14,10 @@ import argparse
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, constants
+from huggingface_hub import CommitOperationAdd, constants, scan_cache_dir
 
 from polyview.export.hub import client
 from polyview.export.hub.client import HubError, NotCachedError, Progress, RefusedError, Repo, Token
@@ -35,15 +36,14 @@ from polyview.export.pack.schema import (
 )
 from polyview.export.pack.validation import MAX_JSON, PackError, read_json
 from polyview.models import METHODS
-from polyview.models.files import no_such
+from polyview.models.files import write_whole
 
 Row = tuple[str, str, str, str, str]
 _COLUMNS = ("PACK", "COMMIT", "LICENCE", "METHODS", "CACHED")
 _MAX_CARD = 10**6  # bytes of README.md; a larger one is left out
 _MAX_LISTED = 100  # packs on the Hub
-# Limits of one pack that visitors of a public app may have fetched, in bytes.
-VISITOR_FILE, VISITOR_GALLERY, VISITOR_TOTAL = 10**9, 5 * 10**8, 2 * 10**9
-VISITOR_FILES = 20_000
+# Limits of one pack that visitors of a public app may have fetched.
+VISITOR_BYTES, VISITOR_FILES = 2 * 10**9, 20_000
 VISITOR_SPARE = 10**9  # bytes of the disk that stay free
 
 
@@ -120,9 +120,14 @@ def pull(
         client.fetch(files, token, progress)
         load_info(repo.folder)
     except (PackError, RefusedError) as error:
-        client.remove_commit(repo.folder)
+        if repo.folder.is_dir():  # files that another commit shares stay
+            cached = scan_cache_dir(repo.folder.parents[2])
+            cached.delete_revisions(repo.commit).execute()
         raise RefusedError(f"{address} is refused: {error}; nothing of it is kept") from error
-    repo.remember()
+    branch = client.parse_hub_id(address)[1] or constants.DEFAULT_REVISION
+    if branch != repo.commit:
+        with suppress(OSError):
+            write_whole(repo.folder.parents[1] / "refs" / branch, repo.commit)
     return repo.folder
 
 
@@ -162,20 +167,12 @@ def _check_limits(repo: Repo) -> None:
     """Refuses a pack beyond the limits of visitors."""
     if unknown := next((name for name, size in repo.files.items() if size is None), None):
         raise RefusedError(f"the Hub states no size of {unknown}")
-    sizes = {name: size or 0 for name, size in repo.files.items()}
-    largest, total = max(sizes, key=lambda name: sizes[name]), sum(sizes.values())
-    gallery = sum(size for name, size in sizes.items() if name.startswith(f"{FOLDER}/"))
-    for subject, value, unit, limit in (
-        (largest, sizes[largest], "bytes", VISITOR_FILE),
-        ("its gallery", gallery, "bytes", VISITOR_GALLERY),
-        ("it", total, "bytes", VISITOR_TOTAL),
-        ("it", len(sizes), "files", VISITOR_FILES),
-    ):
-        if value > limit:
-            raise RefusedError(
-                f"{subject} has {value:,} {unit}, more than the {limit:,} that visitors may have "
-                "fetched"
-            )
+    total = sum(size or 0 for size in repo.files.values())
+    if total > VISITOR_BYTES or len(repo.files) > VISITOR_FILES:
+        raise RefusedError(
+            f"it has {total:,} bytes in {len(repo.files):,} files, more than the "
+            f"{VISITOR_BYTES:,} in {VISITOR_FILES:,} that visitors may have fetched"
+        )
     if shutil.disk_usage(constants.HF_HUB_CACHE).free < total + VISITOR_SPARE:
         raise RefusedError(f"there is no room for its {total:,} bytes on the disk")
 
@@ -198,14 +195,11 @@ def resolve(pack: str) -> Path:
         FileNotFoundError: it is neither a folder nor looks like a repository.
         HubError: the repository could not be fetched, or is no pack.
     """
-    path = Path(pack).expanduser()
-    for folder in (path, path.parent / current_name(path.name)):
-        if folder.is_dir():
-            return folder
-    if not client.is_hub_id(pack) or (path.parent.is_dir() and "@" not in pack):
-        advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
-        raise FileNotFoundError(no_such("folder", path, advice))
-    return pull(pack)
+    renamed = Path(pack).parent / current_name(Path(pack).name)
+    if renamed.is_dir():
+        return renamed
+    advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
+    return client.find_folder(pack, advice) or pull(pack)
 
 
 def list_packs(author: str | None = None, token: Token = None) -> list[Row]:

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from polyview.export.pack.validation import MAX_WHOLE, STRICT
+from polyview.export.pack.validation import STRICT, Command, Count, Line, Note
 
 TENTH = 10  # rank of the hit that the best one is compared with
 _MIN_IMAGES = 10  # the scores of fewer say too little about a gallery
@@ -39,9 +39,6 @@ _PRAISE = {
 _EPSILON = 1e-3  # added to a deviation before its logarithm: a uniform image has none
 _MIN_DEVIATION = 1e-3  # of a number that hardly differs between images
 _WITHIN_LIMIT = 0.95  # share of the pack's own images
-Row = Annotated[tuple[float, ...], Field(max_length=131_072)]
-Deviation = Annotated[float, Field(ge=_MIN_DEVIATION)]
-Deviations = Annotated[tuple[Deviation, ...], Field(max_length=131_072)]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
 
 
@@ -56,16 +53,13 @@ class Background(NamedTuple):
     words: np.ndarray  # number of words of the question
     unknown: np.ndarray  # see `unknown_share`
 
-    def _in_deviations(self, values: np.ndarray) -> np.ndarray:
-        return values / np.maximum(self.deviation, 1e-6)
-
     def _logs(self) -> tuple[np.ndarray, np.ndarray]:
         """Logarithms of the number of words and of images."""
         return np.log(self.words), np.log(np.minimum(self.images, _MAX_IMAGES))
 
     def features(self) -> np.ndarray:
         """Features (B, 6) of the questions, for the weights `Calibration.question`."""
-        above = [self._in_deviations(self.top - other) for other in (self.mean, self.tenth)]
+        above = (self.top - np.stack([self.mean, self.tenth])) / np.maximum(self.deviation, 1e-6)
         return np.stack([self.top, *above, self.unknown, *self._logs()], axis=-1)
 
     def sizes(self) -> np.ndarray:
@@ -75,7 +69,7 @@ class Background(NamedTuple):
 
     def hit_features(self, logit: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """Features (B, n, 4) of hits with scores (B, n), for the weights `Calibration.hit`."""
-        below_top = self._in_deviations(self.top - scores.T).T  # (B, n)
+        below_top = ((self.top - scores.T) / np.maximum(self.deviation, 1e-6)).T  # (B, n)
         columns = [np.broadcast_to(c[:, None], scores.shape) for c in (logit, *self._logs())]
         return np.stack([below_top, *columns], axis=-1)
 
@@ -100,10 +94,10 @@ class Calibration:
     question: tuple[Weight, Weight, Weight, Weight, Weight, Weight, Weight]
     refusal: tuple[Weight, Weight, Weight, Weight]
     hit: tuple[Weight, Weight, Weight, Weight, Weight]
-    split: Annotated[str, Field(max_length=200, pattern=r"\S")]
-    command: Annotated[str, Field(max_length=5000, pattern=r"\S")]
-    hardware: Annotated[str, Field(max_length=1000, pattern=r"\S")]
-    seed: Annotated[int, Field(ge=0, le=MAX_WHOLE)]
+    split: Line
+    command: Command
+    hardware: Note
+    seed: Count
 
     def logits(self, background: Background) -> np.ndarray:
         """Log odds (B,) that anything matches."""
@@ -195,8 +189,8 @@ class Domain:
     standardising each by the mean and deviation of the pack's own images.
     """
 
-    mean: Row  # of each number (2d,)
-    deviation: Deviations  # of each number (2d,)
+    mean: tuple[float, ...]  # of each number (2d,)
+    deviation: tuple[Annotated[float, Field(ge=_MIN_DEVIATION)], ...]  # likewise
     limit: Annotated[float, Field(gt=0)]  # distance that 95 % of its own images do not exceed
 
     def distances(self, features: np.ndarray) -> np.ndarray:

@@ -19,8 +19,17 @@ from typing import Annotated
 from pydantic import FailFast, Field
 from pydantic.dataclasses import dataclass
 
-from polyview.export.pack.schema import FOLDER, INDEX, MANIFEST, Count, Line, Page
-from polyview.export.pack.validation import OPEN, PackError, PlainPath, check, read_json
+from polyview.export.pack.schema import FOLDER, INDEX, MANIFEST
+from polyview.export.pack.validation import (
+    OPEN,
+    Count,
+    Line,
+    PackError,
+    Page,
+    PlainPath,
+    check,
+    read_json,
+)
 
 Share = Annotated[float, Field(ge=0, le=1)]
 # a long list with many faults stops at the first
@@ -128,17 +137,15 @@ def _with_indices(image: GalleryImage, row: int, count: int) -> GalleryImage:
     captions = []
     for i, caption in enumerate(image.captions):
         where = f"{INDEX}: images[{row}].captions[{i}]"
-        mentions = _indices(caption.mentions, len(image.objects), f"{where}.mentions")
-        relevant = _indices(caption.relevant or (row,), count, f"{where}.relevant")
+        mentions, relevant = {*caption.mentions}, {*caption.relevant} or {row}
+        for key, indices, limit in (
+            ("mentions", mentions, len(image.objects)),
+            ("relevant", relevant, count),
+        ):
+            if (last := max(indices, default=-1)) >= limit:
+                raise PackError(f"{where}.{key} must be at least 0 and below {limit}, not {last}")
         if row not in relevant:
             raise PackError(f"{where}.relevant must contain the caption's own image, {row}")
-        captions.append(replace(caption, mentions=mentions, relevant=relevant))
+        rows = tuple(sorted(mentions)), tuple(sorted(relevant))
+        captions.append(replace(caption, mentions=rows[0], relevant=rows[1]))
     return replace(image, captions=tuple(captions))
-
-
-def _indices(values: tuple[int, ...], limit: int, where: str) -> tuple[int, ...]:
-    """Ascending whole numbers below `limit`, each once."""
-    ordered = tuple(sorted(set(values)))
-    if ordered and ordered[-1] >= limit:
-        raise PackError(f"{where} must be whole numbers from 0 to {limit - 1}, not {ordered[-1]}")
-    return ordered

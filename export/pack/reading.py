@@ -55,25 +55,15 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
     info = read_info(path)
     for name in info.files:
         check_file(info, name, verify)
-    if info.gallery is not None:
+    if (stated := info.gallery) is not None:
         gallery = read_gallery(info.folder / FOLDER)
         _refuse_links_outside(info.folder, (f"{FOLDER}/{name}" for name in gallery.files))
-        stated = info.gallery
         known = None if verify else (stated.images_sha256, stated.images_bytes)
-        actual = summarize_gallery(gallery, known)
-        counts, expected = (
-            f"{s.images} images with {s.captions} captions (split {s.split})"
-            for s in (actual, stated)
-        )
-        if counts != expected:
+        if summarize_gallery(gallery, known) != stated:
             raise PackError(
-                f"the gallery of {info.folder} has {counts}, but pack.json says {expected}; fetch "
-                "the pack again"
-            )
-        if actual != stated:
-            raise PackError(
-                f"the gallery images of {info.folder} do not match their SHA-256 in pack.json; "
-                "fetch the pack again"
+                f"the gallery of {info.folder} is not the one that pack.json describes, "
+                f"{stated.images} images with {stated.captions} captions of the split "
+                f"{stated.split}, and their SHA-256; fetch the pack again"
             )
     return info
 

@@ -46,8 +46,12 @@ class Regions:
             raise PackError(f"{path}: boxes must be {(*self.shape[:2], 4)}, not {boxes.shape}")
         if boxes is not None and not (boxes.min() >= 0 and boxes.max() <= 1):
             raise PackError(f"{path}: boxes must be relative xyxy, 0 to 1")
-        self.boxes = None if boxes is None else _with_area(boxes.float())
-        self.grid = (1, 1) if boxes is None else MAPS
+        self.boxes, self.grid = None, (1, 1)
+        if boxes is not None:  # with ordered edges and sides of at least `_MIN_SIDE`
+            corners = boxes.float().unflatten(-1, (2, 2))  # (N, n, 2, 2)
+            near = corners.amin(dim=2).clamp_max(1 - _MIN_SIDE)
+            far = corners.amax(dim=2).maximum(near + _MIN_SIDE)
+            self.boxes, self.grid = torch.cat([near, far], dim=-1), MAPS
 
     def features(self, rows: Sequence[int]) -> Tensor:
         """Features (B, n, d) float32 of some images."""
@@ -116,10 +120,3 @@ def regions_of(info: PackInfo) -> Regions | None:
 def _overlap(start: Tensor, end: Tensor, cells: Tensor) -> Tensor:
     """The length of each cell [i, i + 1] between starts and ends (n, 1): (n, cells)."""
     return (end.minimum(cells + 1) - start.maximum(cells)).clamp_min(0)
-
-
-def _with_area(boxes: Tensor) -> Tensor:
-    """Boxes (..., 4) with ordered edges and sides of at least `_MIN_SIDE`."""
-    near = boxes[..., :2].minimum(boxes[..., 2:]).clamp_max(1 - _MIN_SIDE)
-    far = boxes[..., :2].maximum(boxes[..., 2:])
-    return torch.cat([near, far.maximum(near + _MIN_SIDE)], dim=-1)

@@ -19,12 +19,15 @@ from polyview.export.pack.calibration import Calibration, Domain
 from polyview.export.pack.validation import (
     MAX_WHOLE,
     STRICT,
-    Arguments,
+    Command,
+    Count,
+    Line,
     Name,
+    Note,
     PackError,
+    Page,
     PlainPath,
     Sha256,
-    Text,
     check,
 )
 from polyview.models.preprocess import Preprocess
@@ -38,14 +41,7 @@ _FORMER_NAMES = {"photos_mini": "photos"}  # in people's commands, variables and
 MAX_MANIFEST = 2**20  # bytes of pack.json
 MAX_FILE = 2**31 - 1  # bytes of any other file; no ONNX file can be larger
 Width = Annotated[int, Field(ge=1, le=65_536)]  # of features
-Side = Annotated[int, Field(ge=1, le=1024)]  # of a grid
-Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]
-# Texts that the page shows are short: a pack may be a stranger's.
-Line = Annotated[str, Field(max_length=200, pattern=r"\S")]
-Note = Annotated[str, Field(max_length=1000, pattern=r"\S")]
-Command = Annotated[str, Field(max_length=5000, pattern=r"\S")]
-Page = Annotated[str, Field(max_length=10_000, pattern=r"\S")]
-Measure = Annotated[str, Field(max_length=64)]  # name of a measured value
+Upto1024 = Annotated[int, Field(ge=1, le=1024)]
 Omitted = Field(exclude_if=lambda value: value is None)  # for keys that pack.json then lacks
 
 
@@ -68,10 +64,9 @@ class ImageEncoderInfo:
 
     file: PlainPath | None  # its ONNX file
     dim: Width  # d of its features
-    grid: tuple[Side, Side]  # rows and columns of its features; (1, 1) without a file
+    grid: tuple[Upto1024, Upto1024]  # rows and columns of its features; (1, 1) without a file
     summary_token: bool = False  # whether a summary of the whole image precedes the grid's cells
-    # 1 for still images
-    frames: Annotated[int, Field(ge=1, le=1024, exclude_if=lambda count: count == 1)] = 1
+    frames: Annotated[Upto1024, Field(exclude_if=lambda count: count == 1)] = 1  # of a clip
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -79,7 +74,7 @@ class TokenizerInfo:
     """The tokenizer: its file, and the number of tokens after which a text is truncated."""
 
     file: PlainPath
-    max_length: Annotated[int, Field(ge=1, le=1024)]
+    max_length: Upto1024
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -90,7 +85,8 @@ class Metrics:
     command: Command  # the command line that reproduces the values
     hardware: Note  # of the machine that measured them
     seed: Count | None  # of the training run; None if its authors do not say
-    values: Annotated[dict[Measure, float], Field(max_length=200)]  # such as `i2t_r1` in percent
+    # by name, such as `i2t_r1` in percent
+    values: Annotated[dict[Annotated[str, Field(max_length=64)], float], Field(max_length=200)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -111,12 +107,12 @@ class MethodInfo:
     and grid, other weights.
     """
 
-    arguments: Arguments  # for `models.build`
+    arguments: dict[str, Any]  # for `models.build`
     image_dim: Width  # d of the image encoder
     text_dim: Width  # d of the text encoder
     text_encoder: PlainPath  # its ONNX file
     head: PlainPath  # the heads' weights
-    config: Arguments  # the full configuration it was trained with
+    config: dict[str, Any]  # the full configuration it was trained with
     parity: Parity | None  # None before `build_pack` has measured it
     metrics: Metrics | None = None  # None before `training.evaluate` writes them
     # an ONNX file of its own; None if it reads the pack's
@@ -134,7 +130,7 @@ class GallerySummary:
     """The gallery's file and size; `images_sha256` covers its images and masks."""
 
     file: Literal["gallery/gallery.json"]
-    split: Text
+    split: Line
     images: Annotated[int, Field(ge=1, le=MAX_WHOLE)]
     captions: Count
     images_sha256: Sha256
@@ -173,17 +169,12 @@ class PackInfo(Labels):
                     f"methods.{name}.image_dim is {method.image_dim}, but the image encoder's "
                     f"features have {dim} dimensions"
                 )
-            if method.image_encoder is not None and file is None:
-                raise ValueError(
-                    f"methods.{name} has an image encoder of its own, but the pack reads no "
-                    "images; name a file in image_encoder, or export the pack again"
-                )
-        for key in ("mean", "deviation") if self.domain else ():
-            if (count := len(getattr(self.domain, key))) != 2 * dim:
-                raise ValueError(
-                    f"domain.{key} has {count} numbers, but features of {dim} dimensions need "
-                    f"{2 * dim}"
-                )
+        domain = self.domain
+        if domain and {len(domain.mean), len(domain.deviation)} != {2 * dim}:
+            raise ValueError(
+                f"domain.mean and domain.deviation must have {2 * dim} numbers each, for features "
+                f"of {dim} dimensions"
+            )
         if self.has_regions and (self.gallery is None or file is not None):
             raise ValueError(
                 f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder; "
@@ -203,7 +194,6 @@ class PackInfo(Labels):
         parts = {key: values[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
         parts["arguments"] = {name: method.arguments for name, method in self.methods.items()}
         # the next two only if unusual, so that embeddings of earlier packs stay valid
-        encoders = {n: m.image_encoder for n, m in self.methods.items() if m.image_encoder}
         roles = {
             name: [method.text_encoder, method.head]
             for name, method in self.methods.items()
@@ -212,8 +202,9 @@ class PackInfo(Labels):
         }
         if self.image_encoder.file not in (None, "image_encoder.onnx"):
             roles[""] = [self.image_encoder.file]
-        parts |= {"image_encoders": encoders} if encoders else {}
-        parts |= {"roles": roles} if roles else {}
+        encoders = {n: m.image_encoder for n, m in self.methods.items() if m.image_encoder}
+        unusual = {"image_encoders": encoders, "roles": roles}
+        parts |= {key: value for key, value in unusual.items() if value}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property

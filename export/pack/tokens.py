@@ -1,7 +1,6 @@
 """A pack's tokenizer: only of the parts that our packs, BERT, CLIP and SigLIP are made of."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +44,8 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         if not isinstance(content, dict):
             raise ValueError("it is not a JSON object")
-        for section, kinds in _PARTS.items():
-            for part in _parts(content.get(section)):
-                _check_part(section, kinds.split(), part)
+        for section in _PARTS:
+            _check_part(section, content.get(section))
         # The checked values, not the file: of a key given twice, two readers may take another one.
         tokenizer = Tokenizer.from_str(json.dumps({**content, "decoder": None}))
         # The pack's own max_length truncates texts, so that the reader can report it.
@@ -102,24 +100,22 @@ def siglip2_tokenizer(published: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _check_part(section: str, kinds: list[str], part: Any) -> None:
-    """Raises ValueError for a part or pattern that is not allowed."""
+def _check_part(section: str, part: Any) -> None:
+    """Raises ValueError for a part or pattern that is not allowed, also inside a sequence."""
+    if part is None:
+        return
     kind = part.get("type") if isinstance(part, dict) else part
-    if kind not in kinds:
-        known = ", ".join(kinds)
-        raise ValueError(f"its {section} has the part {kind!r:.60}, which is none of {known}")
+    if kind == "Sequence":
+        for inner in part.get("normalizers") or part.get("pretokenizers") or ():
+            _check_part(section, inner)
+        return
+    known = _PARTS[section].split()
+    if kind not in known:
+        known_parts = ", ".join(known)
+        raise ValueError(f"its {section} has the part {kind!r:.60}, which is none of {known_parts}")
     pattern = (part.get("pattern") or {}).get("Regex", r"\s+")
     if pattern not in _PATTERNS:
         raise ValueError(
             f"its {section} has the regular expression {pattern!r:.60}, which neither our packs "
             "nor BERT, CLIP or SigLIP use"
         )
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    """The parts of a section, those of its sequences included."""
-    if isinstance(value, dict) and value.get("type") == "Sequence":
-        for inner in value.get("normalizers") or value.get("pretokenizers") or ():
-            yield from _parts(inner)
-    elif value is not None:
-        yield value

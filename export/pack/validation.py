@@ -9,10 +9,9 @@ training recipes and the app's records alike:
         decay: Annotated[float, Field(gt=0, le=1)] = 0.1
 
     check(Optimizer, {"decay": "0.5"}, "recipe.toml")
-    # PackError: recipe.toml: decay must be a number, not '0.5'
+    # PackError: recipe.toml: decay must be a valid number, not '0.5'
 """
 
-import json
 import re
 import reprlib
 from collections.abc import Hashable
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 MAX_JSON = 32 * 2**20  # bytes of a file; parsed, it takes at most 0.7 GB
 MAX_WHOLE = 2**53 - 1  # the largest whole number that every JSON reader reads alike
@@ -31,22 +30,6 @@ MAX_WHOLE = 2**53 - 1  # the largest whole number that every JSON reader reads a
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 # The same for files whose other keys belong to others.
 OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
-
-# pydantic's error type -> what the value must be
-_REQUIREMENTS = {
-    **dict.fromkeys(("int_type", "int_from_float"), "a whole number"),
-    **dict.fromkeys(("float_type", "finite_number"), "a number"),
-    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
-    **dict.fromkeys(("dict_type", "dataclass_type", "model_type"), "an object"),
-    "string_type": "a text",
-    "string_pattern_mismatch": "a text that is not empty",
-    "string_too_long": "a text of at most {max_length:,} characters",
-    "greater_than": "above {gt:,}",
-    "greater_than_equal": "at least {ge:,}",
-    "less_than": "below {lt:,}",
-    "less_than_equal": "at most {le:,}",
-    "bool_type": "true or false",
-}
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 T = TypeVar("T")
@@ -56,37 +39,32 @@ class PackError(ValueError):
     """A pack, or a part of one, is invalid; the message is a sentence for people."""
 
 
-def like(pattern: str, requirement: str) -> AfterValidator:
+def _like(pattern: str, requirement: str) -> AfterValidator:
     """Annotates a type of texts that match a regular expression as a whole."""
-    compiled = re.compile(pattern)
 
     def validate(text: str) -> str:
-        if not compiled.fullmatch(text):
+        if not re.fullmatch(pattern, text):
             raise ValueError(f"{_SHORT.repr(text)} is not {requirement}")
         return text
 
     return AfterValidator(validate)
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    try:
-        json.dumps(values, allow_nan=False)
-    except ValueError as error:
-        raise ValueError("it holds NaN or infinity; use a number") from error
-    return values
-
-
-Text = Annotated[str, Field(max_length=100_000, pattern=r"\S")]  # not blank
-Arguments = Annotated[dict[str, Any], AfterValidator(_finite)]  # of types known elsewhere
+# Texts are not blank. Those that the page shows are short: a pack may be a stranger's.
+Line = Annotated[str, Field(max_length=200, pattern=r"\S")]
+Note = Annotated[str, Field(max_length=1000, pattern=r"\S")]
+Command = Annotated[str, Field(max_length=5000, pattern=r"\S")]
+Page = Annotated[str, Field(max_length=10_000, pattern=r"\S")]
+Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]
 Name = Annotated[
-    str, like("[a-z0-9_]{1,64}", "a name; use 1 to 64 lower-case letters, digits and '_'")
+    str, _like("[a-z0-9_]{1,64}", "a name; use 1 to 64 lower-case letters, digits and '_'")
 ]
-Sha256 = Annotated[str, like("[0-9a-f]{64}", "64 lower-case hexadecimal digits")]
+Sha256 = Annotated[str, _like("[0-9a-f]{64}", "64 lower-case hexadecimal digits")]
 # It cannot leave its folder: no "..", no absolute path, no drive letter, no backslash, no wildcard,
 # no hidden file.
 PlainPath = Annotated[
     str,
-    like(
+    _like(
         r"(?=.{1,255}\Z)[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*",
         "a plain relative path; use letters, digits, '.', '_', '-' and '/', with no '..', no "
         "leading '/' and no hidden parts",
@@ -108,7 +86,6 @@ def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
         raise PackError(
             f"{path} has {size:,} bytes, more than the {max_bytes:,} allowed; make it smaller"
         )
-
     try:
         return from_json(path.read_bytes(), allow_inf_nan=False)
     except ValueError as error:
@@ -127,8 +104,7 @@ def check(kind: type[T], values: Any, where: str = "") -> T:
         PackError: names the first wrong value by its dotted key, and the requirement.
     """
     # as JSON, from which a strict type takes a list for a tuple and an object for a dataclass
-    plain = _adapter(Any)
-    content = json.dumps(values, default=lambda value: plain.dump_python(value, mode="json"))
+    content = to_json(values, inf_nan_mode="constants")
     try:
         return _adapter(cast(Hashable, kind)).validate_json(content)
     except ValidationError as error:
@@ -138,22 +114,20 @@ def check(kind: type[T], values: Any, where: str = "") -> T:
 def _sentence(error: ValidationError, kind: Any, where: str) -> str:
     """The first of pydantic's errors about a `kind`, as a sentence."""
     first = error.errors(include_url=False)[0]
-    keys, category, context = list(first["loc"]), first["type"], first.get("ctx", {})
+    keys, category = list(first["loc"]), first["type"]
     if keys and keys[-1] == "[key]":  # of a dictionary whose keys are validated too
         del keys[-2:]
     if category in ("missing", "unexpected_keyword_argument", "extra_forbidden"):
-        key = keys.pop()
-        place = _place(where, keys) or "it"
+        place, key = _place(where, keys[:-1]) or "it", _SHORT.repr(keys[-1])
         if category == "missing":
-            return f"{place} lacks {f'value {key + 1}' if isinstance(key, int) else repr(key)}"
-        known = ", ".join(_known_keys(kind, keys))
-        return f"{place} has an unknown key {_SHORT.repr(key)}; known: {known}"
+            return f"{place} lacks {key}"
+        return f"{place} has an unknown key {key}; known: {', '.join(_known_keys(kind, keys[:-1]))}"
     place = _place(where, keys)
     if category == "value_error":
-        return ": ".join(filter(None, (place, str(context["error"]))))
-    if category in _REQUIREMENTS:
-        requirement = f"be {_REQUIREMENTS[category].format_map(context)}"
-    else:  # such as "Input should be 'a' or 'b'", "Tuple should have at most 2 items after ..."
+        return ": ".join(filter(None, (place, str(first["ctx"]["error"]))))
+    if category == "string_pattern_mismatch":
+        requirement = "be a text that is not empty"
+    else:  # of "Input should be a valid integer", "Tuple should have at most 2 items after ..."
         requirement = first["msg"].partition(" should ")[2].partition(" after validation")[0]
     return f"{place or 'it'} must {requirement}, not {_SHORT.repr(first['input'])}"
 

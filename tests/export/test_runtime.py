@@ -83,7 +83,10 @@ def test_unknown_words_are_alike_and_spaces_and_case_do_not_matter(runtime: Runt
         ),
         (lambda r: r.text_views(["..."], NAME), "the text is empty"),
         (lambda r: r.tokenize("a dog \ud800"), "not valid Unicode"),
-        (lambda r: r.text_views(["a"], "nothing"), 'has no method "nothing"; it has vsepp'),
+        (
+            lambda r: r.text_views(["a"], "nothing"),
+            'no method "nothing" in this pack; choose one of vsepp',
+        ),
         (lambda r: r.image_views(torch.zeros(1, 16, 12), "nothing"), 'no method "nothing"'),
         (lambda r: r.pixel_features(np.zeros((1, 3, 8, 8), np.float32)), r"must be \(B, 3, 64"),
         (lambda r: r.pixel_features(np.zeros((1, 3, 64, 64))), "float32, not .* float64"),
@@ -106,9 +109,9 @@ def test_cuda_is_refused_where_there_is_none(pack: Path, monkeypatch: pytest.Mon
 def test_onnxruntime_without_cuda_is_reported(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(ValueError, match="onnxruntime could not start its CUDA provider"):
-        Sessions(pack.joinpath, "cuda").get("image_encoder.onnx", ["pixels"])
-    session = Sessions(pack.joinpath, "auto").get("image_encoder.onnx", ["pixels"])
-    assert session.providers == ["CPUExecutionProvider"]  # the one really in use
+        Sessions(pack, "cuda").start("image_encoder.onnx", ["pixels"])
+    session = Sessions(pack, "auto").start("image_encoder.onnx", ["pixels"])
+    assert session.get_providers() == ["CPUExecutionProvider"]  # the one really in use
 
 
 def test_unknown_device_and_threads_are_refused(pack: Path) -> None:

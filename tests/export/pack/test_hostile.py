@@ -139,7 +139,7 @@ EXTERNAL = {"data_location": TensorProto.EXTERNAL, "dims": [1], "data_type": Ten
 # name -> the attack, and a part of the sentence that refuses it
 ATTACKS: dict[str, tuple[Attack, str]] = {
     "pack.json of 3 GB": (sparse("pack.json", 3 * 2**30), r"has 3,221,225,472 bytes, more than"),
-    "weights of 8 GB": (sparse(HEAD, 2**33), "bytes must be at most 2,147,483,647"),
+    "weights of 8 GB": (sparse(HEAD, 2**33), "bytes must be less than or equal to 2147483647"),
     "escaping path": (put("methods", "vsepp", "head", value="../x"), "not a plain relative path"),
     "absolute path": (put(TOKENIZER[:9], "file", value="/etc/passwd"), "not a plain relative path"),
     "link of a file": (link(TOKENIZER), r"tokenizer\.json is a link to outside the pack"),

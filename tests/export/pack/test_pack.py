@@ -56,8 +56,8 @@ def test_a_whole_pack_says_what_it_holds(pack: Path) -> None:
         (lambda p: p["files"]["tokenizer.json"].update(bytes=5), "bytes, but pack.json says 5"),
         (lambda p: p["files"]["tokenizer.json"].update(sha256="A" * 64), "64 lower-case hexadec"),
         (lambda p: p["preprocess"].update(size=1), "preprocess size must be 16 to 1024"),
-        (lambda p: p["gallery"].update(images=7), "but pack.json says"),
-        (lambda p: p["gallery"].update(images_sha256="0" * 64), "gallery images of"),
+        (lambda p: p["gallery"].update(images=7), "pack.json describes, 7 images with 6"),
+        (lambda p: p["gallery"].update(images_sha256="0" * 64), "and their SHA-256; fetch"),
         (lambda p: p["gallery"].update(file="../gallery.json"), "file must be 'gallery/gallery"),
     ],
 )
@@ -122,7 +122,7 @@ def test_metrics_are_written_and_the_card_with_them(copied: Path) -> None:
     ("method", "change", "sentence"),
     [
         ("nonsense", {}, 'has no method "nonsense"'),
-        (NAME, {"values": {"rsum": "high"}}, "rsum must be a number"),
+        (NAME, {"values": {"rsum": "high"}}, "rsum must be a valid number"),
         (NAME, {"command": ""}, "command must be a text"),
     ],
 )
@@ -151,8 +151,14 @@ def test_gallery_comes_with_its_truth(pack: Path) -> None:
         (lambda g: g.update(images=[]), "images must have at least 1 item"),
         (lambda g: g["images"][0].update(file="../../x.webp"), "plain relative path"),
         (lambda g: g["images"][0].update(file="images/none.webp"), "lacks images/none.webp"),
-        (lambda g: g["images"][0]["captions"][0].update(mentions=[1]), "whole numbers from 0 to 0"),
-        (lambda g: g["images"][0]["captions"][0].update(relevant=[6]), "whole numbers from 0 to 5"),
+        (
+            lambda g: g["images"][0]["captions"][0].update(mentions=[1]),
+            "mentions must be at least 0 and below 1",
+        ),
+        (
+            lambda g: g["images"][0]["captions"][0].update(relevant=[6]),
+            "at least 0 and below 6, not 6",
+        ),
         (lambda g: g["images"][0]["captions"][0].update(relevant=[1]), "own image, 0"),
         (lambda g: g["images"][0]["objects"][0].update(box=[0.5, 0, 0.1, 1]), "relative xyxy"),
     ],
