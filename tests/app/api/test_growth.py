@@ -7,14 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.app.api.conftest import data_uri, encoded
-from tests.app.serving import Serve, Server
+from tests.app.serving import Server
 
 TEXTS = [f"a {colour} circle beside a bar" for colour in ("red", "green", "blue", "pink")]
-
-
-@pytest.fixture(scope="module")
-def server(serve: Serve, tiny_pack: Path) -> Server:
-    return serve("--pack", tiny_pack)
 
 
 def megabytes(process: int) -> float:
@@ -28,24 +23,24 @@ def megabytes(process: int) -> float:
 @pytest.mark.parametrize("way", ["http", "gradio"])
 @pytest.mark.parametrize("calls", [50, pytest.param(5000, marks=pytest.mark.soak)])
 @pytest.mark.timeout(3600)
-def test_questions_leave_nothing_in_memory(server: Server, way: str, calls: int) -> None:
+def test_questions_leave_nothing_in_memory(private: Server, way: str, calls: int) -> None:
     image = data_uri(encoded(3))
 
     def ask(number: int) -> None:
         text = TEXTS[number % len(TEXTS)]
         if way == "http":
-            server.get("search", q=text, k=5)
-            server.get("explain/hits", q=text, images="1,2,3")
+            private.get("search", q=text, k=5)
+            private.get("explain/hits", q=text, images="1,2,3")
             return
-        assert isinstance(server.predict("search_text", query=text, k=5), dict)
+        assert isinstance(private.predict("search_text", query=text, k=5), dict)
         if number % 10 == 0:
-            assert isinstance(server.predict("search_image", image=image), dict)
+            assert isinstance(private.predict("search_image", image=image), dict)
 
     for number in range(50):  # what the first ones load and keep
         ask(number)
-    before = megabytes(server.process)
+    before = megabytes(private.process)
     for number in range(calls):
         ask(number)
-    after = megabytes(server.process)
+    after = megabytes(private.process)
     print(f"{way}: {before:.0f} MB, after {calls} calls {after:.0f} MB")
     assert after < before * 1.05
