@@ -8,7 +8,7 @@ from polyview.export.check import PAIRS, PackCheck, choose_pairs
 from polyview.export.hub.packs import resolve
 from polyview.export.runtime import Runtime
 from polyview.training.data.open_split import from_pack, open_split
-from polyview.training.loop.command import refusals_end
+from polyview.training.settings import refusals_end
 
 
 def main(argv: Sequence[str] | None = None) -> int:

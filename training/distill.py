@@ -30,21 +30,21 @@ from polyview.models.encoders.scene_net import SceneNet
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.features import (
     Extraction,
-    check_images,
     feature_file,
     read_features,
+    refuse_features,
     refuse_missing,
 )
 from polyview.training.data.image_files import crops
 from polyview.training.data.open_split import describe_data, open_split, open_training
-from polyview.training.data.split import Copies, Pixels
+from polyview.training.data.split import Copies, Pixels, Split
 from polyview.training.data.texts import TokenTable, build_tokenizer
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import score_matrix
 from polyview.training.loop.command import run_command
 from polyview.training.loop.config import BackboneConfig, TrainConfig
-from polyview.training.loop.loop import BEST, Loop, RunFolder, check_pace
-from polyview.training.loop.trainer import DualEncoder, encode_split
+from polyview.training.loop.dual_encoder import DualEncoder, encode_split
+from polyview.training.loop.loop import BEST, Loop
 from polyview.training.objectives.losses import info_nce, same_image
 
 WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # of the temporary heads for the retrieval loss
@@ -125,13 +125,27 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     digits = 4
 
     def __init__(self, config: DistillConfig, out: Path, *, resume: bool) -> None:
-        super().__init__(config)
+        super().__init__(config, out, resume=resume)
         train = open_training(Path(config.data), config.also, without_captions=True)
         val = open_split(Path(config.data), "val")
-        check_images(train, trained=True)
-        check_pace(config, train.image_count)
-        self.preprocess = self._check_teacher()
-        RunFolder(out, config, resume=resume)
+        refuse_features(train)
+        with torch.random.fork_rng():  # building a teacher draws random numbers
+            self.preprocess = self._check_teacher()
+        tokenizer = build_tokenizer(train.captions, min_count=2)
+        self.tables = [TokenTable(tokenizer, split.captions) for split in (train, val)]
+        self.model = Student(config, tokenizer.get_vocab_size())
+        self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model.to(self.device)
+        resumed = self.start(self.model, items=train.image_count)
+        with torch.random.fork_rng():
+            self._read_teacher(train, val)
+        if config.init and not resumed:
+            self._start_from(Path(config.init))
+            self._fit_imitation()
+
+    def _read_teacher(self, train: Split, val: Split) -> None:
+        """Reads images, the teacher's maps of them, and the components to learn."""
+        config = self.config
         how = Extraction(Path(config.cache), device=self.device.type)
         self.train = read_features(train, config.teacher, how, config.crops)
         self.val = read_features(val, config.teacher, how)
@@ -149,16 +163,6 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             save_tensors(path, parts, {"kind": "components"})
         fitted = {name: part.to(self.device) for name, part in load_tensors(path)[0].items()}
         self.mean, self.basis, self.weights = fitted["mean"], fitted["map"], fitted["weights"]
-        tokenizer = build_tokenizer(train.captions, min_count=2)
-        self.tables = [TokenTable(tokenizer, split.captions) for split in (train, val)]
-        torch.manual_seed(config.seed)  # loading a teacher may have drawn random numbers
-        self.model = Student(config, tokenizer.get_vocab_size())
-        self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.model.to(self.device)
-        resumed = self.start(self.model, out, items=train.image_count, resume=resume)
-        if config.init and not resumed:
-            self._start_from(Path(config.init))
-            self._fit_imitation()
 
     def _check_teacher(self) -> Preprocess:
         """Checks that both maps have as many cells; returns the teacher's preprocessing."""
@@ -192,9 +196,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
         """See `Loop`."""
         self.random = np.random.default_rng([self.config.seed, epoch])
-        order = self.random.permutation(self.train.image_count)
-        for start in range(0, self.steps * self.config.batch_size, self.config.batch_size):
-            yield np.sort(order[start : start + self.config.batch_size])
+        return self.row_batches(self.random, self.train.image_count)
 
     def is_better(self, metrics: dict[str, float]) -> bool:
         """See `Loop`; without a retrieval loss, the last epoch is the best."""

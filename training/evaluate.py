@@ -78,9 +78,9 @@ from polyview.training.evaluation.scoring import (
     score_matrix,
     split_views,
 )
-from polyview.training.loop.command import refusals_end
 from polyview.training.loop.loop import BEST
 from polyview.training.loop.trainer import run_views
+from polyview.training.settings import refusals_end
 
 _Rows = dict[str, dict[str, float]]  # metrics of each row of the table
 _RUN_OPTIONS = {

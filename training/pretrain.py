@@ -21,7 +21,7 @@ from polyview.models.encoders.scene_net import SceneNet
 from polyview.models.preprocess import Preprocess
 from polyview.training.loop.command import run_command
 from polyview.training.loop.config import BackboneConfig
-from polyview.training.loop.loop import Loop, check_pace
+from polyview.training.loop.loop import Loop
 from polyview.training.scenes.store import SceneData, load_scenes
 from polyview.training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
 
@@ -105,24 +105,21 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
     best_by = "object_r_precision"
 
     def __init__(self, config: PretrainConfig, out: Path, *, resume: bool) -> None:
-        super().__init__(config)
+        super().__init__(config, out, resume=resume)
         self.preprocess = Preprocess()
         root = Path(config.data)
         self.train, self.val = load_scenes(root / "train"), load_scenes(root / "val")
-        check_pace(config, len(self.train))
         self.targets = torch.from_numpy(label_matrix(self.train.scenes))
         self.val_targets = label_matrix(self.val.scenes)
         trunk = SceneNet(config.widths, config.blocks)
         self.grid = trunk.grid(self.preprocess.size)[0]
         self.model = Labeller(trunk, len(THINGS), len(SURROUNDINGS))
         self.model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.start(self.model, out, items=len(self.train), resume=resume, fused=False)
+        self.start(self.model, items=len(self.train), fused=False)
 
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
         """See `Loop`."""
-        order = np.random.default_rng([self.config.seed, epoch]).permutation(len(self.train))
-        for start in range(0, self.steps * self.config.batch_size, self.config.batch_size):
-            yield np.sort(order[start : start + self.config.batch_size])
+        return self.row_batches(np.random.default_rng([self.config.seed, epoch]), len(self.train))
 
     def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:  # noqa: ARG002
         """See `Loop`."""

@@ -6,8 +6,10 @@ A setting is known by its dotted name, `optimizer.learning_rate`.
 import difflib
 import inspect
 import json
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -76,3 +78,19 @@ def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:
     yield inspect.cleandoc(kind.__doc__ or "")
     for name, schema in kind.model_json_schema()["properties"].items():
         yield f"{prefix}{name}: {json.dumps(schema)}"
+
+
+@contextmanager
+def refusals_end(continuation: str = "run the same command again") -> Iterator[None]:
+    """Ends the program with the message of an error that the user can fix.
+
+    Args:
+        continuation: how to continue after Ctrl-C.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"{error}") from error
+    except KeyboardInterrupt:
+        print(f"\nstopped; {continuation}", file=sys.stderr)
+        raise SystemExit(130) from None  # as shells do for SIGINT

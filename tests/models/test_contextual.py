@@ -10,7 +10,7 @@ from polyview import models
 from polyview.models import Method
 from polyview.models.contextual import ContextConfig, ContextTransformer
 from polyview.models.views import lengths_to_mask
-from polyview.training.loop.checks import refuse_without_summary
+from polyview.training.loop.trainer import refuse_without_summary
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.models.test_evidence import check, sets
 

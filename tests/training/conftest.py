@@ -1,11 +1,15 @@
 """A small world of vectors in which methods can learn something within seconds."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from polyview.models.checkpoint import load_tensors
 from polyview.training.data.split import Split
+from polyview.training.loop.loop import LAST, Loop
 from polyview.training.scenes.store import write_split
 
 WORDS = [f"thing{i}" for i in range(12)]
@@ -44,6 +48,15 @@ def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_split(out, "train", 24)
     write_split(out, "val", 8)
     return out
+
+
+def check_resume(kind: type[Loop[Any, Any]], config: Any, whole: Path, part: Path) -> None:
+    """A run that ends after an epoch and is resumed has the weights of a `whole` one."""
+    ended = {"stop_reason": lambda _, epoch: "interrupted" if epoch else ""}
+    type("Interrupted", (kind,), ended)(config, part, resume=False).fit()
+    kind(config, part, resume=True).fit()
+    first, second = (load_tensors(folder / LAST)[0] for folder in (whole, part))
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
 
 
 def write_regions(folder: Path) -> Path:

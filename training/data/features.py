@@ -9,11 +9,11 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -28,7 +28,7 @@ from polyview.models.encoders import IMAGE_ENCODERS
 from polyview.models.encoders.encoder import ImageEncoder
 from polyview.models.files import no_such, replacing, write_whole
 from polyview.models.preprocess import Preprocess
-from polyview.training.data.image_files import ImageFiles, ahead, crops
+from polyview.training.data.image_files import ImageFiles, ahead, crops, find_damaged
 from polyview.training.data.split import Copies, Pixels, Split
 
 CACHE = Path("data/cache")
@@ -80,13 +80,11 @@ def read_features(
         copies: number of versions of each photograph: itself and random crops.
 
     Returns:
-        The split with features (N, n, d) float16, memory-mapped, without damaged photographs if
-        they are skipped.
+        The split with features (N, n, d) float16, memory-mapped.
 
     Raises:
-        ValueError: photographs are damaged (the message names them), or there is nothing to crop.
+        ValueError: photographs are damaged; the message names them.
     """
-    check_images(split, copies)
     if len(split.features):
         return split
     refuse_missing(backbone, "backbone")
@@ -97,16 +95,11 @@ def read_features(
         if not path.is_file():
             images = crops(split.images, copy) if copy else split.images
             encoder, preprocess, _ = load_image_source(backbone, how.torch_device)
-            extract(encoder, preprocess, images, path, how)
+            extract(encoder, preprocess, images, path, how.torch_device)
         made = np.load(path, mmap_mode="r")  # (images, n, d)
         parts.append(made.reshape(-1, split.frames * made.shape[1], made.shape[2]))
     features = Copies(parts) if copies > 1 else parts[0]
     summary = IMAGE_ENCODERS[spec["arch"]].summary_token
-    note = feature_file(split, backbone, how).with_suffix(".json")
-    if note.is_file():
-        rows = json.loads(note.read_text("utf-8"))["skipped"]
-        split = split.select(np.flatnonzero(~np.isin(split.image_of, rows)))
-        split = replace(split, image_of=split.image_of - np.searchsorted(rows, split.image_of))
     return replace(split, features=features, summary_token=summary)
 
 
@@ -116,17 +109,12 @@ def read_pixels(split: Split, encoder: ImageEncoder, preprocess: Preprocess) -> 
     return replace(split, features=pixels, summary_token=encoder.summary_token)
 
 
-def check_images(split: Split, copies: int = 1, *, trained: bool = False) -> None:
-    """Raises ValueError if there are no photographs to crop, or no images to train on."""
-    data = split.folder.parent
-    if copies > 1 and not isinstance(split.images, ImageFiles):
+def refuse_features(split: Split) -> None:
+    """Raises ValueError if a split has no images to train an image encoder on."""
+    if not len(split.images):
         raise ValueError(
-            f"feature_copies={copies} crops photographs, and {data} holds none; leave it at 1"
-        )
-    if trained and not len(split.images):
-        raise ValueError(
-            f"{data} holds ready-made features, with which no image encoder can be trained; set "
-            "backbone_frozen=true, or name a folder with images"
+            f"{split.folder.parent} holds ready-made features, with which no image encoder can be "
+            "trained; set backbone_frozen=true, or name a folder with images"
         )
 
 
@@ -139,11 +127,34 @@ def feature_file(split: Split, backbone: str | Path, extraction: Extraction, cop
     sha256 = describe_image_source(backbone)["sha256"]
     if not isinstance(split.images, ImageFiles):
         return split.folder / f"features-{sha256[:12]}.npy"
+    return _cache_file(split, sha256, extraction, f"-copy{copy}.npy" if copy else ".npy")
+
+
+def _cache_file(split: Split, sha256: str, how: Extraction, end: str) -> Path:
+    """A file about a split's photographs, whose name includes a checksum of their names."""
+    assert isinstance(split.images, ImageFiles)
     listed = [sha256, [path.name for path in split.images.paths]]
     key = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:12]
-    which = f"-copy{copy}" if copy else ""
-    folder = split.folder.parent.resolve().name
-    return extraction.cache / folder / f"{split.folder.name}-{key}{which}.npy"
+    return how.cache / split.folder.parent.resolve().name / f"{split.folder.name}-{key}{end}"
+
+
+def without_damaged(split: Split, how: Extraction) -> Split:
+    """A split without the photographs that a run with `how.skip_damaged` could not read.
+
+    Such a run reads every photograph once, and caches the list of those that are damaged.
+    """
+    if not isinstance(split.images, ImageFiles):
+        return split
+    path = _cache_file(split, "", how, "-damaged.json")
+    if how.skip_damaged and not path.is_file():
+        write_whole(path, json.dumps(sorted(find_damaged(split.images))))
+    if not path.is_file():
+        return split
+    rows = json.loads(path.read_text("utf-8"))
+    kept = np.delete(np.arange(len(split.images)), rows)
+    split = split.select(np.flatnonzero(~np.isin(split.image_of, rows)))
+    images = ImageFiles([split.images.paths[row] for row in kept])  # type: ignore[attr-defined]
+    return replace(split, images=images, image_of=np.searchsorted(kept, split.image_of))
 
 
 def refuse_missing(source: str | Path, setting: str) -> None:
@@ -169,29 +180,23 @@ def refuse_missing(source: str | Path, setting: str) -> None:
     raise FileNotFoundError(no_such("folder", folder, advice))
 
 
-class GraphEncoder(nn.Module):
+def as_graph(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
     """A frozen image encoder in onnxruntime, which is faster than torch on CPUs.
 
     Args:
         encoder: pixels (B, 3, S, S) to features (B, N, d); put in eval mode.
         side: S.
     """
-
-    def __init__(self, encoder: nn.Module, side: int) -> None:
-        super().__init__()
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the tracing exporter is deprecated
-            graph, pixels = Path(folder) / "encoder.onnx", (torch.zeros(2, 3, side, side),)
-            options: dict[str, Any] = {"input_names": ["pixels"], "dynamo": False}
-            options["dynamic_axes"] = {"pixels": {0: "B"}}
-            torch.onnx.export(encoder.eval(), pixels, graph, **options)
-            session = ort.SessionOptions()
-            session.intra_op_num_threads = torch.get_num_threads()
-            self.session = ort.InferenceSession(graph, session, ["CPUExecutionProvider"])
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Pixels (B, 3, S, S) -> features (B, N, d), float32."""
-        return torch.from_numpy(self.session.run(None, {"pixels": pixels.numpy()})[0])
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tracing exporter is deprecated
+        graph, pixels = Path(folder) / "encoder.onnx", (torch.zeros(2, 3, side, side),)
+        options: dict[str, Any] = {"input_names": ["pixels"], "dynamo": False}
+        options["dynamic_axes"] = {"pixels": {0: "B"}}
+        torch.onnx.export(encoder.eval(), pixels, graph, **options)
+        threads = ort.SessionOptions()
+        threads.intra_op_num_threads = torch.get_num_threads()
+        session = ort.InferenceSession(graph, threads, ["CPUExecutionProvider"])
+    return lambda pixels: torch.from_numpy(session.run(None, {"pixels": pixels.numpy()})[0])
 
 
 def extract(
@@ -199,19 +204,18 @@ def extract(
     preprocess: Preprocess,
     images: Sequence[Image.Image],
     path: Path,
-    how: Extraction,
+    device: torch.device,
 ) -> None:
     """Writes a file of features (N, n, d) float16 atomically.
 
-    If several processes need the same file, one writes it and the others wait. Skipped images have
-    no rows; a JSON file beside it lists them.
+    If several processes need the same file, one writes it and the others wait.
 
     Args:
-        encoder: pixels (B, 3, S, S) to features (B, n, d), in eval mode, on `how`'s device.
+        encoder: pixels (B, 3, S, S) to features (B, n, d), in eval mode, on `device`.
         preprocess: how images become pixels.
         images: N images; `ImageFiles` names damaged ones.
         path: the file to make.
-        how: device, and whether damaged images are skipped.
+        device: the encoder's.
 
     Raises:
         ValueError: images are damaged (all are checked first and listed), or features are not
@@ -223,76 +227,59 @@ def extract(
     with FileLock(lock):
         if not path.is_file():
             with replacing(path) as draft:
-                skipped = _write_features(encoder, preprocess, images, draft, how)
-            if skipped:
-                note = json.dumps({"skipped": skipped}) + "\n"
-                write_whole(path.with_suffix(".json"), note)
+                _write_features(encoder, preprocess, images, draft, device)
     lock.unlink(missing_ok=True)
 
 
+@torch.inference_mode()
 def _write_features(
     encoder: nn.Module,
     preprocess: Preprocess,
     images: Sequence[Image.Image],
     path: Path,
-    how: Extraction,
-) -> list[int]:
-    """Writes the features of all readable images; returns the rows of the others."""
-    if how.torch_device.type == "cpu" and len(images) >= WORTH_A_GRAPH:
-        encoder = GraphEncoder(encoder, preprocess.size)
-    shape, damaged, title = tuple[int, ...](), dict[int, str](), f"features, {path.name}"
+    device: torch.device,
+) -> None:
+    encode: Callable[[Tensor], Tensor] = encoder
+    if device.type == "cpu" and len(images) >= WORTH_A_GRAPH:
+        encode = as_graph(encoder, preprocess.size)
+    reasons, title = list[str](), f"features, {path.name}"
     with path.open("wb") as file, tqdm(total=len(images), desc=title, mininterval=1) as bar:
         for batch in ahead(_decoded(images, preprocess)):
-            damaged |= {row: square for row, square in batch if isinstance(square, str)}
-            squares = [square for _, square in batch if not isinstance(square, str)]
-            if squares:
-                pixels = torch.from_numpy(preprocess.planes(np.stack(squares)))
-                features = _encode(encoder, pixels.to(how.torch_device))  # (b, n, d)
-                if not shape:
+            reasons += [square for square in batch if isinstance(square, str)]
+            if not reasons:
+                pixels = torch.from_numpy(preprocess.planes(np.stack(batch)))
+                features = encode(pixels.to(device)).half().cpu().numpy()  # (b, n, d)
+                if not np.isfinite(features).all():
+                    raise ValueError(
+                        "the image encoder gives features that are not finite in half precision; "
+                        "its weights are damaged, or it needs another preprocessing"
+                    )
+                if not file.tell():
                     shape = (len(images), *features.shape[1:])
-                    _write_header(file, shape)
+                    header = {"descr": "<f2", "fortran_order": False, "shape": shape}
+                    np.lib.format.write_array_header_1_0(file, header)
                 file.write(features.tobytes())
             bar.update(len(batch))
-        if damaged and not (how.skip_damaged and shape):
-            lines = [f"\n  {reason}" for reason in list(damaged.values())[:_MAX_NAMED]]
-            more = f"\n  and {len(damaged) - _MAX_NAMED} more" if len(damaged) > _MAX_NAMED else ""
-            raise ValueError(
-                f"{len(damaged)} of {len(images)} images cannot be read:{''.join(lines)}{more}\n"
-                "replace them and run again, or leave them out with --skip-damaged"
-            )
-        file.seek(0)  # numpy pads headers, so there is room for a smaller shape
-        _write_header(file, (len(images) - len(damaged), *shape[1:]))
-    return sorted(damaged)
-
-
-def _write_header(file: BinaryIO, shape: tuple[int, ...]) -> None:
-    header = {"descr": "<f2", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
+    if reasons:
+        lines = "".join(f"\n  {reason}" for reason in reasons[:_MAX_NAMED])
+        more = f"\n  and {len(reasons) - _MAX_NAMED} more" if len(reasons) > _MAX_NAMED else ""
+        raise ValueError(
+            f"{len(reasons)} of {len(images)} images cannot be read:{lines}{more}\n"
+            "replace them and run again, or leave them out with --skip-damaged"
+        )
 
 
 def _decoded(
     images: Sequence[Image.Image], preprocess: Preprocess
-) -> Iterator[list[tuple[int, np.ndarray | str]]]:
-    """Batches of rows, each with its square (S, S, 3) uint8 or an error message."""
+) -> Iterator[list[np.ndarray | str]]:
+    """Batches of squares (S, S, 3) uint8, or error messages."""
 
-    def square(row: int) -> tuple[int, np.ndarray | str]:
+    def square(row: int) -> np.ndarray | str:
         try:
-            return row, np.asarray(preprocess.square(images[row]), np.uint8)
+            return np.asarray(preprocess.square(images[row]), np.uint8)
         except (OSError, ValueError) as error:
-            return row, str(error)
+            return str(error)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, len(images), _BATCH):
             yield list(pool.map(square, range(start, min(start + _BATCH, len(images)))))
-
-
-@torch.inference_mode()
-def _encode(encoder: nn.Module, pixels: Tensor) -> np.ndarray:
-    """Features (B, n, d) float16 of pixels (B, 3, S, S)."""
-    features: np.ndarray = encoder(pixels).half().cpu().numpy()
-    if not np.isfinite(features).all():
-        raise ValueError(
-            "the image encoder gives features that are not finite in half precision; its weights "
-            "are damaged, or it needs another preprocessing"
-        )
-    return features

@@ -1,5 +1,6 @@
 """Sequences of images that are decoded on access, or ahead of their use."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -52,6 +53,19 @@ class ImageFiles(Lazy[Image.Image]):
                 raise
             reason = str(error).replace(f" {str(file)!r}", "")
             raise ValueError(f"{path} is not a readable image: {reason}") from error
+
+
+def find_damaged(images: ImageFiles) -> list[int]:
+    """The rows of the images that cannot be read; decodes every image completely."""
+
+    def is_damaged(row: int) -> bool:
+        try:
+            return not images[row].size
+        except (ValueError, OSError):
+            return True
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return np.flatnonzero(list(pool.map(is_damaged, range(len(images))))).tolist()
 
 
 def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:

@@ -5,31 +5,34 @@ decodes every image. Training then takes the folder as `--set data=DIR`, evaluat
 """
 
 import argparse
-import functools
-import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from polyview.export.pack.gallery import GalleryInfo, load_gallery
+from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.regions import regions_of
-from polyview.training.data.image_files import ImageFiles, Lazy, clip_frames, read_frames
+from polyview.training.data.image_files import (
+    ImageFiles,
+    Lazy,
+    clip_frames,
+    find_damaged,
+    read_frames,
+)
 from polyview.training.data.photographs import (
     find_captions,
     name_of,
     open_photographs,
-    read_captions,
+    read_folder,
     uncaptioned,
 )
 from polyview.training.data.precomputed import is_precomputed, open_regions
-from polyview.training.data.split import SeenObjects, Split
+from polyview.training.data.split import SeenObjects, Split, grouped
 from polyview.training.data.texts import build_tokenizer
 from polyview.training.data.videos import is_videos, open_videos
 from polyview.training.scenes.classes import names_of
@@ -39,6 +42,7 @@ from polyview.training.scenes.motion import FRAMES
 from polyview.training.scenes.relevance import relevant_images
 from polyview.training.scenes.render import clip_frames as rendered_frames
 from polyview.training.scenes.store import is_clips, load_clips, load_scenes
+from polyview.training.settings import refusals_end
 
 _MAX_NAMED = 10  # damaged images listed
 _FEW = 500  # training images; fewer give poor heads
@@ -125,38 +129,35 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
 def _open_scenes(folder: Path) -> Split:
     """Rendered scenes, with objects, foils and all relevant images."""
     data = load_scenes(folder)
-    captions = [caption for scene in data.scenes for caption in scene.captions]
-    counts = [len(scene.captions) for scene in data.scenes]
     return Split(
-        [caption.text for caption in captions],
-        np.repeat(np.arange(len(counts)), counts),
+        *grouped([[caption.text for caption in scene.captions] for scene in data.scenes]),
         Lazy(len(data.images), lambda row: Image.fromarray(data.images[row])),
         folder=folder,
-        relevant=functools.cache(functools.partial(relevant_images, data.scenes)),
+        relevant=cache(partial(relevant_images, data.scenes)),
         objects=SeenObjects(
             list(data.instances),
-            [caption.mentions for caption in captions],
+            [caption.mentions for scene in data.scenes for caption in scene.captions],
             [[names_of(thing.name) for thing in scene.objects] for scene in data.scenes],
         ),
-        foils=functools.partial(make_foils, data.scenes),
+        foils=partial(make_foils, data.scenes),
     )
 
 
 def _open_clips(folder: Path) -> Split:
     """Rendered clips, whose frames are drawn on access."""
     clips = load_clips(folder)
-    captions = [caption for clip in clips for caption in clip.captions]
+
+    def draw(row: int) -> list[Image.Image]:
+        return [frame.image for frame in rendered_frames(clips[row])]
+
     return Split(
-        [caption.text for caption in captions],
-        np.repeat(np.arange(len(clips)), [len(clip.captions) for clip in clips]),
-        clip_frames(
-            lambda row: [frame.image for frame in rendered_frames(clips[row])], len(clips), FRAMES
-        ),
+        *grouped([[caption.text for caption in clip.captions] for clip in clips]),
+        clip_frames(draw, len(clips), FRAMES),
         frames=FRAMES,
         folder=folder,
-        relevant=functools.cache(functools.partial(relevant_clips, clips)),
+        relevant=cache(partial(relevant_clips, clips)),
         alike=np.arange(len(clips)) // 2,  # twins
-        kinds=[caption.kind for caption in captions],
+        kinds=[caption.kind for clip in clips for caption in clip.captions],
     )
 
 
@@ -174,59 +175,39 @@ def from_pack(pack: Path, split: str) -> Split:
     gallery = load_gallery(pack)
     if gallery.split != split:
         raise ValueError(f'{pack} brings the split "{gallery.split}"; for "{split}" add --data DIR')
-    captions = [caption.text for caption in gallery.captions]
-    image_of = np.repeat(np.arange(len(gallery.images)), [len(i.captions) for i in gallery.images])
+    images, captions = gallery.images, gallery.captions
+    texts = grouped([[caption.text for caption in image.captions] for image in images])
     if (regions := regions_of(info)) is not None:
-        return Split(captions, image_of, features=regions.all_features(), folder=pack / split)
-    relevant = [np.array(caption.relevant) for caption in gallery.captions]
-    paths = [gallery.folder / image.file for image in gallery.images]
-    alike = [image.alike for image in gallery.images]
+        return Split(*texts, features=regions.all_features(), folder=pack / split)
+    relevant = [np.array(caption.relevant) for caption in captions]
+    paths = [gallery.folder / image.file for image in images]
+    masks = [gallery.folder / image.mask for image in images if image.mask is not None]
+    opened = Lazy(len(masks), lambda row: np.asarray(Image.open(masks[row]).convert("L")))
+    names = [[names_of(thing.name) for thing in image.objects] for image in images]
+    named = [caption.mentions for caption in captions], names
+    alike = [image.alike for image in images]
     has_alike = None not in alike
     stills = Split(
-        captions,
-        image_of,
+        *texts,
         ImageFiles(paths),
         folder=pack / split,
         relevant=(lambda: relevant) if any(len(rows) > 1 for rows in relevant) else None,
-        objects=_seen_objects(gallery),
+        objects=SeenObjects(opened, *named) if len(masks) == len(images) else None,
         alike=np.array(alike, np.int64) if has_alike else None,
-        kinds=[str(caption.view) for caption in gallery.captions] if has_alike else (),
-        foils=(lambda: make_foils(gallery.images)) if gallery.world == "scenes" else None,
+        kinds=[str(caption.view) for caption in captions] if has_alike else (),
+        foils=partial(make_foils, images) if gallery.world == "scenes" else None,
     )
     if (frames := info.image_encoder.frames) == 1:
         return stills
-    return replace(
-        stills,
-        images=clip_frames(lambda row: read_frames(paths[row], frames), len(paths), frames),
-        frames=frames,
-        moments=_seen_moments(gallery, frames),
-    )
-
-
-def _names(gallery: GalleryInfo) -> list[list[tuple[str, ...]]]:
-    return [[names_of(thing.name) for thing in image.objects] for image in gallery.images]
-
-
-def _seen_moments(gallery: GalleryInfo, frames: int) -> SeenObjects:
-    """The frames in which the objects of clips are visible."""
-    seen = [np.zeros((len(image.objects), frames), np.bool_) for image in gallery.images]
-    for rows, image in zip(seen, gallery.images, strict=True):
+    seen = [np.zeros((len(image.objects), frames), np.bool_) for image in images]
+    for rows, image in zip(seen, images, strict=True):
         for row, thing in zip(rows, image.objects, strict=True):
             row[list(thing.frames)] = True
-    return SeenObjects(seen, [caption.mentions for caption in gallery.captions], _names(gallery))
+    drawn = clip_frames(lambda row: read_frames(paths[row], frames), len(paths), frames)
+    return replace(stills, images=drawn, frames=frames, moments=SeenObjects(seen, *named))
 
 
-def _seen_objects(gallery: GalleryInfo) -> SeenObjects | None:
-    """The masks of objects; None unless every image of the gallery has one."""
-    masks = [image.mask for image in gallery.images if image.mask is not None]
-    if len(masks) < len(gallery.images):
-        return None
-    paths = [gallery.folder / mask for mask in masks]
-    mentions = [caption.mentions for caption in gallery.captions]
-    opened = Lazy(len(paths), lambda row: np.asarray(Image.open(paths[row]).convert("L")))
-    return SeenObjects(opened, mentions, _names(gallery))
-
-
+@refusals_end()
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and prints the summary."""
     parser = argparse.ArgumentParser(
@@ -234,12 +215,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     what = "folder of photographs with captions, of rendered scenes, or of ready-made features"
     parser.add_argument("data", type=Path, help=what)
-    data = parser.parse_args(argv).data
-    try:
-        for line in summary(data):
-            print(line)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{error}") from error
+    for line in summary(parser.parse_args(argv).data):
+        print(line)
 
 
 def summary(data: Path) -> Iterator[str]:
@@ -248,11 +225,21 @@ def summary(data: Path) -> Iterator[str]:
     Raises:
         FileNotFoundError, ValueError: it holds nothing to train on; see `open_split`.
     """
-    path = None if holds_features(data) or (data / "train").is_dir() else find_captions(data)
-    splits = _open_splits(data, path)
-    train = splits["train"]
-    kind = "rendered scenes" if len(train.images) else "ready-made features"
-    yield f"{data}: {f'photographs, captions in {path.name}' if path else kind}"
+    names, optional = ["train", "val", "test"], True
+    kind = "ready-made features" if holds_features(data) else "rendered scenes"
+    if kind == "rendered scenes" and not (data / "train").is_dir() and find_captions(data):
+        path, listed = read_folder(data)
+        others = {str(image.split) for image in listed} - {"train"}
+        names, optional = ["train", *sorted(others)], False
+        kind = f"photographs, captions in {path.name}"
+    splits: dict[str, Split] = {}
+    for name in names:
+        try:
+            splits[name] = open_split(data, name)
+        except FileNotFoundError:
+            if name == "train" or not optional:
+                raise
+    yield f"{data}: {kind}"
     for name, split in splits.items():
         longest = max(len(caption.split()) for caption in split.captions)
         yield (
@@ -261,56 +248,21 @@ def summary(data: Path) -> Iterator[str]:
         )
     if "val" not in splits:
         yield 'training needs a split "val"; add it, or leave the column split out'
+    train = splits["train"]
     counts = [build_tokenizer(train.captions, n).get_vocab_size() for n in (1, 2)]
     yield f"words: {counts[0]:,} in the training captions, {counts[1]:,} of them twice or more"
-    if isinstance(train.images, ImageFiles):
-        yield from _files([path for s in splits.values() for path in s.images.paths])  # type: ignore[attr-defined]
+    files = [s.images for s in splits.values() if isinstance(s.images, ImageFiles)]
+    if paths := [path for images in files for path in images.paths]:
+        damaged = [paths[row].name for row in find_damaged(ImageFiles(paths))]
+        yield f"files: {len(paths):,}, of which {len(damaged):,} cannot be read"
+        if damaged:
+            more = f" and {len(damaged) - _MAX_NAMED} more" if len(damaged) > _MAX_NAMED else ""
+            yield (
+                f"damaged: {', '.join(damaged[:_MAX_NAMED])}{more}; replace them, or leave them "
+                "out with --skip-damaged when you train"
+            )
         if len(train.images) < _FEW:
             yield (
                 f"{len(train.images)} training images are few: expect the heads to learn only "
                 "frequent words"
             )
-
-
-def _open_splits(data: Path, captions: Path | None) -> dict[str, Split]:
-    """All splits of a folder; "train" must be one of them."""
-    if captions is not None:
-        listed = sorted({str(image.split) for image in read_captions(captions)} - {"train"})
-        return {name: open_split(data, name) for name in ["train", *listed]}
-    splits = {"train": open_split(data, "train")}
-    for name in ("val", "test"):
-        try:
-            splits[name] = open_split(data, name)
-        except FileNotFoundError:
-            continue
-    return splits
-
-
-def _files(paths: Sequence[Path]) -> Iterator[str]:
-    """Lines with formats, sizes and damaged files; decodes every image completely."""
-    images = ImageFiles(paths)
-
-    def read(row: int) -> tuple[str, int] | None:
-        try:
-            image = images[row]
-        except (ValueError, OSError):
-            return None
-        return str(image.format), min(image.size)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        facts = list(pool.map(read, range(len(paths))))
-    damaged = [path.name for path, fact in zip(paths, facts, strict=True) if fact is None]
-    if readable := [fact for fact in facts if fact is not None]:
-        short = sorted(side for _, side in readable)
-        counts = Counter(name for name, _ in readable).most_common()
-        formats = ", ".join(f"{count:,} {name}" for name, count in counts)
-        yield (
-            f"files: {formats}; the shorter side has {short[0]} to {short[-1]} pixels, half of "
-            f"them at least {short[len(short) // 2]}"
-        )
-    if damaged:
-        more = f" and {len(damaged) - _MAX_NAMED} more" if len(damaged) > _MAX_NAMED else ""
-        yield (
-            f"{len(damaged)} cannot be read: {', '.join(damaged[:_MAX_NAMED])}{more}; replace "
-            "them, or leave them out with --skip-damaged when you train"
-        )

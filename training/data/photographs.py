@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-import numpy as np
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from polyview.training.data.image_files import ImageFiles
-from polyview.training.data.split import Split
+from polyview.training.data.split import Split, grouped
 
 # common file names of the data sets; preferred to other files in the folder
 KNOWN = {
@@ -254,7 +253,7 @@ def open_photographs(data: Path, name: str) -> Split:
         FileNotFoundError: there is no captions file, or image files are missing.
         ValueError: the captions file is damaged, lacks the split, or has an image without captions.
     """
-    path, listed = _read(data)
+    path, listed = read_folder(data)
     chosen = [image for image in listed if image.split == name]
     if not chosen:
         sizes = Counter(str(image.split) for image in listed)
@@ -263,23 +262,19 @@ def open_photographs(data: Path, name: str) -> Split:
             f'{path} has no photographs in the split "{name}"; it has {counts or "none at all"}'
         )
     limit = None if name == "train" else EVALUATED_CAPTIONS
-    captions = [image.captions[:limit] for image in chosen]
-    return Split(
-        [text for texts in captions for text in texts],
-        np.repeat(np.arange(len(chosen)), [len(texts) for texts in captions]),
-        ImageFiles(_paths(path, chosen)),
-        folder=path.parent / name,
-    )
+    captions = grouped([image.captions[:limit] for image in chosen])
+    return Split(*captions, ImageFiles(_paths(path, chosen)), folder=path.parent / name)
 
 
 def uncaptioned(data: Path) -> list[Path]:
     """The images in a folder that its captions file does not list, sorted by name."""
-    path, images = _read(data)
+    path, images = read_folder(data)
     listed = {path, *_paths(path, images)}
     return sorted(file for file in _root(path).iterdir() if file.is_file() and file not in listed)
 
 
-def _read(data: Path) -> tuple[Path, list[Captioned]]:
+def read_folder(data: Path) -> tuple[Path, list[Captioned]]:
+    """The captions file of a folder, and its images; see `find_captions` and `read_captions`."""
     path = find_captions(data)
     if path is None:
         raise FileNotFoundError(

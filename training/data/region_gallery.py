@@ -21,6 +21,7 @@ from polyview.models.files import replacing_folder
 from polyview.models.preprocess import to_rgb
 from polyview.training.data.precomputed import open_regions
 from polyview.training.data.split import Split
+from polyview.training.settings import refusals_end
 
 COUNT = 1000  # images of a gallery by default
 SIDE = 640  # pixels of the longer side of a photograph
@@ -89,6 +90,7 @@ def _drawing(row: int, boxes: np.ndarray | None) -> Image.Image:
     return image
 
 
+@refusals_end()
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and writes the gallery."""
     parser = argparse.ArgumentParser(
@@ -103,17 +105,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--names", type=Path, help="text file that names each image's photograph, one a line")
     add("--count", type=int, default=COUNT, help=f"how many images; {COUNT:,} without it")
     options = parser.parse_args(argv)
-    try:
-        if (options.images is None) != (options.names is None):
-            raise ValueError("--images and --names go together: a folder, and its files in order")
-        if options.count < 1:
-            raise ValueError(f"--count must be 1 or more, not {options.count}")
-        lines = options.names.read_text("utf-8").splitlines() if options.names else []
-        photographs = [options.images / line.strip() for line in lines if line.strip()]
-        data = open_regions(options.data, options.split)
-        write_gallery(data, options.split, options.out, photographs, options.count)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{error}") from error
+    if (options.images is None) != (options.names is None):
+        raise ValueError("--images and --names go together: a folder, and its files in order")
+    if options.count < 1:
+        raise ValueError(f"--count must be 1 or more, not {options.count}")
+    lines = options.names.read_text("utf-8").splitlines() if options.names else []
+    photographs = [options.images / line.strip() for line in lines if line.strip()]
+    data = open_regions(options.data, options.split)
+    write_gallery(data, options.split, options.out, photographs, options.count)
 
 
 if __name__ == "__main__":

@@ -148,6 +148,12 @@ class Split:
         return replace(self, captions=captions, image_of=image_of, kinds=kinds[0] if kinds else ())
 
 
+def grouped(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
+    """The captions of images one after the other, and the row (N_txt,) of each one's image."""
+    rows = np.repeat(np.arange(len(captions)), [len(texts) for texts in captions])
+    return [text for texts in captions for text in texts], rows
+
+
 class Copies:
     """Features (N, n, d) of images and of further versions; indexing returns the first version."""
 
@@ -180,14 +186,13 @@ class Clips:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        sizes = [_open(path).shape for path in paths]
         self._paths = paths
-        self._totals = np.array([count for count, _ in sizes], np.int64)
-        self._width = sizes[0][1]
-        for path, (_, width) in zip(paths, sizes, strict=True):
+        counts, widths = zip(*(_open(path).shape for path in paths), strict=True)
+        self._width = widths[0]
+        for path, width in zip(paths, widths, strict=True):
             if width != self._width:
                 raise ValueError(f"{path} has {width} numbers a frame, {paths[0]} {self._width}")
-        self.lengths = self._totals
+        self.lengths = self._totals = np.array(counts, np.int64)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -157,38 +157,6 @@ class StoredTokens(TextEncoder):
         return self.dropout(torch.from_numpy(features).to(ids.device))
 
 
-def describe_text(config: TextConfig) -> tuple[type[TextEncoder], dict[str, Any], dict[str, Any]]:
-    """The class, arguments and `describe_text_source` of a text encoder, without its weights.
-
-    For the BiGRU, the arguments assume a vocabulary of 2 words.
-
-    Raises:
-        FileNotFoundError: the source or the vectors file is missing.
-        ValueError: the configuration does not match the source.
-    """
-    if config.arch not in TEXT_ENCODERS:
-        known = ", ".join(TEXT_ENCODERS)
-        raise ValueError(f'text.arch must be one of {known}, not "{config.arch}"')
-    kind, source = TEXT_ENCODERS[config.arch], config.source
-    if not source:
-        if not issubclass(kind, BiGRUTextEncoder):
-            raise ValueError(
-                f'text.arch "{config.arch}" needs text.source: a Hugging Face folder or a Hub id'
-            )
-        if config.vectors and not Path(config.vectors).is_file():
-            raise FileNotFoundError(
-                f"there is no word vectors file {config.vectors}; fetch it, or set text.vectors to "
-                "an empty text for random word embeddings"
-            )
-        sizes = {name: getattr(config, name) for name in ("word_dim", "hidden_dim", "directions")}
-        return kind, {"vocab_size": 2, **sizes}, {}
-    refuse_missing(source, "text.source")
-    described = describe_text_source(source)
-    if described["arch"] != config.arch:
-        raise ValueError(f'{source} is of text.arch "{described["arch"]}", not "{config.arch}"')
-    return kind, described["arguments"], described
-
-
 def build_text_side(
     config: TextConfig,
     train: list[str],
@@ -208,30 +176,54 @@ def build_text_side(
         vocabulary: captions whose words are known; None for `train`.
 
     Raises:
-        FileNotFoundError, ValueError: see `describe_text`.
+        FileNotFoundError: the source or the vectors file is missing.
+        ValueError: the configuration does not match the source.
     """
-    kind, arguments, described = describe_text(config)
-    if not config.source:
-        words = vocabulary or train
-        tokenizer = build_tokenizer(words, config.min_count, marks=config.sentence_marks)
-        arguments |= {"vocab_size": tokenizer.get_vocab_size()}
-        encoder: TextEncoder = kind(**arguments, dropout=config.dropout)
-        if config.vectors:
-            known = tokenizer.get_vocab()
-            rows, vectors = load_vectors(Path(config.vectors), known, config.word_dim)
-            with torch.no_grad():
-                encoder.get_parameter("embed.weight")[rows] = vectors
-        description: dict[str, Any] = {"arch": config.arch, "arguments": arguments}
+    if config.arch not in TEXT_ENCODERS:
+        known = ", ".join(TEXT_ENCODERS)
+        raise ValueError(f'text.arch must be one of {known}, not "{config.arch}"')
+    kind, source = TEXT_ENCODERS[config.arch], config.source
+    if not source:
+        encoder, tokenizer, description = _own_encoder(config, vocabulary or train)
     else:
-        encoder, tokenizer, _ = load_text_source(config.source, rounded=config.frozen)
+        refuse_missing(source, "text.source")
+        described = describe_text_source(source)
+        if described["arch"] != config.arch:
+            raise ValueError(f'{source} is of text.arch "{described["arch"]}", not "{config.arch}"')
+        encoder, tokenizer, _ = load_text_source(source, rounded=config.frozen)
         description = {key: described[key] for key in ("arch", "arguments", "max_length")}
     tables = TokenTable(tokenizer, train), TokenTable(tokenizer, val)
-    if config.source and config.frozen:
-        description |= {"source": config.source, "sha256": described["sha256"]}
+    if source and config.frozen:
+        description |= {"source": source, "sha256": described["sha256"]}
         tokens = _stored(encoder.to(device), tables, described, cache)
         encoder = StoredTokens(tokens, config.dropout)
         tables = tables[0].numbered(0), tables[1].numbered(int(tables[0].lengths.sum()))
     return TextSide(encoder, kind.summary_token, tokenizer, tables, description)
+
+
+def _own_encoder(
+    config: TextConfig, captions: list[str]
+) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
+    """A BiGRU with its tokenizer over the words of captions, and its description."""
+    if config.arch != "bigru":
+        raise ValueError(
+            f'text.arch "{config.arch}" needs text.source: a Hugging Face folder or a Hub id'
+        )
+    if config.vectors and not Path(config.vectors).is_file():
+        raise FileNotFoundError(
+            f"there is no word vectors file {config.vectors}; fetch it, or set text.vectors to "
+            "an empty text for random word embeddings"
+        )
+    tokenizer = build_tokenizer(captions, config.min_count, marks=config.sentence_marks)
+    sizes = {name: getattr(config, name) for name in ("word_dim", "hidden_dim", "directions")}
+    arguments = {"vocab_size": tokenizer.get_vocab_size(), **sizes}
+    encoder = BiGRUTextEncoder(**arguments, dropout=config.dropout)
+    if config.vectors:
+        known = tokenizer.get_vocab()
+        rows, vectors = load_vectors(Path(config.vectors), known, config.word_dim)
+        with torch.no_grad():
+            encoder.embed.weight[rows] = vectors
+    return encoder, tokenizer, {"arch": config.arch, "arguments": arguments}
 
 
 def _stored(

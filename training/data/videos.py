@@ -23,11 +23,10 @@ given in the same way. `absent.txt` lists unavailable clips, which are left out.
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
-import numpy as np
-
-from polyview.training.data.split import Clips, Split
+from polyview.training.data.split import Clips, Split, grouped
 
 FEATURES = "features"
 ABSENT = "absent.txt"
@@ -54,12 +53,12 @@ def open_videos(folder: Path, name: str) -> Split:
         for clip, sentence, split in _checked(path, read(path)):
             captions.setdefault(clip, []).append(sentence)
             splits[clip] = split
-    aliases = [f"{alias}{end}" for alias in _NAMES.get(name, (name,)) for end in (".txt", ".tsv")]
-    lists = [f"{place}/{file}" for place in ("splits", "split") for file in aliases]
-    chosen = _listed(folder, *lists)
+    aliases = _NAMES.get(name, (name,))
+    lists = product(("splits", "split"), aliases, (".txt", ".tsv"))
+    chosen = _listed(*(folder / place / f"{alias}{end}" for place, alias, end in lists))
     if chosen is None:
         chosen = [clip for clip, split in splits.items() if split == name]
-    absent = set(_listed(folder, ABSENT) or ())
+    absent = set(_listed(folder / ABSENT) or ())
     clips = [clip for clip in dict.fromkeys(chosen) if clip not in absent]
     if not clips:
         raise FileNotFoundError(
@@ -77,13 +76,8 @@ def open_videos(folder: Path, name: str) -> Split:
                 f"{missing[0]}; add it, or list unavailable clips in {ABSENT}, one a line"
             )
     features = Clips(list(files.values()))
-    return Split(
-        [sentence for clip in clips for sentence in captions[clip]],
-        np.repeat(np.arange(len(clips)), [len(captions[clip]) for clip in clips]),
-        features=features,
-        lengths=features.lengths,
-        folder=folder / name,
-    )
+    texts = grouped([captions[clip] for clip in clips])
+    return Split(*texts, features=features, lengths=features.lengths, folder=folder / name)
 
 
 def _annotations(folder: Path) -> list[tuple[Path, Callable[[Path], _Entries]]]:
@@ -149,9 +143,9 @@ def _clip(line: str) -> str:
     return line.strip().rpartition("/")[2].removesuffix(".gif")
 
 
-def _listed(folder: Path, *names: str) -> list[str] | None:
+def _listed(*paths: Path) -> list[str] | None:
     """The clips in the first list that exists; None if there is none."""
-    for path in (folder / name for name in names):
+    for path in paths:
         if path.is_file():
             return [_clip(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
     return None

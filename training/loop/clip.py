@@ -22,14 +22,14 @@ from torch.nn import functional as F
 from polyview.models.encoders.huggingface import build_network, quiet
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.batches import Batch, batches
-from polyview.training.data.features import check_images
+from polyview.training.data.features import refuse_features
 from polyview.training.data.image_files import ahead
 from polyview.training.data.open_split import describe_data, open_split
 from polyview.training.data.split import Pixels
 from polyview.training.data.texts import END, PAD, START, TokenTable, build_tokenizer
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.loop.config import TrainConfig
-from polyview.training.loop.loop import CONFIG, LOG, TOKENIZER, Loop, check_pace
+from polyview.training.loop.loop import CONFIG, LOG, TOKENIZER, Loop
 from polyview.training.objectives.losses import info_nce, same_image
 
 MODEL = "model"  # folder of the best weights in a run
@@ -46,11 +46,10 @@ class ClipTraining(Loop[TrainConfig, Batch]):
     best_by = "rsum"
 
     def __init__(self, config: TrainConfig, out: Path, *, resume: bool) -> None:
-        super().__init__(config)
+        super().__init__(config, out, resume=resume)
         data, network = Path(config.data), config.network
         train, val = open_split(data, "train").first(config.train_images), open_split(data, "val")
-        check_images(train, trained=True)
-        check_pace(config, len(train.captions))
+        refuse_features(train)
         texts = {"max_position_embeddings": _LONGEST, **network.get("text_config", {})}
         self.tokenizer = build_tokenizer(train.captions, config.text.min_count, marks=True)
         self.tokenizer.enable_truncation(texts["max_position_embeddings"])
@@ -64,7 +63,7 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         self.train, self.val = (
             replace(split, features=Pixels(split.images, self.preprocess)) for split in (train, val)
         )
-        self.start(self.model, out, items=len(self.train.captions), resume=resume)
+        self.start(self.model, items=len(train.captions))
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """See `Loop`."""
@@ -104,7 +103,7 @@ class ClipTraining(Loop[TrainConfig, Batch]):
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`; also writes RUN/model."""
-        folder = self.run.path / MODEL
+        folder = self.out / MODEL
         with quiet():
             self.model.save_pretrained(folder)
         self.tokenizer.no_truncation()
@@ -120,6 +119,6 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         text = json.dumps(processor, indent=1) + "\n"
         (folder / "preprocessor_config.json").write_text(text, "utf-8")
         for name in (CONFIG, LOG):
-            shutil.copyfile(self.run.path / name, folder / name)
+            shutil.copyfile(self.out / name, folder / name)
         data = describe_data(Path(self.config.data), (), self.train)
         return self.model.state_dict(), {"kind": "clip", "data": data}

@@ -1,10 +1,7 @@
 """The common command line of trainings."""
 
 import argparse
-import shlex
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +10,7 @@ import torch
 from polyview.training.data.features import CACHE
 from polyview.training.loop.config import load_recipe, recipe_lines
 from polyview.training.loop.loop import CONFIG, Loop
-from polyview.training.settings import Settings, describe
+from polyview.training.settings import Settings, describe, refusals_end
 
 S = TypeVar("S", bound=Settings)
 
@@ -64,7 +61,7 @@ def run_command(
         parser.error("name the run folder with --out")
     if options.threads:
         torch.set_num_threads(options.threads)
-    with refusals_end(lambda: _continuation(parser, options)):
+    with refusals_end("continue with the same command and --resume"):
         loop = build(_read_settings(kind, recipe, options), options)
         best = loop.fit().get(loop.best_by)
         reached = f"{loop.best_by} {best:.1f}, " if best is not None else ""
@@ -83,34 +80,3 @@ def _read_settings(kind: type[S], recipe: str, options: argparse.Namespace) -> S
             "name what to train with --recipe, for example scenes/vse_infty; --list names all"
         )
     return load_recipe(kind, recipe, options.set)
-
-
-def _continuation(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
-    """How to continue after Ctrl-C, in words."""
-    if not (options.out / CONFIG).is_file():
-        return "nothing was started yet"
-    parts = [parser.prog, "--resume", "--out", str(options.out)]
-    for option in ("cache", "threads", "skip_damaged"):
-        value = getattr(options, option, None)
-        if value != parser.get_default(option):
-            parts += [f"--{option.replace('_', '-')}", *([] if value is True else [str(value)])]
-    parts[3:] = map(shlex.quote, parts[3:])
-    return f"continue with {' '.join(parts)}"
-
-
-@contextmanager
-def refusals_end(
-    continuation: Callable[[], str] = lambda: "run the same command again",
-) -> Iterator[None]:
-    """Ends the program with the message of an error that the user can fix.
-
-    Args:
-        continuation: how to continue after Ctrl-C, in words.
-    """
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{error}") from error
-    except KeyboardInterrupt:
-        print(f"\nstopped; {continuation()}", file=sys.stderr)
-        raise SystemExit(130) from None  # as shells do for SIGINT

@@ -9,10 +9,11 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 import tomlkit
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from polyview.export.sessions import hardware
 from polyview.models.checkpoint import load_strict, load_tensors, save_tensors
 from polyview.models.files import replacing, write_whole
 from polyview.training.loop.config import BackboneConfig, TrainConfig
-from polyview.training.settings import Settings, to_values
+from polyview.training.settings import to_values
 
 BEST, LAST, CONFIG = "best.safetensors", "last.safetensors", "config.toml"
 TOKENIZER, LOG = "tokenizer.json", "log.csv"
@@ -32,40 +33,73 @@ B = TypeVar("B")
 
 
 class Loop(ABC, Generic[C, B]):
-    """One training: `__init__` chooses the device and seeds, `start` receives the modules.
+    """One training: `__init__` checks and seeds, `start` receives the modules.
+
+    Args:
+        config: the settings.
+        out: run folder; created if missing.
+        resume: continue the run in `out`; on a CPU the final weights equal those of an
+            uninterrupted run bit for bit.
 
     Attributes:
         best_by: the validation metric to maximise.
         digits: digits of validation metrics in the log.
         progress: the state in a checkpoint besides weights and optimiser; epochs count from 0.
+        rows: those of the log.
+
+    Raises:
+        FileExistsError: the folder holds a run and `resume` is off.
+        ValueError: `resume` is on and the folder's run has other settings (only `epochs` and
+            `patience` may be raised), or the hardware does not support the precision.
+        OSError: the folder cannot be made.
     """
 
     best_by: ClassVar[str]
     digits: ClassVar[int] = 2
 
-    def __init__(self, config: C) -> None:
-        self.config = config
+    def __init__(self, config: C, out: Path, *, resume: bool) -> None:
+        self.config, self.out = config, out
         self.device = device_for(config.precision)
+        self.rows: list[dict[str, Any]] = []
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(
+                f"cannot make the run folder {out}: {error.strerror}; name another --out"
+            ) from error
+        if (out / LOG).is_file():
+            if not resume:
+                raise FileExistsError(
+                    f"{out} already holds a run; add --resume to continue it, or name another "
+                    "folder"
+                )
+            self._check_settings()
         torch.manual_seed(config.seed)
+
+    def _check_settings(self) -> None:
+        before = tomlkit.parse((self.out / CONFIG).read_text("utf-8")).unwrap()
+        for name, value in sorted(to_values(self.config).items()):
+            former = before.get(name)
+            if value != former and not (name in ("epochs", "patience") and value > (former or 0)):
+                raise ValueError(
+                    f'cannot resume {self.out}: its "{name}" is {former!r}, not {value!r}; leave '
+                    "it out (--resume reads the settings of the run; epochs and patience may be "
+                    "raised), or name another folder"
+                )
 
     def start(
         self,
         module: nn.Module,
-        out: Path,
         *,
         items: int,
-        resume: bool,
         groups: list[dict[str, Any]] | None = None,
         fused: bool = True,
     ) -> bool:
-        """Sets the modules to train, and restores the run in `out` on request.
+        """Sets the modules to train, writes the settings, and restores the checkpoint, if any.
 
         Args:
             module: all weights, on the device.
-            out: run folder.
             items: number of captions or images in an epoch.
-            resume: restore; on a CPU the final weights equal those of an uninterrupted run bit for
-                bit.
             groups: from `parameter_groups`, with `share` of the base rate; None for all of
                 `module`.
             fused: let the optimiser update all weights in one kernel.
@@ -74,10 +108,18 @@ class Loop(ABC, Generic[C, B]):
             Whether a run was restored.
 
         Raises:
-            FileExistsError, ValueError: see `RunFolder`; or an epoch has no step.
+            ValueError: an epoch has no step, or the warm-up is as long as the run.
         """
         config, plan = self.config, self.config.optimizer
         self.steps = steps_in_epoch(items, config.batch_size)
+        total, warmup = self.steps * config.epochs, plan.warmup_steps
+        if warmup and warmup >= total:
+            prefix = "optimizer." if isinstance(config, TrainConfig) else ""
+            raise ValueError(
+                f"{prefix}warmup_steps is {warmup}, but the whole run has {total} steps "
+                f"({config.epochs} x {self.steps}), so that the rate would never reach "
+                f"learning_rate; lower it: --set {prefix}warmup_steps={total // 10}"
+            )
         self.module = module
         self.optimizer = torch.optim.AdamW(
             groups or parameter_groups(module.parameters()),
@@ -86,11 +128,12 @@ class Loop(ABC, Generic[C, B]):
             amsgrad=plan.amsgrad,
             fused=fused or None,
         )
-        self.run = RunFolder(out, config, resume=resume)
-        loaded = self.run.load_last(module, self.optimizer)
+        write_whole(self.out / CONFIG, tomlkit.dumps(to_values(config)))
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
-        self.progress |= {"drops": [], **(loaded or {})}
-        return loaded is not None
+        self.progress["drops"] = []
+        if restored := (self.out / LAST).is_file():
+            self._load_last()
+        return restored
 
     @abstractmethod
     def batches(self, epoch: int) -> Iterable[B]:
@@ -128,7 +171,7 @@ class Loop(ABC, Generic[C, B]):
         """
         epochs = self.config.epochs
         if self.progress["epoch"] == epochs:
-            line = f"all {epochs} epochs of {self.run.path} are done; train more with --set"
+            line = f"all {epochs} epochs of {self.out} are done; train more with --set"
             print(f"{line} epochs={2 * epochs}", file=sys.stderr)
         for epoch in range(self.progress["epoch"], epochs):
             if reason := self.stop_reason(epoch):
@@ -142,6 +185,11 @@ class Loop(ABC, Generic[C, B]):
             self._finish_epoch(epoch, terms, metrics, time.perf_counter() - began)
         return self.progress.get("metrics", {})
 
+    def row_batches(self, random: np.random.Generator, rows: int) -> Iterator[np.ndarray]:
+        """Batches of row numbers for training images, each sorted, in random order."""
+        order = random.permutation(rows)[: self.steps * self.config.batch_size]
+        return map(np.sort, np.split(order, self.steps))
+
     def autocast(self) -> torch.autocast:
         """The context of a forward pass in the configured precision."""
         enabled = self.config.precision == "bf16"
@@ -151,7 +199,7 @@ class Loop(ABC, Generic[C, B]):
         totals: dict[str, float] = {}
         rate = 0.0
         self.module.train()
-        title = f"{self.run.path.name} epoch {epoch + 1}/{self.config.epochs}"
+        title = f"{self.out.name} epoch {epoch + 1}/{self.config.epochs}"
         for batch in tqdm(self.batches(epoch), desc=title, total=self.steps, mininterval=2):
             rate = self._set_rate(epoch)
             for name, value in self.step(batch, epoch).items():
@@ -201,8 +249,8 @@ class Loop(ABC, Generic[C, B]):
             self.progress["drops"].append(epoch)  # for the schedule "plateau"
         rounded = {name: round(value, self.digits) for name, value in metrics.items()}
         row = {"epoch": epoch + 1, **terms, **rounded, "seconds": round(seconds, 1)}
-        self.run.rows.append(row)
-        write_rows(self.run.path / LOG, self.run.rows)
+        self.rows.append(row)
+        write_rows(self.out / LOG, self.rows)
         line = f"epoch {epoch + 1}/{self.config.epochs}: loss {terms['loss']:.3f}"
         if self.best_by in rounded:
             line += f", val {self.best_by} {rounded[self.best_by]}"
@@ -213,21 +261,42 @@ class Loop(ABC, Generic[C, B]):
             tensors, metadata = self.checkpoint()
             metadata |= {"config": to_values(self.config), "metrics": {"val": metrics}}
             metadata |= {"epoch": epoch + 1, "hardware": hardware()}
-            save_tensors(self.run.path / BEST, tensors, metadata)
-        self.run.save_last(self.module, self.optimizer, self.progress)
+            save_tensors(self.out / BEST, tensors, metadata)
+        self._save_last()
 
+    def _save_last(self) -> None:
+        """Writes weights, optimizer, random state, log and progress in one atomic file."""
+        tensors = {f"module.{k}": v for k, v in self.module.state_dict().items()}
+        state = self.optimizer.state_dict()
+        for index, slots in state["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": value for name, value in slots.items()}
+        tensors["random.cpu"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            tensors["random.cuda"] = torch.cuda.get_rng_state()
+        groups = {"groups": state["param_groups"]}
+        metadata = {"progress": self.progress, "rows": self.rows, **groups}
+        save_tensors(self.out / LAST, tensors, metadata)
 
-def check_pace(config: TrainConfig | BackboneConfig, items: int) -> None:
-    """Raises ValueError if an epoch has no step or the warm-up is as long as the run."""
-    each = steps_in_epoch(items, config.batch_size)
-    steps, warmup = each * config.epochs, config.optimizer.warmup_steps
-    if warmup and warmup >= steps:
-        prefix = "optimizer." if isinstance(config, TrainConfig) else ""
-        raise ValueError(
-            f"{prefix}warmup_steps is {warmup}, but the whole run has {steps} steps "
-            f"({config.epochs} x {each}), so that the rate would never reach learning_rate; lower "
-            f"it: --set {prefix}warmup_steps={steps // 10}"
-        )
+    def _load_last(self) -> None:
+        """Restores the checkpoint that `_save_last` wrote."""
+        tensors, metadata = load_tensors(self.out / LAST)
+        weights = {k.removeprefix("module."): v for k, v in tensors.items() if k[:7] == "module."}
+        load_strict(self.module, weights, str(self.out / LAST))
+        slots: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            if key.startswith("optimizer."):
+                _, index, name = key.split(".", 2)
+                slots.setdefault(int(index), {})[name] = value
+        self.optimizer.load_state_dict({"state": slots, "param_groups": metadata["groups"]})
+        for weight, moments in self.optimizer.state.items():
+            for name, value in moments.items():  # fused steps need the weights' memory layout
+                if value.shape == weight.shape and value.stride() != weight.stride():
+                    moments[name] = torch.empty_like(weight).copy_(value)
+        torch.set_rng_state(tensors["random.cpu"])
+        if torch.cuda.is_available() and "random.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random.cuda"])
+        self.rows = metadata["rows"]
+        self.progress |= metadata["progress"]
 
 
 def parameter_groups(
@@ -239,15 +308,12 @@ def parameter_groups(
         parameters: to train.
         share: share of the base rate.
     """
-    decaying: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
     for parameter in parameters:
-        decaying[parameter.ndim > 1].append(parameter)
-    fixed: dict[bool, dict[str, float]] = {True: {}, False: {"weight_decay": 0.0}}
-    return [
-        {"params": params, "share": share, **fixed[decays]}
-        for decays, params in decaying.items()
-        if params
-    ]
+        (matrices if parameter.ndim > 1 else others).append(parameter)
+    groups = {"params": matrices}, {"params": others, "weight_decay": 0.0}
+    return [{**group, "share": share} for group in groups if group["params"]]
 
 
 def steps_in_epoch(items: int, batch_size: int) -> int:
@@ -264,101 +330,13 @@ def device_for(precision: str) -> torch.device:
     """The device of a training; raises ValueError if it does not support the precision."""
     if torch.cuda.is_available():
         return torch.device("cuda")
-    if precision == "bf16" and not computes_in_bf16():
+    has = torch.cpu.get_capabilities()
+    if precision == "bf16" and not (has.get("avx512_bf16") or has.get("bf16")):
         raise ValueError(
             'precision "bf16" takes ten times as long as fp32 on this processor, which has no '
             "instructions for it (avx512_bf16 or Arm's bf16); set precision=fp32"
         )
     return torch.device("cpu")
-
-
-def computes_in_bf16() -> bool:
-    """Whether this machine's processor has instructions that multiply in bf16."""
-    has = torch.cpu.get_capabilities()
-    return bool(has.get("avx512_bf16") or has.get("bf16"))
-
-
-class RunFolder:
-    """A training run on disk; the folder is created if missing; `rows` are those of its log.
-
-    Raises:
-        FileExistsError: the folder holds a run and `resume` is off.
-        ValueError: `resume` is on and the folder's run has other settings; only `epochs` and
-            `patience` may be raised.
-        OSError: the folder cannot be made or written.
-    """
-
-    def __init__(self, path: Path, config: Settings, *, resume: bool) -> None:
-        self.path = path
-        self.rows: list[dict[str, Any]] = []
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OSError(
-                f"cannot make the run folder {path}: {error.strerror}; name another --out"
-            ) from error
-        if (path / LOG).is_file():
-            if not resume:
-                raise FileExistsError(
-                    f"{path} already holds a run; add --resume to continue it, or name another "
-                    "folder"
-                )
-            self._check_settings(to_values(config))
-        write_whole(path / CONFIG, tomlkit.dumps(to_values(config)))
-
-    def _check_settings(self, values: dict[str, Any]) -> None:
-        before = tomlkit.parse((self.path / CONFIG).read_text("utf-8")).unwrap()
-        for name in sorted(values):
-            value, former = values[name], before.get(name)
-            if value != former and not (name in ("epochs", "patience") and value > (former or 0)):
-                raise ValueError(
-                    f'cannot resume {self.path}: its "{name}" is {former!r}, not {value!r}; leave '
-                    "it out (--resume reads the settings of the run; epochs and patience may be "
-                    "raised), or name another folder"
-                )
-
-    def save_last(
-        self, module: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]
-    ) -> None:
-        """Writes weights, optimizer, random state, log and progress in one atomic file."""
-        tensors = {f"module.{k}": v for k, v in module.state_dict().items()}
-        state = optimizer.state_dict()
-        for index, slots in state["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value for name, value in slots.items()}
-        tensors["random.cpu"] = torch.get_rng_state()
-        if torch.cuda.is_available():
-            tensors["random.cuda"] = torch.cuda.get_rng_state()
-        metadata = {"progress": progress, "rows": self.rows, "groups": state["param_groups"]}
-        save_tensors(self.path / LAST, tensors, metadata)
-
-    def load_last(
-        self, module: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> dict[str, Any] | None:
-        """Restores the checkpoint that `save_last` wrote.
-
-        Returns:
-            The progress, or None without a checkpoint.
-        """
-        if not (self.path / LAST).is_file():
-            return None
-        tensors, metadata = load_tensors(self.path / LAST)
-        weights = {k.removeprefix("module."): v for k, v in tensors.items() if k[:7] == "module."}
-        load_strict(module, weights, str(self.path / LAST))
-        slots: dict[int, dict[str, Tensor]] = {}
-        for key, value in tensors.items():
-            if key.startswith("optimizer."):
-                _, index, name = key.split(".", 2)
-                slots.setdefault(int(index), {})[name] = value
-        optimizer.load_state_dict({"state": slots, "param_groups": metadata["groups"]})
-        for weight, moments in optimizer.state.items():
-            for name, value in moments.items():  # fused steps need the weights' memory layout
-                if value.shape == weight.shape and value.stride() != weight.stride():
-                    moments[name] = torch.empty_like(weight).copy_(value)
-        torch.set_rng_state(tensors["random.cpu"])
-        if torch.cuda.is_available() and "random.cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["random.cuda"])
-        self.rows = metadata["rows"]
-        return dict(metadata["progress"])
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -12,64 +13,68 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from polyview import models
 from polyview.export.build.trained import describe_run, load_run
-from polyview.export.encoders.sources import describe_image_source, load_image_source
+from polyview.export.encoders.sources import (
+    describe_image_source,
+    describe_text_source,
+    load_image_source,
+)
 from polyview.export.pack.validation import check
 from polyview.models import Method, Views
-from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.models.checkpoint import load_strict, load_tensors
+from polyview.models.encoders import IMAGE_ENCODERS
+from polyview.models.encoders.encoder import ImageEncoder
 from polyview.models.files import sha256_of, write_whole
-from polyview.models.layers import FeatureProjection, drop_elements
+from polyview.models.layers import FeatureProjection
 from polyview.models.preprocess import Preprocess
-from polyview.models.views import lengths_to_mask
 from polyview.training.data.batches import Batch, batches
 from polyview.training.data.features import (
-    CACHE,
     Extraction,
     read_features,
     read_pixels,
+    refuse_features,
     refuse_missing,
+    without_damaged,
 )
-from polyview.training.data.image_files import ahead
+from polyview.training.data.image_files import ImageFiles, ahead
 from polyview.training.data.open_split import (
     describe_data,
     holds_features,
     open_split,
     open_training,
 )
-from polyview.training.data.split import Split, with_exchanged_halves
+from polyview.training.data.split import Split, refuse_without_twins, with_exchanged_halves
 from polyview.training.data.texts import TokenTable, build_text_side
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import score_matrix
-from polyview.training.loop.checks import check_training, load_init, refuse_without_summary
 from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.dual_encoder import DualEncoder, encode_split
 from polyview.training.loop.loop import (
+    BEST,
     CONFIG,
     TOKENIZER,
     Loop,
-    RunFolder,
     parameter_groups,
     steps_in_epoch,
 )
 from polyview.training.objectives import build_objective
 
-TEXTS_AT_ONCE = 128
-
 
 class Trainer(Loop[TrainConfig, Batch]):
-    """Trains one method.
+    """Trains one method. Whatever does not fit is refused before an image is read.
 
     Args:
         config: the settings.
-        train: features and captions to train on.
-        val: features and captions that choose the best epoch.
+        train: the split to train on; its features are read unless it has them.
+        val: the split that chooses the best epoch.
         out: run folder.
-        backbone: `describe_image_source` of the image encoder that made the features.
-        encoder: that encoder if it is also trained; `train` and `val` then hold pixels.
-        resume: continue the run in `out`, see `Loop.start`.
-        cache: folder of the token features of frozen text encoders.
+        resume: see `Loop`.
+        how: computes and caches the features of frozen image and text encoders.
+
+    Raises:
+        ValueError, OSError: something is missing or does not fit.
     """
 
     best_by = "rsum"
@@ -81,31 +86,80 @@ class Trainer(Loop[TrainConfig, Batch]):
         val: Split,
         out: Path,
         *,
-        backbone: Mapping[str, Any] | None = None,
-        encoder: ImageEncoder | None = None,
         resume: bool = False,
-        cache: Path = CACHE,
+        how: Extraction | None = None,
     ) -> None:
-        super().__init__(config)
-        self.train = with_exchanged_halves(train) if config.exchange_halves else train
-        self.val, self.backbone, self.encoder = val, backbone or {}, encoder
-        sides = self.train.captions, val.captions
-        self.texts = build_text_side(config.text, *sides, cache, self.device, train.captions)
+        super().__init__(config, out, resume=resume)
+        self.how = how or Extraction()
+        if config.exchange_halves or config.order_epochs:
+            refuse_without_twins(train)
+        if config.feature_copies > 1 and not isinstance(train.images, ImageFiles):
+            raise ValueError(
+                f"feature_copies={config.feature_copies} crops photographs, and "
+                f"{train.folder.parent} holds none; leave it at 1"
+            )
+        self.train = train.with_frames(config.frames).first(config.train_images)
+        self.val = val.with_frames(config.frames).captions_each(config.ranked_captions)
+        with torch.random.fork_rng():  # building an encoder draws random numbers
+            self.image_dim, summary = self._open_backbone()
+        known_words = self.train.captions
+        if config.exchange_halves:
+            self.train = with_exchanged_halves(self._with_features(self.train))
+        captions = self.train.captions, self.val.captions
+        self.texts = build_text_side(
+            config.text, *captions, self.how.cache, self.device, known_words
+        )
         self.objective = build_objective(config.method, config.objective)
-        self.image_dim = self.train.features.shape[2] if encoder is None else encoder.dim
         dims = self.image_dim, self.texts.encoder.dim
         method = models.build(config.method, *dims, config.arguments)
-        summaries = self.train.summary_token, self.texts.summary_token
+        summaries = summary, self.texts.summary_token
         refuse_without_summary(config.method, method, *summaries)
+        _refuse_idle_text(config, method)
         if config.projection_init == "xavier":
             _start_as_released(method)
-        parts = method, self.texts.encoder, config, encoder
+        parts = method, self.texts.encoder, config, self.encoder
         self.model = DualEncoder(*parts, summaries=summaries).to(self.device)
-        options: dict[str, Any] = {"items": len(self.train.captions), "resume": resume}
-        resumed = self.start(self.model, out, groups=self._groups(), **options)
-        if config.init and not resumed:
+        if config.init:
             sha256 = self.backbone.get("sha256", "")
-            load_init(self.model, config, sha256, self.texts.tokenizer.to_str(pretty=True))
+            _load_init(self.model, config, sha256, self.texts.tokenizer.to_str(pretty=True))
+        self.start(self.model, items=len(self.train.captions), groups=self._groups())
+        self.train = self._with_features(self.train, config.feature_copies)
+        self.val = self._with_features(self.val)
+
+    def _open_backbone(self) -> tuple[int, bool]:
+        """Describes the image encoder, and loads it if it is trained too.
+
+        Returns:
+            The width of its features, and whether the first is a summary ([CLS]).
+        """
+        source, self.encoder = self.config.backbone, None
+        self.backbone: dict[str, Any] = {}
+        if not self.config.backbone_frozen:
+            refuse_features(self.train)
+        if len(self.train.features):
+            return self.train.features.shape[2], self.train.summary_token
+        if not source:
+            raise ValueError(
+                f"{self.train.folder.parent} holds images, so backbone must name an image "
+                "encoder: --set backbone=..."
+            )
+        refuse_missing(source, "backbone")
+        self.backbone = describe_image_source(source)
+        if self.config.backbone_frozen:
+            with torch.device("meta"):  # only shapes are needed
+                kind = IMAGE_ENCODERS[self.backbone["arch"]]
+                encoder: ImageEncoder = kind(**self.backbone["arguments"])
+        else:
+            encoder, self.preprocess, _ = load_image_source(source, rounded=False)
+            self.encoder = encoder
+        return encoder.dim, encoder.summary_token
+
+    def _with_features(self, split: Split, copies: int = 1) -> Split:
+        """The split with features, or with pixels for an image encoder that is trained too."""
+        if self.encoder is not None:
+            return read_pixels(split, self.encoder, self.preprocess)
+        with torch.random.fork_rng():
+            return read_features(split, self.config.backbone, self.how, copies)
 
     def _groups(self) -> list[dict[str, Any]]:
         """The trained parameters, in a group for each share of the base rate."""
@@ -177,7 +231,7 @@ class Trainer(Loop[TrainConfig, Batch]):
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`; also writes the tokenizer, which belongs to the weights."""
-        tokenizer = self.run.path / TOKENIZER
+        tokenizer = self.out / TOKENIZER
         write_whole(tokenizer, self.texts.tokenizer.to_str(pretty=True))
         description = {
             "kind": "run",
@@ -201,27 +255,11 @@ class Trainer(Loop[TrainConfig, Batch]):
 def build_trainer(
     config: TrainConfig, out: Path, *, resume: bool, how: Extraction | None = None
 ) -> Trainer:
-    """Checks a configuration, reads its data and encoders, and makes a trainer.
-
-    `how` computes and caches the features of frozen image and text encoders.
-
-    Raises:
-        ValueError, OSError: see `check_training`; raised before images are read.
-    """
-    data, backbone, how = Path(config.data), config.backbone, how or Extraction()
-    train, val = open_training(data, config.also), open_split(data, "val")
-    description, encoder = check_training(config, train), None
-    RunFolder(out, config, resume=resume)
-    if config.backbone_frozen:
-        train = read_features(train, backbone, how, config.feature_copies)
-        val = read_features(val, backbone, how)
-    else:
-        encoder, preprocess, _ = load_image_source(backbone, rounded=False)
-        train, val = (read_pixels(split, encoder, preprocess) for split in (train, val))
-    train = train.with_frames(config.frames).first(config.train_images)
-    val = val.with_frames(config.frames).captions_each(config.ranked_captions)
-    options: dict[str, Any] = {"resume": resume, "cache": how.cache}
-    return Trainer(config, train, val, out, backbone=description, encoder=encoder, **options)
+    """A trainer over the splits that a configuration names; see `Trainer`."""
+    data, how = Path(config.data), how or Extraction()
+    splits = open_training(data, config.also), open_split(data, "val")
+    train, val = (without_damaged(split, how) for split in splits)
+    return Trainer(config, train, val, out, resume=resume, how=how)
 
 
 def _start_as_released(method: Method) -> None:
@@ -232,99 +270,76 @@ def _start_as_released(method: Method) -> None:
             nn.init.zeros_(part.linear.bias)
 
 
-class DualEncoder(nn.Module):
-    """A method with its two encoders, as one module.
+def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
+    """Raises ValueError if a method reads [CLS] elements that an encoder does not have."""
+    own = method.own_summaries
+    lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in own]
+    if method.summary_token and lacking:
+        raise ValueError(
+            f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
+            f"{' and the '.join(lacking)} encoder has none; use encoders whose summary_token is "
+            f"True, set arguments.contextual_{lacking[0]}=transformer, which adds one, or choose a "
+            "method that pools the whole set"
+        )
 
-    The batch norms of a trained image encoder keep their statistics. The first feature of an image
-    or of a text is never dropped if it is a summary ([CLS]; `summaries`).
+
+def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
+    """Raises ValueError if nothing is learned between a frozen text encoder and the score."""
+    frozen = bool(config.text.source) and config.text.frozen
+    mapped = not isinstance(getattr(method, "project_text", None), nn.Identity)
+    width = config.arguments.get("embed_dim")
+    if frozen and not mapped and width != 0 and "map_text" not in config.arguments:
+        raise ValueError(
+            f"the text encoder is frozen and its features already have the width of embed_dim"
+            f"{f', {width}' if width else ''}, so that nothing would learn to map texts: "
+            "--set arguments.map_text=true, or text.frozen=false, or choose another embed_dim"
+        )
+
+
+def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: str) -> None:
+    """Copies the best weights of the run that `init` names.
+
+    A run has no weights of frozen encoders, so their sources must be the same. `sha256` is the
+    checksum of the image encoder's source, `tokenizer` that of the texts as JSON.
+
+    Raises:
+        FileNotFoundError: the folder holds no weights.
+        ValueError: it is not a run, has another method or other encoders, or its tokenizer or
+            weights do not fit.
     """
-
-    def __init__(
-        self,
-        method: Method,
-        text_encoder: TextEncoder,
-        config: TrainConfig,
-        image_encoder: ImageEncoder | None = None,
-        summaries: tuple[bool, bool] = (False, False),
-    ) -> None:
-        super().__init__()
-        self.method, self.text_encoder = method, text_encoder
-        self.image_encoder = image_encoder
-        self.size_augmentation = config.size_augmentation
-        self.feature_dropout = config.feature_dropout
-        self.summaries = summaries
-
-    def train(self, mode: bool = True) -> DualEncoder:
-        """Sets the mode; the image encoder's batch norms always stay in evaluation mode."""
-        super().train(mode)
-        for part in self.image_encoder.modules() if self.image_encoder is not None else ():
-            if isinstance(part, nn.BatchNorm2d):
-                part.eval()
-        return self
-
-    def image_features(self, images: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (B, N, d) and mask (B, N), passed on or encoded from pixels (B, 3, S, S)."""
-        if self.image_encoder is None:
-            return images, mask
-        features: Tensor = self.image_encoder(images)  # (B, N, d)
-        return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
-
-    def forward(
-        self, images: Tensor, mask: Tensor, rows: Tensor, ids: Tensor, lengths: Tensor
-    ) -> tuple[Views, Views]:
-        """Pairs to views: the image of each of B pairs, and B texts; see `Batch`."""
-        features, mask = self.image_features(images, mask)  # (B_img, N, d), (B_img, N)
-        words = word_features(self.text_encoder, ids, lengths)  # (B, L, d)
-        spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
-        if self.training:
-            features = F.dropout(features, self.feature_dropout)
-            mask, spoken = (
-                drop_elements(each, self.size_augmentation, keep_first=summary)
-                for each, summary in zip((mask, spoken), self.summaries, strict=True)
+    folder, text = Path(config.init), config.text.source
+    tensors, spec = load_tensors(folder / BEST)
+    if spec.get("kind") != "run":
+        raise ValueError(f"init: {folder / BEST} is not of a method's run; name another folder")
+    if spec["method"] != config.method:
+        raise ValueError(f"init: {folder} is a run of {spec['method']}, not of {config.method}")
+    former = spec["text_encoder"].get("sha256")
+    text_sha256 = describe_text_source(text)["sha256"] if text and former else None
+    for same, setting in (
+        (spec["backbone_sha256"] == sha256, f'backbone "{config.backbone}"'),
+        (former == text_sha256, f'text.source "{text}"'),
+    ):
+        if not same:
+            raise ValueError(
+                f"init: {folder} was trained with another encoder than {setting}; name the one in "
+                "its config.toml"
             )
-        views = self.method.encode_image(features, mask)
-        return views[rows], self.method.encode_text(words, spoken)
-
-
-def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
-    """Texts (B, L), 0 beyond their lengths (B,), to features (B, L, d), 0 where padded.
-
-    Texts of similar length are encoded together, so that a few long captions do not lengthen
-    hundreds of short ones.
-    """
-    if len(ids) <= TEXTS_AT_ONCE:
-        return encoder(ids, lengths)
-    order = lengths.argsort(stable=True)
-    parts = []
-    for texts in order.split(TEXTS_AT_ONCE):
-        longest = int(lengths[texts].max())
-        part = encoder(ids[texts, :longest], lengths[texts])  # (b, l, d)
-        parts.append(F.pad(part, (0, 0, 0, ids.shape[1] - longest)))
-    return torch.cat(parts)[order.argsort()]
-
-
-@torch.inference_mode()
-def encode_split(
-    model: DualEncoder, data: Split, table: TokenTable, device: torch.device
-) -> tuple[Views, Views]:
-    """Views of all images and of all texts of a split by a model in eval mode, on the device.
-
-    The split holds features (N_img, N, d), or pixels if the model has an image encoder.
-    """
-    method, image_views, text_views = model.method, [], []
-    at_once = 256 if model.image_encoder is None else 64
-    for start in range(0, data.image_count, at_once):
-        some = slice(start, start + at_once)
-        part = torch.from_numpy(np.asarray(data.features[some], np.float32)).to(device)
-        mask = torch.from_numpy(data.mask(some, part.shape[1])).to(device)
-        image_views.append(method.encode_image(*model.image_features(part, mask)).embeddings)
-    for start in range(0, len(table.lengths), 512):
-        rows = np.arange(start, min(start + 512, len(table.lengths)))
-        ids, lengths = map(torch.from_numpy, table.rows(rows))
-        words = model.text_encoder(ids.to(device), lengths.to(device))
-        spoken = lengths_to_mask(lengths, ids.shape[1]).to(device)
-        text_views.append(method.encode_text(words, spoken).embeddings)
-    return Views(torch.cat(image_views)), Views(torch.cat(text_views))
+    if spec["tokenizer_sha256"] != hashlib.sha256(tokenizer.encode()).hexdigest():
+        raise ValueError(
+            f"init: {folder} reads texts with another tokenizer; train both with the same "
+            "captions and text settings"
+        )
+    settings = {"method": "", "image_encoder": "backbone_frozen", "text_encoder": "text.frozen"}
+    parts = dict(model.named_children())
+    for name, setting in settings.items():
+        prefix = f"{name}."
+        own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        if own and not (name in parts and parts[name].state_dict()):
+            raise ValueError(
+                f"init: {folder} trained its {name}, which is frozen here; set {setting}=false"
+            )
+        if own:
+            load_strict(parts[name], own, f"{folder}/{BEST}")
 
 
 def run_views(
@@ -347,7 +362,7 @@ def run_views(
     """
     description = describe_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
-    split = open_split(data or Path(config.data), part)
+    split = without_damaged(open_split(data or Path(config.data), part), extraction)
     data, reads_images = split.folder.parent, bool(description.backbone_sha256)
     if holds_features(data) == reads_images:
         reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]
@@ -359,12 +374,11 @@ def run_views(
             f"{folder} reads features of {description.image_dim} numbers a region, and those in "
             f"{data} have {split.features.shape[2]}; name other --data"
         )
-    for source, setting in (
-        (config.backbone if reads_images else "", "backbone"),
-        (description.text_encoder.source or "", "text.source"),
-    ):
-        refuse_missing(source, setting)
-    encoder_spec = describe_image_source(config.backbone) if reads_images else {}
+    refuse_missing(description.text_encoder.source or "", "text.source")
+    encoder_spec: dict[str, Any] = {}
+    if reads_images:
+        refuse_missing(config.backbone, "backbone")
+        encoder_spec = describe_image_source(config.backbone)
     run = load_run(folder, None, encoder_spec, rounded=True)
     parts, device = run.parts, extraction.torch_device
     if parts.image_encoder is not None:

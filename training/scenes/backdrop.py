@@ -4,8 +4,6 @@ All colours are RGB in 0..255. `backdrop` paints the image behind the objects; `
 rain or snow in front of them.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
@@ -31,6 +29,11 @@ _GROUND_LIGHT: dict[str, Light] = {
     "day": (1.0, 1.0, 1.0),
     "night": (0.38, 0.44, 0.66),
     "sunset": (1.0, 0.74, 0.60),
+}
+_ROOM_LIGHT: dict[str, Light] = {
+    "day": (1.0, 1.0, 1.0),
+    "night": (0.62, 0.58, 0.62),
+    "sunset": (1.0, 0.84, 0.70),
 }
 _SPRITE_LIGHT: dict[str, Light] = {
     "day": (1.0, 1.0, 1.0),
@@ -58,30 +61,23 @@ def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
 
 def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
     """Paints everything behind the objects, (SIZE, SIZE) RGB."""
-    if layout.setting in _ROOM_PAINTERS:
-        view = _sky(layout.time or "day", "clear", SIZE // 2, rng)
-        image = _ROOM_PAINTERS[layout.setting](layout.horizon, rng, view)
-        light = {"night": (0.62, 0.58, 0.62), "sunset": (1.0, 0.84, 0.70)}.get(layout.time or "")
-        if light is None:
-            return image.convert("RGB")
-        lit = np.asarray(image.convert("RGB")).astype(np.float32) * np.array(light, np.float32)
-        window = np.asarray(image.getchannel("A"))[..., None] == GLOW  # not darkened
-        pixels = np.where(window, np.asarray(image.convert("RGB")), lit)
-        return Image.fromarray(pixels.astype(np.uint8))
-    weather, time = layout.weather or "clear", layout.time or "day"
-    ground = GROUND_PAINTERS[layout.setting](layout.horizon, rng, time)
-    pixels = np.asarray(ground)
-    light_on = np.array(_GROUND_LIGHT[time], dtype=np.float32)
-    if weather in {"rain", "snow"} and time == "day":
-        light_on = light_on * np.float32(0.84)
-    scene = pixels[..., :3] * light_on
-    above = slice(0, layout.horizon + 12)  # everything lower is ground
-    alpha = pixels[above, :, 3:]
-    shining = np.where(alpha == GLOW, pixels[above, :, :3], scene[above])
-    sky = np.asarray(_sky(time, weather, layout.horizon, rng))[above]
-    scene[above] = np.where(alpha > 0, shining, sky)
+    weather, time, horizon = layout.weather or "clear", layout.time or "day", layout.horizon
+    inside = layout.setting in _ROOM_PAINTERS
+    light = np.array((_ROOM_LIGHT if inside else _GROUND_LIGHT)[time], dtype=np.float32)
+    if inside:
+        sky = _sky(time, "clear", SIZE // 2, rng)  # through the window
+        painted = _ROOM_PAINTERS[layout.setting](horizon, rng, sky)
+    else:
+        painted = GROUND_PAINTERS[layout.setting](horizon, rng, time)
+        sky = _sky(time, weather, horizon, rng)
+        if weather in {"rain", "snow"} and time == "day":
+            light = light * np.float32(0.84)
+    pixels = np.asarray(painted)
+    colors, alpha = pixels[..., :3], pixels[..., 3:]
+    scene = np.where(alpha == GLOW, colors, colors * light)
+    scene = np.where(alpha > 0, scene, np.asarray(sky))
     if weather == "fog":
-        scene = _veil(scene, np.array(_FOG[time], np.float32), layout.horizon, rng)
+        scene = _veil(scene, np.array(_FOG[time], np.float32), horizon, rng)
     return Image.fromarray(scene.clip(0, 255).astype(np.uint8))
 
 
@@ -110,13 +106,13 @@ def _sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Ima
 
 
 def _clouds(rng: np.random.Generator) -> Array:
-    coarse = Image.fromarray(rng.random((7, 4)).astype(np.float32))
-    fine = Image.fromarray(rng.random((22, 12)).astype(np.float32))
-    size, bicubic = (SIZE, SIZE), Image.Resampling.BICUBIC
-    blend = 0.7 * np.asarray(coarse.resize(size, bicubic)) + 0.3 * np.asarray(
-        fine.resize(size, bicubic)
+    coarse, fine = (
+        Image.fromarray(rng.random(cells).astype(np.float32)).resize(
+            (SIZE, SIZE), Image.Resampling.BICUBIC
+        )
+        for cells in ((7, 4), (22, 12))
     )
-    return np.asarray(blend, dtype=np.float32)
+    return np.asarray(0.7 * np.asarray(coarse) + 0.3 * np.asarray(fine), dtype=np.float32)
 
 
 def _lights(image: Image.Image, time: str, horizon: int, rng: np.random.Generator) -> None:
@@ -242,7 +238,4 @@ def _kitchen(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image
     return image
 
 
-_ROOM_PAINTERS: dict[str, Callable[[int, np.random.Generator, Image.Image], Image.Image]] = {
-    "room": _room,
-    "kitchen": _kitchen,
-}
+_ROOM_PAINTERS = {"room": _room, "kitchen": _kitchen}

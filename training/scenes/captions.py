@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from polyview.export.pack.gallery import GalleryObject
-from polyview.training.scenes.classes import CLASS_INDEX, CLASSES, ObjectClass
+from polyview.training.scenes.classes import CLASS_OF, ObjectClass
 from polyview.training.scenes.relevance import Box, holds
 from polyview.training.scenes.world import Caption, Scene, SceneObject, Truth
 
@@ -84,64 +84,47 @@ class Draft:
 
     def place(self, scene: Scene, *, setting: bool, time: bool, weather: bool) -> str:
         """Describes place, time and weather as requested, if known, and adds them to the fact."""
-        time = time and scene.time is not None
-        weather = weather and scene.weather is not None
-        where = self.pick(SENTENCES["places"][scene.setting]) if setting else ""
+        where = when = air = ""
         if setting:
             self.fact["setting"] = scene.setting
-        when = ""
-        if time:
+            where = self.pick(SENTENCES["places"][scene.setting])
+        if time and scene.time:
             self.fact["time"] = scene.time
-            when = self.pick(SENTENCES["time_phrases"][scene.time or ""])
-        if weather:
+            when = self.pick(SENTENCES["time_phrases"][scene.time])
+        if weather and scene.weather:
             self.fact["weather"] = scene.weather
-            air = self.pick(SENTENCES["weather_phrases"][scene.weather or ""])
-            if not time:
-                when = air
-            elif self.chance(0.6):
-                word = self.pick(SENTENCES["weather_words"][scene.weather or ""])
-                if (scene.weather, scene.time) == ("clear", "day"):
-                    word = self.pick(("clear", "sunny"))
-                noun = self.pick(SENTENCES["time_words"][scene.time or ""])
-                when = f"on a {word} {noun}"
-            else:
-                when = f"{when} {air}"
-        parts = [where, when]
-        if where and when.startswith("on a ") and self.chance(0.4):
-            parts = [when, where]
-        return " ".join(part for part in parts if part)
+            air = self.pick(SENTENCES["weather_phrases"][scene.weather])
+        if when and air and self.chance(0.6):
+            word = self.pick(SENTENCES["weather_words"][scene.weather])
+            if (scene.weather, scene.time) == ("clear", "day"):
+                word = self.pick(("clear", "sunny"))
+            when, air = f"on a {word} {self.pick(SENTENCES['time_words'][scene.time])}", ""
+        when = f"{when} {air}".strip()
+        first = where and when.startswith("on a ") and self.chance(0.4)
+        return f"{when} {where}" if first else f"{where} {when}".strip()
 
     def mentions(self) -> tuple[int, ...]:
         """The ascending indices of the named objects."""
         return tuple(sorted({index for group in self.groups for index in group.indices}))
 
-    def fill(
-        self,
-        template: str,
-        view: str,
-        *,
-        x: list[str] | None = None,
-        y: list[str] | None = None,
-        **slots: str,
-    ) -> Caption:
-        """Fills a template with lists of names `x` and `y`, and other slots."""
-        for slot, names in (("x", x), ("y", y)):
-            if names:
-                slots |= self._agree(slot, names)
-        text = re.sub(r"\s+", " ", template.format(**slots)).strip()
+    def fill(self, template: str, view: str, **slots: str | list[str]) -> Caption:
+        """Fills the slots of a template; a list of names also fills those of its verbs."""
+        words: dict[str, str] = {}
+        for slot, value in slots.items():
+            if isinstance(value, str):
+                words[slot] = value
+                continue
+            first_is_one = re.match("an? (?!few )", value[0]) is not None
+            singular = first_is_one and len(value) == 1
+            verb = _VERBS[int(self.rng.integers(len(_VERBS)))]
+            words |= {
+                slot: join(value),
+                f"{slot}_are": "is" if singular else "are",
+                f"{slot}_there": "there is" if first_is_one else "there are",
+                f"{slot}_verb": verb[0 if singular else 1],
+            }
+        text = " ".join(template.format(**words).split())
         return Caption(text, view, self.mentions(), self.fact)
-
-    def _agree(self, slot: str, names: Sequence[str]) -> dict[str, str]:
-        """Template slots for a list and the verbs that agree with it."""
-        singular_first = names[0].startswith(("a ", "an ")) and not names[0].startswith("a few ")
-        singular = singular_first and len(names) == 1
-        verb = _VERBS[int(self.rng.integers(len(_VERBS)))]
-        return {
-            slot: join(names),
-            f"{slot}_are": "is" if singular else "are",
-            f"{slot}_there": "there is" if singular_first else "there are",
-            f"{slot}_verb": verb[0 if singular else 1],
-        }
 
 
 def with_article(noun: str) -> str:
@@ -170,7 +153,7 @@ def object_groups(scene: Truth) -> list[ObjectGroup]:
     for index, item in enumerate(items):
         members.setdefault(item.name, []).append(index)
     return [
-        ObjectGroup(CLASSES[CLASS_INDEX[name]], tuple(indices), items[indices[0]].color)
+        ObjectGroup(CLASS_OF[name], tuple(indices), items[indices[0]].color)
         for name, indices in members.items()
     ]
 

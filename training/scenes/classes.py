@@ -4,6 +4,7 @@ No surface form belongs to two classes or occurs inside a form of another class,
 of a caption identify classes (tested).
 """
 
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,19 +75,14 @@ def pluralize(noun: str) -> str:
     return noun + "s"
 
 
-def _parse_look(entry: str) -> Look:
-    color, _, rest = entry.partition("=")
-    glyph, _, hue = rest.partition("@")
-    return Look(glyph, color, float(hue) if hue else None)
-
-
 def _parse_class(entry: str, group: str, aloft: bool) -> ObjectClass:
-    name, glyphs, *synonyms = (part.strip() for part in entry.split(":"))
-    colored = "=" in glyphs
-    looks = map(_parse_look, glyphs.split()) if colored else map(Look, glyphs)
-    return ObjectClass(
-        name, group, tuple(looks), tuple(synonyms[0].split(", ")) if synonyms else (), aloft
-    )
+    name, glyphs, *more = (part.strip() for part in entry.split(":"))
+    looks = [Look(glyph) for glyph in glyphs]
+    if "=" in glyphs:  # colour=glyph or colour=glyph@hue
+        parts = [re.split("[=@]", look) for look in glyphs.split()]
+        looks = [Look(glyph, color, *map(float, hue)) for color, glyph, *hue in parts]
+    synonyms = tuple(more[0].split(", ")) if more else ()
+    return ObjectClass(name, group, tuple(looks), synonyms, aloft)
 
 
 CLASSES: tuple[ObjectClass, ...] = tuple(
@@ -94,7 +90,7 @@ CLASSES: tuple[ObjectClass, ...] = tuple(
     for table in _FILE["tables"]
     for entry in table["classes"].split(";")
 )
-CLASS_INDEX: dict[str, int] = {kind.name: index for index, kind in enumerate(CLASSES)}
+CLASS_OF: dict[str, ObjectClass] = {kind.name: kind for kind in CLASSES}
 GROUPS: tuple[str, ...] = tuple(dict.fromkeys(kind.group for kind in CLASSES))
 COLORS: tuple[str, ...] = tuple(sorted({color for kind in CLASSES for color in kind.colors}))
 
@@ -105,6 +101,5 @@ def names_of(kind: str) -> tuple[str, ...]:
     >>> names_of("dog")
     ('dog', 'dogs', 'puppy', 'puppies', 'hound', 'hounds')
     """
-    index = CLASS_INDEX.get(kind)
-    nouns = ((kind, pluralize(kind)),) if index is None else CLASSES[index].nouns
+    nouns = CLASS_OF[kind].nouns if kind in CLASS_OF else ((kind, pluralize(kind)),)
     return tuple(dict.fromkeys(form for pair in nouns for form in pair))

@@ -20,35 +20,35 @@ from polyview.training.scenes.relevance import relevant_images
 from polyview.training.scenes.render import SEEN, clip_frames
 from polyview.training.scenes.store import SceneData, is_clips, load_clips, load_scenes
 from polyview.training.scenes.world import SIZE, Caption, Scene
+from polyview.training.settings import refusals_end
 
 _SCENE_QUALITY, _CLIP_QUALITY = 82, 45  # of the WebP files
 _FRAME_MILLISECONDS = 200
+_CLIPS = 300  # of a gallery by default
 
 
-def write_gallery(data: SceneData | list[Clip], split: str, out: Path) -> None:
+def write_gallery(
+    data: SceneData | list[Clip], split: str, out: Path, count: int | None = None
+) -> None:
     """Writes a pack's gallery of scenes, or of pairs of twin clips, atomically.
 
     Scenes become WebP files with masks (PNG), clips animated WebP files; `gallery.json` has
-    captions and truth.
+    captions and truth. `count` is the number of scenes or clips, from the first; None for all.
 
     Raises:
         FileExistsError: `out` exists.
     """
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
-    images: list[dict[str, Any]] = []
-    records: Sequence[Scene | Clip] = data.scenes if isinstance(data, SceneData) else data
+    scenes = data if isinstance(data, SceneData) else None
+    records: Sequence[Any] = (scenes.scenes if scenes else data)[:count]  # type: ignore[index]
+    rows = iter((relevant_images if scenes else relevant_clips)(records))
+    images = []
     with replacing_folder(out) as draft:
-        if isinstance(data, SceneData):
-            world, relevant = "scenes", relevant_images(data.scenes)
-            drawn = (_draw_scene(data, row, draft) for row in range(len(data)))
-            (draft / "masks").mkdir()
-        else:
-            world, relevant = "scenes_moving", relevant_clips(data)
-            drawn = (_draw_clip(clip, draft) | {"alike": n // 2} for n, clip in enumerate(data))
-        (draft / "images").mkdir()
-        rows = iter(relevant)
-        for record, truth in zip(records, tqdm(drawn, "gallery", len(records)), strict=True):
+        for folder in ("images", "masks") if scenes else ("images",):
+            (draft / folder).mkdir()
+        for row, record in enumerate(tqdm(records, "gallery")):
+            truth = _draw_scene(scenes, row, draft) if scenes else _draw_clip(record, row, draft)
             around = {key: getattr(record, key) for key in ("setting", "time", "weather")}
             captions = [
                 {
@@ -61,13 +61,14 @@ def write_gallery(data: SceneData | list[Clip], split: str, out: Path) -> None:
             ]
             objects = truth.pop("objects")
             images.append({**truth, **around, "objects": objects, "captions": captions})
+        world = "scenes" if scenes else "scenes_moving"
         index = {"split": split, "world": world, "images": images}
         (draft / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
 
 
 def _draw_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
     """Writes the image and the mask of a scene; returns their names and the objects."""
-    scene = data.scenes[row]
+    scene: Scene = data.scenes[row]
     files = {"file": f"images/{scene.id}.webp", "mask": f"masks/{scene.id}.png"}
     image = Image.fromarray(data.images[row])
     image.save(folder / files["file"], quality=_SCENE_QUALITY, method=6)
@@ -77,8 +78,8 @@ def _draw_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
     return {**files, "objects": objects}
 
 
-def _draw_clip(clip: Clip, folder: Path) -> dict[str, Any]:
-    """Writes the frames of a clip; returns their file's name and the objects."""
+def _draw_clip(clip: Clip, row: int, folder: Path) -> dict[str, Any]:
+    """Writes the frames of a clip; returns their file's name, the objects and the pair's number."""
     file, frames = f"images/{clip.id}.webp", list(clip_frames(clip))
     first, *others = (frame.image for frame in frames)
     how: dict[str, Any] = {"duration": _FRAME_MILLISECONDS, "quality": _CLIP_QUALITY, "loop": 0}
@@ -92,9 +93,10 @@ def _draw_clip(clip: Clip, folder: Path) -> dict[str, Any]:
         relative = [round(int(value) / SIZE, 4) for value in box]
         seen = np.flatnonzero(shares[:, index] >= SEEN).tolist()
         objects.append({"name": item.name, "color": item.color, "box": relative, "frames": seen})
-    return {"file": file, "objects": objects}
+    return {"file": file, "objects": objects, "alike": row // 2}
 
 
+@refusals_end()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line and writes the gallery."""
     parser = argparse.ArgumentParser(prog="python -m polyview gallery", description=__doc__)
@@ -103,16 +105,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--count", type=int, help=what)
     parser.add_argument("--out", type=Path, required=True, help="gallery folder to write")
     options = parser.parse_args(arguments)
-    try:
-        if is_clips(options.data):
-            clips = load_clips(options.data)[: options.count or 300]
-            write_gallery(clips, options.data.name, options.out)
-        else:
-            data, few = load_scenes(options.data), slice(options.count)
-            some = SceneData(data.images[few], data.instances[few], data.scenes[few], data.meta)
-            write_gallery(some, str(data.meta["split"]), options.out)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{error}") from error
+    moving = is_clips(options.data)
+    data = load_clips(options.data) if moving else load_scenes(options.data)
+    count = options.count or (_CLIPS if moving else None)
+    write_gallery(data, options.data.name, options.out, count)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ A painter receives the row of the horizon, random numbers and the time of day, a
 image that is transparent at the sky.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 from PIL import Image, ImageDraw
 
@@ -223,10 +221,8 @@ def _farm(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     for row in range(-9, 15):  # crops in rows that meet at the horizon
         foot = row * step
         corners = [(vanish + (foot - vanish) * 0.12, horizon), (foot, SIZE)]
-        corners += [
-            (foot + step * 0.52, SIZE),
-            (vanish + (foot + step * 0.5 - vanish) * 0.12, horizon),
-        ]
+        far = vanish + (foot + step * 0.5 - vanish) * 0.12
+        corners += [(foot + step * 0.52, SIZE), (far, horizon)]
         draw.polygon(corners, fill=shade(crop, 1.0 if row % 2 else 0.92))
     draw.rectangle((0, horizon - 6, SIZE, horizon), fill=jitter((96, 140, 66), rng))
     wood, top = jitter((160, 118, 78), rng), horizon - 14
@@ -302,17 +298,10 @@ def _underwater(_horizon: int, rng: np.random.Generator, _time: str) -> Image.Im
     return image.convert("RGBA")
 
 
-GROUND_PAINTERS: dict[str, Callable[[int, np.random.Generator, str], Image.Image]] = {
-    "meadow": _meadow,
-    "beach": _beach,
-    "street": _street,
-    "snowfield": _snowfield,
-    "sea": _sea,
-    "desert": _desert,
-    "forest": _forest,
-    "mountains": _mountains,
-    "farm": _farm,
-    "stage": _stage,
-    "moon": _moon,
-    "underwater": _underwater,
+GROUND_PAINTERS = {
+    paint.__name__.removeprefix("_"): paint
+    for paint in (
+        *(_meadow, _beach, _street, _snowfield, _sea, _desert),
+        *(_forest, _mountains, _farm, _stage, _moon, _underwater),
+    )
 }

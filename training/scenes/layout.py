@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyview.training.scenes.classes import CLASSES, Look, ObjectClass
+from polyview.training.scenes.relevance import Box
 from polyview.training.scenes.world import (
     FLOATING,
     INDOORS,
@@ -17,6 +18,7 @@ from polyview.training.scenes.world import (
     TIMELESS,
     TIMES,
     WEATHERS,
+    SceneObject,
 )
 
 _NO_WEATHER: dict[str, tuple[str, ...]] = {
@@ -52,6 +54,14 @@ class Layout:
     horizon: int
     placements: tuple[Placement, ...]
     seed: int
+
+
+def describe_object(place: Placement, box: Box, visible: float) -> SceneObject:
+    """The record of a placed object, from its measured box and visible share."""
+    kind, look = place.kind, place.look
+    return SceneObject(
+        kind.name, kind.group, look.color, box, visible, look.glyph, place.mirrored, place.tilt
+    )
 
 
 @dataclass

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from polyview.training.scenes.classes import CLASS_INDEX, CLASSES, ObjectClass
+from polyview.training.scenes.classes import CLASS_OF, CLASSES, ObjectClass
 from polyview.training.scenes.layout import Board, Layout, Placement, place_group, sample_conditions
 from polyview.training.scenes.world import INDOORS, SETTINGS, SIZE, TIMELESS, Split, scene_generator
 
@@ -95,7 +95,7 @@ class MovingObject:
     @property
     def kind(self) -> ObjectClass:
         """Its class."""
-        return CLASSES[CLASS_INDEX[self.name]]
+        return CLASS_OF[self.name]
 
     @property
     def color(self) -> str | None:
@@ -104,10 +104,8 @@ class MovingObject:
 
     def at(self, frame: int) -> Placement | None:
         """Its placement in a frame; None if it is not visible."""
-        kind, look = self.kind, self.kind.looks[self.look]
-        base = Placement(
-            kind, look, self.x, self.y, self.size, self.mirrored, self.tilt, self.aloft
-        )
+        where = self.x, self.y, self.size, self.mirrored, self.tilt, self.aloft
+        base = Placement(self.kind, self.kind.looks[self.look], *where)
         if self.deed is None:
             return base
         return _moved(base, self.deed.kind, (frame - self.deed.start + 0.5) / EVENT_FRAMES)
@@ -163,29 +161,26 @@ class Clip:
         return deed
 
     @property
-    def layout(self) -> Layout:
-        """The first frame's background, without objects."""
-        return Layout(self.setting, self.time, self.weather, self.horizon, (), self.seed)
-
-    @property
-    def changed(self) -> Layout:
-        """The last frame's background."""
+    def layouts(self) -> tuple[Layout, Layout]:
+        """The backgrounds of the first and of the last frame, without objects."""
+        first = Layout(self.setting, self.time, self.weather, self.horizon, (), self.seed)
         if self.change is None:
-            return self.layout
+            return first, first
         key, value = _CHANGED[self.change]
-        return replace(self.layout, **{key: value})  # type: ignore[arg-type]
+        return first, replace(first, **{key: value})  # type: ignore[arg-type]
 
     def placements(self, frame: int) -> list[tuple[int, Placement]]:
-        """Indices and placements of the visible objects of a frame, from back to front."""
-        placed = [(index, item.at(frame)) for index, item in enumerate(self.objects)]
-        visible = [(index, place) for index, place in placed if place is not None]
-        return sorted(visible, key=lambda entry: self._depth(*entry))
+        """Indices and placements of the visible objects of a frame, from back to front.
 
-    def _depth(self, index: int, place: Placement) -> tuple[bool, bool, float]:
-        """Sort key for drawing: passing objects in front, floating ones behind lower ones."""
-        item = self.objects[index]
-        passes = item.deed is not None and item.deed.kind.startswith("passes")
-        return passes, not place.aloft, item.y + place.size / 2
+        Passing objects are in front, floating ones behind lower ones.
+        """
+        visible = []
+        for index, item in enumerate(self.objects):
+            if (place := item.at(frame)) is not None:
+                passes = item.deed is not None and item.deed.kind.startswith("passes")
+                depth = passes, not place.aloft, item.y + place.size / 2
+                visible.append((depth, index, place))
+        return [(index, place) for _, index, place in sorted(visible, key=lambda entry: entry[0])]
 
 
 def _moved(base: Placement, kind: str, done: float) -> Placement | None:

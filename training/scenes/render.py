@@ -10,22 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from polyview.training.scenes.backdrop import backdrop, sprite_light, weather_front
-from polyview.training.scenes.layout import Layout, sample_layout
+from polyview.training.scenes.classes import Look
+from polyview.training.scenes.layout import Layout, describe_object, sample_layout
 from polyview.training.scenes.motion import FRAMES, Clip
-from polyview.training.scenes.world import (
-    FLOATING,
-    SIZE,
-    Scene,
-    SceneObject,
-    Split,
-    scene_generator,
-)
+from polyview.training.scenes.world import FLOATING, SIZE, Scene, Split, scene_generator
 
 FONT_ENV = "POLYVIEW_EMOJI_FONT"
 FONT_FILE = "NotoColorEmoji.ttf"
@@ -72,17 +67,16 @@ class Frame:
     visible: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Outline:
-    """The part of an object inside the image, including covered pixels: a box x0 y0 x1 y1.
+class Outline(NamedTuple):
+    """The box x0 y0 x1 y1 of an object in the image, covered parts included; 0 without pixels.
 
-    The box is 0 without pixels; `area` is the number of solid pixels inside the image, `whole` of
-    all.
+    Of its `whole` number of solid pixels, `area` are inside the image and `visible` not covered.
     """
 
     box: tuple[int, int, int, int]
-    area: int
     whole: int
+    area: int
+    visible: int
 
 
 def render_scene(seed: int, split: Split, index: int) -> Rendered:
@@ -95,8 +89,9 @@ def render_scene(seed: int, split: Split, index: int) -> Rendered:
         rendered = _render(layout, f"{split}-{index:06d}")
         if all(item.visible >= MIN_VISIBLE for item in rendered.scene.objects):
             return rendered
-    message = f"scene {split}-{index} of seed {seed} found no layout in {_MAX_ATTEMPTS} attempts"
-    raise RuntimeError(message)
+    raise RuntimeError(
+        f"scene {split}-{index} of seed {seed} found no layout in {_MAX_ATTEMPTS} attempts"
+    )
 
 
 def _render(layout: Layout, scene_id: str) -> Rendered:
@@ -105,45 +100,31 @@ def _render(layout: Layout, scene_id: str) -> Rendered:
     canvas = backdrop(layout, rng)
     instances, outlines = compose(canvas, layout)
     canvas = weather_front(canvas, layout, rng)
-    counts = np.bincount(instances.ravel(), minlength=len(outlines) + 1)[1:]
     objects = []
-    for place, outline, count in zip(layout.placements, outlines, counts.tolist(), strict=True):
-        x0, y0, x1, y1 = (round(int(value) / SIZE, 4) for value in outline.box)
-        objects.append(
-            SceneObject(
-                name=place.kind.name,
-                group=place.kind.group,
-                color=place.look.color,
-                box=(x0, y0, x1, y1),
-                visible=round(count / outline.area, 4),
-                glyph=place.look.glyph,
-                mirrored=place.mirrored,
-                tilt=place.tilt,
-            )
-        )
+    for place, outline in zip(layout.placements, outlines, strict=True):
+        x0, y0, x1, y1 = (round(value / SIZE, 4) for value in outline.box)
+        visible = round(outline.visible / outline.area, 4)
+        objects.append(describe_object(place, (x0, y0, x1, y1), visible))
     scene = Scene(scene_id, layout.setting, layout.time, layout.weather, tuple(objects))
     return Rendered(scene, np.asarray(canvas, dtype=np.uint8), instances)
 
 
 def clip_frames(clip: Clip) -> Iterator[Frame]:
     """Renders the frames of a clip in time order."""
-    before, after = clip.layout, clip.changed
-    grounds = [backdrop(layout, np.random.default_rng(clip.seed)) for layout in (before, after)]
+    layouts = clip.layouts
+    before, after = (backdrop(layout, np.random.default_rng(clip.seed)) for layout in layouts)
     for number in range(FRAMES):
         changed = 0.0
         if clip.change is not None:
             changed = min(max((number - clip.change_start + 1) / _CHANGE_FRAMES, 0.0), 1.0)
-        canvas = grounds[0].copy()
-        if changed:
-            canvas = Image.blend(grounds[0], grounds[1], changed)
+        canvas = Image.blend(before, after, changed) if changed else before.copy()
         indices, places = zip(*clip.placements(number), strict=True)
-        layout = replace(after if changed >= 0.5 else before, placements=places)
+        layout = replace(layouts[changed >= 0.5], placements=places)
         drawn, outlines = compose(canvas, layout)
         image = weather_front(canvas, layout, np.random.default_rng((clip.seed, number)))
-        counts = np.bincount(drawn.ravel(), minlength=len(indices) + 1)[1:]
         visible = [0.0] * len(clip.objects)
-        for index, outline, count in zip(indices, outlines, counts.tolist(), strict=True):
-            visible[index] = round(count / outline.whole, 3)
+        for index, outline in zip(indices, outlines, strict=True):
+            visible[index] = round(outline.visible / outline.whole, 3)
         object_of = np.array([0, *(index + 1 for index in indices)], np.uint8)
         yield Frame(image, object_of[drawn], tuple(visible))
 
@@ -158,9 +139,7 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
     instances = np.zeros((SIZE, SIZE), dtype=np.uint8)
     light, veil, share = sprite_light(layout)
     sprites = [
-        _pose(
-            place.look.glyph, place.look.hue, max(8, round(place.size)), place.mirrored, place.tilt
-        )
+        _pose(place.look, max(8, round(place.size)), place.mirrored, place.tilt)
         for place in layout.placements
     ]
     corners = [
@@ -168,31 +147,33 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
         for place, image in zip(layout.placements, sprites, strict=True)
     ]
     _cast_shadows(canvas, layout, sprites, corners)
-    outlines = []
-    for index, (image, corner) in enumerate(zip(sprites, corners, strict=True)):
+    measured = []
+    for index, (image, corner) in enumerate(zip(sprites, corners, strict=True), 1):
         pixels = np.asarray(image).astype(np.float32)
         colors = pixels[..., :3] * light
         colors += share * (veil - colors)
-        lit = Image.fromarray(colors.clip(0, 255).astype(np.uint8))
         alpha = image.getchannel("A")
-        canvas.paste(lit, corner, alpha)
+        canvas.paste(Image.fromarray(colors.clip(0, 255).astype(np.uint8)), corner, alpha)
         solid = np.asarray(alpha) > 127
         rows, columns = np.nonzero(solid)
         rows, columns = rows + corner[1], columns + corner[0]
         inside = (rows >= 0) & (rows < SIZE) & (columns >= 0) & (columns < SIZE)
         rows, columns = rows[inside], columns[inside]
-        instances[rows, columns] = index + 1
+        instances[rows, columns] = index
         box = (0, 0, 0, 0)
         if len(rows):
-            box = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
-        outlines.append(Outline(box, len(rows), int(solid.sum())))
-    return instances, outlines
+            left, top = int(columns.min()), int(rows.min())
+            box = (left, top, int(columns.max()) + 1, int(rows.max()) + 1)
+        measured.append((box, int(solid.sum()), len(rows)))
+    counts = np.bincount(instances.ravel(), minlength=len(measured) + 1)[1:].tolist()
+    return instances, [Outline(*part, n) for part, n in zip(measured, counts, strict=True)]
 
 
 @lru_cache(maxsize=256)
-def _pose(glyph: str, hue: float | None, side: int, mirrored: bool, tilt: float) -> Image.Image:
+def _pose(look: Look, side: int, mirrored: bool, tilt: float) -> Image.Image:
     """Returns a sprite scaled to a side in pixels, mirrored, and tilted in degrees."""
-    image = sprite(glyph, hue).resize((side, side), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    image = sprite(look.glyph, look.hue)
+    image = image.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=2.0)
     if mirrored:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return image.rotate(tilt, Image.Resampling.BILINEAR, expand=True)
@@ -226,14 +207,12 @@ def find_font() -> Path:
         "install the Debian package fonts-noto-color-emoji, "
         f"or set {FONT_ENV} to the path of {FONT_FILE}."
     )
-    named = os.environ.get(FONT_ENV)
-    if named is not None:
+    if named := os.environ.get(FONT_ENV):
         if Path(named).is_file():
             return Path(named)
         raise ValueError(f"{FONT_ENV} names {named!r}, which is no file: {advice}")
-    prefixes = (Path(sys.prefix), Path(os.sep, "usr"), Path(os.sep, "usr", "local"))
-    user = (Path.home() / ".local/share/fonts", Path.home() / ".fonts")
-    for folder in (*(prefix / "share/fonts" for prefix in prefixes), *user):
+    roots = Path(sys.prefix), Path(os.sep, "usr"), Path(os.sep, "usr/local"), Path.home() / ".local"
+    for folder in (*(root / "share/fonts" for root in roots), Path.home() / ".fonts"):
         if files := sorted(folder.rglob(FONT_FILE)):
             return files[0]
     raise ValueError(f"{FONT_FILE} was not found: {advice}")

@@ -21,14 +21,13 @@ import json
 import multiprocessing
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,21 +42,21 @@ from polyview.training.scenes.clip_captions import write_clip_captions
 from polyview.training.scenes.motion import FRAMES, MOVING_VERSION, Clip, draw_clip
 from polyview.training.scenes.render import Rendered, font_sha256, render_scene
 from polyview.training.scenes.world import SIZE, WORLD_VERSION, Scene, Split, scene_generator
+from polyview.training.settings import refusals_end
 
 CLIPS = "clips.jsonl"
 SCENES = "scenes.jsonl"
+META = "meta.json"
 
 _THINNING = {"train": 4, "val": 1, "test": 1}  # stride of the stored instance maps, in pixels
 _CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempt numbers above rendering's
 _CHUNK = 25  # scenes that a process renders in sequence
 _AGAIN = "render it again with python -m polyview scenes ... --force."
-
 _COUNTS = {
     "scenes": {"train": 24_000, "val": 1_000, "test": 1_000},
     "clips": {"train": 6_000, "val": 500, "test": 500},
 }
 
-Pixels = NDArray[np.uint8]
 Record = TypeVar("Record")
 
 
@@ -69,13 +68,11 @@ class SceneData:
         images: memory-mapped uint8 (N, SIZE, SIZE, 3) RGB.
         instances: memory-mapped uint8 (N, S, S), see the top of the module.
         scenes: N scenes with captions.
-        meta: the content of ``meta.json``.
     """
 
-    images: Pixels
-    instances: Pixels
+    images: NDArray[np.uint8]
+    instances: NDArray[np.uint8]
     scenes: list[Scene]
-    meta: dict[str, Any]
 
     def __len__(self) -> int:
         return len(self.scenes)
@@ -124,6 +121,7 @@ def write_split(
     Raises:
         ValueError: `count` does not fit, the folder holds something else and `force` is off, or
             there is no emoji font.
+        OSError: the folder cannot be written; nothing is left of it.
         models.files.DiskFullError: the disk has no room for the split; nothing is written.
     """
     if count < 1 or (moving and count % 2):
@@ -137,18 +135,24 @@ def write_split(
             f"{folder} holds something else (another seed, count, world or font, or an unfinished "
             "split): --force replaces it."
         )
-    with replacing_folder(folder) as draft:
-        if moving:
-            with (draft / CLIPS).open("w", encoding="utf-8", newline="\n") as lines:
-                lines.writelines(_json_line(make_clip(seed, split, row)) for row in range(count))
-        else:
-            _write_scenes(draft, split, count, seed, workers)
-        text = json.dumps(meta, ensure_ascii=False, indent=1)
-        (draft / "meta.json").write_text(text + "\n", encoding="utf-8")
+    try:
+        with replacing_folder(folder) as draft:
+            if moving:
+                with _open_lines(draft / CLIPS) as lines:
+                    lines.writelines(_line(make_clip(seed, split, row)) for row in range(count))
+            else:
+                _write_scenes(draft, split, count, seed, workers or os.cpu_count() or 1)
+            text = json.dumps(meta, ensure_ascii=False, indent=1)
+            (draft / META).write_text(text + "\n", encoding="utf-8")
+    except DiskFullError:
+        raise
+    except OSError as error:
+        reason = f"{folder} cannot be written: {error.strerror}; choose another --out"
+        raise OSError(reason) from error
     return True
 
 
-def _write_scenes(folder: Path, split: Split, count: int, seed: int, workers: int | None) -> None:
+def _write_scenes(folder: Path, split: Split, count: int, seed: int, processes: int) -> None:
     """Writes sequentially: of memory-mapped files, a full disk would end in a bus error."""
     step = _THINNING[split]
     small = len(range(0, SIZE, step))
@@ -160,41 +164,49 @@ def _write_scenes(folder: Path, split: Split, count: int, seed: int, workers: in
         for file, shape in zip((images, instances), shapes.values(), strict=True):
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
-        lines = stack.enter_context((folder / SCENES).open("w", encoding="utf-8", newline="\n"))
-        make, processes = partial(make_scene, seed, split), workers or os.cpu_count() or 1
+        lines = stack.enter_context(_open_lines(folder / SCENES))
+        make = partial(make_scene, seed, split)
         rendered: Iterable[Rendered] = map(make, range(count))
-        if min(processes, -(-count // _CHUNK)) > 1:
+        if processes > 1 and count > _CHUNK:
             pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(processes))
             rendered = pool.imap(make, range(count), _CHUNK)
         for scene in tqdm(rendered, f"rendering {split}", count, unit="scene", disable=None):
             images.write(scene.image.data)
             instances.write(scene.instances[step // 2 :: step, step // 2 :: step].tobytes())
-            lines.write(_json_line(scene.scene))
+            lines.write(_line(scene.scene))
 
 
-def load_scenes(path: str | Path) -> SceneData:
+def _open_lines(path: Path) -> TextIO:
+    return path.open("w", encoding="utf-8", newline="\n")
+
+
+def _line(record: Scene | Clip) -> str:
+    return json.dumps(asdict(record), ensure_ascii=False) + "\n"
+
+
+def is_clips(folder: Path) -> bool:
+    """Whether a folder holds a split of clips."""
+    return (folder / CLIPS).is_file()
+
+
+def load_scenes(folder: Path) -> SceneData:
     """Opens a rendered split; pixels are memory-mapped, not read.
 
     Raises:
         ValueError: the folder is missing, unfinished, damaged or of another version of the
             world.
     """
-    folder = Path(path)
-    meta, scenes = _load(folder, SCENES, Scene)
+    scenes = _load(folder, SCENES, Scene)
     try:
-        images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
-        instances = np.load(folder / "instances.npy", mmap_mode="r", allow_pickle=False)
+        images, instances = (
+            np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            for name in ("images", "instances")
+        )
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} is damaged ({error}): {_AGAIN}") from error
-    count, small = meta["count"], meta["instances_size"]
-    if (images.shape, instances.shape) != ((count, SIZE, SIZE, 3), (count, small, small)):
-        raise ValueError(f"{folder} does not hold the {count} images it promises: {_AGAIN}")
-    return SceneData(images, instances, scenes, meta)
-
-
-def is_clips(folder: Path) -> bool:
-    """Whether a folder holds a split of clips."""
-    return (folder / CLIPS).is_file()
+    if len(images) != len(scenes) or len(instances) != len(scenes):
+        raise ValueError(f"{folder} does not hold the {len(scenes)} images it promises: {_AGAIN}")
+    return SceneData(images, instances, scenes)
 
 
 def load_clips(folder: Path) -> list[Clip]:
@@ -203,7 +215,32 @@ def load_clips(folder: Path) -> list[Clip]:
     Raises:
         ValueError: the folder is unfinished, damaged or of another version of the world.
     """
-    return _load(folder, CLIPS, Clip)[1]
+    return _load(folder, CLIPS, Clip)
+
+
+def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
+    """The lines of a file, in a folder whose ``meta.json`` is that of this world."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} does not exist: render it with python -m polyview scenes.")
+    meta = _read_meta(folder)
+    if meta.get("split") not in world.SPLITS:
+        raise ValueError(f"{folder} is not finished (no readable {META}): {_AGAIN}")
+    made = [meta.get(key) for key in ("split", "seed", "count", "font_sha256")]
+    if meta != _make_meta(file == CLIPS, *made):  # type: ignore[arg-type]
+        raise ValueError(
+            f"{folder} is of another world (version {meta.get('world_version')}, this code reads "
+            f"version {WORLD_VERSION}): {_AGAIN}"
+        )
+    read, records = TypeAdapter(record).validate_json, list[Record]()
+    try:
+        with (folder / file).open(encoding="utf-8") as lines:
+            records.extend(map(read, lines))
+    except (OSError, ValueError) as error:
+        reason = f"line {len(records) + 1} of {file} cannot be read"
+        raise ValueError(f"{folder} is damaged ({reason}): {_AGAIN}") from error
+    if len(records) != meta["count"]:
+        raise ValueError(f"{folder} does not hold the {meta['count']} lines it promises")
+    return records
 
 
 def _make_meta(
@@ -233,66 +270,30 @@ def _make_meta(
 def _read_meta(folder: Path) -> dict[str, Any]:
     """The content of ``meta.json``; empty if it is not readable."""
     try:
-        meta = json.loads((folder / "meta.json").read_text("utf-8"))
+        meta = json.loads((folder / META).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return meta if isinstance(meta, dict) else {}
 
 
-def _json_line(record: Scene | Clip) -> str:
-    return json.dumps(asdict(record), ensure_ascii=False) + "\n"
-
-
-def _load(folder: Path, file: str, record: type[Record]) -> tuple[dict[str, Any], list[Record]]:
-    """The content of ``meta.json``, and the lines of a file."""
-    if not folder.is_dir():
-        raise ValueError(f"{folder} does not exist: render it with python -m polyview scenes.")
-    meta = _read_meta(folder)
-    if meta.get("split") not in world.SPLITS:
-        raise ValueError(f"{folder} is not finished (no readable meta.json): {_AGAIN}")
-    made = [meta.get(key) for key in ("split", "seed", "count", "font_sha256")]
-    if meta != _make_meta(file == CLIPS, *made):  # type: ignore[arg-type]
-        raise ValueError(
-            f"{folder} is of another world (version {meta.get('world_version')}, this code reads "
-            f"version {WORLD_VERSION}): {_AGAIN}"
-        )
-    read, records = TypeAdapter(record).validate_json, list[Record]()
-    try:
-        with (folder / file).open(encoding="utf-8") as lines:
-            records.extend(map(read, lines))
-    except (OSError, ValueError) as error:
-        reason = f"line {len(records) + 1} of {file} cannot be read"
-        raise ValueError(f"{folder} is damaged ({reason}): {_AGAIN}") from error
-    if len(records) != meta["count"]:
-        raise ValueError(f"{folder} does not hold the {meta['count']} lines it promises")
-    return meta, records
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit code."""
+@refusals_end()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the command line and renders."""
     parser = argparse.ArgumentParser(prog="python -m polyview scenes")
-    parser.add_argument("--out", type=Path, required=True, help="folder of all splits")
-    parser.add_argument("--split", choices=world.SPLITS, required=True)
-    parser.add_argument("--moving", action="store_true", help="clips instead of scenes")
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="folder of all splits")
+    add("--split", choices=world.SPLITS, required=True)
+    add("--moving", action="store_true", help="clips instead of scenes")
     count = "number of scenes (24000 train, 1000 val, test) or clips (6000 train, 500 val, test)"
-    parser.add_argument("--count", type=int, help=count)
-    parser.add_argument("--seed", type=int, default=0, help="seed of the world (0)")
-    parser.add_argument("--workers", type=int, help="processes that render scenes (one per core)")
-    parser.add_argument("--force", action="store_true", help="replace an existing folder")
-    settings = vars(parser.parse_args(arguments))
-    unit, folder = "clips" if settings["moving"] else "scenes", settings["out"] / settings["split"]
-    if settings["count"] is None:
-        settings["count"] = _COUNTS[unit][settings["split"]]
+    add("--count", type=int, help=count)
+    add("--seed", type=int, default=0, help="seed of the world (0)")
+    add("--workers", type=int, help="processes that render scenes (one per core)")
+    add("--force", action="store_true", help="replace an existing folder")
+    options = parser.parse_args(arguments)
+    unit = "clips" if options.moving else "scenes"
+    if options.count is None:
+        options.count = _COUNTS[unit][options.split]
     started = time.perf_counter()
-    try:
-        written = write_split(**settings)
-    except (ValueError, DiskFullError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    except OSError as error:
-        reason = f"{folder} cannot be written: {error.strerror}"
-        print(f"{reason}; choose another --out", file=sys.stderr)
-        return 2
+    written = write_split(**vars(options))
     end = f"in {time.perf_counter() - started:.1f} s" if written else "were already there"
-    print(f"{folder}: {settings['count']} {unit} {end}.")
-    return 0
+    print(f"{options.out / options.split}: {options.count} {unit} {end}.")

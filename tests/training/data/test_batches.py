@@ -17,7 +17,7 @@ from polyview.training.data.batches import batches, caption_order
 from polyview.training.data.split import Copies, Split
 from polyview.training.data.texts import TokenTable, build_tokenizer
 from polyview.training.loop.config import TrainConfig
-from polyview.training.loop.trainer import TEXTS_AT_ONCE, DualEncoder, word_features
+from polyview.training.loop.dual_encoder import TEXTS_AT_ONCE, DualEncoder, word_features
 from polyview.training.objectives import OBJECTIVES, build_objective
 
 IMAGES, CAPTIONS, DIM = 6, 5, 4

@@ -13,9 +13,14 @@ from PIL import Image
 from polyview.export.encoders.sources import load_image_source
 from polyview.models.preprocess import Preprocess
 from polyview.training.data import features
-from polyview.training.data.features import Extraction, extract, feature_file, read_features
+from polyview.training.data.features import (
+    Extraction,
+    extract,
+    feature_file,
+    read_features,
+    without_damaged,
+)
 from polyview.training.data.image_files import ImageFiles, crops
-from polyview.training.data.open_split import open_split
 from polyview.training.data.photographs import open_photographs
 from polyview.training.data.split import Copies
 from tests.training.photographs import SIZE, WIDTH, write_encoder, write_photographs
@@ -35,7 +40,7 @@ class Counting(torch.nn.Module):
 
 
 def run(encoder: torch.nn.Module, images: Sequence[Image.Image], path: Path) -> None:
-    extract(encoder, Preprocess(SIZE), images, path, Extraction(device="cpu"))
+    extract(encoder, Preprocess(SIZE), images, path, torch.device("cpu"))
 
 
 @pytest.fixture
@@ -98,7 +103,9 @@ def test_damaged_pictures_are_all_named(photos: Path, backbone: Path, tmp_path: 
 
     assert not list((tmp_path / "cache").rglob("*.npy"))  # whole or absent
     train = open_photographs(photos, "train")
-    whole = read_features(train, backbone, replace(how, skip_damaged=True))
+    assert len(without_damaged(train, how).images) == 10
+    without_damaged(train, replace(how, skip_damaged=True))
+    whole = read_features(without_damaged(train, how), backbone, how)  # by the list of the former
     assert (len(whole.features), len(whole.captions)) == (8, 40)
     assert whole.captions[10].startswith("A grey field")  # of the fourth photograph
     encoder, preprocess, _ = load_image_source(backbone)
@@ -144,7 +151,3 @@ def test_looks_are_kept_beside_the_images(photos: Path, backbone: Path, tmp_path
     item = read_features(train, backbone, how)
     assert np.array_equal(item.features[:], data.features[:])
     assert len(list((tmp_path / "cache").rglob("*.npy"))) == 3
-    np.save(tmp_path / "train_ims.npy", np.zeros((1, 2, 3), np.float32))
-    (tmp_path / "train_caps.txt").write_text("a dog")
-    with pytest.raises(ValueError, match=r"feature_copies=2 crops photographs, and .* holds none"):
-        read_features(open_split(tmp_path, "train"), backbone, copies=2)

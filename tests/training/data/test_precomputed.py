@@ -21,10 +21,6 @@ def write_part(folder: Path, part: str, images: int, captions: int) -> np.ndarra
     return numbers
 
 
-def write_numbers(folder: Path, file: str, numbers: list[int]) -> None:
-    (folder / file).write_text("".join(f"{number}\n" for number in numbers))
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Four training images with two captions each, and two for validation."""
@@ -60,28 +56,20 @@ def test_features_stay_on_the_disk(folder: Path) -> None:
     assert np.array_equal(batch.features.numpy(), half[batch.image_ids.numpy()])
 
 
-@pytest.mark.parametrize("with_ids", [True, False])
-def test_five_equal_rows_are_one_image(tmp_path: Path, with_ids: bool) -> None:
+def test_five_equal_rows_are_one_image(tmp_path: Path) -> None:
     once = write_part(tmp_path, "test", 3, 5)
     np.save(tmp_path / "test_ims.npy", np.repeat(once, 5, axis=0))
-    if with_ids:
-        write_numbers(tmp_path, "test_ids.txt", [7] * 5 + [3] * 5 + [9] * 5)
     data = open_split(tmp_path, "test")
     assert np.array_equal(data.features[:], once)
     assert data.image_of.tolist() == [0] * 5 + [1] * 5 + [2] * 5
     write_part(tmp_path, "test", 15, 1)  # a caption an image is no repetition
-    if with_ids:
-        write_numbers(tmp_path, "test_ids.txt", list(range(15)))
     assert open_split(tmp_path, "test").image_of.tolist() == list(range(15))
 
 
-def test_ids_and_boxes_are_read(folder: Path) -> None:
-    write_numbers(folder, "train_ids.txt", [4, 4, 4, 8, 1, 1, 9, 9])
+def test_boxes_are_read(folder: Path) -> None:
     boxes = np.random.default_rng(0).random((4, 3, 4))
     np.save(folder / "train_boxes.npy", boxes)
     data = open_split(folder, "train")
-    assert data.image_of.tolist() == [0, 0, 0, 1, 2, 2, 3, 3]
-    assert len(data.first(2).captions) == 4
     assert data.boxes is not None
     assert np.array_equal(data.boxes, boxes)
 
@@ -114,9 +102,6 @@ def _cut_short(folder: Path) -> None:
         ),
         (_array("ims", np.zeros((4, 3, 2), np.int64)), r"not int64"),
         (_cut_short, r"train_ims\.npy is not a whole \.npy file"),
-        (_text("ids", "1\n2\n3\n"), r"holds 3 numbers, but there are 4 images and 8 captions"),
-        (_text("ids", "1\n1\n1\n1\n2\n2\n3\n3\n"), r"3 different numbers .* there are 4 images"),
-        (_text("ids", "one\n"), r"one whole number a line"),
         (_array("boxes", np.zeros((4, 2, 4))), r"for each region, \(4, 3, 4\), not \(4, 2, 4\)"),
         (_array("boxes", np.full((4, 3, 4), 224.0)), r"relative xyxy.* from 224 to 224"),
     ],

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from polyview.export.clip import build_clip
@@ -15,18 +14,12 @@ from polyview.models.preprocess import Preprocess
 from polyview.training import train
 from polyview.training.loop.clip import ClipTraining
 from polyview.training.loop.config import TrainConfig, load_recipe
-from polyview.training.loop.loop import BEST, read_rows
+from polyview.training.loop.loop import read_rows
 from tests.export.conftest import LABELS
+from tests.training.conftest import check_resume
 from tests.training.photographs import write_photographs
 
 SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
-
-
-class Interrupted(ClipTraining):
-    """Ends after one epoch."""
-
-    def stop_reason(self, epoch: int) -> str:  # noqa: D102
-        return "interrupted" if epoch else ""
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +45,7 @@ def run(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_learns_and_resumes_bit_for_bit(config: TrainConfig, run: Path, tmp_path: Path) -> None:
     losses = [float(row["contrastive"]) for row in read_rows(run / "log.csv")]
     assert losses[1] < losses[0]
-    part = tmp_path / "part"
-    Interrupted(config, part, resume=False).fit()
-    assert len(read_rows(part / "log.csv")) == 1
-    ClipTraining(config, part, resume=True).fit()
-    first, second = (load_file(folder / BEST) for folder in (run, part))
-    assert all(torch.equal(first[name], tensor) for name, tensor in second.items())
+    check_resume(ClipTraining, config, run, tmp_path)
 
 
 def test_its_pack_scores_as_transformers_does(run: Path, tmp_path: Path) -> None:

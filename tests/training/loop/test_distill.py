@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from polyview.export.encoders.sources import load_image_source
-from polyview.models.checkpoint import load_tensors, save_tensors
+from polyview.models.checkpoint import save_tensors
 from polyview.models.encoders.scene_net import SceneNet
 from polyview.models.preprocess import Preprocess
 from polyview.training.distill import (
@@ -19,7 +19,8 @@ from polyview.training.distill import (
     mirror,
     principal_components,
 )
-from polyview.training.loop.loop import BEST, LAST
+from polyview.training.loop.loop import BEST
+from tests.training.conftest import check_resume
 from tests.training.photographs import COLORS, write_photographs
 
 pytestmark = pytest.mark.slow
@@ -113,39 +114,10 @@ def test_photographs_without_captions_have_the_teacher_alone(
     assert [set(names) for names in terms] == [{"distillation"}, {"distillation", "retrieval"}]
 
 
-@pytest.mark.parametrize("deeper", [False, True])
-def test_a_student_learns_and_goes_on_bit_for_bit(
-    school: DistillConfig, deeper: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if deeper:
-        Distillation(school.changed(epochs=1), tmp_path / "first", resume=False).fit()
-        school = school.changed(init=str(tmp_path / "first"), blocks=(1, 1, 2))
-    Distillation(school, tmp_path / "whole", resume=False).fit()
-    batches = Distillation.batches
-
-    def once(self: Distillation, epoch: int) -> object:
-        if epoch == 1:
-            raise KeyboardInterrupt
-        return batches(self, epoch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Distillation, "batches", once)
-        with pytest.raises(KeyboardInterrupt):
-            Distillation(school, tmp_path / "parts", resume=False).fit()
-    Distillation(school, tmp_path / "parts", resume=True).fit()
-    whole, parts = (load_tensors(tmp_path / name / LAST)[0] for name in ("whole", "parts"))
-    assert [k for k in whole if not torch.equal(whole[k], parts[k])] == []
-    net, _, about = load_image_source(str(tmp_path / "whole"), "cpu")
-    assert net.dim == 12
-    assert {"val_distillation", "rsum"} <= about["metrics"]["val"].keys()
-    rows = (tmp_path / "whole" / "log.csv").read_text().splitlines()
-    assert len(rows) == 3
-
-
 def test_a_deeper_student_starts_where_another_ended(school: DistillConfig, tmp_path: Path) -> None:
     first = Distillation(school, tmp_path / "first", resume=False)
     first.fit()
-    deeper = school.changed(init=str(tmp_path / "first"), blocks=(1, 1, 2), side=256, epochs=1)
+    deeper = school.changed(init=str(tmp_path / "first"), blocks=(1, 1, 2), side=256)
     second = Distillation(deeper, tmp_path / "second", resume=False)
     pixels = torch.from_numpy(first.val_pixels.features[:3])
     trunks = [student.model.trunk.eval() for student in (first, second)]
@@ -153,9 +125,10 @@ def test_a_deeper_student_starts_where_another_ended(school: DistillConfig, tmp_
     before, fitted = (student.validate(0)["val_distillation"] for student in (first, second))
     assert fitted <= before + 0.02  # the map is as good as it can be at once
     second.fit()
-    net, seen_as, _ = load_image_source(str(tmp_path / "second"))
-    assert seen_as.size == 256
-    assert net.grid(256) == (8, 8)
+    net, seen_as, about = load_image_source(str(tmp_path / "second"))
+    assert (seen_as.size, net.grid(256), net.dim) == (256, (8, 8), 12)
+    assert {"val_distillation", "rsum"} <= about["metrics"]["val"].keys()
+    check_resume(Distillation, deeper, tmp_path / "second", tmp_path / "part")
     wider = school.changed(init=str(tmp_path / "first"), widths=(6, 8, 10, 12))
     with pytest.raises(ValueError, match="stages"):
         Distillation(wider, tmp_path / "third", resume=False)

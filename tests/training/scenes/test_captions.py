@@ -9,7 +9,7 @@ import pytest
 
 from polyview.training.scenes.captions import write_captions
 from polyview.training.scenes.classes import CLASSES
-from polyview.training.scenes.layout import Layout, sample_layout
+from polyview.training.scenes.layout import Layout, describe_object, sample_layout
 from polyview.training.scenes.relevance import holds, satisfies
 from polyview.training.scenes.world import (
     LABEL_GROUPS,
@@ -29,19 +29,7 @@ def scene_of(layout: Layout, index: int) -> Scene:
         half = place.size / 2
         corners = (place.x - half, place.y - half, place.x + half, place.y + half)
         x0, y0, x1, y1 = (round(value / SIZE, 4) for value in corners)
-        look, kind = place.look, place.kind
-        objects.append(
-            SceneObject(
-                name=kind.name,
-                group=kind.group,
-                color=look.color,
-                box=(x0, y0, x1, y1),
-                visible=1.0,
-                glyph=look.glyph,
-                mirrored=place.mirrored,
-                tilt=place.tilt,
-            )
-        )
+        objects.append(describe_object(place, (x0, y0, x1, y1), 1.0))
     scene = Scene(f"val-{index:06d}", layout.setting, layout.time, layout.weather, tuple(objects))
     return replace(scene, captions=write_captions(scene, np.random.default_rng([9, index])))
 

@@ -17,7 +17,7 @@ from polyview.training.scenes.classes import CLASSES
 from polyview.training.scenes.relevance import relevant_images
 from polyview.training.scenes.render import Rendered, find_font, sprite
 from polyview.training.scenes.store import load_scenes, main, make_scene, write_split
-from polyview.training.scenes.world import SIZE, WORLD_VERSION
+from polyview.training.scenes.world import SIZE
 
 ROOT = Path(__file__).parents[3]
 BUNDLED = ROOT / "app" / "bundled" / "scenes"
@@ -91,7 +91,6 @@ def test_workers_change_nothing(tmp_path: Path) -> None:
 def test_folder_is_read_back(folder: Path, rendered: list[Rendered]) -> None:
     data = load_scenes(folder)
     assert len(data) == 6
-    assert data.meta["world_version"] == WORLD_VERSION
     assert isinstance(data.images, np.memmap)
     for index, item in enumerate(rendered[:6]):
         assert data.scenes[index] == item.scene
@@ -123,17 +122,16 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.font
-def test_a_disk_without_room_is_named_before_anything_is_rendered(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_disk_without_room_is_named_before_anything_is_rendered(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
     count = free // SIZE**2 // 3 + 1
     out = ["--out", str(tmp_path / "data"), "--split", "train", "--count", str(count)]
-    assert main(out) == 2
-    message = capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        main(out)
+    message = str(end.value)
     assert f"the disk is full: {tmp_path / 'data' / 'train'} needs more than" in message
     assert "delete files there" in message
-    assert message.count("\n") == 1
+    assert "\n" not in message
     assert not list((tmp_path / "data").iterdir())
 
 
@@ -146,22 +144,17 @@ def test_a_disk_that_fills_up_ends_in_one_sentence_and_leaves_nothing(tmp_path: 
     command = [sys.executable, "-c", code, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 2
+    assert done.returncode == 1
     message = done.stderr.splitlines()[-1]
     assert f"{tmp_path / 'val'} cannot be written: File too large" in message
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_missing_font_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_font_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(render.FONT_ENV, str(tmp_path / "none.ttf"))
-    assert main(["--out", str(tmp_path / "out"), "--split", "val", "--count", "2"]) == 2
-    error = capsys.readouterr().err
-    assert "fonts-noto-color-emoji" in error
-    assert render.FONT_ENV in error
-    assert error.count("\n") == 1
+    with pytest.raises(SystemExit, match=f"(?s)fonts-noto-color-emoji.*{render.FONT_ENV}"):
+        main(["--out", str(tmp_path / "out"), "--split", "val", "--count", "2"])
     monkeypatch.delenv(render.FONT_ENV)
     monkeypatch.setattr(render, "FONT_FILE", "no-such-font.ttf")
     with pytest.raises(ValueError, match="fonts-noto-color-emoji"):

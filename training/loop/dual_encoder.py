@@ -1,0 +1,113 @@
+"""A method with its two encoders as one module, and the views of a split by it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from polyview.models import Method, Views
+from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.models.layers import drop_elements
+from polyview.models.views import lengths_to_mask
+from polyview.training.data.split import Split
+from polyview.training.data.texts import TokenTable
+from polyview.training.loop.config import TrainConfig
+
+TEXTS_AT_ONCE = 128
+
+
+class DualEncoder(nn.Module):
+    """A method with its two encoders, as one module.
+
+    The batch norms of a trained image encoder keep their statistics. The first feature of an image
+    or of a text is never dropped if it is a summary ([CLS]; `summaries`).
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        text_encoder: TextEncoder,
+        config: TrainConfig,
+        image_encoder: ImageEncoder | None = None,
+        summaries: tuple[bool, bool] = (False, False),
+    ) -> None:
+        super().__init__()
+        self.method, self.text_encoder = method, text_encoder
+        self.image_encoder = image_encoder
+        self.size_augmentation = config.size_augmentation
+        self.feature_dropout = config.feature_dropout
+        self.summaries = summaries
+
+    def train(self, mode: bool = True) -> DualEncoder:
+        """Sets the mode; the image encoder's batch norms always stay in evaluation mode."""
+        super().train(mode)
+        for part in self.image_encoder.modules() if self.image_encoder is not None else ():
+            if isinstance(part, nn.BatchNorm2d):
+                part.eval()
+        return self
+
+    def image_features(self, images: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (B, N, d) and mask (B, N), passed on or encoded from pixels (B, 3, S, S)."""
+        if self.image_encoder is None:
+            return images, mask
+        features: Tensor = self.image_encoder(images)  # (B, N, d)
+        return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
+
+    def forward(
+        self, images: Tensor, mask: Tensor, rows: Tensor, ids: Tensor, lengths: Tensor
+    ) -> tuple[Views, Views]:
+        """Pairs to views: the image of each of B pairs, and B texts; see `Batch`."""
+        features, mask = self.image_features(images, mask)  # (B_img, N, d), (B_img, N)
+        words = word_features(self.text_encoder, ids, lengths)  # (B, L, d)
+        spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
+        if self.training:
+            features = F.dropout(features, self.feature_dropout)
+            mask, spoken = (
+                drop_elements(each, self.size_augmentation, keep_first=summary)
+                for each, summary in zip((mask, spoken), self.summaries, strict=True)
+            )
+        views = self.method.encode_image(features, mask)
+        return views[rows], self.method.encode_text(words, spoken)
+
+
+def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
+    """Texts (B, L), 0 beyond their lengths (B,), to features (B, L, d), 0 where padded.
+
+    Texts of similar length are encoded together, so that a few long captions do not lengthen
+    hundreds of short ones.
+    """
+    if len(ids) <= TEXTS_AT_ONCE:
+        return encoder(ids, lengths)
+    order = lengths.argsort(stable=True)
+    parts = []
+    for texts in order.split(TEXTS_AT_ONCE):
+        longest = int(lengths[texts].max())
+        part = encoder(ids[texts, :longest], lengths[texts])  # (b, l, d)
+        parts.append(F.pad(part, (0, 0, 0, ids.shape[1] - longest)))
+    return torch.cat(parts)[order.argsort()]
+
+
+@torch.inference_mode()
+def encode_split(
+    model: DualEncoder, data: Split, table: TokenTable, device: torch.device
+) -> tuple[Views, Views]:
+    """Views of all images and of all texts of a split by a model in eval mode, on the device.
+
+    The split holds features (N_img, N, d), or pixels if the model has an image encoder.
+    """
+    method, image_views, text_views = model.method, [], []
+    at_once = 256 if model.image_encoder is None else 64
+    for start in range(0, data.image_count, at_once):
+        some = slice(start, start + at_once)
+        part = torch.from_numpy(np.asarray(data.features[some], np.float32)).to(device)
+        mask = torch.from_numpy(data.mask(some, part.shape[1])).to(device)
+        image_views.append(method.encode_image(*model.image_features(part, mask)).embeddings)
+    for start in range(0, len(table.lengths), 512):
+        rows = np.arange(start, min(start + 512, len(table.lengths)))
+        ids, lengths = map(torch.from_numpy, table.rows(rows))
+        words = model.text_encoder(ids.to(device), lengths.to(device))
+        spoken = lengths_to_mask(lengths, ids.shape[1]).to(device)
+        text_views.append(method.encode_text(words, spoken).embeddings)
+    return Views(torch.cat(image_views)), Views(torch.cat(text_views))
