@@ -16,13 +16,13 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from polyview.export.hub.packs import resolve
 from polyview.export.pack.reading import update_metrics
@@ -34,49 +34,16 @@ from polyview.models.files import sha256_of, write_whole
 from polyview.training.data.features import CACHE, Extraction
 from polyview.training.data.open_split import from_pack, open_split
 from polyview.training.data.split import Split
-from polyview.training.evaluation.calibration import calibrate_pack
-from polyview.training.evaluation.evidence import evidence_metrics, moment_metrics, named_places
-from polyview.training.evaluation.faithfulness import mentioned_cells, view_metrics
-from polyview.training.evaluation.kinds import (
-    foil_metrics,
-    kind_differences,
-    print_foils,
-    print_kinds,
-    score_metrics,
-)
-from polyview.training.evaluation.maps import measure_maps
-from polyview.training.evaluation.metrics import (
-    SEED,
-    bootstrap_difference,
-    check_folds,
-    everyday_metrics,
-    everyday_truth,
-    print_questions,
-)
-from polyview.training.evaluation.mistakes import print_mistakes
-from polyview.training.evaluation.normalization import measure_normalization, store_normalization
-from polyview.training.evaluation.questions import half
-from polyview.training.evaluation.report import (
-    COLUMNS,
-    print_certainty,
-    print_difference,
-    print_evidence,
-    print_maps,
-    print_metrics,
-    print_normalization,
-    print_views,
-    write_maps,
-    write_scores,
-    write_trec,
-)
-from polyview.training.evaluation.scoring import (
-    as_read,
-    compared_pairs,
-    ensemble_parts,
-    ensemble_scores,
-    image_features,
-    score_matrix,
-    split_views,
+from polyview.training.evaluation import (
+    calibration,
+    evidence,
+    kinds,
+    maps,
+    metrics,
+    normalization,
+    report,
+    scoring,
+    views,
 )
 from polyview.training.loop.loop import BEST
 from polyview.training.loop.trainer import run_views
@@ -87,6 +54,9 @@ _RUN_OPTIONS = {
     "run", "data", "split", "folds", "json", "cache", "device", "compare", "scores", "trec",
     "mistakes", "k", "csv"
 }  # fmt: skip
+_TABLES = {
+    "views": views.print_views, "evidence": evidence.print_evidence, "foils": kinds.print_foils
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -94,23 +64,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(argv)
     with refusals_end():
         words = shlex.join(sys.argv[1:] if argv is None else argv)
-        record = {
-            "command": f"python -m polyview evaluate {words}",
-            "split": options.split,
-            "seed": SEED,
-            "hardware": hardware(),
-        }
-        if options.run:
-            measured = _measure_runs(options)
-        else:
-            pack = resolve(options.pack)
-            sources = {str(pack): sha256_of(pack / MANIFEST)}
-            runtime = Runtime.load(pack, options.device)
-            certainty = options.calibrate or options.calibration
-            others = ((_normalization, options.nnn), (_certainty, certainty), (_maps, options.maps))
-            measure = next((each for each, chosen in others if chosen), _measure_pack)
-            measured = {"sources": sources, **measure(options, runtime)}
+        measured = _measure_runs(options) if options.run else _measure_pack(options)
         if options.json:
+            record = {
+                "command": f"python -m polyview evaluate {words}",
+                "split": options.split,
+                "seed": metrics.SEED,
+                "hardware": hardware(),
+            }
             write_whole(options.json, json.dumps(record | measured, indent=2) + "\n")
 
 
@@ -134,10 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     what = (
         "captions that A finds and B misses; a method, ensemble, run, or run file of TREC's format"
     )
-    add("--mistakes", nargs=2, metavar=("A", "B"), help=what)
-    add(
-        "--k", type=int, default=1, help="of --mistakes: found is what ranks within k; 1 without it"
-    )
+    add("--mistakes", nargs=2, metavar=("A", "B"), help=what, default=())
+    add("--k", type=int, default=1, help="of --mistakes: found is what ranks within k; default: 1")
     for flag, what in (
         ("views", "also how often each view wins, and its attention to mentioned objects"),
         ("evidence", "also whether evidence is on the objects of words, and matters to the score"),
@@ -182,10 +141,9 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
     extraction = Extraction(options.cache, device=options.device)
     scores: dict[str, np.ndarray] = {}
     for folder in options.run:
-        run = run_views(folder, options.split, extraction, options.data)
-        name, method, images, texts, data = run
-        matrix = score_matrix(method, images, texts)
-        check_folds(len(matrix), options.folds)
+        name, method, *sides, data = run_views(folder, options.split, extraction, options.data)
+        matrix = scoring.score_matrix(method, *sides)
+        metrics.check_folds(len(matrix), options.folds)
         if not scores:
             first = data
         elif data.captions != first.captions or not np.array_equal(data.image_of, first.image_of):
@@ -196,55 +154,114 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
         scores[name if len(options.run) == 1 else str(folder)] = matrix
     if len(scores) > 1:
         scores["average"] = np.mean(list(scores.values()), axis=0)
-    pairs = compared_pairs(options.compare, scores, "run")
-    rows = {name: score_metrics(matrix, first, options.folds) for name, matrix in scores.items()}
-    _print_rows(rows, first, options)
-    ensemble_parts([n for n in options.mistakes or () if not Path(n).is_file()], scores, "run")
+    _parts(options, scores, scores, "run")
+    rows = {name: kinds.score_metrics(each, first, options.folds) for name, each in scores.items()}
     sources = {str(folder): sha256_of(folder / BEST) for folder in options.run}
-    return {"sources": sources, **_compare_and_export(options, rows, pairs, scores, first)}
+    _print_rows(options, rows, first)
+    return {"sources": sources, **_compare(options, rows, scores, first)}
 
 
-def _measure_pack(options: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
-    data, known = as_read(runtime, _open_data(options, runtime)), list(runtime.info.methods)
-    check_folds(data.image_count, options.folds)
-    names = [*([options.method] if options.method else known), *options.ensemble]
-    pairs = compared_pairs(options.compare, known, "method")
-    also = [name for name in options.mistakes or () if not Path(name).is_file()]
-    parts = ensemble_parts([*names, *chain.from_iterable(pairs), *also], known, "method")
+def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
+    pack = resolve(options.pack)
+    measured: dict[str, Any] = {"sources": {str(pack): sha256_of(pack / MANIFEST)}}
+    runtime = Runtime.load(pack, options.device)
+    known = list(runtime.info.methods)
+    names = [options.method] if options.method else known
+    parts = _parts(options, [*names, *options.ensemble], known, "method")
+    if options.nnn:
+        return measured | {"methods": _normalize(options, runtime, names)}
+    split, folder = options.split, options.data
+    data = open_split(folder, split) if folder else from_pack(pack, split)
+    data = scoring.as_read(runtime, data.captions_each(options.captions))
+    if options.calibrate or options.calibration:
+        if options.halves:
+            data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"
+        records = {name: {"split": split, "command": _command(options, name)} for name in names}
+        how = {"refit": options.calibrate, "write": options.write}
+        rows = calibration.calibrate_pack(runtime, data, records, **how)
+        return measured | {"methods": rows}
+    if options.maps:
+        source = None if options.maps is True else options.maps
+        rows = maps.measure_maps(runtime, data, options.method, source)
+        maps.print_maps(rows, options.csv)
+        return measured | {"maps": rows}
+    metrics.check_folds(data.image_count, options.folds)
+    return measured | _measure_methods(options, runtime, data, names, parts)
+
+
+def _parts(
+    options: argparse.Namespace, names: Iterable[str], known: Iterable[str], what: str
+) -> list[str]:
+    """The methods or runs of names, `--compare` and `--mistakes`; see `ensemble_parts`."""
+    pairs = [text.split(",") for text in options.compare]
+    for text, pair in zip(options.compare, pairs, strict=True):
+        if len(pair) != 2 or not pair[1]:
+            raise ValueError(f'--compare takes two names as in "a,b", not "{text}"')
+    scored = [name for name in options.mistakes if not Path(name).is_file()]
+    return scoring.ensemble_parts([*names, *chain.from_iterable(pairs), *scored], known, what)
+
+
+def _normalize(options: argparse.Namespace, runtime: Runtime, names: Sequence[str]) -> _Rows:
+    if options.data is None:
+        raise ValueError("--nnn takes its reference captions from the split train; add --data DIR")
+    if options.write:
+        store = normalization.store_normalization
+        rows = {name: store(runtime, name, options.data) for name in names}
+    else:
+        part = (options.data, options.split, options.halves)
+        rows = normalization.measure_normalization(runtime, names, *part)
+    normalization.print_normalization(rows)
+    return rows
+
+
+def _measure_methods(
+    options: argparse.Namespace,
+    runtime: Runtime,
+    data: Split,
+    names: Sequence[str],
+    parts: Sequence[str],
+) -> dict[str, Any]:
+    """Measures methods and ensembles of a pack by their scores, and what else options select."""
+    if options.foils and data.foils is None:
+        raise ValueError(
+            f"{data.folder} has captions alone; true and false ones are made of rendered scenes "
+            "(python -m polyview scenes)"
+        )
     photographs = options.data is not None and data.relevant is None
-    truth = everyday_truth(data.captions, data.image_of) if photographs else {}
-    covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
-    places = named_places(runtime, data) if options.evidence else []
-    readers = {runtime.image_encoder_of(part): part for part in parts}
-    features = {file: image_features(runtime, data, part) for file, part in readers.items()}
+    truth = metrics.everyday_truth(data.captions, data.image_of) if photographs else {}
+    covered = views.mentioned_cells(runtime, data) if options.views or options.evidence else None
+    places = evidence.named_places(runtime, data) if options.evidence else []
+    features = scoring.features_by_method(runtime, data, parts)
     scores, everyday, more = dict[str, np.ndarray](), dict[str, np.ndarray](), _Rows()
     for part in parts:
-        read, method = features[runtime.image_encoder_of(part)], runtime.methods[part]
-        views = split_views(runtime, part, data, read, options.views)
-        scores[part] = score_matrix(method, *views)
+        read, method = features[part], runtime.methods[part]
+        sides = scoring.split_views(runtime, part, data, read, options.views)
+        scores[part] = scoring.score_matrix(method, *sides)
         if truth:
             questions = runtime.text_views(list(truth), part)
-            everyday[part] = score_matrix(method, views[0], questions)  # (N_img, Q)
+            everyday[part] = scoring.score_matrix(method, sides[0], questions)  # (N_img, Q)
         if part in names:
-            more[part] = _measure_more(options, runtime, part, data, read, views, covered, places)
-    scores |= {name: ensemble_scores(scores, name) for name in names}
-    rows: _Rows = {}
-    for name in names:
-        rows[name] = score_metrics(scores[name], data, options.folds)
+            more[part] = _measure_more(options, runtime, part, data, read, sides, covered, places)
+    names = [*names, *options.ensemble]
+    scores |= {name: scoring.ensemble_scores(scores, name) for name in names}
+    rows = {name: kinds.score_metrics(scores[name], data, options.folds) for name in names}
+    for name, row in rows.items():
         if truth:
-            rows[name] |= everyday_metrics(ensemble_scores(everyday, name), list(truth.values()))
-        rows[name] |= more.get(name, {})
-    _print_rows(rows, data, options)
+            hits = scoring.ensemble_scores(everyday, name)
+            row |= metrics.everyday_metrics(hits, list(truth.values()))
+        row |= more.get(name, {})
+    _print_rows(options, rows, data)
     if photographs:
-        print_questions(len(truth))
-    tables = {"views": print_views, "evidence": print_evidence, "foils": print_foils}
-    for option in [option for option in tables if getattr(options, option)]:
-        tables[option](more)
-    for name in set(names) & set(parts) if options.write else ():
+        line = f"{len(truth)} of {len(metrics.everyday_questions())} everyday questions qualify"
+        few = f"; P@5 and first right need {metrics.ENOUGH}" if len(truth) < metrics.ENOUGH else ""
+        print(f"{line}{few}")
+    for option in [option for option in _TABLES if getattr(options, option)]:
+        _TABLES[option](more)
+    for name in more if options.write else ():
         record = {"split": options.split, "command": _command(options, name)}
-        metrics = {**record, "hardware": hardware(), "values": rows[name]}
-        update_metrics(runtime.info.folder, name, metrics)
-    return _compare_and_export(options, rows, pairs, scores, data)
+        measured = {**record, "hardware": hardware(), "values": rows[name]}
+        update_metrics(runtime.info.folder, name, measured)
+    return _compare(options, rows, scores, data)
 
 
 def _measure_more(
@@ -252,97 +269,64 @@ def _measure_more(
     runtime: Runtime,
     part: str,
     data: Split,
-    features: torch.Tensor | np.ndarray,
-    views: tuple[Views, Views],
-    *truth: Any,
+    features: Tensor | np.ndarray,
+    sides: tuple[Views, Views],
+    covered: np.ndarray | None,
+    places: Sequence[evidence.Place],
 ) -> dict[str, float]:
     """The measurements of one method, besides recalls, that the options select."""
-    values = view_metrics(runtime, part, data, views, truth[0]) if options.views else {}
+    values: dict[str, float] = {}
+    if options.views:
+        values |= views.view_metrics(runtime, part, data, sides, covered)
     if options.evidence:  # in space, or over the time of clips
-        assert isinstance(features, torch.Tensor)  # `named_places` refuses packs of regions
+        assert isinstance(features, Tensor)  # `named_places` refuses packs of regions
         if data.frames > 1:
-            values |= moment_metrics(runtime, part, data, features)
+            values |= evidence.moment_metrics(runtime, part, data, features)
         else:
-            values |= evidence_metrics(runtime, part, data, features, *truth)
+            values |= evidence.evidence_metrics(runtime, part, data, features, covered, places)
     if options.foils and data.foils is not None:
-        values |= foil_metrics(runtime, part, views[0], data.foils())
+        values |= kinds.foil_metrics(runtime, part, sides[0], data.foils())
     return values
 
 
-def _print_rows(rows: _Rows, data: Split, options: argparse.Namespace) -> None:
-    print_metrics("method", COLUMNS, rows)
-    print_kinds(rows, list(dict.fromkeys(data.kinds)) if options.folds == 1 else [])
+def _print_rows(options: argparse.Namespace, rows: _Rows, data: Split) -> None:
+    report.print_metrics("method", report.COLUMNS, rows)
+    if options.folds == 1:
+        kinds.print_kinds(rows, list(dict.fromkeys(data.kinds)))
 
 
-def _compare_and_export(
-    options: argparse.Namespace,
-    rows: _Rows,
-    pairs: list[tuple[str, str]],
-    scores: dict[str, np.ndarray],
-    data: Split,
+def _compare(
+    options: argparse.Namespace, rows: _Rows, scores: dict[str, np.ndarray], data: Split
 ) -> dict[str, Any]:
-    """Prints the rsum differences of pairs, of all captions and by kind, and writes the files."""
-    differences: list[dict[str, Any]] = []
-    for a, b in pairs:
-        first, second = (ensemble_scores(scores, name) for name in (a, b))
-        whole = bootstrap_difference(first, second, data.image_of, alike=data.alike)
-        for kind, values in {"": whole, **kind_differences(first, second, data)}.items():
-            print_difference(a, b, values, kind)
-            differences.append({"first": a, "second": b, "kind": kind, **values})
+    """Prints rsum differences, of all captions and by kind, and mistakes; writes the files."""
+    measured: dict[str, Any] = {"methods": rows, "differences": []}
+    for a, b in (pair.split(",") for pair in options.compare):
+        first, second = (scoring.ensemble_scores(scores, name) for name in (a, b))
+        whole = metrics.bootstrap_difference(first, second, data.image_of, alike=data.alike)
+        for kind, values in {"": whole, **kinds.kind_differences(first, second, data)}.items():
+            print(
+                f"{a} - {b}{f', {kind}' if kind else ''}: rsum {values['difference']:+.1f}, 95 % "
+                f"interval [{values['low']:+.1f}, {values['high']:+.1f}], above 0 in "
+                f"{100 * values['share_above']:.1f} % of the samples"
+            )
+            measured["differences"].append({"first": a, "second": b, "kind": kind, **values})
     table = {name: scores[name] for name in rows}
-    for path, write in ((options.scores, write_scores), (options.trec, write_trec)):
-        if path:
-            write(path, table, data)
+    if options.scores:
+        report.write_scores(options.scores, table, data)
+    if options.trec:
+        report.write_trec(options.trec, table, data)
     if options.csv and not options.mistakes:
         raise ValueError("--csv lists the captions of --mistakes; add --mistakes A B")
-    more = {"mistakes": print_mistakes(options, scores, data)} if options.mistakes else {}
-    return {"methods": rows, "differences": differences, **more}
-
-
-def _open_data(options: argparse.Namespace, runtime: Runtime) -> Split:
-    """The split to measure a pack on."""
-    pack, part = runtime.info.folder, options.split
-    data = open_split(options.data, part) if options.data else from_pack(pack, part)
-    if options.foils and data.foils is None:
-        raise ValueError(
-            f"{data.folder} has captions alone; true and false ones are made of rendered scenes "
-            "(python -m polyview scenes)"
-        )
-    return data.captions_each(options.captions)
-
-
-def _certainty(options: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
-    """Fits the calibrations of a pack, or measures them."""
-    data, known = _open_data(options, runtime), list(runtime.info.methods)
-    split = options.split
-    if options.halves:
-        data, split = half(data, 0 if options.calibrate else 1), f"half of {split}"
-    parts = ensemble_parts([options.method] if options.method else known, known, "method")
-    record = {part: {"split": split, "command": _command(options, part)} for part in parts}
-    rows = calibrate_pack(runtime, data, record, refit=options.calibrate, write=options.write)
-    print_certainty(rows)
-    return {"methods": rows}
-
-
-def _maps(options: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
-    """Compares the maps of a transformer; see `training/evaluation/maps.py`."""
-    source = None if options.maps is True else options.maps
-    rows = measure_maps(runtime, _open_data(options, runtime), options.method, source)
-    print_maps(rows)
-    if options.csv:
-        write_maps(options.csv, rows)
-    return {"maps": rows}
-
-
-def _normalization(options: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
-    """Measures methods with Nearest Neighbor Normalization."""
-    names = [options.method] if options.method else list(runtime.info.methods)
-    if options.write:
-        rows = {name: store_normalization(runtime, name, options.data) for name in names}
-    else:
-        rows = measure_normalization(runtime, names, options.data, options.split, options.halves)
-    print_normalization(rows)
-    return {"methods": rows}
+    if options.mistakes:
+        matrices = dict(scores)
+        for name in options.mistakes:
+            if (run := Path(name)).is_file():
+                matrices[name] = report.read_run(run, data, options.k)
+            else:
+                matrices[name] = scoring.ensemble_scores(scores, name)
+        a, b = options.mistakes
+        measured["mistakes"] = report.print_mistakes(a, b, matrices, data, options.k, options.csv)
+    return measured
 
 
 def _command(options: argparse.Namespace, name: str) -> str:

@@ -14,10 +14,12 @@ import functools
 import hashlib
 import json
 import multiprocessing
+import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -33,30 +35,22 @@ from polyview.export.sessions import hardware
 from polyview.models.files import replacing, write_whole
 from polyview.training.data.features import Extraction
 from polyview.training.data.open_split import holds_features
-from polyview.training.evaluation.metrics import (
-    caption_cosines,
-    difference_of_hits,
-    image_hits,
-    retrieval_metrics,
-    view_statistics,
-)
+from polyview.training.evaluation.metrics import difference_of_hits, image_hits, retrieval_metrics
 from polyview.training.evaluation.report import COLUMNS
 from polyview.training.evaluation.scoring import score_matrix
+from polyview.training.evaluation.views import caption_cosines, view_statistics
 from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
 from polyview.training.loop.loop import LOG, read_rows, write_rows
 from polyview.training.loop.trainer import build_trainer, run_views
 from polyview.training.settings import Settings, unknown_name
 
 RESULTS = Path("docs/results")
-PAGE = "docs/results.md"
+PAGE = Path("docs/results.md")
 KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 STATISTICS = ("view_cosine", "wins_entropy", "caption_cosine", "temperature")
 
 SWEEPS = RECIPES / "sweeps"
 TRAINING_VERSION = 2  # increase when the same settings give other weights
-
-Grid = dict[str, tuple[Any, ...]]
-"""Dotted names of settings, each with the values to try."""
 
 _describe_image_source = functools.cache(describe_image_source)
 
@@ -67,13 +61,13 @@ class Choice(Settings):
     Attributes:
         recipe: recipe below `training/recipes`.
         settings: "dotted.name=value" strings; a row's are applied after the sweep's.
-        grid: settings tried.
+        grid: dotted names of settings, each with the values to try.
         seeds: of the trainings at the chosen point; 0 without any.
     """
 
     recipe: str = ""
     settings: tuple[str, ...] = ()
-    grid: Grid = Field(default_factory=dict)
+    grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     seeds: tuple[int, ...] = ()
 
 
@@ -110,13 +104,12 @@ class Sweep(Choice):
 
     @model_validator(mode="after")
     def _check_rows(self) -> Self:
-        labels = [row.label for row in self.rows]
-        for name in [self.baseline, *(row.own_baseline for row in self.rows)]:
-            if name and name not in labels:
-                raise ValueError(f'there is no row "{name}" to compare with')
         counts = {row.label: len(self.points(row)) for row in self.rows}
-        if len(set(counts.values())) > 1:
-            fewest, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+        for name in [self.baseline, *(row.own_baseline for row in self.rows)]:
+            if name and name not in counts:
+                raise ValueError(f'there is no row "{name}" to compare with')
+        fewest, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+        if counts[fewest] < counts[most]:
             raise ValueError(
                 f"every row must have as many trials, not {counts[fewest]} ({fewest}) and "
                 f"{counts[most]} ({most})"
@@ -163,6 +156,9 @@ class Job:
         """The key of its hits."""
         return f"{self.run}.{self.split}"
 
+    def __str__(self) -> str:
+        return f"{self.label}, {self.phase} {self.setting}, seed {self.config.seed}"
+
 
 class Record:
     """The recorded results of a sweep: the lines of `NAME.csv`, and the hits of each image.
@@ -178,13 +174,13 @@ class Record:
         self.hits: dict[str, np.ndarray] = {}
         if (hits := self.path.with_suffix(".hits.npz")).is_file():
             with np.load(hits, allow_pickle=False) as file:
-                self.hits = {key: file[key] for key in file.files}
+                self.hits = dict(file)
 
     def find(self, job: Job) -> dict[str, str] | None:
         """The line of a recorded training; None if not recorded."""
         same = {"row": job.label, "phase": job.phase, "run": job.run, "split": job.split}
         lines = (line for line in self.lines if same.items() <= line.items())
-        return next((line for line in lines if job.key in self.hits), None)
+        return next(lines, None) if job.key in self.hits else None
 
     def add(self, job: Job, values: Mapping[str, Any], hits: np.ndarray) -> None:
         """Records a training; replaces both files atomically."""
@@ -247,8 +243,7 @@ def train(job: Job, out: Path) -> tuple[Job, dict[str, Any], np.ndarray]:
     """Trains or resumes a job; returns it, its line of the CSV, and its best epoch's hits."""
     folder = out / job.run
     try:
-        trainer = build_trainer(job.config, folder, resume=True)
-        trainer.fit()
+        build_trainer(job.config, folder, resume=True).fit()
         _, method, images, texts, split = run_views(folder, job.split, Extraction())
     except ValueError as error:
         raise ValueError(f"{job.label}, {job.setting}, seed {job.config.seed}: {error}") from error
@@ -267,11 +262,19 @@ def train(job: Job, out: Path) -> tuple[Job, dict[str, Any], np.ndarray]:
 def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threads: int) -> None:
     """Trains the jobs that are not recorded, `workers` at a time, and records each result."""
     missing = [job for job in jobs if record.find(job) is None]
-    for done, (job, values, hits) in enumerate(_results(missing, out, workers, threads), start=1):
-        record.add(job, values, hits)
-        name = f"{job.label}, {job.phase} {job.setting}, seed {job.config.seed}"
-        line = f"[{done}/{len(missing)}] {name}: rsum {values['rsum']:.1f}"
-        print(f"{line}, {values['minutes']} minutes", flush=True)
+    with ExitStack() as stack:
+        if workers == 1 or len(missing) < 2:
+            torch.set_num_threads(threads)
+            results = (train(job, out) for job in missing)
+        else:
+            context, start = multiprocessing.get_context("spawn"), torch.set_num_threads
+            pool = stack.enter_context(ProcessPoolExecutor(workers, context, start, (threads,)))
+            futures = [pool.submit(train, job, out) for job in missing]
+            results = (future.result() for future in as_completed(futures))
+        for done, (job, values, hits) in enumerate(results, start=1):
+            record.add(job, values, hits)
+            line = f"[{done}/{len(missing)}] {job}: rsum {values['rsum']:.1f}"
+            print(f"{line}, {values['minutes']} minutes", flush=True)
 
 
 def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[str]:
@@ -309,33 +312,6 @@ def difference_of(jobs: Sequence[Job], others: Sequence[Job], record: Record) ->
     sure = difference_of_hits(first, second)
     verdict = " ahead" if sure["low"] > 0 else " behind" if sure["high"] < 0 else ""
     return f"{sure['difference']:+.1f} [{sure['low']:+.1f}, {sure['high']:+.1f}]{verdict}"
-
-
-def replace_block(page: Path, name: str, lines: Sequence[str]) -> bool:
-    """Replaces the block between `<!-- sweep NAME -->` and `<!-- end NAME -->` on a page.
-
-    Returns:
-        Whether the page has such a block.
-    """
-    start, end = f"<!-- sweep {name} -->\n", f"<!-- end {name} -->"
-    before, marker, rest = page.read_text("utf-8").partition(start)
-    if not marker or end not in rest:
-        return False
-    write_whole(page, before + start + "\n".join(["", *lines, "", end]) + rest.partition(end)[2])
-    return True
-
-
-def _results(
-    jobs: Sequence[Job], out: Path, workers: int, threads: int
-) -> Iterator[tuple[Job, dict[str, Any], np.ndarray]]:
-    if workers == 1 or len(jobs) < 2:
-        torch.set_num_threads(threads)
-        yield from (train(job, out) for job in jobs)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, torch.set_num_threads, (threads,)) as pool:
-        for future in as_completed([pool.submit(train, job, out) for job in jobs]):
-            yield future.result()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -378,19 +354,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(sweep: Sweep, options: argparse.Namespace) -> None:
-    labels = options.rows or [row.label for row in sweep.rows]
-    if unknown := [label for label in labels if label not in [row.label for row in sweep.rows]]:
-        names = "\n".join(row.label for row in sweep.rows)
+    labels = [row.label for row in sweep.rows]
+    chosen = options.rows or labels
+    if unknown := [label for label in chosen if label not in labels]:
+        names = "\n".join(labels)
         raise ValueError(f'sweep {sweep.name} has no row "{unknown[0]}"; its rows are:\n{names}')
     record = Record(options.results or (options.out if options.set else RESULTS), sweep.name)
     if not options.report:
         for jobs in (trial_jobs, functools.partial(final_jobs, record=record)):
-            chosen = [job for job in jobs(sweep, options.set) if job.label in labels]
-            run_jobs(chosen, record, options.out, options.jobs, options.threads)
+            own = [job for job in jobs(sweep, options.set) if job.label in chosen]
+            run_jobs(own, record, options.out, options.jobs, options.threads)
     lines = table(sweep, options.set, record)
     print("\n".join([sweep.description.strip(), "", *lines]))
-    if options.write and not replace_block(Path(PAGE), sweep.name, lines):
-        print(f"{PAGE} has no <!-- sweep {sweep.name} --> block", file=sys.stderr)
+    if options.write:
+        start, end = f"<!-- sweep {sweep.name} -->\n", f"<!-- end {sweep.name} -->"
+        block = re.compile(rf"(?<={re.escape(start)}).*?(?={re.escape(end)})", re.DOTALL)
+        page, count = block.subn(lambda _: "\n".join(["", *lines, "", ""]), PAGE.read_text("utf-8"))
+        if not count:
+            raise ValueError(f"{PAGE} has no <!-- sweep {sweep.name} --> block")
+        write_whole(PAGE, page)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,9 @@ from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware
 from polyview.training.data.split import Split
 from polyview.training.evaluation.metrics import SEED
-from polyview.training.evaluation.questions import Questions, make_questions, read_texts
-from polyview.training.evaluation.scoring import as_read, image_features, score_matrix, split_views
+from polyview.training.evaluation.questions import Questions, make_questions
+from polyview.training.evaluation.report import print_metrics
+from polyview.training.evaluation.scoring import features_by_method, score_matrix, split_views
 
 HITS = 12  # judged for each question
 SIZES = (10, 30, 100, 300, 1000)  # images of the galleries that a calibration is fitted on
@@ -42,6 +43,19 @@ _ABSENT = {
 }  # fmt: skip
 _SIGNS = np.array([1, 1, 0, -1, 0, 0])  # of the weights of a question's features
 _HIT_SIGNS = np.array([-1, 1, 0, 0])
+_COLUMNS = {
+    "area": "area",
+    "precision": "precision",
+    "coverage": "coverage",
+    "ece": "ECE",
+    "refused_caption": "refused: captions",
+    "refused_thing": "things",
+    "refused_absent_caption": "absent captions",
+    "refused_absent_thing": "absent things",
+    "refused_gibberish": "gibberish",
+    "refused_unknown": "unknown things",
+    "refused_random": "random words",
+}
 
 
 class Answers(NamedTuple):
@@ -72,47 +86,42 @@ class Answers(NamedTuple):
         return real, np.where(real, self.hits, 0), weights
 
 
-def ask(
-    questions: Questions, scores: np.ndarray, words: np.ndarray, unknown: np.ndarray
-) -> Answers:
+def ask(questions: Questions, scores: np.ndarray) -> Answers:
     """Asks Q questions of one gallery, and asks those with an answer again without it.
 
-    `scores` (N, Q) are a method's; `words` (Q,) the questions' numbers of words, `unknown` (Q,) the
-    share of them that the pack lacks.
+    `scores` (N, Q) are a method's.
     """
-    total = len(questions.texts)
-    spare = len(scores) - questions.relevant.sum(axis=0) >= min(_MIN_LEFT, len(scores) // 2)
+    images, total = scores.shape
+    spare = images - questions.relevant.sum(axis=0) >= min(_MIN_LEFT, images // 2)
     again = questions.relevant.any(axis=0) & spare & (questions.kinds != "inserted")
     columns = np.concatenate([np.arange(total), np.flatnonzero(again)])  # (B,)
-    right = questions.relevant[:, columns]
-    right[:, total:] = False
-    left = np.where(questions.relevant[:, columns] & ~right, np.nan, scores[:, columns])
+    asked = questions.some(slice(None), columns)
+    removed = asked.relevant & (np.arange(len(columns)) >= total)  # (N, B)
+    right = asked.relevant & ~removed
+    left = np.where(removed, np.nan, scores[:, columns])
     ranked = np.nan_to_num(left, nan=-np.inf)
     order = np.argsort(-ranked, axis=0)[:HITS]
     hits = np.full((len(columns), HITS), -np.inf)
     right_hits = np.zeros(hits.shape, np.bool_)
     hits[:, : len(order)] = np.take_along_axis(ranked, order, axis=0).T
     right_hits[:, : len(order)] = np.take_along_axis(right, order, axis=0).T
-    count = (~np.isnan(left)).sum(axis=0)
+    count = (~removed).sum(axis=0)
     tenth = hits[np.arange(len(columns)), np.minimum(TENTH, count) - 1]
     mean, deviation = np.nanmean(left, axis=0), np.nanstd(left, axis=0)
-    facts = words[columns], unknown[columns]
+    facts = asked.words, asked.unknown
     background = Background(hits[:, 0], tenth, mean, deviation, count, *facts)
-    answered, kinds = np.asarray(right.any(axis=0)), questions.kinds[columns]
-    weights = np.zeros(len(kinds))
+    answered: np.ndarray = right.any(axis=0)
+    weights = np.zeros(len(columns))
     for shares, present in ((_PRESENT, True), (_ABSENT, False)):
         for kind, share in shares.items():
-            rows = (kinds == kind) & (answered == present)
+            rows = (asked.kinds == kind) & (answered == present)
             weights[rows] = share / max(rows.sum(), 1)
         weights[answered == present] /= 2 * weights[answered == present].sum()
     weights /= weights.sum()
-    whole = questions.whole[columns]
-    return Answers(background, hits, right_hits, answered, kinds, whole, weights)
+    return Answers(background, hits, right_hits, answered, asked.kinds, asked.whole, weights)
 
 
-def _ask_galleries(
-    questions: Questions, scores: np.ndarray, facts: tuple[np.ndarray, np.ndarray], seed: int
-) -> Answers:
+def _ask_galleries(questions: Questions, scores: np.ndarray, seed: int) -> Answers:
     """Asks some of the questions of galleries of all possible sizes."""
     random, parts = np.random.default_rng(seed), list[Answers]()
     images, total = scores.shape
@@ -121,23 +130,19 @@ def _ask_galleries(
         for _ in range(draws):
             rows = np.sort(random.choice(images, size, replace=False))
             some = random.choice(total, min(total, _QUESTIONS // draws), False)
-            answers = ask(
-                questions.some(rows, some), scores[np.ix_(rows, some)], *(f[some] for f in facts)
-            )
+            answers = ask(questions.some(rows, some), scores[np.ix_(rows, some)])
             parts.append(answers._replace(weights=answers.weights / draws))
     background, *others = zip(*parts, strict=True)
     joined = Background(*map(np.concatenate, zip(*background, strict=True)))
     return Answers(joined, *map(np.concatenate, others))
 
 
-def fit(
-    questions: Questions, scores: np.ndarray, facts: tuple[np.ndarray, np.ndarray], seed: int
-) -> dict[str, tuple[float, ...]]:
+def fit(questions: Questions, scores: np.ndarray, seed: int) -> dict[str, tuple[float, ...]]:
     """Fits `question`, `refusal` and `hit` of a method's `Calibration` to its scores (N, Q).
 
-    `facts` are `read_texts` of the questions; the seed draws galleries.
+    The seed draws galleries.
     """
-    answers = _ask_galleries(questions, scores, facts, seed)
+    answers = _ask_galleries(questions, scores, seed)
     background, answered, weights = answers.background, answers.answered, answers.weights
     question = logistic(background.features(), answered, weights, _SIGNS)
     logits = weighted(background.features(), question)
@@ -147,7 +152,8 @@ def fit(
     for kind in ("caption", "thing"):  # neither loses more than its share
         rows = answered & (answers.kinds == kind)
         if rows.any():
-            lower = min(lower, weighted_quantile(over[rows], weights[rows], REFUSED))
+            how = {"weights": weights[rows], "method": "inverted_cdf"}
+            lower = min(lower, float(np.quantile(over[rows], REFUSED, **how)))
     real, hits, share = answers.judged()
     features = background.hit_features(logits, hits)[real]
     hit = logistic(features, answers.right[real], share, _HIT_SIGNS)
@@ -205,17 +211,6 @@ def quantile_line(
     return tuple(line.tolist())
 
 
-def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    """The value below which a share of the weight lies.
-
-    >>> weighted_quantile(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), 0.5)
-    2.0
-    """
-    order = np.argsort(values)
-    below = np.cumsum(weights[order])
-    return float(values[order[np.searchsorted(below, share * below[-1])]])
-
-
 def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
     """The quality of a calibration on questions that it was not fitted on.
 
@@ -256,7 +251,7 @@ def calibrate_pack(
     refit: bool,
     write: bool,
 ) -> dict[str, dict[str, float]]:
-    """Fits the calibrations of a pack's methods, or measures them.
+    """Fits the calibrations of a pack's methods, or measures them and prints a table.
 
     Args:
         runtime: the pack.
@@ -271,35 +266,45 @@ def calibrate_pack(
     Raises:
         ValueError: the pack has no calibration of a method to measure.
     """
-    pack, data = runtime.info.folder, as_read(runtime, data)
-    questions = make_questions(data, runtime, SEED)
-    facts = read_texts(runtime, questions.texts)
-    texts = replace(data, captions=questions.texts, image_of=np.zeros(len(questions.texts), int))
-    readers = {runtime.image_encoder_of(part): part for part in records}
-    features = {file: image_features(runtime, data, part) for file, part in readers.items()}
+    pack, questions = runtime.info.folder, make_questions(data, runtime, SEED)
+    texts = questions.texts.tolist()
+    asked = replace(data, captions=texts, image_of=np.zeros(len(texts), int))
+    features = features_by_method(runtime, data, records)
     changes, rows = dict[str, dict[str, Any]](), dict[str, dict[str, float]]()
-    for part, record in records.items():
-        views = split_views(runtime, part, texts, features[runtime.image_encoder_of(part)])
-        scores, how = score_matrix(runtime.methods[part], *views), {"hardware": hardware()}
+    for name, record in records.items():
+        views = split_views(runtime, name, asked, features[name])
+        scores = score_matrix(runtime.methods[name], *views)
+        about = {**record, "hardware": hardware(), "seed": SEED}
         if refit:
-            values = {**fit(questions, scores, facts, SEED), "seed": SEED}
-            made = check(Calibration, {**values, **record, **how})
-            changes[part] = {"calibration": made, "calibration_metrics": None}
-        elif (stored := runtime.info.methods[part].calibration) is None:
-            raise ValueError(f"{pack} has no calibration of {part}; make one with --calibrate")
+            made = check(Calibration, {**fit(questions, scores, SEED), **about})
+            changes[name] = {"calibration": made, "calibration_metrics": None}
+        elif (stored := runtime.info.methods[name].calibration) is None:
+            raise ValueError(f"{pack} has no calibration of {name}; make one with --calibrate")
         else:
-            rows[part] = measure(stored, ask(questions, scores, *facts))
-            values = {"values": rows[part], "seed": SEED}
-            changes[part] = {"calibration_metrics": check(Metrics, {**values, **record, **how})}
+            rows[name] = measure(stored, ask(questions, scores))
+            metrics = check(Metrics, {"values": rows[name], **about})
+            changes[name] = {"calibration_metrics": metrics}
     if refit or write:
         info = load_info(pack, verify=False)
         entries = {
             name: replace(each, **changes.get(name, {})) for name, each in info.methods.items()
         }
-        own = features.get(info.image_encoder.file) if refit else None
-        # a pack with ready-made features has no domain of images
-        domain = Domain.fit(own.cpu().numpy()) if isinstance(own, Tensor) else info.domain
-        write_info(replace(info, methods=entries, domain=domain))
+        own = (
+            features[n] for n in records if runtime.image_encoder_of(n) == info.image_encoder.file
+        )
+        if refit and isinstance(images := next(own, None), Tensor):  # not of ready-made features
+            info = replace(info, domain=Domain.fit(images.cpu().numpy()))
+        write_info(replace(info, methods=entries))
+    if rows:
+        whole = ("area", "ece")  # the others are shares, printed in percent
+        print_metrics(
+            "method",
+            _COLUMNS,
+            {
+                name: {key: v if key in whole else 100 * v for key, v in row.items()}
+                for name, row in rows.items()
+            },
+        )
     return rows
 
 

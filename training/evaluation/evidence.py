@@ -4,7 +4,7 @@ For a caption and its own image, evidence says how much of their score each cell
 in each word (`models/evidence.py`). Measured are:
 
 - *Pointing*: does its highest cell, all words together, show an object that the caption mentions?
-  Counted as in `training/evaluation/faithfulness.py`, where the paper's own maps are measured.
+  Counted as in `training/evaluation/views.py`, where the paper's own maps are measured.
 - *Pointing of words*: does the highest cell of the words that name a kind of object show an object
   of that kind? Chance is the share of cells that do.
 - *Deletion* and *insertion* (Petsiuk et al., BMVC 2018): cells leave the set, or enter it, highest
@@ -33,14 +33,37 @@ from torch import Tensor
 from polyview.export.runtime import Runtime
 from polyview.models import Method, Views
 from polyview.training.data.split import Split
-from polyview.training.evaluation.faithfulness import cropped_objects, value_shares
 from polyview.training.evaluation.metrics import mean_interval
+from polyview.training.evaluation.report import Rows, print_metrics
+from polyview.training.evaluation.views import object_shares
 
 PAIRS = 300  # captions of which cells are deleted
 _RANDOM_PAIRS = 1000  # captions that random heads point at
 _STEPS = 10  # of deletion and insertion
 _RANDOM_ORDERS = 3
 _AT_ONCE = 32  # captions
+_COLUMNS = {
+    "evidence_pointing": "points at a mentioned object, %",
+    "evidence_chance": "chance",
+    "evidence_random_head": "random heads",
+    "evidence_word_pointing": "a word points at its object, %",
+    "evidence_word_chance": "chance",
+    "deletion": "deletion",
+    "deletion_random": "at random",
+    "deletion_map": "by the paper's map",
+    "deletion_renewed": "deletion, renewed",
+    "deletion_renewed_map": "by the map, renewed",
+    "insertion": "insertion",
+    "insertion_random": "at random",
+    "insertion_map": "by the paper's map",
+    "evidence_error": "error",
+    "moment_pointing": "peaks in a frame with a mentioned object, %",
+    "moment_chance": "chance",
+    "moment_word_pointing": "a word peaks where its object is, %",
+    "moment_word_chance": "chance",
+}
+_BETTER = {"deletion": "lower", "deletion_renewed": "lower", "insertion": "higher"}
+Point = tuple[float, float]  # whether the highest cell is right, and chance
 
 
 @dataclass(frozen=True)
@@ -66,11 +89,11 @@ def named_places(runtime: Runtime, data: Split) -> list[Place]:
         raise ValueError(
             "--evidence asks which cells of a grid a score is from, and a region is on no grid"
         )
-    if data.objects is None or not data.objects.names:
+    objects, places = data.objects, list[Place]()
+    if objects is None or not objects.names:
         return []
-    objects, places = cropped_objects(data.objects, runtime), list[Place]()
-    for image, (mask, names) in enumerate(zip(objects.masks, objects.names, strict=True)):
-        shares = value_shares(mask, runtime.grid)  # (cells, 256)
+    tables = zip(object_shares(runtime, objects), objects.names, strict=True)
+    for image, (shares, names) in enumerate(tables):  # shares (cells, 256)
         for text in np.flatnonzero(data.image_of == image).tolist():
             spans = runtime.tokenize(data.captions[text]).spans
             for kind in dict.fromkeys(names[i] for i in objects.mentions[text]):
@@ -116,31 +139,33 @@ def evidence_metrics(
         `deletion_gain_random_low`, `_high` (and so on), the interval of the gain of evidence; and
         `deletion_renewed` and `deletion_renewed_map`, with their gain.
     """
-    head = runtime.methods[name]
-    drawn = evenly(len(data.captions), PAIRS)
+    head, drawn = runtime.methods[name], evenly(len(data.captions), PAIRS)
     mentioning = drawn if covered is None else np.flatnonzero(covered.any(axis=1))
     of_text: dict[int, list[Place]] = {}
     for place in places:
         of_text.setdefault(place.text, []).append(place)
-    maps: dict[int, np.ndarray] = {}
-    pointing, errors = [], []
-    texts = np.union1d(mentioning, drawn)
-    for text, cells, error in _split_scores(runtime, name, head, data, features, texts):
+    maps, errors, words = dict[int, np.ndarray](), list[float](), list[Point]()
+    for text, cells, error in _split_scores(
+        runtime, name, head, data, features, np.union1d(mentioning, drawn)
+    ):
         maps[text] = cells.sum(axis=1)
         errors.append(error)
         for place in of_text.get(text, []):
-            of_words = cells[:, place.tokens].sum(axis=1)
-            pointing.append((peak_accuracy(of_words, place.cells), place.cells.mean()))
+            words.append(_point(cells[:, place.tokens].sum(axis=1), place.cells))
     values = {"evidence_error": max(errors)}
     if covered is not None:
-        values |= _pointing(maps, mentioning, covered)
+        points = [_point(maps[text], covered[text] > 0) for text in mentioning.tolist()]
+        values |= _pointing("evidence", points)
+        blind = copy.deepcopy(head)
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(0)
+            for weight in blind.parameters():
+                weight.normal_(std=float(weight.std()) if weight.numel() > 1 else 1.0)
         some = mentioning[evenly(len(mentioning), _RANDOM_PAIRS)]
-        blind = _split_scores(runtime, name, _randomised(head), data, features, some)
-        random_maps = {text: cells.sum(axis=1) for text, cells, _ in blind}
-        values["evidence_random_head"] = _pointing(random_maps, some, covered)["evidence_pointing"]
-    if pointing:
-        right, chance = 100 * np.mean(pointing, axis=0)
-        values |= {"evidence_word_pointing": float(right), "evidence_word_chance": float(chance)}
+        split = _split_scores(runtime, name, blind, data, features, some)
+        points = [_point(cells.sum(axis=1), covered[text] > 0) for text, cells, _ in split]
+        values["evidence_random_head"] = _pointing("evidence", points)["evidence_pointing"]
+    values |= _pointing("evidence_word", words)
     values |= _areas(runtime, name, data, features, {text: maps[text] for text in drawn})
     return values | _renewed(runtime, name, data, features, drawn)
 
@@ -155,19 +180,26 @@ def peak_accuracy(values: np.ndarray, right: np.ndarray) -> float:
     return float(right[values == values.max()].mean())
 
 
-def _pointing(
-    maps: dict[int, np.ndarray], texts: np.ndarray, covered: np.ndarray
-) -> dict[str, float]:
-    points = [peak_accuracy(maps[text], covered[text] > 0) for text in texts.tolist()]
-    chance = float((covered[texts] > 0).mean())
-    return {"evidence_pointing": 100 * float(np.mean(points)), "evidence_chance": 100 * chance}
+def _point(values: np.ndarray, right: np.ndarray) -> Point:
+    return peak_accuracy(values, right), float(right.mean())
+
+
+def _pointing(key: str, points: Sequence[Point]) -> dict[str, float]:
+    """`KEY_pointing` and `KEY_chance` in percent; nothing without points."""
+    if not points:
+        return {}
+    right, chance = (100 * np.mean(points, axis=0)).tolist()
+    return {f"{key}_pointing": right, f"{key}_chance": chance}
 
 
 @torch.no_grad()
 def _split_scores(
     runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, texts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, float]]:
-    """Of captions: their row, evidence (cells, M + 1), the whole sentence last, and the error."""
+    """Of captions: their row, evidence (cells, M + 1), the whole sentence last, and the error.
+
+    The cells are those of the grid or, of clips, the frames.
+    """
     for rows, read, (words, mask) in _batches(runtime, name, data, features, texts):
         real = torch.ones(read.shape[:2], dtype=torch.bool, device=read.device)
         evidence = head.evidence(head.image_parts(read, real), head.text_parts(words, mask))
@@ -178,8 +210,9 @@ def _split_scores(
         score = torch.cat(scores).flatten()  # (B,)
         error = ((evidence.score - score).abs() / score.abs().clamp_min(1e-6)).tolist()
         cells = torch.cat([evidence.cells, evidence.whole_sentence[..., None]], dim=2)
-        on_grid = runtime.on_grid(cells.mT).flatten(2).mT.cpu().numpy()  # (B, cells, M + 1)
-        yield from zip(rows.tolist(), on_grid, error, strict=True)
+        if data.frames == 1:
+            cells = runtime.on_grid(cells.mT).flatten(2).mT  # (B, cells, M + 1)
+        yield from zip(rows.tolist(), cells.cpu().numpy(), error, strict=True)
 
 
 def _batches(
@@ -216,7 +249,7 @@ def _areas(
         values[curve] = float(ours.mean())
         for other, area in (("random", at_random), ("map", table[:, i, -1])):
             values[f"{curve}_{other}"] = float(area.mean())
-            values |= _gain(f"{curve}_gain_{other}", sign * (ours - area))
+            values |= mean_interval(f"{curve}_gain_{other}", sign * (ours - area))
     return values
 
 
@@ -248,12 +281,7 @@ def _renewed(
         areas.append(torch.stack(curves).cpu().numpy())
     ours, theirs = np.concatenate(areas, axis=1)
     means = {"deletion_renewed": float(ours.mean()), "deletion_renewed_map": float(theirs.mean())}
-    return means | _gain("deletion_renewed_gain_map", theirs - ours)
-
-
-def _gain(name: str, values: np.ndarray) -> dict[str, float]:
-    low, high = mean_interval(values)
-    return {f"{name}_low": low, f"{name}_high": high}
+    return means | mean_interval("deletion_renewed_gain_map", theirs - ours)
 
 
 def _score_sets(
@@ -284,17 +312,6 @@ def deletion_areas(score: Callable[[Tensor], Tensor], orders: np.ndarray) -> np.
     return areas
 
 
-def _randomised(head: Method) -> Method:
-    """The same heads with every weight drawn anew."""
-    blind = copy.deepcopy(head)
-    with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(0)
-        for weight in blind.parameters():
-            weight.normal_(std=float(weight.std()) if weight.numel() > 1 else 1.0)
-    return blind
-
-
-@torch.no_grad()
 def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -> dict[str, float]:
     """Measures evidence over time: does it peak in a frame that shows the words' things?
 
@@ -315,32 +332,34 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
             "feature a frame"
         )
     head, truth = runtime.methods[name], data.moments
-    points: dict[str, list[tuple[float, float]]] = {"moment": [], "moment_word": []}
+    points: dict[str, list[Point]] = {"moment": [], "moment_word": []}
     texts = np.arange(len(data.captions))
-    for rows, read, spoken in _batches(runtime, name, data, features, texts):
-        real = torch.ones(read.shape[:2], dtype=torch.bool, device=read.device)
-        evidence = head.evidence(head.image_parts(read, real), head.text_parts(*spoken))
-        cells = evidence.cells.cpu().numpy()  # (B, T, M)
-        sums = cells.sum(axis=2) + evidence.whole_sentence.cpu().numpy()
-        for place, row in enumerate(rows.tolist()):
-            clip, mentions = int(data.image_of[row]), list(truth.mentions[row])
-            seen, spans = truth.masks[clip], runtime.tokenize(data.captions[row]).spans
-            if mentions:
-                points["moment"] += _frame_points(sums[place], np.any(seen[mentions], axis=0))
-            for index in mentions:
-                if tokens := find_words(data.captions[row], spans, truth.names[clip][index]):
-                    of_words = cells[place][:, tokens].sum(axis=1)
-                    points["moment_word"] += _frame_points(of_words, seen[index])
-    values = dict[str, float]()
-    for key, pairs in points.items():
-        if pairs:
-            right, chance = (100 * np.mean(pairs, axis=0)).tolist()
-            values |= {f"{key}_pointing": right, f"{key}_chance": chance}
-    return values
+    for text, frames, _ in _split_scores(runtime, name, head, data, features, texts):
+        seen = truth.masks[data.image_of[text]]  # (objects, frames)
+        names, mentions = truth.names[data.image_of[text]], list(truth.mentions[text])
+        spans = runtime.tokenize(data.captions[text]).spans
+        maps = [("moment", frames.sum(axis=1), seen[mentions].any(axis=0))]
+        for index in mentions:
+            tokens = find_words(data.captions[text], spans, names[index])
+            if tokens:
+                maps.append(("moment_word", frames[:, tokens].sum(axis=1), seen[index]))
+        for key, values, right in maps:
+            if right.any() and not right.all():
+                points[key].append(_point(values, right))
+    return _pointing("moment", points["moment"]) | _pointing("moment_word", points["moment_word"])
 
 
-def _frame_points(values: np.ndarray, seen: np.ndarray) -> list[tuple[float, float]]:
-    """Whether the highest frame is one of those seen, and chance; nothing if all or none are."""
-    if seen.all() or not seen.any():
-        return []
-    return [(float(seen[values.argmax()]), float(seen.mean()))]
+def print_evidence(rows: Rows) -> None:
+    """Prints `evidence_metrics` of each method, and the intervals of the gains."""
+    print()
+    print_metrics("evidence of", _COLUMNS, rows, every=False)
+    print()
+    for name, row in rows.items():
+        for curve, better in _BETTER.items():
+            gains = [
+                f"{row[f'{gain}_low']:.3f} to {row[f'{gain}_high']:.3f} {better} than {words}"
+                for other, words in (("random", "at random"), ("map", "by the paper's map"))
+                if f"{(gain := f'{curve}_gain_{other}')}_low" in row
+            ]
+            if gains:
+                print(f"{name}: {curve} {', '.join(gains)} (95 % intervals)")

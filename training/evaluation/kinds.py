@@ -1,4 +1,4 @@
-"""Metrics of a score matrix, also by kind of caption, and comparisons with false captions.
+"""Metrics by kind of caption, and comparisons with false captions.
 
 If captions have kinds (`Split.kinds`), such as captions of motion or of order for clips, each kind
 is measured separately, against all images. `above_alike` is the share of captions that score their
@@ -13,7 +13,6 @@ bag of words if two things are swapped.
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from polyview.export.runtime import Runtime
 from polyview.models import Views
@@ -28,6 +27,7 @@ from polyview.training.evaluation.metrics import (
 )
 from polyview.training.evaluation.report import COLUMNS, Rows, format_value, print_rows
 from polyview.training.evaluation.scoring import text_views
+from polyview.training.evaluation.views import own_scores
 from polyview.training.scenes.foils import KINDS, Foil
 
 _KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "t2i_medr", "t2i_nmr")
@@ -53,43 +53,42 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
         captions of a kind.
     """
     metrics: dict[str, float] = {}
-    for kind in dict.fromkeys(data.kinds):
-        columns, image_of = _of_kind(data, kind)
+    for kind, (columns, image_of) in _by_kind(data).items():
         part = scores[:, columns]
         images, texts, captions, _ = image_hits(part, image_of)  # (N_img,) each
-        values, intervals = retrieval_metrics(part, image_of), {"rsum": images + texts / captions}
+        values = retrieval_metrics(part, image_of)
+        values |= mean_interval("rsum", 100 * (images + texts / captions), data.alike)
         if data.alike is not None:
             above = _above_alike(part, image_of, data.alike)
             shares = np.bincount(image_of, above, minlength=len(scores)) / captions
-            values["above_alike"], intervals["above_alike"] = 100 * float(shares.mean()), shares
-        for name, each in intervals.items():
-            values[f"{name}_low"], values[f"{name}_high"] = mean_interval(100 * each, data.alike)
+            values["above_alike"] = 100 * float(shares.mean())
+            values |= mean_interval("above_alike", 100 * shares, data.alike)
         metrics |= {f"{kind}_{name}": value for name, value in values.items()}
     return metrics
 
 
 def kind_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dict[str, float]]:
     """The result of `bootstrap_difference` for each kind."""
-    parts = {kind: _of_kind(data, kind) for kind in dict.fromkeys(data.kinds)}
     return {
         kind: bootstrap_difference(a[:, columns], b[:, columns], image_of, alike=data.alike)
-        for kind, (columns, image_of) in parts.items()
+        for kind, (columns, image_of) in _by_kind(data).items()
     }
 
 
-def _of_kind(data: Split, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """The captions of a kind, and the images of these."""
-    columns = np.flatnonzero(np.array(data.kinds) == kind)
-    return columns, data.image_of[columns]
+def _by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The captions of each kind, and the images of these."""
+    kinds = np.array(data.kinds)
+    columns = {kind: np.flatnonzero(kinds == kind) for kind in dict.fromkeys(data.kinds)}
+    return {kind: (own, data.image_of[own]) for kind, own in columns.items()}
 
 
 def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
     """Whether each caption scores its own image above all others alike to it; ties count half."""
     same = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
-    same[image_of, np.arange(len(image_of))] = False
+    own = image_of, np.arange(len(image_of))
+    same[own] = False
     rivals = np.where(same, scores, -np.inf).max(axis=0)
-    own = scores[image_of, np.arange(len(image_of))]
-    return (own > rivals) + 0.5 * (own == rivals)
+    return (scores[own] > rivals) + 0.5 * (scores[own] == rivals)
 
 
 def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
@@ -110,9 +109,8 @@ def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
     print()
 
 
-@torch.inference_mode()
 def foil_metrics(
-    runtime: Runtime, method: str, images: Views, foils: Sequence[Foil]
+    runtime: Runtime, name: str, images: Views, foils: Sequence[Foil]
 ) -> dict[str, float]:
     """How often the true caption of a foil scores above the false one; ties count half.
 
@@ -122,13 +120,9 @@ def foil_metrics(
         For each kind of `KINDS`, `foil_KIND` in percent; `foil_KIND_pairs`, the number of pairs;
         and `foil_KIND_margin`, half the 95 % interval in percent by the normal approximation.
     """
-    rows = np.tile([foil.image for foil in foils], 2)
-    texts = text_views(runtime, method, [foil.true for foil in foils] + [f.false for f in foils])
-    scores = np.empty(len(texts), np.float32)
-    for row in np.unique(rows).tolist():
-        own = np.flatnonzero(rows == row)
-        block = runtime.methods[method].score(images[row : row + 1], texts[torch.from_numpy(own)])
-        scores[own] = block[0].float().cpu().numpy()
+    texts = text_views(runtime, name, [f.true for f in foils] + [f.false for f in foils])
+    image_of = np.tile([foil.image for foil in foils], 2)
+    scores = own_scores(runtime.methods[name].score, images, texts, image_of)
     true, false = np.split(scores, 2)
     above = (true > false) + 0.5 * (true == false)
     kinds = np.array([foil.kind for foil in foils])
@@ -144,12 +138,12 @@ def foil_metrics(
 
 def print_foils(rows: Rows) -> None:
     """Prints a line for each method, and the numbers of pairs."""
-    kinds = [kind for kind in KINDS if any(f"foil_{kind}" in row for row in rows.values())]
+    first = next(iter(rows.values()))
+    kinds = [kind for kind in KINDS if f"foil_{kind}" in first]
     table = [
         [name, *(f"{row[f'foil_{kind}']:.1f} ± {row[f'foil_{kind}_margin']:.1f}" for kind in kinds)]
         for name, row in rows.items()
     ]
-    first = next(iter(rows.values()))
     table.append(["pairs", *(f"{first[f'foil_{kind}_pairs']:,.0f}" for kind in kinds)])
     print()
     print_rows(["true above false, %", *(kind.replace("_", " ") for kind in kinds)], table)

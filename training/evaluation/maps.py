@@ -20,10 +20,13 @@ removed from or added to the input sequence, and all layers are recomputed. Inte
 the bootstrap over images, each with its captions.
 """
 
+import csv
+import io
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +44,7 @@ from polyview.models.encoders.rows import (
     probe_heads,
     split_heads,
 )
+from polyview.models.files import write_whole
 from polyview.training.data.split import Split
 from polyview.training.evaluation.evidence import (
     PAIRS,
@@ -50,12 +54,14 @@ from polyview.training.evaluation.evidence import (
     named_places,
     peak_accuracy,
 )
-from polyview.training.evaluation.faithfulness import mentioned_cells
 from polyview.training.evaluation.metrics import SEED, mean_interval
+from polyview.training.evaluation.report import Rows, format_value, print_rows
+from polyview.training.evaluation.views import mentioned_cells
 
 CAPTIONS = 1000  # whose maps and whose words' maps are drawn
 MEASURES = {"sentence": 1, "word": 1, "name": 1, "deletion": -1, "insertion": 1}  # 1: higher wins
 ROWS = "exact rows"
+_TITLES = ("sentence points, %", "word points, %", "name alone points, %", "deletion", "insertion")
 _AT_ONCE = 32  # maps, captions
 
 Encoder = CLIPImageEncoder | SiglipImageEncoder
@@ -268,9 +274,34 @@ def _summarize(
             own = np.array(row[measure])
             behind = sign * (np.array(ours[measure]) - own)
             for key, each in ((measure, own), (f"{measure}_behind", behind)):
-                low, high = mean_interval(each, np.array(images[measure]))
-                summary |= {key: float(each.mean()), f"{key}_low": low, f"{key}_high": high}
+                summary[key] = float(each.mean())
+                summary |= mean_interval(key, each, np.array(images[measure]))
     return summary
+
+
+def print_maps(rows: Rows, path: Path | None = None) -> None:
+    """Prints `measure_maps`: what each map reaches, and how far it is behind the exact rows.
+
+    A path gets the same as CSV, one line for each map.
+    """
+    for title, suffix in (("map", ""), ("behind the exact rows", "_behind")):
+        table = []
+        for name, row in rows.items():
+            cells = [name]
+            for measure in MEASURES:
+                keys = [f"{measure}{suffix}{end}" for end in ("", "_low", "_high")]
+                numbers = [format_value(measure, row[key]) for key in keys if key in row]
+                cells.append("{} ({} to {})".format(*numbers) if numbers else "")
+            table.append(cells)
+        print()
+        print_rows([title, *_TITLES], table)
+    if path:
+        out, columns = io.StringIO(), list(rows[ROWS])
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["map", *columns])
+        for name, row in rows.items():
+            writer.writerow([name, *(f"{row[key]:.4f}" if key in row else "" for key in columns)])
+        write_whole(path, out.getvalue())
 
 
 class _Question(NamedTuple):

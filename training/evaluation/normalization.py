@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,26 +29,19 @@ from polyview.training.data.image_files import Lazy
 from polyview.training.data.open_split import open_split
 from polyview.training.data.split import Split
 from polyview.training.evaluation.metrics import bootstrap_difference, retrieval_metrics
-from polyview.training.evaluation.questions import half
-from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
+from polyview.training.evaluation.report import Rows, print_rows
+from polyview.training.evaluation.scoring import (
+    features_by_method,
+    half,
+    image_features,
+    score_matrix,
+    split_views,
+)
 
 ALPHAS = (0.25, 0.5, 0.75, 1.0)
 NEIGHBOURS = (1, 2, 4, 8, 16, 32, 64, 128)
 BANK = 1000  # images with their captions
-
-
-class Setting(NamedTuple):
-    """The strength of the correction, and the number of reference queries that a bias averages."""
-
-    alpha: float
-    k: int
-
-
-def first_images(data: Split, count: int) -> Split:
-    """The first so many images of a split, with their captions."""
-    count = min(count, data.image_count)
-    images = Lazy(count, lambda row: data.images[row])
-    return replace(data.first(count), images=images, objects=None, relevant=None, foils=None)
+Tables = tuple[np.ndarray, np.ndarray, np.ndarray]  # the first arguments of `normalized`
 
 
 def mean_of_highest(scores: np.ndarray, k: int) -> np.ndarray:
@@ -59,7 +51,7 @@ def mean_of_highest(scores: np.ndarray, k: int) -> np.ndarray:
 
 
 def normalized(
-    scores: np.ndarray, of_images: np.ndarray, of_texts: np.ndarray, setting: Setting
+    scores: np.ndarray, of_images: np.ndarray, of_texts: np.ndarray, alpha: float, k: int
 ) -> np.ndarray:
     """Scores (N_img, N_txt) without the biases of images and of texts.
 
@@ -67,14 +59,15 @@ def normalized(
         scores: (N_img, N_txt).
         of_images: (N_img, M) scores of the images with reference texts.
         of_texts: (N_txt, M) scores of the texts with reference images.
-        setting: alpha and k.
+        alpha: strength of the correction.
+        k: the number of reference queries that a bias averages.
     """
-    images, texts = (mean_of_highest(bank, setting.k) for bank in (of_images, of_texts))
-    return scores - setting.alpha * (images[:, None] + texts)
+    images, texts = (mean_of_highest(bank, k) for bank in (of_images, of_texts))
+    return scores - alpha * (images[:, None] + texts)
 
 
 def measure_normalization(
-    runtime: Runtime, methods: Sequence[str], folder: Path | None, split: str, halves: bool
+    runtime: Runtime, methods: Sequence[str], folder: Path, split: str, halves: bool
 ) -> dict[str, dict[str, float]]:
     """Chooses alpha and k of each method on `val` and measures them on a split of a folder.
 
@@ -82,46 +75,32 @@ def measure_normalization(
 
     Returns:
         For each method `alpha`, `k`, rsum without and with the correction (`before`, `after`), and
-        the difference with its 95 % interval (`difference`, `low`, `high`).
-
-    Raises:
-        ValueError: there is no folder, or an unknown method.
+        the difference with its 95 % interval as `bootstrap_difference` gives it.
     """
-    if folder is None:
-        raise ValueError("--nnn takes its reference captions from the split train; add --data DIR")
-    data, bank = open_split(folder, split), first_images(open_split(folder, "train"), BANK)
+    data, bank = open_split(folder, split), _bank(folder)
     chosen_on = half(data, 0) if halves else open_split(folder, "val")
-    data = half(data, 1) if halves else data
-    parts, rows = (chosen_on, data, bank), dict[str, dict[str, float]]()
-    readers = {runtime.image_encoder_of(name): name for name in methods}
-    features = {
-        file: [image_features(runtime, part, name) for part in parts]
-        for file, name in readers.items()
-    }
+    parts = (chosen_on, half(data, 1) if halves else data, bank)
+    features = [features_by_method(runtime, part, methods) for part in parts]
+    rows = {}
     for name in methods:
-        method, read = runtime.methods[name], features[runtime.image_encoder_of(name)]
+        method = runtime.methods[name]
         *views, (images, texts) = (
-            split_views(runtime, name, *part) for part in zip(parts, read, strict=True)
+            split_views(runtime, name, part, read[name])
+            for part, read in zip(parts, features, strict=True)
         )
         first, second = (
             (
-                score_matrix(method, *part),
-                score_matrix(method, part[0], texts),
-                score_matrix(method, images, part[1]).T,
+                score_matrix(method, *own),
+                score_matrix(method, own[0], texts),
+                score_matrix(method, images, own[1]).T,
             )
-            for part in views
+            for own in views
         )
-        setting = _best_setting(*first, chosen_on.image_of)
-        after = normalized(*second, setting)
-        values = {"before": second[0], "after": after}
-        row = {key: retrieval_metrics(s, data.image_of)["rsum"] for key, s in values.items()}
-        interval = bootstrap_difference(after, second[0], data.image_of, alike=data.alike)
-        rows[name] = row | setting._asdict()
-        rows[name] |= {key: interval[key] for key in ("difference", "low", "high")}
+        rows[name] = _gain(second, parts[1], *_best_setting(first, chosen_on))
     return rows
 
 
-def store_normalization(runtime: Runtime, name: str, folder: Path | None) -> dict[str, float]:
+def store_normalization(runtime: Runtime, name: str, folder: Path) -> dict[str, float]:
     """Stores the correction of images in a pack, if rsum on `val` is certainly higher with it.
 
     The reference queries are the first captions of up to 1,000 images of `train`. Metrics and
@@ -132,54 +111,71 @@ def store_normalization(runtime: Runtime, name: str, folder: Path | None) -> dic
         where alpha and k were chosen; it is stored if `low` is above 0.
 
     Raises:
-        ValueError: the method cannot store a correction, or has one already; there is no folder.
+        ValueError: the method cannot store a correction, or has one already.
     """
-    if folder is None:
-        raise ValueError("--nnn takes its reference captions from the split train; add --data DIR")
-    entry = runtime.info.methods[name]
+    info, entry = runtime.info, runtime.info.methods[name]
     if "reference_queries" not in argument_defaults(entry.method or name):
         raise ValueError(f"--nnn --write is for packs of CLIP and SigLIP; {name} stores no bias")
     if entry.arguments.get("reference_queries"):
         raise ValueError(f"{name} has reference queries already; build the pack again without them")
-    method, bank = runtime.methods[name], first_images(open_split(folder, "train"), BANK)
+    method, bank, data = runtime.methods[name], _bank(folder), open_split(folder, "val")
     firsts = np.searchsorted(bank.image_of, np.arange(bank.image_count))
     texts = runtime.text_views([bank.captions[row] for row in firsts], name)
-    data = open_split(folder, "val")
     images, captions = split_views(runtime, name, data, image_features(runtime, data, name))
-    before = score_matrix(method, images, captions)
-    of_images, of_texts = score_matrix(method, images, texts), np.zeros((before.shape[1], 1))
-    setting = _best_setting(before, of_images, of_texts, data.image_of)
-    after = normalized(before, of_images, of_texts, setting)
-    pair = {"before": before, "after": after}
-    row = {key: retrieval_metrics(s, data.image_of)["rsum"] for key, s in pair.items()}
-    row |= setting._asdict() | bootstrap_difference(after, before, data.image_of, alike=data.alike)
+    scores = score_matrix(method, images, captions)
+    tables = scores, score_matrix(method, images, texts), np.zeros((scores.shape[1], 1))
+    alpha, k = _best_setting(tables, data)
+    row = _gain(tables, data, alpha, k)
     if row["low"] > 0:
-        head = runtime.info.path(entry.head)
+        head = info.path(entry.head)
         weights, metadata = load_tensors(head)
         reference = texts.embeddings[:, 0].cpu().half()
-        correction = {
+        arguments = {
+            **entry.arguments,
             "reference_queries": len(reference),
-            "bias_weight": setting.alpha,
-            "bias_neighbours": min(setting.k, len(reference)),
+            "bias_weight": alpha,
+            "bias_neighbours": min(k, len(reference)),
         }
-        arguments = {**entry.arguments, **correction}
         save_tensors(head, weights | {"reference": reference}, metadata | {"arguments": arguments})
         entry = replace(
             entry, arguments=arguments, metrics=None, calibration=None, calibration_metrics=None
         )
-        info = runtime.info
         files = {**info.files, entry.head: describe_file(head)}
         write_info(replace(info, methods={**info.methods, name: entry}, files=files))
     return row
 
 
-def _best_setting(
-    scores: np.ndarray, of_images: np.ndarray, of_texts: np.ndarray, image_of: np.ndarray
-) -> Setting:
-    """The setting with the highest rsum; see `normalized`."""
-    return max(
-        map(Setting._make, product(ALPHAS, NEIGHBOURS)),
-        key=lambda s: retrieval_metrics(normalized(scores, of_images, of_texts, s), image_of)[
-            "rsum"
-        ],
-    )
+def _bank(folder: Path) -> Split:
+    """The first images of the training split, with their captions."""
+    data = open_split(folder, "train")
+    count = min(BANK, data.image_count)
+    images = Lazy(count, lambda row: data.images[row])
+    return replace(data.first(count), images=images, objects=None, relevant=None, foils=None)
+
+
+def _best_setting(tables: Tables, data: Split) -> tuple[float, int]:
+    """Returns alpha and k with the highest rsum."""
+
+    def rsum(setting: tuple[float, int]) -> float:
+        return retrieval_metrics(normalized(*tables, *setting), data.image_of)["rsum"]
+
+    return max(product(ALPHAS, NEIGHBOURS), key=rsum)
+
+
+def _gain(tables: Tables, data: Split, alpha: float, k: int) -> dict[str, float]:
+    before, after = tables[0], normalized(*tables, alpha, k)
+    rsums = [retrieval_metrics(scores, data.image_of)["rsum"] for scores in (before, after)]
+    row = {"before": rsums[0], "after": rsums[1], "alpha": alpha, "k": k}
+    return row | bootstrap_difference(after, before, data.image_of, alike=data.alike)
+
+
+def print_normalization(rows: Rows) -> None:
+    """Prints one line a method of `measure_normalization`."""
+    titles = ["method", "alpha", "k", "rsum without", "with", "difference", "95 % interval"]
+    table = []
+    for name, row in rows.items():
+        numbers = [f"{row[key]:g}" for key in ("alpha", "k")]
+        numbers += [f"{row[key]:.1f}" for key in ("before", "after")]
+        gain = [f"{row['difference']:+.1f}", f"{row['low']:+.1f} to {row['high']:+.1f}"]
+        table.append([name, *numbers, *gain])
+    print_rows(titles, table)

@@ -16,15 +16,14 @@ Without one:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from polyview.export.pack.calibration import unknown_share
 from polyview.export.runtime import Runtime
-from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Split
 from polyview.training.scenes.captions import with_article
 
@@ -33,41 +32,30 @@ _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 _MIN, _SHARE = 3, 7  # a word's images: at least 3, and at most a seventh of all
 
 
-@dataclass(frozen=True)
-class Questions:
-    """Q questions with known answers.
+class Questions(NamedTuple):
+    """Q questions with known answers about N images.
 
     Attributes:
+        texts: (Q,) str.
         kinds: (Q,) see the module's description.
-        relevant: (N, Q) bool, which of N images satisfies which.
+        relevant: (N, Q) bool, which image satisfies which.
         whole: (Q,) bool, whether `relevant` is complete; if only the image that a caption was
             written for is known, other images may be right as well.
+        words: (Q,) numbers of words.
+        unknown: (Q,) the share of them that the pack lacks.
     """
 
-    texts: list[str]
+    texts: np.ndarray
     kinds: np.ndarray
     relevant: np.ndarray
     whole: np.ndarray
+    words: np.ndarray
+    unknown: np.ndarray
 
-    def some(self, rows: np.ndarray, columns: np.ndarray) -> Questions:
+    def some(self, rows: np.ndarray | slice, columns: np.ndarray) -> Questions:
         """Selects questions (columns) and images (rows)."""
-        texts = [self.texts[column] for column in columns]
-        relevant = self.relevant[np.ix_(rows, columns)]
-        return Questions(texts, self.kinds[columns], relevant, self.whole[columns])
-
-
-def half(data: Split, which: int) -> Split:
-    """One random half, 0 or 1, of the images of a split and their captions (seed 0).
-
-    Raises:
-        ValueError: the split is not of photographs; measure on another split instead.
-    """
-    if data.relevant is not None or not isinstance(data.images, ImageFiles):
-        raise ValueError(f"{data.folder} has other splits; measure on one of those")
-    rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[which::2])
-    images = ImageFiles([data.images.paths[row] for row in rows])
-    part = data.select(np.flatnonzero(np.isin(data.image_of, rows)))
-    return replace(part, image_of=np.searchsorted(rows, part.image_of), images=images)
+        chosen = Questions(*(values[..., columns] for values in self))
+        return chosen._replace(relevant=chosen.relevant[rows])
 
 
 def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
@@ -100,25 +88,26 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
     for column, images in enumerate(rows):
         relevant[images, column] = True
     whole = (data.relevant is not None) | ~np.isin(kinds, ["caption", "inserted"])
-    return Questions(list(texts), np.array(kinds), relevant, whole)
+    tokens = [runtime.tokenize(text) for text in texts]
+    counts = np.array([len(each.words) for each in tokens])
+    lacking = np.array([unknown_share(each.words, each.unknown) for each in tokens])
+    return Questions(np.array(texts), np.array(kinds), relevant, whole, counts, lacking)
 
 
 def _things(data: Split) -> dict[str, np.ndarray]:
     """The things of a split, and the rows of the images that show each."""
-    images: dict[str, set[int]] = {}
-    if data.objects is not None and data.objects.names:
-        for row, objects in enumerate(data.objects.names):
+    images: dict[str, set[int]] = defaultdict(set)
+    if named := data.objects and data.objects.names:
+        for row, objects in enumerate(named):
             for name in chain.from_iterable(objects):
-                images.setdefault(name, set()).add(row)
-        return {name: np.array(sorted(rows)) for name, rows in images.items()}
-    for row, caption in zip(data.image_of.tolist(), data.captions, strict=True):
-        for word in caption.lower().split():
-            if word.isalpha():
-                images.setdefault(word, set()).add(row)
-    most = (int(data.image_of.max()) + 1) // _SHARE  # words of more images are "a", "in", "man"
-    return {
-        word: np.array(sorted(rows)) for word, rows in images.items() if _MIN <= len(rows) <= most
-    }
+                images[name].add(row)
+    else:
+        for row, caption in zip(data.image_of.tolist(), data.captions, strict=True):
+            for word in filter(str.isalpha, caption.lower().split()):
+                images[word].add(row)
+        most = (int(data.image_of.max()) + 1) // _SHARE  # words of more are "a", "in", "man"
+        images = {word: rows for word, rows in images.items() if _MIN <= len(rows) <= most}
+    return {name: np.array(sorted(rows)) for name, rows in images.items()}
 
 
 def _called(name: str, random: np.random.Generator) -> str:
@@ -127,10 +116,3 @@ def _called(name: str, random: np.random.Generator) -> str:
 
 def _nonsense(random: np.random.Generator) -> str:
     return "".join(random.choice(_LETTERS, random.integers(4, 10)))
-
-
-def read_texts(runtime: Runtime, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The number of words of each text (Q,), and the share that the pack lacks."""
-    tokens = [runtime.tokenize(text) for text in texts]
-    lacking = [unknown_share(text.words, text.unknown) for text in tokens]
-    return np.array([len(text.words) for text in tokens]), np.array(lacking)

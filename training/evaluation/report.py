@@ -1,13 +1,12 @@
-"""Prints the tables of an evaluation, and writes its files for other programs."""
+"""Tables, and files for other programs: score matrices, and runs in TREC's format."""
 
-import csv
-import io
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from polyview.export import mistakes
 from polyview.models.files import replacing, write_whole
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Split
@@ -36,54 +35,6 @@ COLUMNS = {
     "i2t_rprecision": "i2t R-P",
     "i2t_map_at_r": "i2t mAP@R",
 }
-
-EVIDENCE = {
-    "evidence_pointing": "points at a mentioned object, %",
-    "evidence_chance": "chance",
-    "evidence_random_head": "random heads",
-    "evidence_word_pointing": "a word points at its object, %",
-    "evidence_word_chance": "chance",
-    "deletion": "deletion",
-    "deletion_random": "at random",
-    "deletion_map": "by the paper's map",
-    "deletion_renewed": "deletion, renewed",
-    "deletion_renewed_map": "by the map, renewed",
-    "insertion": "insertion",
-    "insertion_random": "at random",
-    "insertion_map": "by the paper's map",
-    "evidence_error": "error",
-    "moment_pointing": "peaks in a frame with a mentioned object, %",
-    "moment_chance": "chance",
-    "moment_word_pointing": "a word peaks where its object is, %",
-    "moment_word_chance": "chance",
-}
-AREAS = {"deletion": "lower", "deletion_renewed": "lower", "insertion": "higher"}
-
-MAPS = {
-    "sentence": "sentence points, %",
-    "word": "word points, %",
-    "name": "name alone points, %",
-    "deletion": "deletion",
-    "insertion": "insertion",
-}
-
-CERTAINTY = {
-    "area": "area",
-    "precision": "precision",
-    "coverage": "coverage",
-    "ece": "ECE",
-    "refused_caption": "refused: captions",
-    "refused_thing": "things",
-    "refused_absent_caption": "absent captions",
-    "refused_absent_thing": "absent things",
-    "refused_gibberish": "gibberish",
-    "refused_unknown": "unknown things",
-    "refused_random": "random words",
-}
-
-UNMEASURED = (
-    "{}: faithfulness was not measured; it needs a mask for every image and attention maps."
-)
 
 Rows = Mapping[str, Mapping[str, float]]  # metrics of each method
 
@@ -121,107 +72,39 @@ def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, every: boo
     print_rows([title, *(columns[key] for key in keys)], table)
 
 
-def print_views(rows: Rows) -> None:
-    """Prints a line for each view, in percent, and a summary for each method.
+def print_mistakes(
+    a: str, b: str, matrices: Mapping[str, np.ndarray], data: Split, k: int, path: Path | None
+) -> dict[str, Any]:
+    """Prints which captions two methods find within k, and writes all to a CSV file.
 
-    Args:
-        rows: `view_statistics` of each method, with `faithfulness` if it was measured.
+    `matrices` are their scores (N_img, N_txt). Returns `summarize` and `by_kind` of the captions,
+    with the names `a` and `b`.
     """
-    table, below = [], []
-    for name, row in rows.items():
-        count = sum(key.startswith("wins_") for key in row) - 1  # V; without the entropy
-        lines = [(f"{name} {view}", f"_{view}") for view in range(1, count + 1)]
-        if "pointing" in row:
-            lines += [(f"{name}, the winning view", ""), (f"{name}, chance", "_chance")]
-        for title, suffix in lines:
-            keys = [f"{key}{suffix}" for key in ("wins", "pointing", "mass")]
-            table.append([title, *(f"{row[key]:.1f}" if key in row else "" for key in keys)])
-        bits = f"{row['wins_entropy']:.2f} of {math.log2(count):.2f} bits"
-        below.append(f"{name}: entropy of the wins {bits}")
-        if "view_cosine" in row:
-            below[-1] += f", mean cosine between two views of an image {row['view_cosine']:.3f}"
-        if "pointing" not in row:
-            below.append(UNMEASURED.format(name))
-    titles = ["view", "wins", "points at a mentioned object", "attention on mentioned objects"]
-    print()
-    print_rows(titles, table)
-    print("", *below, sep="\n")
-
-
-def print_normalization(rows: Rows) -> None:
-    """Prints one line a method of `measure_normalization`."""
-    titles = ["method", "alpha", "k", "rsum without", "with", "difference", "95 % interval"]
-    table = []
-    for name, row in rows.items():
-        numbers = [f"{row[key]:g}" for key in ("alpha", "k")]
-        rsums = f"{row['before']:.1f}", f"{row['after']:.1f}", f"{row['difference']:+.1f}"
-        table.append([name, *numbers, *rsums, f"{row['low']:+.1f} to {row['high']:+.1f}"])
-    print_rows(titles, table)
-
-
-def print_evidence(rows: Rows) -> None:
-    """Prints `evidence_metrics` of each method, and the intervals of the gains."""
-    print()
-    print_metrics("evidence of", EVIDENCE, rows, every=False)
-    print()
-    for name, row in rows.items():
-        for curve, way in AREAS.items():
-            gains = [
-                f"{row[f'{gain}_low']:.3f} to {row[f'{gain}_high']:.3f} {way} than {words}"
-                for other, words in (("random", "at random"), ("map", "by the paper's map"))
-                if f"{(gain := f'{curve}_gain_{other}')}_low" in row
-            ]
-            if gains:
-                print(f"{name}: {curve} {', '.join(gains)} (95 % intervals)")
-
-
-def print_maps(rows: Rows) -> None:
-    """Prints `measure_maps`: what each map reaches, and how far it is behind the exact rows."""
-    for title, suffix in (("map", ""), ("behind the exact rows", "_behind")):
-        table = [
-            [name, *(_interval(row, key, suffix) for key in MAPS)] for name, row in rows.items()
-        ]
-        print()
-        print_rows([title, *MAPS.values()], table)
-
-
-def _interval(row: Mapping[str, float], measure: str, suffix: str) -> str:
-    """Such as "57.1 (55.0 to 59.2)"; empty where it was not measured."""
-    keys = [f"{measure}{suffix}{end}" for end in ("", "_low", "_high")]
-    if keys[0] not in row:
-        return ""
-    value, low, high = (format_value(measure, row[key]) for key in keys)
-    return f"{value} ({low} to {high})"
-
-
-def write_maps(path: Path, rows: Rows) -> None:
-    """Writes the result of `measure_maps` as CSV, one line for each map."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    columns = list(next(iter(rows.values())))
-    writer.writerow(["map", *columns])
-    for name, row in rows.items():
-        writer.writerow([name, *(f"{row[key]:.4f}" if key in row else "" for key in columns)])
-    write_whole(path, out.getvalue())
-
-
-def print_difference(a: str, b: str, values: Mapping[str, float], kind: str = "") -> None:
-    """Prints `bootstrap_difference` of two methods, of one kind of captions if it is named."""
-    print(
-        f"{a} - {b}{f', {kind}' if kind else ''}: rsum {values['difference']:+.1f}, 95 % interval "
-        f"[{values['low']:+.1f}, {values['high']:+.1f}], above 0 in "
-        f"{100 * values['share_above']:.1f} % of the samples"
+    if k < 1:
+        raise ValueError(f"--k must be at least 1, not {k}")
+    relevant = data.relevant() if data.relevant else np.empty((len(data.captions), 0), int)
+    right = [(own, *rows) for own, rows in zip(data.image_of.tolist(), relevant, strict=True)]
+    captions = [*map(mistakes.Caption, data.captions, right, data.kinds or [""] * len(right))]
+    ranks = mistakes.rank_captions(
+        captions, matrices, data.image_count, lambda name, part: matrices[name].T[part]
     )
-
-
-def print_certainty(rows: Rows) -> None:
-    """Prints the measured calibration of each method; shares in percent."""
-    if rows:
-        percent = {
-            name: {key: v if key in ("area", "ece") else 100 * v for key, v in row.items()}
-            for name, row in rows.items()
-        }
-        print_metrics("method", CERTAINTY, percent)
+    *_, last = ranks.values()
+    outcomes = mistakes.compare(captions, ranks[a][:2], ranks[b][:2], last[2], k)
+    summary = {**mistakes.summarize(outcomes), "kinds": mistakes.by_kind(outcomes)}
+    table = [{"kind": "all", "captions": len(captions), **summary["counts"]}, *summary["kinds"]]
+    titles = ["captions", "number", f"only {a}", f"only {b}", "both", "neither"]
+    print()
+    print_rows(titles, [[str(cell) for cell in row.values()] for row in table])
+    print(
+        f"\n{a} - {b}: {summary['difference']:+.1f} points found within {k}, 95 % "
+        f"interval [{summary['low']:+.1f}, {summary['high']:+.1f}], McNemar p = {summary['p']:.2g}"
+    )
+    for name, words in ((a, summary["words_a"]), (b, summary["words_b"])):
+        listed = [f"{word['word']} ({word['ratio']:.1f} x)" for word in words]
+        print(f"words of what only {name} finds: {', '.join(listed) or 'none'}")
+    if path:
+        write_whole(path, mistakes.to_csv(outcomes))
+    return {"a": a, "b": b, "k": k, **summary}
 
 
 def write_scores(path: Path, scores: Mapping[str, np.ndarray], data: Split) -> None:
@@ -271,3 +154,37 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
                     for rank, doc in enumerate(best.tolist(), 1)
                 ]
             write_whole(folder / f"{tag}.{way}.trec", "".join(lines))
+
+
+def read_run(path: Path, data: Split, k: int) -> np.ndarray:
+    """Reads a run in TREC's format: lines `qid Q0 docid rank score tag`, as `write_trec` has.
+
+    Captions are `t0` or `0`, ... by their rows; images `i0` or `0`, ..., or a file's name, with or
+    without ending. Higher scores rank first, equal ones by the rank column.
+
+    Returns:
+        (N_img, N_txt) float32 that rank images in this order; -inf for those that are not listed.
+
+    Raises:
+        ValueError: a line is not valid, names an unknown item, or all lists are shorter than k.
+    """
+    images = {form.format(row): row for row in range(data.image_count) for form in ("i{}", "{}")}
+    if isinstance(data.images, ImageFiles):
+        for row, file in enumerate(data.images.paths):
+            images |= {file.name: row, file.stem: row}
+    lists = {str(row): list[tuple[float, int, int]]() for row in range(len(data.captions))}
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        try:
+            query, _, image, rank, score, *_ = line.split()
+            lists[query.removeprefix("t")].append((-float(score), int(rank), images[image]))
+        except (ValueError, KeyError) as error:
+            raise ValueError(
+                f"{path}, line {number}: {error}; lines are `qid Q0 docid rank score tag`, with "
+                "captions t0, ... and images i0, ... by their rows, or files' names"
+            ) from error
+    if max(map(len, lists.values())) < min(k, data.image_count):
+        raise ValueError(f"{path} lists fewer than {k} images a caption; choose a smaller --k")
+    scores = np.full((data.image_count, len(lists)), -np.inf, np.float32)
+    for q, each in enumerate(lists.values()):
+        scores[[row for *_, row in sorted(each)], q] = -np.arange(len(each))
+    return scores

@@ -1,13 +1,16 @@
 """Views and scores of a split by the methods and ensembles of a pack."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from polyview.export.runtime import Runtime
 from polyview.models import Method, Views
+from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Clips, Split
 from polyview.training.settings import unknown_name
 
@@ -15,9 +18,48 @@ IMAGES_AT_ONCE = 32
 CAPTIONS_AT_ONCE = 256
 
 
-def image_features(
-    runtime: Runtime, data: Split, method: str | None = None
-) -> torch.Tensor | np.ndarray:
+def half(data: Split, which: int) -> Split:
+    """One random half, 0 or 1, of the images of a split and their captions (seed 0).
+
+    Raises:
+        ValueError: the split is not of photographs; measure on another split instead.
+    """
+    if data.relevant is not None or not isinstance(data.images, ImageFiles):
+        raise ValueError(f"{data.folder} has other splits; measure on one of those")
+    rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[which::2])
+    images = ImageFiles([data.images.paths[row] for row in rows])
+    part = data.select(np.flatnonzero(np.isin(data.image_of, rows)))
+    return replace(part, image_of=np.searchsorted(rows, part.image_of), images=images)
+
+
+def as_read(runtime: Runtime, data: Split) -> Split:
+    """The data as a pack's methods read them: clips with as many frames as in training.
+
+    Raises:
+        ValueError: its methods were trained on different numbers of frames.
+    """
+    if not isinstance(data.features, Clips):
+        return data
+    frames = {int(entry.config.get("frames", 0)) for entry in runtime.info.methods.values()}
+    if len(frames) > 1:
+        raise ValueError(
+            f"the methods of {runtime.info.name} look at {sorted(frames)} frames of a clip; "
+            "measure a pack of each, or the runs"
+        )
+    return data.with_frames(frames.pop())
+
+
+def features_by_method(
+    runtime: Runtime, data: Split, methods: Iterable[str]
+) -> dict[str, Tensor | np.ndarray]:
+    """`image_features` of several methods, computed once for each encoder."""
+    of_method = {name: runtime.image_encoder_of(name) for name in methods}
+    first = {file: name for name, file in of_method.items()}
+    by_file = {file: image_features(runtime, data, name) for file, name in first.items()}
+    return {name: by_file[file] for name, file in of_method.items()}
+
+
+def image_features(runtime: Runtime, data: Split, method: str | None = None) -> Tensor | np.ndarray:
     """Features (N_img, N, d) of all images (for clips, of their frames) by an ONNX encoder.
 
     The encoder is that of `method`, or the pack's. For a pack without an image encoder these are
@@ -53,29 +95,12 @@ def image_features(
     return features.reshape(data.image_count, -1, features.shape[2])
 
 
-def as_read(runtime: Runtime, data: Split) -> Split:
-    """The data as a pack's methods read them: clips with as many frames as in training.
-
-    Raises:
-        ValueError: its methods were trained on different numbers of frames.
-    """
-    if not isinstance(data.features, Clips):
-        return data
-    frames = {int(entry.config.get("frames", 0)) for entry in runtime.info.methods.values()}
-    if len(frames) > 1:
-        raise ValueError(
-            f"the methods of {runtime.info.name} look at {sorted(frames)} frames of a clip; "
-            "measure a pack of each, or the runs"
-        )
-    return data.with_frames(frames.pop())
-
-
 @torch.inference_mode()
 def split_views(
     runtime: Runtime,
     method: str,
     data: Split,
-    features: torch.Tensor | np.ndarray,
+    features: Tensor | np.ndarray,
     attention: bool = False,
 ) -> tuple[Views, Views]:
     """Views of all images and captions, by the pack's ONNX encoders and torch heads.
@@ -128,15 +153,3 @@ def ensemble_parts(names: Iterable[str], known: Iterable[str], what: str) -> lis
         if part not in known:
             raise ValueError(unknown_name(what, part, known))
     return list(parts)
-
-
-def compared_pairs(texts: Iterable[str], known: Iterable[str], what: str) -> list[tuple[str, str]]:
-    """The pairs of names in texts such as "a,b"; see `ensemble_parts` for errors."""
-    pairs = []
-    for text in texts:
-        first, _, second = text.partition(",")
-        if not second or "," in second:
-            raise ValueError(f'--compare takes two names as in "a,b", not "{text}"')
-        ensemble_parts((first, second), known, what)
-        pairs.append((first, second))
-    return pairs

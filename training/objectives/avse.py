@@ -27,7 +27,6 @@ class Asymmetric(Triplet):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        """See `Objective`."""
         terms = super().__call__(method, images, texts, image_ids, epoch)
         groups = images.extras["groups"].unbind(dim=1)  # (B, D) each
         if self.regulariser and len(groups) > 1:

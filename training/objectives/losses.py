@@ -88,14 +88,18 @@ def rivals(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
     return left, left.mT
 
 
-def pair_costs(scores: Tensor, positives: Tensor, cost: Cost) -> Tensor:
+def pair_costs(scores: Tensor, positives: Tensor, cost: Cost, own: Tensor | None = None) -> Tensor:
     """The cost (..., B) of each pair relative to its rivals, summed over both directions.
 
-    Scores are (..., B, B); `positives` (B, B) bool are never rivals; `cost` is such as
-    `Hinge(margin)`.
+    Args:
+        scores: (..., B, B), pairs on the diagonal.
+        positives: (B, B) bool, never rivals.
+        cost: such as `Hinge(margin)`.
+        own: (..., B) scores of the pairs; None for the diagonal.
     """
-    own = own_scores(scores)
-    return torch.stack([cost(own, r).sum(dim=-1) for r in rivals(scores, positives)]).sum(dim=0)
+    own = own_scores(scores) if own is None else own
+    texts, images = rivals(scores, positives)
+    return cost(own, texts).sum(dim=-1) + cost(own, images).sum(dim=-1)
 
 
 def hinge_triplet(
@@ -112,9 +116,7 @@ def hinge_triplet(
     >>> round(hinge_triplet(scores, torch.eye(2).bool()).item(), 4)
     0.6
     """
-    cost, own = Hinge(margin, hardest), own_scores(scores)
-    texts, images = rivals(scores, positives)
-    return cost(own, texts).sum() + cost(own, images).sum()
+    return pair_costs(scores, positives, Hinge(margin, hardest)).sum()
 
 
 def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
@@ -124,9 +126,8 @@ def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.
     image's other captions (`positives`) are left out of the sum. The temperature divides the scores
     (the paper has none, which is 1) and may be learnable.
     """
-    cost, own = Softmax(temperature), own_scores(scores)
-    texts, images = rivals(scores, positives)
-    return (cost(own, texts) + cost(own, images)).mean() / (2 * temperature)  # Eq. (6)
+    costs = pair_costs(scores, positives, Softmax(temperature))
+    return costs.mean() / (2 * temperature)  # Eq. (6)
 
 
 class Objective(Settings):
@@ -171,14 +172,8 @@ class Triplet(Objective):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        """See `Objective`."""
         positives = same_image(image_ids, image_ids)
-        scores = method.score(images, texts)
-        if self.cost == "softmax":
-            loss = pair_costs(scores, positives, self.cost_at(epoch)).sum()
-        else:
-            hardest = epoch >= self.warmup_epochs
-            loss = hinge_triplet(scores, positives, self.margin, hardest=hardest)
+        loss = pair_costs(method.score(images, texts), positives, self.cost_at(epoch)).sum()
         if not torch.isfinite(loss):
             raise ValueError(f"the {self.cost} loss is not finite; lower optimizer.learning_rate")
         return {self.cost: loss}
@@ -206,7 +201,6 @@ class MultiView(Triplet):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        """See `Objective`."""
         positives = same_image(image_ids, image_ids)
         view_scores, cost = method.view_scores(images, texts), self.cost_at(epoch)  # (K, B, B)
         if epoch < self.anneal_epochs:
@@ -277,6 +271,6 @@ def released_losses(view_scores: Tensor, positives: Tensor, cost: Cost) -> tuple
         own score against each view's negatives, averaged over the views (K, B, B).
     """
     upper = upper_bound_loss(view_scores, positives, cost, rough=True)
-    own = own_scores(view_scores).amax(dim=0).expand(len(view_scores), -1)  # (K, B)
-    lower = torch.stack([cost(own, r).sum(dim=-1) for r in rivals(view_scores, positives)])
-    return upper.mean() / 2, lower.sum(dim=0).mean() / 2
+    best = own_scores(view_scores).amax(dim=0).expand(len(view_scores), -1)  # (K, B)
+    lower = pair_costs(view_scores, positives, cost, best)
+    return upper.mean() / 2, lower.mean() / 2

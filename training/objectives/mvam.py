@@ -20,7 +20,6 @@ class Contrastive(Objective):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        """See `Objective`."""
         del epoch  # the objective stays the same
         learned = method.contrastive_temperature()
         temperature = self.temperature if learned is None else learned
@@ -42,7 +41,6 @@ class DiverseContrastive(Contrastive):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        """See `Objective`."""
         terms = super().__call__(method, images, texts, image_ids, epoch)
         if self.diversity:
             sides = (images.extras["attention"], texts.extras["attention"])

@@ -51,7 +51,6 @@ class Polysemous(Objective):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        """See `Objective`."""
         scores, positives = method.score(images, texts), same_image(image_ids, image_ids)
         if self.cost == "softmax":
             ranking = pair_costs(scores, positives, Softmax(self.temperature)).mean()
@@ -96,13 +95,12 @@ def multiple_instance(
         released: the release's form: both directions, and nothing for the pair itself.
         hardest: an option of the release: only the hardest negatives, divided by N.
     """
-    cost, own = Hinge(margin, hardest), own_scores(scores)
-    texts, images = rivals(scores, positives)
-    loss = cost(own, texts).sum()
+    cost = Hinge(margin, hardest)
     if released:
-        loss = loss + cost(own, images).sum()
-    elif not hardest:
-        loss = loss + margin * len(scores)
+        loss = pair_costs(scores, positives, cost).sum()
+    else:
+        loss = cost(own_scores(scores), rivals(scores, positives)[0]).sum()
+        loss = loss + (0.0 if hardest else margin * len(scores))
     return loss / (len(scores) if hardest else scores.numel())
 
 

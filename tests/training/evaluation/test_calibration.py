@@ -19,7 +19,7 @@ IMAGES, QUESTIONS = 400, 1500
 KINDS = ("caption", "thing", "pair", "inserted", "gibberish", "unknown", "random")
 
 
-def made_up(seed: int) -> tuple[Questions, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def made_up(seed: int) -> tuple[Questions, np.ndarray]:
     """Scores in which images that satisfy a question stand out, the rarer kinds not at all."""
     random = np.random.default_rng(seed)
     kinds = np.array([KINDS[i % len(KINDS)] for i in range(QUESTIONS)])
@@ -30,12 +30,12 @@ def made_up(seed: int) -> tuple[Questions, np.ndarray, tuple[np.ndarray, np.ndar
     words = random.integers(1, 12, QUESTIONS)
     unknown = np.where(kinds == "gibberish", 1.0, 0.0)
     whole = np.ones(QUESTIONS, np.bool_)
-    return Questions([""] * QUESTIONS, kinds, relevant, whole), scores, (words, unknown)
+    texts = np.array([""] * QUESTIONS)
+    return Questions(texts, kinds, relevant, whole, words, unknown), scores
 
 
 def calibrated(seed: int) -> Calibration:
-    questions, scores, facts = made_up(seed)
-    fitted = fit(questions, scores, facts, 0)
+    fitted = fit(*made_up(seed), 0)
     about = {"split": "val", "command": "x", "hardware": "y", "seed": 0}
     return check(Calibration, {**fitted, **about})
 
@@ -46,9 +46,8 @@ def calibration() -> Calibration:
 
 
 def asked_of(seed: int, images: int) -> Answers:
-    questions, scores, facts = made_up(seed)
-    part = questions.some(np.arange(images), np.arange(QUESTIONS))
-    return ask(part, scores[:images], *facts)
+    questions, scores = made_up(seed)
+    return ask(questions.some(np.arange(images), np.arange(QUESTIONS)), scores[:images])
 
 
 @pytest.mark.parametrize("images", [30, 150, 400])
@@ -78,10 +77,9 @@ def test_what_satisfies_a_question_is_taken_out_of_the_gallery() -> None:
     relevant = np.zeros((30, 2), np.bool_)
     relevant[[3, 5], 0] = True
     scores = np.linspace(0, 1, 60).reshape(30, 2)
-    questions = Questions(
-        ["a", "b"], np.array(["caption", "gibberish"]), relevant, np.ones(2, bool)
-    )
-    query = ask(questions, scores, np.array([4, 4]), np.zeros(2))
+    kinds, words = np.array(["caption", "gibberish"]), np.array([4, 4])
+    questions = Questions(np.array(["a", "b"]), kinds, relevant, np.ones(2, bool), words, words * 0)
+    query = ask(questions, scores)
     assert query.answered.tolist() == [True, False, False]
     assert query.kinds.tolist() == ["caption", "gibberish", "caption"]
     assert query.background.images.tolist() == [30, 30, 28]

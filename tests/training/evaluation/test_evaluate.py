@@ -17,15 +17,10 @@ import numpy as np
 import pytest
 
 from polyview.export.pack.reading import load_info
-from polyview.export.runtime import Runtime
 from polyview.models.files import sha256_of
 from polyview.training.data.open_split import from_pack
-from polyview.training.data.split import Split
 from polyview.training.evaluate import main
-from polyview.training.evaluation.faithfulness import mentioned_cells, view_metrics
 from polyview.training.evaluation.metrics import retrieval_metrics, retrieval_ranks
-from polyview.training.evaluation.report import print_views
-from polyview.training.evaluation.scoring import image_features, split_views
 from tests.training.sample import BUNDLED, SCENES, read_numbers, write_sample
 
 METHODS = list(json.loads((BUNDLED / "pack.json").read_text("utf-8"))["methods"])
@@ -170,19 +165,6 @@ def test_numbers_of_methods_are_stored(report: Report) -> None:
         assert method.metrics.values == pytest.approx(report.rows[name])
         assert method.metrics.command.endswith(f"--method {name} --split test --views")
         assert replace(method, metrics=None) == replace(before[name], metrics=None)
-
-
-def test_faithfulness_needs_masks(capsys: pytest.CaptureFixture[str]) -> None:
-    whole, runtime = from_pack(BUNDLED, "test"), Runtime.load(BUNDLED, "cpu")
-    blind = Split(whole.captions[:40], whole.image_of[:40], [whole.images[i] for i in range(8)])
-    views = split_views(runtime, "vsepp", blind, image_features(runtime, blind), attention=True)
-    wins = {"wins_1": 100.0, "wins_entropy": 0.0}
-    assert view_metrics(runtime, "vsepp", blind, views, mentioned_cells(runtime, blind)) == wins
-    print_views({"two": {"wins_1": 75, "wins_2": 25, "wins_entropy": 0.81, "view_cosine": 0.5}})
-    printed = capsys.readouterr().out
-    assert "| two 2 | 25.0 |  |  |" in printed
-    assert "two: entropy of the wins 0.81 of 1.00 bits, mean cosine" in printed
-    assert "two: faithfulness was not measured; it needs a mask" in printed
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from polyview.export.runtime import Runtime
 from polyview.training.evaluate import main as evaluate
 from polyview.training.evaluation import normalization
 from polyview.training.evaluation.metrics import retrieval_metrics
-from polyview.training.evaluation.normalization import Setting, mean_of_highest, normalized
+from polyview.training.evaluation.normalization import mean_of_highest, normalized
 from tests.training.photographs import write_photographs
 
 RANDOM = np.random.default_rng(0)
@@ -30,7 +30,7 @@ def test_a_bias_is_the_mean_of_the_highest_scores() -> None:
 
 def test_each_side_loses_its_own_bias() -> None:
     scores, of_images, of_texts = (RANDOM.normal(size=shape) for shape in ((4, 6), (4, 9), (6, 8)))
-    corrected = normalized(scores, of_images, of_texts, Setting(0.5, 2))
+    corrected = normalized(scores, of_images, of_texts, 0.5, 2)
     for image in range(4):
         for text in range(6):
             biases = sum(np.sort(bank)[-2:].mean() for bank in (of_images[image], of_texts[text]))
@@ -44,7 +44,7 @@ def test_an_image_that_fits_every_text_no_longer_wins() -> None:
     bank = RANDOM.normal(scale=0.1, size=(8, 40))
     bank[0] += 1.2
     assert retrieval_metrics(scores, truth)["t2i_r1"] < 50
-    corrected = normalized(scores, bank, bank * 0, Setting(1.0, 4))
+    corrected = normalized(scores, bank, bank * 0, 1.0, 4)
     assert retrieval_metrics(corrected, truth)["t2i_r1"] == 100
 
 

@@ -1,0 +1,211 @@
+"""Views measured: how often each wins, how they differ, and whether they look at what words name.
+
+*View faithfulness* is measured where the objects that each caption mentions, and the pixels of
+every object, are known (rendered scenes), for a caption and each view's attention map over its own
+image:
+
+- *Pointing* (the pointing game of Zhang et al., ECCV 2016, by cells): does the map's highest cell
+  hold at least one pixel of a mentioned object? Equal highest cells count by the share of them that
+  do. Chance is the share of all cells that do, the score of a flat map.
+- *Mass*: the share of the map on mentioned objects. Negative values (of maps that hold cosines)
+  are set to 0 and the map is scaled to sum to 1; a cell's part is split by the share of its pixels
+  that belong to mentioned objects. Chance is the share of the image that they cover. A map
+  without any positive value has mass 0.
+
+The maps do not depend on the caption. Captions without a visible mentioned object are left out.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyview.export.runtime import Runtime
+from polyview.models import Method, Views
+from polyview.training.data.split import SeenObjects, Split
+from polyview.training.evaluation.report import Rows, print_rows
+
+VALUES = 256  # of a pixel of a mask
+
+
+@torch.inference_mode()
+def own_scores(
+    score: Callable[[Views, Views], Tensor], images: Views, texts: Views, image_of: np.ndarray
+) -> np.ndarray:
+    """The scores (..., N_txt) of texts with their own images, whose rows are `image_of` (N_txt,).
+
+    `score` is `Method.score` or `Method.view_scores`.
+    """
+    scores = []
+    for row in np.unique(image_of).tolist():
+        own = torch.from_numpy(np.flatnonzero(image_of == row))
+        scores.append(score(images[row : row + 1], texts[own])[..., 0, :].float().cpu())
+    back = np.argsort(np.argsort(image_of, kind="stable"), kind="stable")
+    table: np.ndarray = torch.cat(scores, dim=-1).numpy()[..., back]
+    return table
+
+
+def view_statistics(
+    method: Method, images: Views, texts: Views, image_of: np.ndarray
+) -> dict[str, float]:
+    """The shares of wins of the views, and their similarity.
+
+    A view wins a text if, of the views of the text's own image, it scores highest; of equal ones
+    the first. `image_of` (N_txt,) has the row of each text's image. Returns `wins_1` to `wins_V`,
+    the share of texts in percent; `wins_entropy` of these shares in bits (0: one view wins all;
+    log2 V: all win equally often); and, where V > 1, `view_cosine`, the mean over images of the
+    mean cosine between two different views of the same image.
+    """
+    count = images.embeddings.shape[1]
+    winners = own_scores(method.view_scores, images, texts, image_of).argmax(axis=0)
+    shares = np.bincount(winners, minlength=count) / len(winners)  # (V,)
+    won = shares[shares > 0]
+    values = {f"wins_{view}": 100 * float(share) for view, share in enumerate(shares, 1)}
+    values["wins_entropy"] = float((won * np.log2(1 / won)).sum())
+    if count > 1:
+        values["view_cosine"] = _mean_pairwise_cosine(images.embeddings)
+    return values
+
+
+def caption_cosines(texts: Views, text_images: np.ndarray) -> dict[str, float]:
+    """The cosine of captions of the same image, as in MV-VSE's Fig. 2, by the model's embeddings.
+
+    `text_images` (N_txt,) has the row of each text's image; several views of a text are joined.
+    Returns `caption_cosine`, the mean over images of the mean cosine of two different captions;
+    nothing where no image has two captions.
+    """
+    joined = texts.embeddings.float().flatten(1).cpu()  # (N_txt, W * D)
+    means = [
+        _mean_pairwise_cosine(joined[torch.from_numpy(rows)][None])
+        for image in np.unique(text_images)
+        if len(rows := np.flatnonzero(text_images == image)) > 1
+    ]
+    return {"caption_cosine": float(np.mean(means))} if means else {}
+
+
+def _mean_pairwise_cosine(embeddings: Tensor) -> float:
+    """Mean cosine over all pairs of different views of the same item; embeddings (B, V, D)."""
+    count = embeddings.shape[1]
+    unit = torch.nn.functional.normalize(embeddings.float(), dim=2)  # (B, V, D)
+    cosines = unit @ unit.transpose(1, 2)  # (B, V, V)
+    pairs = cosines.sum(dim=(1, 2)) - cosines.diagonal(dim1=1, dim2=2).sum(dim=1)  # (B,)
+    return float(pairs.mean()) / (count * (count - 1))
+
+
+def value_shares(mask: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    """Share (N, 256) of each cell's pixels that have each value; cells row-major, rows sum to 1.
+
+    The mask (H, W) uint8 is at least as large as the grid of rows and columns.
+
+    >>> value_shares(np.array([[0, 2], [0, 0]], np.uint8), (1, 2))[:, [0, 2]].tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
+    """
+    (rows, columns), (height, width) = grid, mask.shape
+    y, x = np.arange(height) * rows // height, np.arange(width) * columns // width
+    cells = y[:, None] * columns + x  # (H, W)
+    size = rows * columns * VALUES
+    counts = np.bincount((cells * VALUES + mask).ravel(), minlength=size).reshape(-1, VALUES)
+    return counts / counts.sum(axis=1, keepdims=True)  # (N, 256)
+
+
+def object_shares(runtime: Runtime, objects: SeenObjects) -> Iterator[np.ndarray]:
+    """`value_shares` (N, 256) of each image on the pack's grid, of the part the encoder sees."""
+    for mask in objects.masks:
+        height, width = mask.shape
+        x0, y0, x1, y1 = runtime.preprocess.visible_box(width, height)
+        rows, columns = (
+            (round(y0 * height), round(y1 * height)),
+            (round(x0 * width), round(x1 * width)),
+        )
+        yield value_shares(mask[slice(*rows), slice(*columns)], runtime.grid)
+
+
+def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
+    """Share (N_txt, N) in 0..1 of each grid cell of a caption's image with objects it mentions.
+
+    None if objects are not known.
+    """
+    if data.objects is None:
+        return None
+    covered = np.zeros((len(data.captions), runtime.grid[0] * runtime.grid[1]))
+    for image, shares in enumerate(object_shares(runtime, data.objects)):
+        for text in np.flatnonzero(data.image_of == image).tolist():
+            values = np.array(data.objects.mentions[text], np.int64) + 1
+            covered[text] = shares[:, values].sum(axis=1)
+    return covered
+
+
+def faithfulness(
+    attention: np.ndarray, covered: np.ndarray, image_of: np.ndarray, winners: np.ndarray
+) -> dict[str, float]:
+    """Pointing accuracy and attention mass on mentioned objects, see the top of the module.
+
+    `attention` (N_img, V, N) is each view's map, `covered` (N_txt, N) from `mentioned_cells`,
+    `image_of` (N_txt,) the row of each caption's image and `winners` (N_txt,) the view of it that
+    scores highest. Returns in percent `pointing_1` to `pointing_V` of each view, `pointing` of each
+    caption's winning view, `pointing_chance`; and `mass_*` likewise. Raises ValueError if no
+    caption mentions a visible object.
+    """
+    mentioned = covered.any(axis=1)
+    if not mentioned.any():
+        raise ValueError("no caption mentions an object of which a pixel is seen")
+    covered, image_of, winners = covered[mentioned], image_of[mentioned], winners[mentioned]
+    peaks = attention == attention.max(axis=2, keepdims=True)  # (N_img, V, N)
+    values: dict[str, float] = {}
+    for name, maps, worth in (
+        ("pointing", peaks, covered > 0),
+        ("mass", attention.clip(min=0), covered),
+    ):
+        totals = maps.sum(axis=2, keepdims=True)
+        weights = np.divide(maps, totals, out=np.zeros(maps.shape), where=totals > 0)
+        of_texts = weights[image_of]  # (T, V, N); of a map that is 0, all 0
+        on_objects = np.einsum("tvn,tn->tv", of_texts, worth.astype(float))  # (T, V)
+        values |= {f"{name}_{v + 1}": 100 * float(x) for v, x in enumerate(on_objects.mean(axis=0))}
+        values[name] = 100 * float(on_objects[np.arange(len(winners)), winners].mean())
+        values[f"{name}_chance"] = 100 * float(worth.mean())
+    return values
+
+
+def view_metrics(
+    runtime: Runtime, name: str, data: Split, views: tuple[Views, Views], covered: np.ndarray | None
+) -> dict[str, float]:
+    """`view_statistics` of a method, and `faithfulness` if it can be measured.
+
+    Faithfulness needs `split_views` with attention, and `mentioned_cells` (N_txt, cells).
+    """
+    head, (images, texts) = runtime.methods[name], views
+    values = view_statistics(head, images, texts, data.image_of)
+    if covered is None or images.attention is None:
+        return values
+    winners = own_scores(head.view_scores, images, texts, data.image_of).argmax(axis=0)
+    maps = runtime.on_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
+    return values | faithfulness(maps, covered, data.image_of, winners)
+
+
+def print_views(rows: Rows) -> None:
+    """Prints a line for each view, in percent, and a summary for each method's `view_metrics`."""
+    table, below = [], []
+    for name, row in rows.items():
+        count = sum(key.startswith("wins_") for key in row) - 1  # V; without the entropy
+        lines = [(f"{name} {view}", f"_{view}") for view in range(1, count + 1)]
+        if "pointing" in row:
+            lines += [(f"{name}, the winning view", ""), (f"{name}, chance", "_chance")]
+        for title, suffix in lines:
+            keys = [f"{key}{suffix}" for key in ("wins", "pointing", "mass")]
+            table.append([title, *(f"{row[key]:.1f}" if key in row else "" for key in keys)])
+        bits = f"{row['wins_entropy']:.2f} of {math.log2(count):.2f} bits"
+        below.append(f"{name}: entropy of the wins {bits}")
+        if "view_cosine" in row:
+            below[-1] += f", mean cosine between two views of an image {row['view_cosine']:.3f}"
+        if "pointing" not in row:
+            below.append(
+                f"{name}: faithfulness was not measured; it needs a mask for every image and "
+                "attention maps."
+            )
+    print()
+    print_rows(
+        ["view", "wins", "points at a mentioned object", "attention on mentioned objects"], table
+    )
+    print("", *below, sep="\n")
