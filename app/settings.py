@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from polyview.app.access import HOST, is_loopback
-from polyview.app.gallery.address import Address
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -29,7 +28,7 @@ class Settings:
         pack: a bundled name, a preset's, a folder, or a Hub id `owner/name[@revision]`; None for
             the bundled pack that suits the gallery.
         gallery: a folder of images, or a ZIP archive of them, to search instead of the pack's
-            own; or the address of such images in Qdrant; or None.
+            own; or the address of such images in Qdrant, a text; or None.
         device: where the models run; "auto" uses a GPU if available.
         host: the address to listen on.
         port: the port to listen on; None for the first free one from 7860.
@@ -41,7 +40,7 @@ class Settings:
     """
 
     pack: str | None = None
-    gallery: Path | Address | None = None
+    gallery: Path | str | None = None
     device: Device = "auto"
     host: str = "127.0.0.1"
     port: int | None = None
@@ -86,8 +85,9 @@ class Settings:
         parser = _parser()
         values, variables = vars(parser.parse_args(argv)), os.environ
         try:
-            if (place := values["gallery"]) is not None:
-                values["gallery"] = Address.parse(place) if Address.meant(place) else Path(place)
+            place = values["gallery"]
+            if place is not None and not place.startswith(("qdrant:", "qdrants:")):
+                values["gallery"] = Path(place)
             if ":" in values["host"]:
                 values["host"] = f"[{values['host'].strip('[]')}]"
             names = variables.get("POLYVIEW_ALLOW_HOST", "").split(",")

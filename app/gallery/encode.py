@@ -13,10 +13,11 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import BinaryIO
@@ -28,17 +29,16 @@ from torch import Tensor
 
 from polyview.app.gallery.images import (
     ImageError,
-    NotNowError,
     Stamp,
     read_frames,
     reader,
+    suffix_of,
     unreadable,
+    write_thumbnail,
 )
 from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
-from polyview.app.gallery.store import Key, Note, Store, Vectors
-from polyview.app.gallery.thumbnails import keep_thumbnail
-from polyview.app.gallery.video import open_frame, read_video, windows
-from polyview.app.gallery.video_decoder import Moment
+from polyview.app.gallery.store import Content, Key, Store, Vectors
+from polyview.app.gallery.video import VIDEOS, Moment
 from polyview.export.runtime import Runtime
 from polyview.models.views import pad_sets
 
@@ -46,50 +46,57 @@ SHARD = 16  # images of 224 x 224 that one thread encodes at once; fewer larger 
 RECENT = 200  # images whose features stay in memory: 80 MB for CLIP ViT-B/16
 _AHEAD = 8  # groups read ahead while the views of another are computed
 
+Reading = tuple[CollectionImage, Content]  # a file; its refusal is a whole sentence
 
-@dataclass(frozen=True)
-class Row:
-    """A row of a gallery: a still image, or a window of a clip's frames.
 
-    Attributes:
-        digest: the SHA-256 of its file.
-        frames: the image, or the frames of the window in time order.
+class Clips(dict[int, tuple[Moment, ...]]):
+    """The moments of clip frames by clip id.
+
+    Each frame is an image. The first one has the id of the clip; further ids follow those of all
+    files, so that `Collection.file_id` maps them to the clip. Packs that read frames as sets divide
+    them into *windows* of at most `together` frames and nearly equal length; a window is one row of
+    a gallery, with the id of its first frame.
+
+    Args:
+        collection: the collection of the clips.
+        together: number of frames that the pack reads as one set.
     """
 
-    digest: bytes
-    frames: tuple[CollectionImage, ...]
+    def __init__(self, collection: Collection, together: int = 1) -> None:
+        super().__init__()
+        self._collection, self._together = collection, together
 
-    @property
-    def image_id(self) -> int:
-        """The id in galleries: that of the first frame."""
-        return self.frames[0].image_id
+    def windows(self, file_id: int | None = None) -> list[list[int]]:
+        """The ids of the images in each window of a file, or of all files, in time order."""
+        files = len(self._collection.images)
+        windows = []
+        for each in range(files) if file_id is None else [file_id]:
+            count = len(self.get(each, ())) or 1
+            parts = -(-count // self._together)
+            for part in range(parts):
+                places = range(count * part // parts, count * (part + 1) // parts)
+                windows.append([each + place * files for place in places])
+        return windows
 
-    @property
-    def parts(self) -> list[bytes]:
-        """The keys of the images whose features it consists of."""
-        return [_key(self.digest, image.moment) for image in self.frames]
+    def read_with(self, image_id: int) -> list[int]:
+        """The ids of the images in the same window as an image, in time order."""
+        windows = self.windows(self._collection.file_id(image_id))
+        return next((window for window in windows if image_id in window), [image_id])
 
-    @property
-    def key(self) -> bytes:
-        """The key of its views."""
-        return self.digest + b"".join(part[len(self.digest) :] for part in self.parts)
+    def image(self, image_id: int) -> CollectionImage:
+        """An image of the collection: a file or a frame of a clip.
 
-
-@dataclass(frozen=True)
-class Reading:
-    """The result of reading a file.
-
-    Attributes:
-        image: the file.
-        digest: the SHA-256 of its content; empty if it could not be read.
-        refusal: why it cannot be used; empty if it can.
-        moments: the moments of a clip's frames; empty for a still image.
-    """
-
-    image: CollectionImage
-    digest: bytes = b""
-    refusal: str = ""
-    moments: tuple[Moment, ...] = ()
+        Raises:
+            ValueError: no image has this id.
+        """
+        images = self._collection.images
+        place, file_id = divmod(image_id, len(images))
+        moments = self.get(file_id, ())
+        if image_id < 0 or (place and place >= len(moments)):
+            raise ValueError(f"there is no image {image_id}; ids go from 0 to {len(images) - 1}")
+        if not moments:
+            return images[file_id]
+        return replace(images[file_id], image_id=image_id, moment=moments[place])
 
 
 class Encoder:
@@ -107,26 +114,27 @@ class Encoder:
 
     Attributes:
         thumbnails: the folder of thumbnails; those of clip frames are made while clips are read.
+        folder: the folder of the store.
+        store: stores the results.
     """
 
     def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
-        place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
-        self.folder = cache / "galleries" / place[:24]
-        self.store, self.thumbnails = Store(self.folder), cache / "thumbnails"
         self._runtime, self._collection = runtime, collection
-        self._checksum = runtime.info.checksum
-        self._together = runtime.info.image_encoder.frames
+        self._checksum, self._together = runtime.info.checksum, runtime.info.image_encoder.frames
         # for each image encoder's space, one method that uses the encoder
         self._encoders = {self._space(name): name for name in runtime.methods}
-        # a note is stored with the features of all encoders, in one transaction
-        encoders = hashlib.sha256("".join(sorted(self._encoders)).encode()).hexdigest()
-        self._reader = f"{encoders[:24]} {reader()}, sets of {self._together}"
+        self._sums = {s for s, m in self._encoders.items() if runtime.methods[m].features_add_up}
         self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
+        self.thumbnails = cache / "thumbnails"
+        place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
+        self.folder = cache / "galleries" / place[:24]
+        # files are saved with the features of all encoders, in one transaction
+        encoders = hashlib.sha256("".join(sorted(self._encoders)).encode()).hexdigest()
+        decoders = f"{reader()}, sets of {self._together}"
+        self.store = Store(self.folder, encoders[:24], decoders)
         self._digests: dict[str, bytes] = {}  # of files that were read
-        # features (N, d) of images of which only the sum is stored, latest last
-        self._recent: dict[str, dict[Key, np.ndarray]] = {
-            space: {} for space, m in self._encoders.items() if runtime.methods[m].features_add_up
-        }
+        # features (N, d), by space and key, of images of which only the sum is stored; latest last
+        self._recent = dict[tuple[str, Key], np.ndarray]()
         self._lock = threading.Lock()  # guards `_recent`
 
     def read(
@@ -147,51 +155,55 @@ class Encoder:
         threads = self._runtime.threads if on_cpu else min(8, os.cpu_count() or 1)
         crew, pending = ThreadPoolExecutor(threads, "encode"), deque[Future[list[Reading]]]()
         try:
-            for shard in self._shards(images):
-                pending.append(crew.submit(self._read, shard, stop))
-                if len(pending) > _AHEAD:
-                    yield pending.popleft().result()
+            for is_video, run in groupby(images, lambda image: suffix_of(image.file) in VIDEOS):
+                files, size = list(run), 1 if is_video else self._at_once
+                for start in range(0, len(files), size):
+                    pending.append(crew.submit(self._read, files[start : start + size], stop))
+                    if len(pending) > _AHEAD:
+                        yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
         finally:
             crew.shutdown(cancel_futures=True)
 
-    def _shards(self, images: Sequence[CollectionImage]) -> Iterator[Sequence[CollectionImage]]:
-        """Groups of files for one thread each; a video is a group of its own."""
-        for is_video, run in groupby(images, key=lambda image: image.is_video):
-            files, size = list(run), 1 if is_video else self._at_once
-            yield from (files[start : start + size] for start in range(0, len(files), size))
+    def key(self, frames: Sequence[CollectionImage]) -> bytes:
+        """The store's key for a file (one image without a moment), or for frames of a clip.
 
-    def rows(self, reading: Reading) -> list[Row]:
-        """The rows of a file in galleries: one, or for a clip one for each window."""
-        if reading.refusal:
-            return []
-        frame, image, moments = self._collection.frame, reading.image, reading.moments
-        if not moments:
-            return [Row(reading.digest, (image,))]
-        frames = [frame(image, place, moment) for place, moment in enumerate(moments)]
-        runs = windows(len(frames), self._together)
-        return [Row(reading.digest, tuple(frames[i] for i in run)) for run in runs]
+        Raises:
+            ImageError: the file cannot be read.
+        """
+        digest = self._digests.get(frames[0].file)
+        if digest is None:
+            with frames[0].open() as file:
+                digest = hashlib.file_digest(file, "sha256").digest()
+        return _key(digest, *(frame.moment for frame in frames))
 
-    def views(self, rows: Sequence[Row], methods: Sequence[str]) -> dict[str, Tensor]:
-        """The views (n, V, D) of n rows by method, loaded or computed and stored; {} of no rows."""
-        features = Vectors()  # (N, d), shared by methods
-        return {name: self._views(rows, name, features) for name in methods if rows}
+    def views(
+        self, rows: Sequence[Sequence[CollectionImage]], methods: Sequence[str]
+    ) -> dict[str, Tensor]:
+        """The views (n, V, D) of n sets of frames by method, loaded or computed and stored.
 
-    def _views(self, rows: Sequence[Row], method: str, features: Vectors) -> Tensor:
-        space, by_key = self._space(method), dict[Key, Row]((row.key, row) for row in rows)
+        Args:
+            rows: at least one image, or frames of one clip, in each.
+            methods: methods of the pack.
+        """
+        keys, features = [self.key(frames) for frames in rows], dict[str, Vectors]()
+        by_key = dict[Key, Sequence[CollectionImage]](zip(keys, rows, strict=True))
 
-        def make(keys: Iterable[Key]) -> np.ndarray:
-            if space not in features:
-                parts = (zip(row.parts, row.frames, strict=True) for row in rows)
-                frames = dict[Key, CollectionImage](chain.from_iterable(parts))
-                features[space] = self._stored(frames, space)
-            sets = [[features[space][part] for part in by_key[key].parts] for key in keys]
+        def make(missing: Iterable[Key], method: str) -> np.ndarray:
+            space = self._space(method)
+            if space not in features:  # methods share them
+                features[space] = self._stored(list(chain.from_iterable(rows)), space)
+            sets = [[features[space][self.key([f])] for f in by_key[key]] for key in missing]
             padded, mask = pad_sets([torch.from_numpy(np.concatenate(parts)) for parts in sets])
             return self._runtime.image_views(padded, method, mask=mask).embeddings.cpu().numpy()
 
-        known = self.store.cached(f"views {method} {self._checksum}", by_key, make)
-        return torch.from_numpy(np.stack([known[row.key] for row in rows]))
+        views = {}
+        for method in methods:
+            name = f"views {method} {self._checksum}"
+            known = self.store.cached(name, keys, partial(make, method=method))
+            views[method] = torch.from_numpy(np.stack([known[key] for key in keys]))
+        return views
 
     def features(
         self, images: Sequence[CollectionImage], method: str, *, at_hand: bool = False
@@ -206,26 +218,20 @@ class Encoder:
         Raises:
             ImageError: an image cannot be read.
         """
-        space, frames, keys = self._space(method), dict[Key, CollectionImage](), dict[int, Key]()
-        for image in images:
-            digest = self._digests.get(image.file)
-            if digest is None:
-                with image.open() as file:
-                    digest = hashlib.file_digest(file, "sha256").digest()
-            keys[image.image_id] = key = _key(digest, image.moment)
-            frames[key] = image
-        if space not in self._recent:
-            known = self.store.load(space, frames) if at_hand else self._stored(frames, space)
+        space, keys = self._space(method), {image.image_id: self.key([image]) for image in images}
+        if space not in self._sums:
+            load = self.store.load(space, keys.values()) if at_hand else self._stored(images, space)
         else:
-            recent = self._recent[space]
-            known = {key: rows for key in frames if (rows := recent.get(key)) is not None}
-            missing = [] if at_hand else [key for key in frames if key not in known]
-            known |= (fresh := self._encode(self._squares(frames, missing), space, whole=True))
+            recent = self._recent
             with self._lock:
-                recent |= fresh
+                load = {key: recent[space, key] for key in keys.values() if (space, key) in recent}
+            missing = [] if at_hand else [i for i in images if keys[i.image_id] not in load]
+            load |= (fresh := self._encode(self._squares(missing), space, whole=True))
+            with self._lock:
+                recent |= {(space, key): rows for key, rows in fresh.items()}
                 for oldest in list(recent)[:-RECENT]:
                     del recent[oldest]
-        return {i: torch.from_numpy(known[key].copy()) for i, key in keys.items() if key in known}
+        return {i: torch.from_numpy(load[key].copy()) for i, key in keys.items() if key in load}
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Tensor:
         """A method's views (n, V, D) of sentences."""
@@ -241,59 +247,48 @@ class Encoder:
         """Reads a few files; decodes, encodes and stores what is not known yet."""
         if stop.is_set():
             raise StoppedError
-        stamps, files = dict[str, Stamp](), dict[str, tuple[Stamp, int, bytes]]()
+        stamps = dict[str, Stamp]()
         for image in images:
             with suppress(OSError):  # opening it tells the reason
                 stamps[image.file] = Stamp.of(image.path)
-        digests, squares = self.store.digests(stamps), dict[Key, Image.Image]()
-        notes, readings = self.store.notes(digests.values(), self._reader), list[Reading]()
+        known, readings = self.store.files(stamps), list[Reading]()
+        files, squares = dict[str, tuple[Stamp, int, Content]](), dict[Key, Image.Image]()
         for image in images:
-            digest, own = digests.get(image.file, b""), dict[Key, Image.Image]()
             try:
-                if digest not in notes:
+                if (content := known.get(image.file)) is None:
                     with image.open() as file:
                         stamp, now = Stamp.of(file), time.time_ns()
                         digest = hashlib.file_digest(file, "sha256").digest()
-                        notes |= self.store.notes([digest], self._reader)
-                        note = notes.get(digest) or self._decode(image, file, digest, own, stop)
+                        content, own = self.store.content(digest), dict[Key, Image.Image]()
+                        if content is None:
+                            content, own = self._decode(image, file, digest, stop)
                         if Stamp.of(file) != stamp:
-                            raise NotNowError(
-                                f"{image.file} changed while it was read; start again"
-                            )
-                    files[image.file], notes[digest] = (stamp, now, digest), note
+                            raise ImageError(f"{image.file} changed while it was read; start again")
+                    files[image.file] = stamp, now, content
                     squares |= own
             except (ImageError, OSError) as error:
-                readings.append(Reading(image, refusal=str(unreadable(image.file, error))))
+                refusal = str(unreadable(image.file, error))
+                readings.append((image, Content(refusal=refusal)))
                 continue
-            note, self._digests[image.file] = notes[digest], digest
-            refusal = note.refusal and image.file + note.refusal
-            readings.append(Reading(image, digest, refusal, note.moments))
-        vectors = Vectors()
-        for space in self._encoders if squares else ():
-            known = self.store.known(space, squares)
-            new = {key: square for key, square in squares.items() if key not in known}
-            vectors[space] = self._encode(new, space)
-        fresh = {digest: notes[digest] for _, _, digest in files.values()}
-        self.store.save(vectors, files, fresh, self._reader)
+            self._digests[image.file] = content.digest
+            if content.refusal:
+                content = replace(content, refusal=image.file + content.refusal)
+            readings.append((image, content))
+        vectors = {space: self._encode(squares, space) for space in self._encoders if squares}
+        self.store.save(vectors, files)
         return readings
 
     def _decode(
-        self,
-        image: CollectionImage,
-        file: BinaryIO,
-        digest: bytes,
-        squares: dict[Key, Image.Image],
-        stop: threading.Event,
-    ) -> Note:
-        """Decodes a file and adds the encoder's square input images to `squares`.
+        self, image: CollectionImage, file: BinaryIO, digest: bytes, stop: threading.Event
+    ) -> tuple[Content, dict[Key, Image.Image]]:
+        """Decodes a file; also returns the encoder's square input images, by key.
 
         Raises:
-            NotNowError: the file cannot be decoded now.
+            ImageError: there is too little memory to decode it now.
         """
-        moments = []
+        moments, squares = [], dict[Key, Image.Image]()
         try:
-            read = read_video if image.is_video else read_frames
-            for moment, frame in read(file, image.file, self._together):
+            for moment, frame in read_frames(file, image.file, self._together):
                 if stop.is_set():
                     raise StoppedError
                 key = _key(digest, moment)
@@ -302,38 +297,38 @@ class Encoder:
                 if moment is not None:
                     moments.append(moment)
                     with suppress(ImageError, OSError):  # now, to avoid decoding it again
-                        name = replace(image, moment=moment).thumbnail_name()
-                        keep_thumbnail(frame, self.thumbnails / f"{name}.webp")
-        except NotNowError:
-            raise
+                        thumbnail = replace(image, moment=moment).thumbnail_in(self.thumbnails)
+                        write_thumbnail(frame, thumbnail)
         except ImageError as error:
-            squares.clear()
-            return Note(str(error).removeprefix(image.file))
-        return Note(moments=tuple(moments))
+            if isinstance(error.__cause__, MemoryError):
+                raise
+            return Content(digest, str(error).removeprefix(image.file)), {}
+        return Content(digest, moments=tuple(moments)), squares
 
-    def _stored(self, frames: Mapping[Key, CollectionImage], space: str) -> dict[Key, np.ndarray]:
+    def _stored(self, images: Sequence[CollectionImage], space: str) -> Vectors:
         """The features of images, or their sums, loaded or computed and stored."""
+        by_key = {self.key([image]): image for image in images}
 
-        def make(keys: Iterable[Key]) -> Iterable[np.ndarray]:
-            return self._encode(self._squares(frames, keys), space).values()
+        def make(missing: Iterable[Key]) -> Iterable[np.ndarray]:
+            squares = self._squares([image for key, image in by_key.items() if key in missing])
+            return self._encode(squares, space).values()
 
-        return self.store.cached(space, frames, make)
+        return self.store.cached(space, by_key, make)
 
-    def _squares(
-        self, frames: Mapping[Key, CollectionImage], keys: Iterable[Key]
-    ) -> dict[Key, Image.Image]:
-        return {key: self._runtime.preprocess.square(open_frame(frames[key])) for key in keys}
+    def _squares(self, images: Sequence[CollectionImage]) -> dict[Key, Image.Image]:
+        """The encoder's square input images, by key."""
+        return {self.key([i]): self._runtime.preprocess.square(i.decode()) for i in images}
 
     def _encode(
         self, squares: Mapping[Key, Image.Image], space: str, whole: bool = False
-    ) -> dict[Key, np.ndarray]:
+    ) -> Vectors:
         """Features (N, d) of squares by key; sums (1, d) where they suffice, unless `whole`."""
-        features, keys, method = dict[Key, np.ndarray](), list(squares), self._encoders[space]
+        features, keys, method = Vectors(), list(squares), self._encoders[space]
         for start in range(0, len(keys), self._at_once):
             part = keys[start : start + self._at_once]
             some = [squares[key] for key in part]
             rows = self._runtime.square_features(some, method, alone=True)  # (B, N, d)
-            if space in self._recent and not whole:
+            if space in self._sums and not whole:
                 rows = rows.sum(dim=1, keepdim=True)
             features |= zip(part, rows.cpu().numpy(), strict=True)
         return features
@@ -347,6 +342,5 @@ class Encoder:
         return f"features {hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
 
 
-def _key(digest: bytes, moment: Moment | None) -> bytes:
-    """The key of an image's features: its file's, or that of a frame."""
-    return digest if moment is None else digest + moment.frame.to_bytes(4, "little")
+def _key(digest: bytes, *moments: Moment | None) -> bytes:
+    return digest + b"".join(m.frame.to_bytes(4, "little") for m in moments if m is not None)

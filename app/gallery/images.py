@@ -1,4 +1,4 @@
-"""Opens and decodes an image file within limits on bytes, pixels and memory.
+"""Opens and decodes an image file within limits on bytes, pixels and memory; writes thumbnails.
 
 A file may be anything: a pipe, a renamed text file, half a JPEG, a few bytes that unpack to
 gigabytes. The header is read first, and too large images are refused before any pixel is decoded.
@@ -13,7 +13,7 @@ import re
 import stat
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -23,21 +23,25 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import PIL
-from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
-from polyview.app.gallery.video_decoder import Moment, sample
-from polyview.models.files import DiskFullError
-from polyview.models.preprocess import flat_rgb, is_deep, to_rgb
+from polyview.app.gallery.video import VIDEOS, Moment, VideoError, middles, read_video, sample
+from polyview.models.files import DiskFullError, replacing
+from polyview.models.preprocess import flat_rgb, to_rgb
 
+# HEIC is listed even if it cannot be read, so that it is refused with a reason.
+_PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}
+_GRAPHICS = {".png", ".apng", ".gif", ".bmp", ".tif", ".tiff", ".ppm"}
+SUFFIXES = frozenset(_PHOTOS | _GRAPHICS | VIDEOS)
 MAX_BYTES = 512 * 2**20  # of one file
 MAX_PIXELS = 100_000_000  # of the file, before a JPEG is reduced
 WORKING_SIDE = 1024  # no encoder needs more, so larger JPEGs are decoded at reduced size
-_RULES = 6  # increase when the rules for refusing files or choosing frames change
+_RULES = 7  # increase when the rules for refusing files or choosing frames change
 # Pillow reads more formats, some by running other programs.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
 _SLOW_PIXELS = 4_000_000  # limit for formats that Pillow decodes in Python
 _LARGE = 16_000_000  # pixels; larger images are decoded one at a time
-_BAND = 4_000_000  # pixels converted at once
+_CONVERTED = 8_000_000  # pixels; larger images are reduced before they are converted to RGB
 _MAX_SCANS = 100  # of a JPEG; encoders write at most 10, or 18 for CMYK
 _MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
 # the marker of a JPEG's segment, or of its end
@@ -51,16 +55,15 @@ _ANIMATED = frozenset({"GIF", "WEBP", "PNG"})
 # seconds; browsers show a frame with a duration below the first for the second
 _SHORTEST, _USUAL = 0.011, 0.1
 
+THUMBNAIL_SIDE = 320  # pixels of the longer side
+THUMBNAILS_BYTES = 2_000_000_000  # above this, the least recently used are deleted
+
 Frames = Generator[tuple[Moment | None, Image.Image]]
 _one_large = threading.Semaphore(1)
 
 
 class ImageError(ValueError):
     """A file cannot be used as an image; the message says why."""
-
-
-class NotNowError(ImageError):
-    """A file cannot be used now, but the same content may be usable later."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,11 @@ class Stamp(NamedTuple):
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
+def suffix_of(file: str) -> str:
+    """The suffix of a file name, such as ".jpg"; ten times as fast as `PurePath`."""
+    return os.path.splitext(file)[1].lower()  # noqa: PTH122
+
+
 def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader:
     """Opens a regular file of at most `MAX_BYTES`; never blocks.
 
@@ -111,26 +119,26 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
         status = os.fstat(file.fileno())  # of the open file, which cannot be replaced any more
     except (OSError, ValueError) as error:
         raise unreadable(name, error) from None
-    if stat.S_ISREG(status.st_mode) and 0 < status.st_size <= MAX_BYTES:
+    if not stat.S_ISREG(status.st_mode):
+        problem = "is not a regular file; put the image itself in its place"
+    elif not status.st_size:
+        problem = "is empty (0 bytes); save it again"
+    elif status.st_size > MAX_BYTES:
+        size, most = status.st_size / 2**20, MAX_BYTES // 2**20
+        problem = f"has {size:,.0f} MB, more than the {most} MB allowed; make it smaller"
+    else:
         return file
     file.close()
-    if not stat.S_ISREG(status.st_mode):
-        raise NotNowError(f"{name} is not a regular file; put the image itself in its place")
-    if status.st_size == 0:
-        raise NotNowError(f"{name} is empty (0 bytes); save it again")
-    size = f"{status.st_size / 2**20:,.0f} MB"
-    raise NotNowError(
-        f"{name} has {size}, more than the {MAX_BYTES // 2**20} MB allowed; make it smaller"
-    )
+    raise ImageError(f"{name} {problem}")
 
 
 def _descriptor(path: str, flags: int) -> int:
     return os.open(path, flags | sum(getattr(os, flag, 0) for flag in _FLAGS))
 
 
-def outside(name: str) -> NotNowError:
+def outside(name: str) -> ImageError:
     """The error for a link that leads out of the gallery's folder."""
-    return NotNowError(
+    return ImageError(
         f"{name} is a link that leads out of the gallery's folder; put the image itself there, or "
         "start the app with --follow-links"
     )
@@ -141,8 +149,8 @@ def unreadable(name: str, error: Exception) -> ImageError:
     if isinstance(error, ImageError):
         return error
     if isinstance(error, FileNotFoundError):
-        return NotNowError(f"{name} no longer exists")
-    return NotNowError(f"{name} cannot be read ({reason(error)})")
+        return ImageError(f"{name} no longer exists")
+    return ImageError(f"{name} cannot be read ({reason(error)})")
 
 
 def reason(error: Exception) -> str:
@@ -168,14 +176,20 @@ def open_image(path: Path) -> Image.Image:
         return decode(file, path.name)
 
 
-def decode(file: BinaryIO, name: str) -> Image.Image:
-    """Like `open_image`, for an open file and its name in messages."""
-    with _opened(file, name) as image:
-        return _still(image)
+def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Image:
+    """Like `open_image`, for an open file and its name in messages; or a frame of a clip."""
+    with _sentences(name):
+        if suffix_of(name) in VIDEOS:
+            return next(read_video(file, seconds=moment.seconds if moment else 0.0))[1]
+        with _opened(file, name) as image:
+            if moment is None:
+                return _still(image)
+            image.seek(moment.frame)
+            return _small(flat_rgb(image))
 
 
 def read_frames(file: BinaryIO, name: str, together: int = 1) -> Frames:
-    """Yields a still image with None, or the frames that represent an animation.
+    """Yields a still image with None, or the frames that represent a video or an animation.
 
     Args:
         file: an open file.
@@ -189,27 +203,71 @@ def read_frames(file: BinaryIO, name: str, together: int = 1) -> Frames:
     Raises:
         ImageError: the file cannot be used.
     """
-    with _opened(file, name) as image:
-        if image.format in _ANIMATED and getattr(image, "is_animated", False):
-            yield from _animation(image, name, together)
-        else:
-            yield None, _still(image)
+    with _sentences(name):
+        if suffix_of(name) in VIDEOS:
+            yield from read_video(file, together)
+            return
+        with _opened(file, name) as image:
+            if image.format in _ANIMATED and getattr(image, "is_animated", False):
+                yield from _animation(image, name, together)
+            else:
+                yield None, _still(image)
 
 
-def decode_frame(file: BinaryIO, name: str, moment: Moment) -> Image.Image:
-    """A frame of an animation; see `read_frames`."""
-    with _opened(file, name) as image:
-        try:
-            image.seek(moment.frame)
-        except EOFError:
-            raise NotNowError(
-                f"{name} has no frame at {moment.seconds:.1f} s any more; start again"
-            ) from None
-        return _small(flat_rgb(image))
+@contextmanager
+def _sentences(name: str) -> Iterator[None]:
+    """Turns every error of a decoder into an `ImageError`."""
+    try:
+        yield
+    except ImageError:
+        raise
+    except VideoError as error:
+        raise ImageError(f"{name} {error}") from error
+    except Image.DecompressionBombError as error:
+        most = f"{MAX_PIXELS // 10**6} million pixels allowed"
+        raise ImageError(f"{name} has far more than the {most}; make it smaller") from error
+    except UnidentifiedImageError as error:
+        hint = "; convert it to JPEG first" if suffix_of(name) in (".heic", ".heif") else ""
+        raise ImageError(f"{name} is not an image in a format that can be read{hint}") from error
+    except MemoryError as error:
+        raise ImageError(f"{name} needs more memory than there is; make it smaller") from error
+    except Exception as error:  # decoders and parsers of headers raise many on damaged files
+        raise ImageError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
+
+
+@contextmanager
+def _opened(file: BinaryIO, name: str) -> Iterator[Image.Image]:
+    """An image to decode, within the limits; large ones one at a time, JPEGs at reduced size."""
+    file.seek(0)
+    image = Image.open(file, formats=_formats())
+    pixels = image.width * image.height
+    in_python = bool(image.tile) and image.tile[0][0] in Image.DECODERS
+    allowed = _SLOW_PIXELS if in_python else MAX_PIXELS
+    if pixels > allowed:
+        kind = f" of this kind of {image.format}" if in_python else ""
+        raise ImageError(
+            f"{name} has {image.width} x {image.height} pixels, more than the "
+            f"{allowed // 10**6} million allowed{kind}; make it smaller"
+        )
+    if image.format in ("JPEG", "MPO") and _scans(file) > _MAX_SCANS:
+        raise ImageError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; save it again")
+    if len(image.info.get("exif") or b"") > _MAX_EXIF:
+        raise ImageError(f"{name} has more than 1 MB of EXIF; save it without")
+    with image, _one_large if pixels > _LARGE else nullcontext():
+        image.draft(None, (WORKING_SIDE, WORKING_SIDE))
+        yield image
 
 
 def _still(image: Image.Image) -> Image.Image:
-    return _small(to_rgb(_shrunk(image)))
+    """An image as upright RGB at working size."""
+    if image.width * image.height > _CONVERTED and image.mode not in ("1", "P", "PA"):
+        # Converting a 16-bit image at full size would take thirty times the memory of its pixels.
+        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+        scale = min(1.0, 2 * WORKING_SIDE / max(image.size))
+        size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+        image = image.resize(size, Image.Resampling.HAMMING)
+        image.getexif()[ExifTags.Base.Orientation] = orientation
+    return _small(to_rgb(image))
 
 
 def _small(rgb: Image.Image) -> Image.Image:
@@ -217,55 +275,6 @@ def _small(rgb: Image.Image) -> Image.Image:
     rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
     rgb.info = {}  # drop metadata, such as the location
     return rgb
-
-
-@contextmanager
-def _opened(file: BinaryIO, name: str) -> Iterator[Image.Image]:
-    """An image to decode; large ones one at a time. Errors become `ImageError`."""
-    image = _header(file, name)
-    large = image.width * image.height > _LARGE
-    try:
-        with image, _one_large if large else nullcontext():
-            yield image
-    except ImageError:
-        raise
-    except MemoryError as error:
-        raise NotNowError(f"{name} needs more memory than there is; make it smaller") from error
-    except Exception as error:  # decoders raise many exceptions on damaged files
-        raise ImageError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
-
-
-def _header(file: BinaryIO, name: str) -> ImageFile.ImageFile:
-    """Reads an image's header and checks its size; a large JPEG will be decoded at reduced size."""
-    file.seek(0)
-    try:
-        image = Image.open(file, formats=_formats())
-    except Image.DecompressionBombError as error:
-        raise ImageError(
-            f"{name} has far more than the {MAX_PIXELS // 10**6} million pixels allowed; "
-            "make it smaller"
-        ) from error
-    except UnidentifiedImageError as error:
-        heic = name.lower().endswith((".heic", ".heif"))
-        hint = "; convert it to JPEG first" if heic else ""
-        raise ImageError(f"{name} is not an image in a format that can be read{hint}") from error
-    except Exception as error:  # a malicious header can make a parser raise anything
-        raise ImageError(f"{name} cannot be opened ({reason(error)})") from error
-    width, height = image.size
-    in_python = bool(image.tile) and image.tile[0][0] in Image.DECODERS
-    allowed = _SLOW_PIXELS if in_python else MAX_PIXELS
-    if width * height > allowed:
-        kind = f" of this kind of {image.format}" if in_python else ""
-        raise ImageError(
-            f"{name} has {width} x {height} pixels, more than the {allowed // 10**6} million "
-            f"allowed{kind}; make it smaller"
-        )
-    if image.format in ("JPEG", "MPO") and _scans(file) > _MAX_SCANS:
-        raise ImageError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; save it again")
-    if len(image.info.get("exif") or b"") > _MAX_EXIF:
-        raise ImageError(f"{name} has more than 1 MB of EXIF; save it without")
-    image.draft(None, (WORKING_SIDE, WORKING_SIDE))
-    return image
 
 
 def _scans(file: BinaryIO) -> int:
@@ -280,26 +289,6 @@ def _scans(file: BinaryIO) -> int:
             break
         end = marker.end() + int.from_bytes(content[marker.end() : marker.end() + 2], "big")
     return scans
-
-
-def _shrunk(image: Image.Image) -> Image.Image:
-    """Reduces a large image to RGB at working size; its orientation is not applied yet.
-
-    Converting a 16-bit image at full size would take thirty times the memory of its pixels.
-    """
-    factor = max(image.size) // (2 * WORKING_SIDE)
-    if image.width * image.height <= 2 * _BAND or factor < 2:
-        return image
-    image.load()
-    width, height = image.size
-    most = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
-    small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
-    rows = max(1, _BAND // (width * factor)) * factor
-    for top in range(0, height, rows):
-        band = image.crop((0, top, width, min(top + rows, height)))
-        small.paste(flat_rgb(band, most).reduce(factor), (0, top // factor))
-    small.getexif()[ExifTags.Base.Orientation] = image.getexif().get(ExifTags.Base.Orientation, 1)
-    return small
 
 
 def _animation(image: Image.Image, name: str, together: int) -> Frames:
@@ -327,7 +316,8 @@ def _animation(image: Image.Image, name: str, together: int) -> Frames:
             )
     starts = accumulate(durations[:-1], initial=0.0)
     moments = [(Moment(start, number), number) for number, start in enumerate(starts)]
-    for moment, number in sample(moments[still:], sum(durations), together):
+    times = middles(sum(durations), together)
+    for moment, number in sample(moments[still:], times, together):
         image.seek(number)
         yield moment, _small(flat_rgb(image))
 
@@ -345,3 +335,35 @@ def _formats() -> tuple[str, ...]:
     importlib.import_module("pillow_heif").register_heif_opener()
     Image.init()
     return tuple(kind for kind in _FORMATS if kind in Image.OPEN)
+
+
+def write_thumbnail(image: Image.Image, thumbnail: Path) -> Path:
+    """Shrinks an open image in place and writes it atomically as a WebP.
+
+    Raises:
+        ImageError: it cannot be written.
+    """
+    image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    try:
+        with replacing(thumbnail) as draft:
+            image.save(draft, "WEBP", quality=82, method=2)  # 4 takes twice as long
+    except OSError as error:
+        raise ImageError(
+            f"thumbnails cannot be written ({reason(error)}); make room in the cache folder, or "
+            "set POLYVIEW_CACHE to another disk"
+        ) from error
+    return thumbnail
+
+
+def sweep(folder: Path) -> None:
+    """Deletes the least recently used thumbnails if the folder is too large."""
+    files, total = [], 0
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            files.append((status.st_mtime, status.st_size, entry.path))
+    for _, size, path in sorted(files, reverse=True):
+        total += size
+        if total > THUMBNAILS_BYTES:
+            with suppress(OSError):
+                Path(path).unlink()

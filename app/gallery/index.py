@@ -147,24 +147,27 @@ class Gallery:
         """Views (n, V, D) as rows (n R, E), see `Method.row_dim`."""
         return views.reshape(-1, self.method.row_dim(*(self.shape or (1, 1))))
 
-    def chunks(self) -> Iterator[tuple[np.ndarray, Views]]:
-        """Iterates over all items: ids (n,) and views (n, V, D) float32 of a chunk.
+    def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
+        """Iterates over items, all by default: ids (n,) and views (n, V, D) float32 of a chunk.
 
         Raises:
             ValueError: there are no items.
         """
-        ids, views = self._filled()
-        if not len(ids):
+        known, views = self._filled()
+        if not len(known):
             raise ValueError("nothing is searchable yet; try again in a moment")
-        for start in range(0, len(ids), _CHUNK):
+        for start in range(0, len(known if ids is None else ids), _CHUNK):
             part = slice(start, start + _CHUNK)
-            yield ids[part], Views(views[part].float())
+            if ids is None:
+                yield known[part], Views(views[part].float())
+            else:
+                yield ids[part], self.views(ids[part])
 
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """The views (n, V, D) float32 of n ids, all of which must exist."""
         known, views = self._filled()
         requested = np.asarray(ids, np.int64)
-        places = np.minimum(np.searchsorted(known, requested), len(known) - 1)
+        places = np.searchsorted(known, requested).clip(max=len(known) - 1)
         if (known[places] != requested).any():  # ids were not added in ascending order
             order = np.argsort(known, kind="stable")
             places = order[np.searchsorted(known, requested, sorter=order)]
@@ -185,18 +188,11 @@ class Gallery:
         if not len(self):
             return []
         query = query.to(self._device)
-        ids = self.candidates(query, min(k, len(self)), only)
-        if ids is None:
-            ids, values = self.scores(query)
-            scores = torch.from_numpy(values)
-        else:
-            starts = range(0, len(ids), _CHUNK)
-            parts = [self._score(self.views(ids[i : i + _CHUNK]), query) for i in starts]
-            scores = torch.cat(parts or [torch.empty(0)]).float().cpu()
+        ids, scores = self._scored(query, self.candidates(query, min(k, len(self)), only))
         best = _best(scores, k)
-        ids = ids[best.numpy()]
-        if not len(ids):
+        if not len(best):
             return []
+        ids = ids[best.numpy()]
         views = self.views(ids)
         if self._side == "images":
             won = self.method.view_scores(views, query)[..., 0].argmax(dim=0)
@@ -212,16 +208,17 @@ class Gallery:
         Raises:
             ValueError: there is no item.
         """
-        query = query.to(self._device)
-        pairs = [(ids, self._score(views, query)) for ids, views in self.chunks()]
-        scores = torch.cat([part for _, part in pairs]).float().cpu().numpy()
-        return np.concatenate([ids for ids, _ in pairs]), scores
+        ids, scores = self._scored(query.to(self._device))
+        return ids, scores.numpy()
 
-    def _score(self, items: Views, query: Views) -> Tensor:
-        """Scores (n,) of items (n, V, D)."""
-        if self._side == "images":
-            return self.method.score(items, query)[:, 0]
-        return self.method.score(query, items)[0]
+    def _scored(self, query: Views, some: np.ndarray | None = None) -> tuple[np.ndarray, Tensor]:
+        """The ids (n,) and exact scores (n,) of some items, or of all."""
+        ids, scores = [np.empty(0, np.int64)], [torch.empty(0)]
+        for part, items in self.chunks(some):
+            pair = (items, query) if self._side == "images" else (query, items)
+            ids.append(part)
+            scores.append(self.method.score(*pair).flatten().float().cpu())  # (n, 1) or (1, n)
+        return np.concatenate(ids), torch.cat(scores)
 
     def candidates(self, query: Views, k: int, only: AbstractSet[int] | None) -> np.ndarray | None:
         """Ids that include the k best, in the order of adding; None for all items.
@@ -277,18 +274,15 @@ class Gallery:
 
     def _find_clusters(self) -> Any:
         """An inverted file over rows, with about 2 sqrt(R) centres."""
-        views = self._filled()[1]
-        dim, count = self._rows(views).shape[1], len(self._rows(views))
-        clusters = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING))
         import faiss  # 13 MB of memory that most galleries do not need
 
-        kind, product = faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
-        centres = faiss.IndexFlatIP(dim)
-        # store rows, not residuals
-        index = faiss.IndexIVFScalarQuantizer(centres, dim, clusters, kind, product, False)
-        index.parallel_mode = 1  # threads share the clusters of a row
+        views = self._filled()[1]
+        count, dim = self._rows(views).shape
+        lists = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING))
+        index = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
+        index.by_residual, index.parallel_mode = False, 1  # threads share the clusters of a row
         index.cp.niter, index.cp.spherical, index.cp.seed = 8, True, 0
-        some = np.random.default_rng(0).permutation(count)[: clusters * _TRAINING]
+        some = np.random.default_rng(0).permutation(count)[: lists * _TRAINING]
         index.train(self._rows(views)[torch.from_numpy(np.sort(some))].float().numpy())
         for part in views.split(_CHUNK):
             index.add(self._rows(part).float().numpy())

@@ -6,9 +6,10 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -16,11 +17,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from polyview.app.gallery import prepared
-from polyview.app.gallery.encode import Encoder, Reading, Row
+from polyview.app.gallery.encode import Clips, Encoder
 from polyview.app.gallery.images import Refusal, reason
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
-from polyview.app.gallery.video import Clips
+from polyview.app.gallery.store import Content
 from polyview.export.runtime import Runtime
 from polyview.models import Views
 
@@ -135,10 +136,12 @@ class Index:
         self.refused, self.copies = list(collection.left_out), list[Copy]()
         self.clips = Clips(collection, runtime.info.image_encoder.frames)
         self.progress = Progress("pictures", 0, self.files)
-        self._runtime, self._collection, self._ready = runtime, collection, ready is not None
-        self._prepared: prepared.Prepared | None = None
+        self._runtime, self._collection = runtime, collection
+        self._filled = ready is not None  # with images, without encoding
+        self._features: dict[str, Tensor] = {}  # ready-made ones of frames, see `Prepared`
+        self._places: dict[int, int] = {}  # their rows by image id
         self._first_files: dict[bytes, str] = {}  # the first file of each content
-        self._rows: list[Row] = []  # of the first method's gallery
+        self._rows: list[list[int]] = []  # the images of each row of the first method's gallery
         self._passed = 0  # number of files read
         self._stopped, self._starting = threading.Event(), threading.Lock()
         self._filling: threading.Thread | None = None
@@ -189,15 +192,15 @@ class Index:
         ids = [image.image_id for image in images]
         if self._runtime.regions is not None:
             return dict(zip(ids, self._runtime.regions.features(ids), strict=True))
-        if self._prepared is not None and self._prepared.clips:
-            return self._prepared.features(self._runtime.image_encoder_of(method), ids)
+        if self._features:
+            rows = self._features[str(self._runtime.image_encoder_of(method))]
+            return {image_id: rows[self._places[image_id]].float() for image_id in ids}
         return self.encoder.features(images, method, at_hand=at_hand)
 
     def _fill(self) -> None:
         """Fills everything, in a background thread; a failure is reported in `progress`."""
         try:
-            if not self._take_ready():
-                self._fill_images()
+            self._fill_images()
             self.complete = True
             self.first_done.set()
             self.images_done.set()
@@ -229,78 +232,81 @@ class Index:
         if self._watch is not None:
             self._watch(self.progress)
 
+    def _steps(self, stage: Stage, begin: int, total: int, size: int) -> Iterator[range]:
+        """Yields ranges of `size` items, each followed by `_step`."""
+        for start in range(begin, total, size):
+            yield range(start, min(start + size, total))
+            self._step(stage, min(start + size, total), total)
+
     def _step(self, stage: Stage, done: int, total: int) -> None:
         """Reports a step; raises StoppedError after `stop`."""
         self._report(stage, done, total)
         if self._stopped.is_set():
             raise StoppedError
 
-    def _take_ready(self) -> bool:
-        """Fills the galleries from prepared views; returns whether that was possible."""
-        info, regions = self._runtime.info, self._runtime.regions
-        if self._ready or self._prepared is not None:
-            return True
-        if regions is not None:
-            for name, gallery in self.images.items():
-                for start in range(len(gallery), self.files, _AT_ONCE):
-                    ids = range(start, min(start + _AT_ONCE, self.files))
-                    views = self._runtime.image_views(regions.features(ids), name)
-                    gallery.add(ids, views.embeddings)
-                    self._step("views", ids.stop, self.files)
-            return True
-        if self._collection.comes_with(info.folder):
-            self._prepared = prepared.load(info, self._collection)
-        if self._prepared is None:
-            return False
-        self.clips.update(self._prepared.clips)
-        for name, made in self._prepared.views.items():
-            self.images[name].add(self._prepared.ids, made)
-        return True
-
     def _fill_images(self) -> None:
+        """Adds ready-made views of all images, or reads the files."""
+        info, regions = self._runtime.info, self._runtime.regions
+        if self._filled:
+            return
+        if regions is not None:
+            for part in self._steps("views", len(self), self.files, _AT_ONCE):
+                features = regions.features(part)
+                for name, gallery in self.images.items():
+                    gallery.add(part, self._runtime.image_views(features, name).embeddings)
+            return
+        own = self._collection.comes_with(info.folder)
+        loaded = prepared.load(info, self._collection) if own else None
+        if loaded is None:
+            self._read_files()
+            return
+        self.clips, self._features, self._filled = loaded.clips, loaded.features, True
+        windows = self.clips.windows()
+        self._places = {image_id: row for row, image_id in enumerate(chain.from_iterable(windows))}
+        for name, views in loaded.views.items():
+            self.images[name].add([window[0] for window in windows], views)
+
+    def _read_files(self) -> None:
         images = self._collection.images
         with closing(self.encoder.read(images[self._passed :], self._stopped)) as chunks:
             for chunk in chunks:
-                rows = [row for reading in chunk for row in self._without_copies(reading)]
+                rows = [row for reading in chunk for row in self._accept(*reading)]
                 self._add(rows, [self.first])
                 self._rows += rows
                 self._passed += len(chunk)
                 self._step("pictures", self._passed, len(images))
         self.first_done.set()
         others = [name for name in self.images if name != self.first]
-        begin = max((len(self.images[name]) for name in others), default=0)
-        for start in range(begin, len(self._rows) if others else 0, _AT_ONCE):
-            rows = self._rows[start : start + _AT_ONCE]
-            self._add(rows, others)
-            self._step("views", start + len(rows), len(self._rows))
+        begin = max((len(self.images[name]) for name in others), default=len(self._rows))
+        for part in self._steps("views", begin, len(self._rows), _AT_ONCE):
+            self._add(self._rows[part.start : part.stop], others)
 
-    def _add(self, rows: Sequence[Row], methods: Sequence[str]) -> None:
-        for name, views in self.encoder.views(rows, methods).items():
-            self.images[name].add([row.image_id for row in rows], views)
+    def _add(self, rows: Sequence[Sequence[int]], methods: Sequence[str]) -> None:
+        """Adds rows, sets of images, to the galleries of methods."""
+        images = [[self.clips.image(image_id) for image_id in row] for row in rows]
+        for name, views in self.encoder.views(images, methods).items() if rows else ():
+            self.images[name].add([row[0] for row in rows], views)
 
-    def _without_copies(self, reading: Reading) -> list[Row]:
+    def _accept(self, image: CollectionImage, content: Content) -> list[list[int]]:
         """The rows of a file; none if it is left out or a copy."""
-        image, file = reading.image, reading.image.file
-        if reading.refusal:
-            self.refused.append(Refusal(file, reading.refusal))
+        if content.refusal:
+            self.refused.append(Refusal(image.file, content.refusal))
             return []
-        first = file if image.captions else self._first_files.setdefault(reading.digest, file)
-        if first != file:
-            self.copies.append(Copy(file, first))
+        first = self._first_files.setdefault(content.digest, image.file)
+        if first != image.file and not image.captions:
+            self.copies.append(Copy(image.file, first))
             return []
-        if reading.moments:
-            self.clips[image.image_id] = reading.moments
-        return self.encoder.rows(reading)
+        if content.moments:
+            self.clips[image.image_id] = content.moments
+        return self.clips.windows(image.image_id)
 
     def _fill_captions(self) -> None:
         texts = [text for text, _ in self._collection.captions]
-        for number, (name, gallery) in enumerate(self.captions.items()):
-            for start in range(len(gallery), len(texts), _CAPTIONS_AT_ONCE):
-                part = texts[start : start + _CAPTIONS_AT_ONCE]
-                views = self.encoder.encode_captions(part, name)
-                gallery.add(range(start, start + len(part)), views)
-                done = number * len(texts) + start + len(part)
-                self._step("captions", done, len(texts) * len(self.captions))
+        begin = len(self.captions[self.first])
+        for part in self._steps("captions", begin, len(texts), _CAPTIONS_AT_ONCE):
+            for name, gallery in self.captions.items():
+                some = texts[part.start : part.stop]
+                gallery.add(part, self.encoder.encode_captions(some, name))
 
     def _build_clusters(self) -> None:
         """Builds the clusters of large galleries."""

@@ -1,4 +1,4 @@
-"""A gallery in Qdrant: one point for each image.
+"""A gallery in Qdrant, one point for each image; `app/migrate.py` fills it.
 
     id        the first half of the SHA-256 of the image's file, as a UUID; of an image with
               captions, which mean it alone, that of the file's SHA-256 and its name
@@ -7,12 +7,13 @@
     payload   file, captions, objects, facts, the pack's checksum, shapes of views
 
 The rows are the V views of D dimensions, cut by `Method.row_dim`, so that MaxSim equals the
-method's score if possible.
+method's score if possible. Needs the optional package qdrant-client.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 import warnings
@@ -22,13 +23,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 import torch
 
-from polyview.app.gallery.address import Address
+from polyview.app.gallery.images import SUFFIXES
 from polyview.app.gallery.index import Gallery
-from polyview.app.gallery.scan import SUFFIXES, Collection, CollectionImage
+from polyview.app.gallery.scan import Collection, CollectionImage
 from polyview.export.runtime import Runtime
 from polyview.models import Method, Views
 
@@ -36,12 +38,10 @@ try:
     from qdrant_client import QdrantClient
     from qdrant_client import models as api
     from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
-except ImportError as error:
-    raise ValueError(
-        "a gallery in Qdrant needs the package qdrant-client, which is not installed; "
-        'run pip install "qdrant-client>=1.14"'
-    ) from error
+except ImportError:
+    QdrantClient = None  # type: ignore[assignment,misc]
 
+FORM = "qdrant://host:port/collection, qdrants:// where it speaks TLS, or qdrant:///folder/name"
 KEY = "QDRANT_API_KEY"
 SCORED_UP_TO = 4096  # images that are all scored if candidates are not exact
 READ_UP_TO = 20_000  # images whose views or captions are read for one answer
@@ -64,54 +64,77 @@ class Points:
     """A collection of a Qdrant server or folder; safe to use from several threads.
 
     Args:
-        address: the address of the collection.
+        address: see `FORM`; `?pictures=DIR` may follow.
+
+    Attributes:
+        name: the name of the collection.
+        address: without options.
+        pictures: the folder of the image files on this machine; None if it is not known.
 
     Raises:
+        ValueError: the address is not valid, or the package is missing.
         QdrantError: in every method, if Qdrant cannot be reached or refuses.
     """
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self._lock = threading.Lock()  # qdrant-client in a folder is not thread-safe
-        with warnings.catch_warnings(), self._asking():
-            # warnings: a folder is slow; a key is sent unencrypted
-            warnings.simplefilter("ignore", UserWarning)
-            if address.folder is not None:
-                place = str(address.folder)
-                self._client = QdrantClient(path=place, force_disable_check_same_thread=True)
-                return
-            socket.create_connection((address.host, address.port), _CONNECT).close()
-            self._client = QdrantClient(
-                host=address.host,
-                port=address.port,
-                https=address.tls,
-                api_key=os.environ.get(KEY) or None,
-                timeout=_ANSWER,
-                check_compatibility=False,  # would connect in a thread, and warn
+    def __init__(self, address: str) -> None:
+        try:
+            parts = urlsplit(address.strip())
+            port = parts.port or 6333
+        except ValueError as error:
+            raise ValueError(f'"{address[:200]}" is no address ({error}); give {FORM}') from error
+        folder, _, self.name = unquote(parts.path).rpartition("/")
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        if parts.password is not None or parts.username is not None or "api_key" in options:
+            raise ValueError(
+                "a key in the address would be seen by whoever lists this machine's processes; "
+                f"give it in the variable {KEY}"
             )
+        is_name = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", self.name)
+        schemes = ("qdrant", "qdrants")
+        if parts.scheme not in schemes or not is_name or bool(parts.hostname) == bool(folder):
+            raise ValueError(f'"{address[:200]}" names no collection of Qdrant; give {FORM}')
+        pictures = options.pop("pictures", None)
+        self.pictures = None if pictures is None else Path(pictures).expanduser()
+        if options:
+            option = min(options)[:80]
+            raise ValueError(f'an address has no option "{option}"; the only one is pictures')
+        if self.pictures is not None and not self.pictures.is_dir():
+            raise ValueError(f"pictures={self.pictures} is not a folder on this machine")
+        if QdrantClient is None:
+            raise ValueError(
+                "a gallery in Qdrant needs the package qdrant-client, which is not installed; "
+                'run pip install "qdrant-client>=1.14"'
+            )
+        self.address = parts._replace(query="").geturl()
+        # qdrant-client in a folder is not thread-safe
+        self._lock = threading.Lock() if folder else nullcontext()
+        how: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
+        with warnings.catch_warnings(), self._asking():
+            if parts.hostname:
+                socket.create_connection((parts.hostname, port), _CONNECT).close()
+                how = {"host": parts.hostname, "port": port, "https": parts.scheme == "qdrants"}
+                how |= {"api_key": os.environ.get(KEY) or None, "timeout": _ANSWER}
+                how["check_compatibility"] = False  # would connect in a thread, and warn
+            # a folder is slow; a key is sent unencrypted
+            warnings.simplefilter("ignore", UserWarning)
+            self._client = QdrantClient(**how)
 
     def close(self) -> None:
         """Closes the connection."""
         self._client.close()
 
-    def vectors(self) -> dict[str, api.VectorParams] | None:
-        """The named vectors of the collection; None if it does not exist."""
+    def vectors(self) -> set[str] | None:
+        """The names of the vectors of the collection; None if it does not exist."""
         if not self._ask("collection_exists"):
             return None
         params = self._ask("get_collection").config.params.vectors
-        return params if isinstance(params, dict) else {}
+        return set(params) if isinstance(params, dict) else set()
 
-    def create(self, widths: Mapping[str, int], half: bool, graph: bool) -> None:
+    def create(self, widths: Mapping[str, int]) -> None:
         """Creates the collection; `widths` are the dimensions of a row of each method."""
         best = api.MultiVectorConfig(comparator=api.MultiVectorComparator.MAX_SIM)
         vectors = {
-            name: api.VectorParams(
-                size=width,
-                distance=api.Distance.DOT,
-                multivector_config=best,
-                datatype=api.Datatype.FLOAT16 if half else api.Datatype.FLOAT32,
-                hnsw_config=None if graph else api.HnswConfigDiff(m=0),
-            )
+            name: api.VectorParams(size=width, distance=api.Distance.DOT, multivector_config=best)
             for name, width in widths.items()
         }
         self._ask("create_collection", vectors_config=vectors)
@@ -130,10 +153,6 @@ class Points:
                 for point, vectors, payload in points[start : start + step]
             ]
             self._ask("upsert", points=made, wait=True)
-
-    def move(self, point: str, payload: Mapping[str, object]) -> None:
-        """Replaces fields of a point's payload."""
-        self._ask("set_payload", payload=dict(payload), points=[point], wait=True)
 
     def payloads(self) -> Iterator[tuple[str, dict]]:
         """Iterates over the ids and payloads of all points."""
@@ -167,7 +186,7 @@ class Points:
             only: ids of the points to search; None for all.
         """
         chosen = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
-        params = api.SearchParams(exact=not self.address.approximate)
+        params = api.SearchParams(exact=True)
         requests = [
             api.QueryRequest(
                 query=rows.tolist(), using=vector, limit=count, filter=chosen, params=params
@@ -177,19 +196,10 @@ class Points:
         answers = self._ask("query_batch_points", requests=requests)
         return list(dict.fromkeys(str(point.id) for one in answers for point in one.points))
 
-    def check_pack(self, payload: Mapping[str, Any], runtime: Runtime) -> None:
-        """Raises QdrantError for a point written by another pack."""
-        pack, ours = str(payload.get("pack")), runtime.info.checksum
-        if pack != ours:
-            raise QdrantError(
-                f"{self.address} holds views of the pack {pack[:12]}, not of this one "
-                f"({ours[:12]}); use that pack, or migrate the images to another collection"
-            )
-
     def _ask(self, call: str, **arguments: object) -> Any:
         """Calls a method of the client on this collection."""
-        with self._asking(), nullcontext() if self.address.folder is None else self._lock:
-            return getattr(self._client, call)(self.address.name, **arguments)
+        with self._asking(), self._lock:
+            return getattr(self._client, call)(self.name, **arguments)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -201,7 +211,9 @@ class Points:
             if error.status_code in (401, 403):
                 raise QdrantError(f"{where} wants another key; set the variable {KEY}") from error
             reason = f"{error.status_code}: {error.reason_phrase:.200}"
-            raise QdrantError(f"{where} refuses ({reason}); see python -m app.migrate") from error
+            raise QdrantError(
+                f"{where} refuses ({reason}); fill it with polyview migrate"
+            ) from error
         except (ResponseHandlingException, OSError, RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             raise QdrantError(f"{where} does not answer ({reason}); check the address") from error
@@ -222,7 +234,6 @@ class QdrantGallery(Gallery):
         name: the name of the method.
         method: the method.
         shape: (V, D) of the views.
-        half: whether Qdrant stores float16.
         device: where scores are computed.
     """
 
@@ -235,11 +246,10 @@ class QdrantGallery(Gallery):
         name: str,
         method: Method,
         shape: tuple[int, int],
-        half: bool,
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__("images", method, device)
-        self.shape, self.kept_as = shape, f"{'float16' if half else 'float32'} in Qdrant"
+        self.shape, self.kept_as = shape, "float32 in Qdrant"
         self._points, self._name = points, name
         self._places, self._names = places, list(places)
         self._ids, self._count = np.arange(len(places)), len(places)
@@ -251,8 +261,6 @@ class QdrantGallery(Gallery):
 
     def caveat(self, only: AbstractSet[int] | None = None) -> str:
         """See `Gallery.caveat`."""
-        if self._points.address.approximate:
-            return "Approximate: Qdrant's graph may miss images; the scores are exact."
         if not self.method.row_search and len(self if only is None else only) > SCORED_UP_TO:
             return (
                 "Approximate: the best by MaxSim are ranked by the method; others may score more."
@@ -275,16 +283,16 @@ class QdrantGallery(Gallery):
             rows += [read[name][1].reshape(1, views, dim) for name in page]
         return Views(torch.from_numpy(np.concatenate(rows)).to(self._device))
 
-    def chunks(self) -> Iterator[tuple[np.ndarray, Views]]:
+    def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
         """See `Gallery.chunks`."""
-        if len(self) > READ_UP_TO:
+        if ids is None and len(self) > READ_UP_TO:
             raise QdrantError(
                 f"this needs the views of all {len(self):,} images, which are read from Qdrant for "
                 f"up to {READ_UP_TO:,}; ask one method for one sentence or one image"
             )
-        for start in range(0, len(self), _PAGE):
-            ids = self.ids()[start : start + _PAGE]
-            yield ids, self.views(ids)
+        chosen = self.ids() if ids is None else ids
+        for start in range(0, len(chosen), _PAGE):
+            yield chosen[start : start + _PAGE], self.views(chosen[start : start + _PAGE])
 
     def candidates(self, query: Views, k: int, only: AbstractSet[int] | None) -> np.ndarray | None:
         """See `Gallery.candidates`."""
@@ -293,14 +301,13 @@ class QdrantGallery(Gallery):
             return chosen
         rows = self._rows(query.embeddings).float().cpu()
         needles = rows[:, None] if self.method.row_search else rows[None]  # (Q, R, E)
-        once = self.method.row_search and not self._points.address.approximate
-        count = k * (1 if once else _RERANKED) + _SPARE
+        count = k * (1 if self.method.row_search else _RERANKED) + _SPARE
         names = None if only is None else [self._names[i] for i in chosen]
         points = self._points.candidates(self._name, needles.numpy(), count, names)
         return np.sort([self._places[point] for point in points if point in self._places])
 
 
-def open_store(points: Points) -> tuple[Collection, Callable[[Runtime], dict[str, QdrantGallery]]]:
+def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[str, QdrantGallery]]]:
     """Reads the payloads of a collection, without views.
 
     Returns:
@@ -310,41 +317,45 @@ def open_store(points: Points) -> tuple[Collection, Callable[[Runtime], dict[str
     Raises:
         QdrantError: Qdrant cannot be reached, or the collection is missing, empty, or foreign.
     """
-    address, vectors = points.address, points.vectors()
+    vectors, fill = points.vectors(), "fill it with python -m polyview migrate"
     if vectors is None:
-        raise QdrantError(
-            f"there is no collection {address}; fill it with python -m polyview migrate"
-        )
+        raise QdrantError(f"there is no collection {points.address}; {fill}")
     read = list(points.payloads())
     try:
-        known = [(_image(payload, address.pictures), point, payload) for point, payload in read]
+        known = [(_image(payload, points.pictures), point) for point, payload in read]
+        shapes, pack = (read[0][1]["shapes"], read[0][1]["pack"]) if read else ({}, "")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"was not written by python -m polyview migrate ({error})"
-        raise QdrantError(f"{address} {reason}; name another collection") from error
+        raise QdrantError(f"{points.address} {reason}; name another collection") from error
     if not known:
-        raise QdrantError(
-            f"the collection {address} is empty; fill it with python -m polyview migrate"
-        )
+        raise QdrantError(f"the collection {points.address} is empty; {fill}")
     known.sort(key=lambda one: one[0].file)
-    images = tuple(replace(image, image_id=i) for i, (image, _, _) in enumerate(known))
-    places = {point: i for i, (_, point, _) in enumerate(known)}
+    images = tuple(replace(image, image_id=i) for i, (image, _) in enumerate(known))
+    places = {point: i for i, (_, point) in enumerate(known)}
 
     def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
-        payload, made = known[0][2], {}
-        points.check_pack(payload, runtime)
-        for name, method in runtime.methods.items():
-            if name not in vectors or name not in payload.get("shapes", {}):
-                raise QdrantError(
-                    f"{address} has no views of the method {name}; migrate the images with this "
-                    "pack to another collection"
-                )
-            shape, half = payload["shapes"][name], vectors[name].datatype == api.Datatype.FLOAT16
-            made[name] = QdrantGallery(
-                points, places, name, method, tuple(shape), half, runtime.device
+        check_pack(points, pack, runtime)
+        if missing := [name for name in runtime.methods if not {name} <= vectors & {*shapes}]:
+            raise QdrantError(
+                f"{points.address} has no views of the method {missing[0]}; migrate the images "
+                "with this pack to another collection"
             )
-        return made
+        return {
+            name: QdrantGallery(points, places, name, method, tuple(shapes[name]), runtime.device)
+            for name, method in runtime.methods.items()
+        }
 
-    return Collection(address.name, Path(str(address)), images), galleries
+    return Collection(points.name, Path(points.address), images), galleries
+
+
+def check_pack(points: Points, pack: str, runtime: Runtime) -> None:
+    """Raises QdrantError for points written by another pack."""
+    if pack != runtime.info.checksum:
+        raise QdrantError(
+            f"{points.address} holds views of the pack {pack[:12]}, not of this one "
+            f"({runtime.info.checksum[:12]}); use that pack, or migrate the images to another "
+            "collection"
+        )
 
 
 def _image(payload: Mapping[str, Any], folder: Path | None) -> CollectionImage:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import stat
+import time
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BufferedReader
@@ -17,33 +18,31 @@ from pathlib import Path, PurePath, PurePosixPath
 from threading import Event
 
 from filelock import FileLock
+from PIL import Image
 
 from polyview.app.gallery.images import (
-    MAX_BYTES,
+    SUFFIXES,
     ImageError,
     Refusal,
     Stamp,
+    decode,
     open_file,
     outside,
     reason,
+    suffix_of,
     unreadable,
+    write_thumbnail,
 )
-from polyview.app.gallery.video_decoder import Moment
+from polyview.app.gallery.video import Moment
 from polyview.export.pack.gallery import GalleryImage, load_gallery
 from polyview.export.pack.schema import FOLDER
 from polyview.models.files import replacing_folder
 
-# HEIC is listed even if it cannot be read, so that it is refused with a reason.
-_PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}
-_GRAPHICS = {".png", ".apng", ".gif", ".bmp", ".tif", ".tiff", ".ppm"}
-VIDEOS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm"})
-SUFFIXES = frozenset(_PHOTOS | _GRAPHICS | VIDEOS)
-MAX_DEPTH = 100  # of nested folders
 MAX_ENTRIES = 50_000  # of a ZIP archive
-MAX_UNPACKED = 64 * 2**30  # bytes of all images of an archive
 _MAX_RATIO, _SMALL = 200, 16 * 2**20  # largest compression ratio; ignored below this size
 _SPARE = 2**30  # bytes of the disk that stay free
 _LONGEST = 300  # characters of a folder's name in a message
+_USED = 24 * 3600.0  # seconds between updates of a thumbnail's time of use
 
 
 class StoppedError(Exception):
@@ -59,7 +58,7 @@ class CollectionImage:
     """An image (a file or a frame of a clip) and its metadata.
 
     Attributes:
-        image_id: its index in the collection; for further frames of a clip, see `Collection.frame`.
+        image_id: its index in the collection; for further frames of a clip, see `Clips`.
         path: the file.
         file: the path relative to the collection's folder, which visitors see.
         captions: sentences that describe it.
@@ -80,11 +79,6 @@ class CollectionImage:
     root: Path | None = None
     moment: Moment | None = None
     known: Mapping[str, str] | None = None
-
-    @property
-    def is_video(self) -> bool:
-        """Whether the file has a video suffix."""
-        return _suffix(self.file) in VIDEOS
 
     @property
     def facts(self) -> dict[str, str]:
@@ -119,15 +113,39 @@ class CollectionImage:
         self.reached()
         return open_file(self.path, self.file, self.root)
 
-    def thumbnail_name(self) -> str:
-        """A file name that changes with the file and does not reveal its path.
+    def decode(self) -> Image.Image:
+        """Decodes the image; of a clip the frame at `moment`, or the first one.
+
+        Raises:
+            ImageError: it cannot be opened or decoded.
+        """
+        with self.open() as file:
+            return decode(file, self.file, self.moment)
+
+    def thumbnail_in(self, folder: Path) -> Path:
+        """The path of the thumbnail; it changes with the file and does not reveal its path.
 
         Raises:
             OSError: the file does not exist.
         """
+        self.reached()
         frame = f"|{self.moment.frame}" if self.moment else ""
         key = f"{self.path}|{Stamp.of(self.path)}{frame}"
-        return hashlib.sha256(os.fsencode(key)).hexdigest()[:24]
+        return folder / f"{hashlib.sha256(os.fsencode(key)).hexdigest()[:24]}.webp"
+
+    def thumbnail(self, folder: Path) -> Path:
+        """Makes the thumbnail in a folder of all thumbnails, unless it exists; returns its path.
+
+        Raises:
+            ImageError: the image cannot be opened, or the thumbnail cannot be written.
+            OSError: the file does not exist.
+        """
+        thumbnail = self.thumbnail_in(folder)
+        with suppress(OSError):
+            if time.time() - thumbnail.stat().st_mtime > _USED:
+                os.utime(thumbnail)
+            return thumbnail
+        return write_thumbnail(self.decode(), thumbnail)
 
 
 @dataclass(frozen=True)
@@ -146,22 +164,8 @@ class Collection:
     images: tuple[CollectionImage, ...]
     left_out: tuple[Refusal, ...] = ()
 
-    def frame(self, image: CollectionImage, place: int, moment: Moment) -> CollectionImage:
-        """A frame of a clip as an image.
-
-        The first frame has the id of the clip; further ids follow those of all files, so that
-        `file_id` maps them to the clip.
-
-        Args:
-            image: the clip.
-            place: index of the frame among the chosen ones, from 0.
-            moment: its position in the clip.
-        """
-        image_id = self.file_id(image.image_id) + place * len(self.images)
-        return replace(image, image_id=image_id, moment=moment)
-
     def file_id(self, image_id: int) -> int:
-        """The index in `images` of the file of an image."""
+        """The index in `images` of the file of an image, which may be a frame of a clip."""
         return image_id % len(self.images)
 
     def comes_with(self, pack: Path) -> bool:
@@ -277,7 +281,7 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
     images: list[CollectionImage] = []
     left_out, taken = [], Counter[str]()
     for path, name in files:
-        if _suffix(name) not in SUFFIXES:
+        if suffix_of(name) not in SUFFIXES:
             left_out.append(Refusal(name, f"{name} is not an image that can be read"))
             continue
         taken[name] += 1
@@ -291,42 +295,32 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
 
 def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
     """The image files below a folder, each with a printable name."""
-    walked = set()
-
-    def named(path: str | Path) -> str:
-        return _printable(Path(path).relative_to(root).as_posix())
+    pending, walked = [str(root)], set[str]()
 
     def leave_out(error: OSError) -> None:
-        name = named(error.filename)[:_LONGEST]
+        name = _printable(Path(error.filename).relative_to(root).as_posix())[:_LONGEST]
         left_out.append(Refusal(name, str(unreadable(name, error))))
 
-    for place, folders, names in os.walk(root, onerror=leave_out, followlinks=follow_links):
-        folder, below = Path(place), named(place)
-        if folders and len(folder.parts) - len(root.parts) >= MAX_DEPTH:
-            name, message = below[:_LONGEST], f"are more than {MAX_DEPTH} deep; move them up"
-            left_out.append(Refusal(name, f"the folders in {name} {message}"))
-            folders.clear()
-        real = os.path.realpath(place)
-        if real in walked:  # a link to a parent, or to a folder already visited
-            folders.clear()
+    while pending:
+        folder = pending.pop()
+        if (real := os.path.realpath(folder)) in walked:  # by a link to a parent, or another link
             continue
         walked.add(real)
-        visible = [name for name in folders if not name.startswith(".")]
-        links = {name for name in visible if os.path.islink(folder / name)}  # noqa: PTH114
-        for name in links if not follow_links else ():
-            if not Path(os.path.realpath(folder / name)).is_relative_to(root):
-                link = named(folder / name)
+        below = _printable(Path(folder).relative_to(root).as_posix())
+        prefix = "" if below == "." else f"{below}/"
+        _, folders, names = next(os.walk(folder, onerror=leave_out), ("", [], []))
+        for name in (name for name in folders if not name.startswith(".")):
+            path = os.path.join(folder, name)  # noqa: PTH118
+            if not os.path.islink(path):  # noqa: PTH114
+                pending.append(path)
+            elif follow_links:
+                pending.insert(0, path)  # after real folders
+            elif not Path(os.path.realpath(path)).is_relative_to(root):
+                link = prefix + _printable(name)
                 left_out.append(Refusal(link, str(outside(link))))
-        folders[:] = sorted(visible, key=links.__contains__)  # real folders before links to them
         for name in names:
-            if not name.startswith(".") and _suffix(name) in SUFFIXES:
-                readable = _printable(name)
-                yield readable if below == "." else f"{below}/{readable}", folder / name
-
-
-def _suffix(file: str) -> str:
-    """The suffix of a file name, such as ".jpg"; ten times as fast as `PurePath`."""
-    return os.path.splitext(file)[1].lower()  # noqa: PTH122
+            if not name.startswith(".") and suffix_of(name) in SUFFIXES:
+                yield prefix + _printable(name), Path(folder, name)
 
 
 def _printable(path: str) -> str:
@@ -371,26 +365,20 @@ def _checked(entries: Sequence[zipfile.ZipInfo], name: str, free: int) -> list[z
         )
     images = []
     for info in entries:
-        parts = PurePosixPath(info.filename).parts
-        hidden = any(part.startswith(".") for part in parts)
-        linked = stat.S_ISLNK(info.external_attr >> 16)
-        if info.is_dir() or hidden or linked or _suffix(info.filename) not in SUFFIXES:
-            continue
-        bomb = info.file_size > max(_SMALL, _MAX_RATIO * info.compress_size)
-        if bomb or info.file_size > MAX_BYTES or len(parts) > MAX_DEPTH:
-            entry = ascii(info.filename)[1:-1][:80]
-            raise ArchiveError(
-                f"{name} holds {entry}, which unpacks to {info.file_size / 2**20:,.0f} MB, more "
-                f"than {MAX_BYTES // 2**20} MB or {_MAX_RATIO} times its size, or lies more than "
-                f"{MAX_DEPTH} folders deep; take it out"
-            )
-        images.append(info)
+        hidden = any(part.startswith(".") for part in PurePosixPath(info.filename).parts)
+        if not (hidden or info.is_dir()) and suffix_of(info.filename) in SUFFIXES:
+            images.append(info)
     if not images:
         raise ArchiveError(f"{name} holds no images; looked for {', '.join(sorted(SUFFIXES))}")
-    total = sum(info.file_size for info in images)
-    if total > MAX_UNPACKED or total + _SPARE > free:
+    total, packed = sum(i.file_size for i in images), sum(i.compress_size for i in images)
+    if total > max(_SMALL, _MAX_RATIO * packed):
         raise ArchiveError(
-            f"{name} unpacks to {total / 2**30:,.1f} GB; at most {MAX_UNPACKED // 2**30} GB "
-            f"are unpacked, and {free / 2**30:,.1f} GB are free; unpack it, name the folder"
+            f"{name} unpacks to {total / 2**20:,.0f} MB, more than {_MAX_RATIO} times its size; "
+            "unpack it, name the folder"
+        )
+    if total + _SPARE > free:
+        raise ArchiveError(
+            f"{name} unpacks to {total / 2**30:,.1f} GB, and {free / 2**30:,.1f} GB are free; "
+            "unpack it elsewhere, and name the folder"
         )
     return images

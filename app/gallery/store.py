@@ -16,48 +16,49 @@ import sqlite3
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from filelock import FileLock
 
 from polyview.app.gallery.images import Stamp
-from polyview.app.gallery.video_decoder import Moment
+from polyview.app.gallery.video import Moment
 
 # the SHA-256 of a file (of a clip, followed by frame numbers), or a caption
 Key = bytes | str
-Vectors = dict[str, dict[Key, np.ndarray]]  # by space and key
+Vectors = dict[Key, np.ndarray]  # (n, d) by key
 DIGEST = 32  # bytes of a SHA-256
-_VERSION = 7  # files of another version are discarded
+_VERSION = 8  # files of another version are discarded
 _WAIT = 10.0  # seconds to wait for another process that writes
 # A file modified this shortly before it was read may change again with the same time stamp: some
 # file systems count in steps of two seconds.
 _UNSURE_NS = 2_000_000_000
 _SCHEMA = f"""
-    BEGIN IMMEDIATE;
-    CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER,
-        ctime_ns INTEGER, read_ns INTEGER, sha256 BLOB) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS notes (sha256 BLOB, reader TEXT, refusal TEXT, moments TEXT,
-        PRIMARY KEY (sha256, reader)) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS vectors (space INTEGER, key, rows INTEGER, data BLOB,
-        UNIQUE (space, key));
+    CREATE TABLE files (path BLOB, reader TEXT, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER,
+        read_ns INTEGER, sha256 BLOB, refusal TEXT, moments TEXT,
+        PRIMARY KEY (path, reader)) WITHOUT ROWID;
+    CREATE INDEX contents ON files (sha256);
+    CREATE TABLE vectors (space INTEGER, key, rows INTEGER, data BLOB, UNIQUE (space, key));
     PRAGMA user_version = {_VERSION};
-    COMMIT;
 """
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Note:
-    """A reader's note about a file: the reason for refusing it, or the moments of its frames.
+class Content:
+    """The content of a file, and what a reader found in it.
 
-    A still image has neither.
+    Attributes:
+        digest: the SHA-256; empty if the file could not be read.
+        refusal: why it cannot be used, without the file's name; empty if it can.
+        moments: the moments of a clip's frames; empty for a still image.
     """
 
+    digest: bytes = b""
     refusal: str = ""
     moments: tuple[Moment, ...] = ()
 
@@ -70,49 +71,48 @@ class Store:
 
     Args:
         folder: the gallery's own folder, created at first use.
+        encoders: identifies the image encoders whose features are saved with the files.
+        decoders: identifies what decides about refusals and frames of clips; still images that
+            other decoders have read are not read again.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, encoders: str = "", decoders: str = "") -> None:
         self._path = folder / "gallery.sqlite"
+        self._readers = encoders, f"{encoders} {decoders}"  # of still images, and of all others
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
 
-    def digests(self, stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
-        """The SHA-256, by path, of files that have not changed since they were read."""
-        paths = {os.fsencode(path): path for path in stamps}
-        columns = "path, size, mtime_ns, ctime_ns, read_ns, sha256"
-        return {
-            paths[path]: digest
-            for path, *stamp, read_ns, digest in self._select(columns, "files WHERE path", paths)
-            if stamps[paths[path]] == Stamp(*stamp) and max(stamp[1:]) + _UNSURE_NS < read_ns
-        }
+    def files(self, stamps: Mapping[str, Stamp]) -> dict[str, Content]:
+        """The contents, by path, of files that have not changed since they were read."""
+        contents, paths = {}, {os.fsencode(path): path for path in stamps}
+        for path, *stamp, read_ns, content in self._contents("path", paths):
+            unchanged = stamps[paths[path]] == Stamp(*stamp)
+            if unchanged and max(stamp[1:]) + _UNSURE_NS < read_ns:
+                contents[paths[path]] = content
+        return contents
 
-    def notes(self, digests: Iterable[bytes], reader: str) -> dict[bytes, Note]:
-        """A reader's notes by SHA-256.
+    def content(self, digest: bytes) -> Content | None:
+        """The content with a SHA-256 if a file with it was read, perhaps at another path."""
+        return next((content for *_, content in self._contents("sha256", [digest])), None)
 
-        Notes about still images hold for every reader whose name has the same first word.
-        """
-        notes, family = {}, reader.partition(" ")[0]
-        columns = "sha256, refusal, moments, reader"
-        for digest, refusal, text, by in self._select(columns, "notes WHERE sha256", digests):
-            moments = tuple(Moment(*moment) for moment in json.loads(text))
-            still = by.partition(" ")[0] == family and not (refusal or moments)
-            if by == reader or still:
-                notes[digest] = Note(refusal, moments)
-        return notes
+    def _contents(self, column: str, values: Iterable[bytes]) -> list[tuple]:
+        """Path, stamp, time of reading and `Content` of the files with a column in `values`."""
+        what = "path, size, mtime_ns, ctime_ns, read_ns, sha256, refusal, moments FROM files"
+        rows = self._select(f"{what} WHERE reader IN (?, ?) AND {column}", values, *self._readers)
+        return [
+            (*row, Content(digest, refusal, tuple(Moment(*moment) for moment in json.loads(text))))
+            for *row, digest, refusal, text in rows
+        ]
 
-    def load(self, space: str, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
+    def load(self, space: str, keys: Iterable[Key]) -> Vectors:
         """The vectors (n, d) float32 of the keys that a space contains."""
-        rows = self._select("key, rows, data", _in_space(space), keys)
+        what = "key, rows, data FROM vectors WHERE space = ? AND key"
+        rows = self._select(what, keys, _number(space))
         return {key: np.frombuffer(data, np.float32).reshape(n, -1) for key, n, data in rows}
-
-    def known(self, space: str, keys: Iterable[Key]) -> set[Key]:
-        """The keys that a space contains."""
-        return {key for (key,) in self._select("key", _in_space(space), keys)}
 
     def cached(
         self, space: str, keys: Iterable[Key], make: Callable[[list[Key]], Iterable[np.ndarray]]
-    ) -> dict[Key, np.ndarray]:
+    ) -> Vectors:
         """The vectors (n, d) of all keys; `make` computes missing ones, which are saved."""
         distinct = list(dict.fromkeys(keys))
         known = self.load(space, distinct)
@@ -124,42 +124,34 @@ class Store:
 
     def save(
         self,
-        vectors: Mapping[str, Mapping[Key, np.ndarray]],
-        files: Mapping[str, tuple[Stamp, int, bytes]] | None = None,
-        notes: Mapping[bytes, Note] | None = None,
-        reader: str = "",
+        vectors: Mapping[str, Vectors],
+        files: Mapping[str, tuple[Stamp, int, Content]] | None = None,
     ) -> None:
         """Saves everything in one transaction.
 
         Args:
             vectors: (n, d) by space and key; existing ones are replaced.
-            files: by path, the stamp, the time of reading in ns, and the SHA-256.
-            notes: notes by SHA-256.
-            reader: the reader that made the notes.
+            files: by path, the stamp, the time of reading in ns, and the content.
         """
-        rows: dict[str, list[tuple[object, ...]]] = {
-            "vectors": [
-                (_number(space), key, len(data), np.ascontiguousarray(data, np.float32).data)
-                for space, parts in vectors.items()
-                for key, data in parts.items()
-            ],
-            "notes": [
-                (digest, reader, note.refusal, json.dumps(note.moments))
-                for digest, note in (notes or {}).items()
-            ],
-            "files": [
-                (os.fsencode(path), *stamp, read_ns, digest)
-                for path, (stamp, read_ns, digest) in (files or {}).items()
-            ],
-        }
+        arrays = [
+            (_number(space), key, len(data), np.ascontiguousarray(data, np.float32).data)
+            for space, parts in vectors.items()
+            for key, data in parts.items()
+        ]
+        contents = []
+        for path, (stamp, read_ns, content) in (files or {}).items():
+            reader = self._readers[bool(content.refusal or content.moments)]
+            values = content.digest, content.refusal, json.dumps(content.moments)
+            contents.append((os.fsencode(path), reader, *stamp, read_ns, *values))
 
         def write(db: sqlite3.Connection) -> None:
-            for table, values in rows.items():
-                if values:
-                    places = ", ".join("?" * len(values[0]))
-                    db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", values)
+            db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", arrays)
+            earlier = [(path, digest) for path, *_, digest, _, _ in contents]
+            db.executemany("DELETE FROM files WHERE path = ? AND sha256 <> ?", earlier)
+            places = ", ".join("?" * 9)
+            db.executemany(f"INSERT OR REPLACE INTO files VALUES ({places})", contents)
 
-        if any(rows.values()):
+        if arrays or contents:
             self._run(write, None)
 
     def prune(self, root: Path, keep: Iterable[str]) -> None:
@@ -172,13 +164,12 @@ class Store:
         existing = {os.fsencode(path) for path in keep}
 
         def write(db: sqlite3.Connection) -> None:
-            paths = [path for (path,) in db.execute("SELECT path FROM files")]
+            paths = [path for (path,) in db.execute("SELECT DISTINCT path FROM files")]
             gone = [p for p in paths if p not in existing and not (root / os.fsdecode(p)).exists()]
             db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in gone])
-            used = "IN (SELECT sha256 FROM files)"
-            db.execute(f"DELETE FROM notes WHERE NOT sha256 {used}")
             digest = f"substr(key, 1, {DIGEST})"  # a frame's key starts with that of its clip
-            db.execute(f"DELETE FROM vectors WHERE typeof(key) = 'blob' AND NOT {digest} {used}")
+            unused = f"NOT {digest} IN (SELECT sha256 FROM files)"
+            db.execute(f"DELETE FROM vectors WHERE typeof(key) = 'blob' AND {unused}")
 
         self._run(write, None)
 
@@ -187,11 +178,11 @@ class Store:
         with self._lock:
             self._close()
 
-    def _select(self, columns: str, table: str, values: Iterable[object]) -> list[tuple]:
-        """Selects rows whose column, named at the end of `table`, is among `values`."""
+    def _select(self, what: str, values: Iterable[object], *first: object) -> list[tuple]:
+        """Selects the rows whose column, named at the end of the query, is among `values`."""
         distinct = list(dict.fromkeys(values))
-        query = f"SELECT {columns} FROM {table} IN ({', '.join('?' * len(distinct))})"
-        return self._run(lambda db: db.execute(query, distinct).fetchall(), [])
+        query = f"SELECT {what} IN ({', '.join('?' * len(distinct))})"
+        return self._run(lambda db: db.execute(query, [*first, *distinct]).fetchall(), [])
 
     def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         """Runs `work` in a transaction; returns `otherwise` if the file cannot be used."""
@@ -199,14 +190,14 @@ class Store:
             for _ in range(3):
                 try:
                     if self._db is None:
-                        self._path.parent.mkdir(parents=True, exist_ok=True)
-                        self._db = _connect(str(self._path))
+                        self._db = _open(self._path)
                     with self._db:
                         return work(self._db)
                 except (sqlite3.OperationalError, OSError) as error:
                     self._close()
                     _log.warning("%s cannot be used, results are not stored: %s", self._path, error)
-                    self._db = _connect(":memory:")
+                    self._db = sqlite3.connect(":memory:", check_same_thread=False)
+                    self._db.executescript(_SCHEMA)
                 except sqlite3.Error as error:
                     self._close()
                     _log.warning("%s is damaged and made anew: %s", self._path, error)
@@ -220,45 +211,28 @@ class Store:
         self._db = None
 
 
-def _connect(name: str) -> sqlite3.Connection:
+def _open(path: Path) -> sqlite3.Connection:
     """Opens a new file, or one of this version."""
-    db = sqlite3.connect(name, timeout=_WAIT, check_same_thread=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    db = sqlite3.connect(path, timeout=_WAIT, check_same_thread=False)
     try:
-        use_wal(db)
-        db.execute("PRAGMA synchronous = NORMAL")
-        [version] = db.execute("PRAGMA user_version").fetchone()
-        if not version:
-            db.executescript(_SCHEMA)
-        elif version != _VERSION:
-            raise sqlite3.DatabaseError(f"version {version} instead of {_VERSION}")
+        # SQLite refuses at once, without its own wait, if two processes switch a file to WAL
+        with FileLock(path.with_suffix(".lock"), _WAIT):
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            [version] = db.execute("PRAGMA user_version").fetchone()
+            if not version:
+                db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+            elif version != _VERSION:
+                raise sqlite3.DatabaseError(f"version {version} instead of {_VERSION}")
     except BaseException:
         db.close()
         raise
     return db
 
 
-def use_wal(db: sqlite3.Connection) -> None:
-    """Switches a file to WAL.
-
-    SQLite refuses at once, without its own wait, if another connection is switching the file, too.
-    """
-    deadline = time.monotonic() + _WAIT
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
 def _number(space: str) -> int:
     return int.from_bytes(hashlib.sha256(space.encode()).digest()[:7], "big")
-
-
-def _in_space(space: str) -> str:
-    return f"vectors WHERE space = {_number(space)} AND key"
 
 
 def cache_folder() -> Path:

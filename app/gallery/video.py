@@ -1,134 +1,270 @@
-"""Reads frames of clips; PyAV decodes videos in a separate process.
+"""Frames of videos, decoded by PyAV in a separate process, and the choice of frames of a clip.
 
-A clip is a video or an animated image. Each of its chosen frames is an image of the collection: the
-frame shown in the middle of each second (`video_decoder.py`).
+A damaged video can crash the process that decodes it, or use up all memory. `read_video` therefore
+runs this file as a script, which reads only the open file on its standard input, within limits on
+memory and time. It accepts the containers and codecs of cameras and browsers; formats that would
+open other files are refused. It imports none of our modules: starting torch would take seconds.
+
+For each frame the script writes a `HEADER` (seconds, number, width, height) and the RGB pixels. A
+width of 0 ends the stream; the height is then the length in bytes of an error message that follows.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from PIL import Image
 
-from polyview.app.gallery.images import ImageError, decode, decode_frame
-from polyview.app.gallery.scan import Collection, CollectionImage
-from polyview.app.gallery.video_decoder import HEADER, MOST, Moment
-
-DECODER = Path(__file__).with_name("video_decoder.py")
+VIDEOS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm"})
+DECODER = Path(__file__)
 MEMORY = 1_500 * 2**20  # bytes of address space of the decoder; enforced on Linux only
 SECONDS = 900.0  # for one clip, also on a busy machine
-_LONGEST_SIDE = 8192  # pixels of a frame from the decoder
-_TURNS = {
-    1: Image.Transpose.ROTATE_90,
-    2: Image.Transpose.ROTATE_180,
-    3: Image.Transpose.ROTATE_270,
-}
-_decoders = threading.Semaphore(2)
+FEWEST, MOST = 8, 64  # frames of a clip, one for each second
+HEADER = struct.Struct("<dIII")
+CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "h263", "mpeg2video")
+MAX_PIXELS = 36_000_000  # of a frame; 8192 x 4320 is less
+ALL_PIXELS = 8_000_000_000  # of all frames; above this only key frames are decoded
+_LEAST_PIXELS = 50_000  # minimum count for a frame
+_SIDE = 1024  # longer side of the written frames
+_CPU = 120  # seconds of CPU time
+_ODD = 4  # pixel aspect ratios of at least this are ignored
+_TURNS = [None, Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270]
+_processes = threading.Semaphore(2)
+
+T = TypeVar("T")
 
 
-class Clips(dict[int, tuple[Moment, ...]]):
-    """The moments of clip frames by clip id; see `Collection.frame`.
+class VideoError(ValueError):
+    """A video cannot be used; the message continues a sentence that starts with its name."""
+
+
+class Moment(NamedTuple):
+    """The position of a frame in its clip.
+
+    Attributes:
+        seconds: its time from the start of the clip.
+        frame: its number from 0, estimated from the mean rate if earlier frames were not decoded.
+    """
+
+    seconds: float
+    frame: int
+
+
+def middles(length: float, together: int = 1) -> list[float]:
+    """The times in seconds of a clip's chosen frames: the middles of equal slots.
 
     Args:
-        collection: the collection of the clips.
-        together: number of frames that the pack reads as one set.
+        length: length of the clip in seconds.
+        together: number of frames that are read as one set, the minimum number of slots.
+
+    >>> middles(2.0, 4), len(middles(20.5)), len(middles(36000.0))
+    ([0.25, 0.75, 1.25, 1.75], 21, 64)
     """
-
-    def __init__(self, collection: Collection, together: int = 1) -> None:
-        super().__init__()
-        self._files, self._together = len(collection.images), together
-
-    def rows(self, file_id: int) -> list[int]:
-        """The ids of a file in galleries: those of the first frames of its windows."""
-        runs = windows(len(self.get(file_id, ())), self._together)
-        return [file_id + run.start * self._files for run in runs] or [file_id]
-
-    def read_with(self, image_id: int) -> list[int]:
-        """The ids of the images in the same set as an image, in time order."""
-        place, file_id = divmod(image_id, self._files)
-        for window in windows(len(self.get(file_id, ())), self._together):
-            if place in window:
-                return [file_id + i * self._files for i in window]
-        return [image_id]
+    count = min(MOST, max(FEWEST if together == 1 else together, math.ceil(length)))
+    return [(slot + 0.5) * length / count for slot in range(count)]
 
 
-def windows(count: int, together: int) -> list[range]:
-    """Splits frames into windows of at most `together` frames and nearly equal length.
+def sample(
+    frames: Iterable[tuple[Moment, T]], times: Sequence[float], together: int = 1
+) -> Iterator[tuple[Moment, T]]:
+    """The frame shown at each of several times; for sets, repeated if it is shown at several.
 
-    >>> windows(20, 16), windows(2, 1)
-    ([range(0, 10), range(10, 20)], [range(0, 1), range(1, 2)])
+    Args:
+        frames: frames in time order, with those shown at the times.
+        times: ascending times in seconds, such as `middles`.
+        together: see `middles`.
+
+    >>> clip = [(Moment(0.0, 0), "a"), (Moment(1.2, 1), "b"), (Moment(1.3, 2), "c")]
+    >>> [(moment.seconds, frame) for moment, frame in sample(clip, middles(2.0, 4), 4)]
+    [(0.25, 'a'), (0.75, 'a'), (1.25, 'b'), (1.75, 'c')]
     """
-    parts = -(-count // together)
-    return [range(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
-
-
-def open_frame(image: CollectionImage) -> Image.Image:
-    """Decodes an image; for a clip its frame, or the first one if none is given.
-
-    Raises:
-        ImageError: it cannot be decoded.
-    """
-    with image.open() as file:
-        if image.is_video:
-            seconds = 0.0 if image.moment is None else image.moment.seconds
-            with closing(read_video(file, image.file, 1, seconds)) as frames:
-                return next(frames)[1]
-        if image.moment is None:
-            return decode(file, image.file)
-        return decode_frame(file, image.file, image.moment)
+    left, end = list(times), [(Moment(math.inf, 0), Any)]
+    for (moment, frame), (after, _) in pairwise(chain[tuple[Moment, Any]](frames, end)):
+        shown = [time for time in left if time < after.seconds]
+        del left[: len(shown)]
+        for time in shown if together > 1 else shown[:1]:
+            yield Moment(time, moment.frame), frame
+        if not left:
+            return
 
 
 def read_video(
-    file: BinaryIO, name: str, together: int = 1, seconds: float | None = None
+    file: BinaryIO, together: int = 1, seconds: float | None = None
 ) -> Generator[tuple[Moment, Image.Image]]:
-    """Yields the frames that represent a video; with `seconds`, the frame shown then.
+    """Yields the frames that represent a video, upright, with sides of at most 1,024 pixels.
 
-    See `app.gallery.images.read_frames`.
+    Args:
+        file: an open file with a descriptor.
+        together: number of frames that are read as one set, see `sample`.
+        seconds: yield only the frame shown at this time.
+
+    Raises:
+        VideoError: the file cannot be decoded.
     """
     file.seek(0)
     kind = "matroska" if file.read(4) == b"\x1aE\xdf\xa3" else "mov"
     os.lseek(file.fileno(), 0, os.SEEK_SET)
     command = [sys.executable, "-I", str(DECODER), kind, str(MEMORY), str(together)]
     command += [] if seconds is None else [repr(seconds)]
-    pipe = subprocess.PIPE
-    with _decoders:
-        process = subprocess.Popen(command, stdin=file, stdout=pipe, stderr=subprocess.DEVNULL)
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    with _processes, subprocess.Popen(command, stdin=file, stdout=pipe, stderr=nowhere) as process:
         watch = threading.Timer(SECONDS, process.kill)
         watch.daemon = True
         watch.start()
+        assert process.stdout is not None
         try:
-            assert process.stdout is not None
-            yield from _received(process.stdout, name)
+            while len(head := process.stdout.read(HEADER.size)) == HEADER.size:
+                moment, (width, height) = Moment(*HEADER.unpack(head)[:2]), HEADER.unpack(head)[2:]
+                if not width and not height:
+                    return
+                if not width:
+                    raise VideoError(process.stdout.read(height).decode())
+                pixels = process.stdout.read(
+                    3 * width * height if width * height <= _SIDE**2 else 0
+                )
+                if len(pixels) < 3 * width * height:
+                    break
+                yield moment, Image.frombytes("RGB", (width, height), pixels)
         finally:
             watch.cancel()
             process.kill()
-            process.communicate()
-
-
-def _received(pipe: IO[bytes], name: str) -> Iterator[tuple[Moment, Image.Image]]:
-    """Reads frames from the decoder's output."""
-    for _ in range(MOST + 1):
-        head = pipe.read(HEADER.size)
-        if len(head) < HEADER.size:
-            break
-        seconds, number, width, height, turns = HEADER.unpack(head)
-        if not width:
-            if height:
-                raise ImageError(f"{name} {pipe.read(height).decode()}")
-            return
-        pixels = pipe.read(3 * width * height) if max(width, height) <= _LONGEST_SIDE else b""
-        if len(pixels) < 3 * width * height:
-            break
-        image = Image.frombytes("RGB", (width, height), pixels)
-        yield Moment(seconds, number), image.transpose(_TURNS[turns]) if turns else image
-    raise ImageError(
-        f"{name} cannot be decoded: its decoder ended, or took too much time or memory; "
-        "save it again as MP4 with H.264, or make it shorter"
+    raise VideoError(
+        "cannot be decoded: its decoder ended, or took too much time or memory; save it again as "
+        "MP4 with H.264, or make it shorter"
     )
+
+
+def main(argv: list[str]) -> int:
+    """Writes the frames; see the top of the module."""
+    import av  # only in this process
+
+    kind, memory, together = argv[0], int(argv[1]), int(argv[2])
+    with suppress(ImportError, ValueError, OSError):  # Windows has no such limits
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU + 5))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    out, sentence = sys.stdout.buffer, "has no frame that can be decoded; save it again as MP4"
+    try:
+        with (
+            open(0, "rb", closefd=False) as file,
+            av.open(file, "r", format=kind, io_open=_refuse) as container,
+        ):
+            clip = Clip(container)
+            for moment, frame in clip.chosen(together, float(argv[3]) if argv[3:] else None):
+                image = clip.upright(frame)
+                out.write(HEADER.pack(*moment, *image.size) + image.tobytes())
+                sentence = ""
+    except VideoError as error:
+        sentence = str(error)
+    except MemoryError:
+        sentence = "needs more memory than a clip may take; make it smaller"
+    except av.FFmpegError as error:
+        what = error.strerror or type(error).__name__
+        sentence = f"is damaged, or not a clip that can be read ({what}); save it again as MP4"
+    refusal = sentence.encode()
+    out.write(HEADER.pack(0, 0, 0, len(refusal)) + refusal)
+    out.flush()
+    return 0
+
+
+def _refuse(*_: object) -> None:
+    raise VideoError("names other files, which are not read; save it again as MP4")
+
+
+class Clip:
+    """The first video stream of an open container."""
+
+    def __init__(self, container: Any) -> None:
+        import av
+
+        self._container, self._errors = container, av.FFmpegError
+        if not container.streams.video:
+            raise VideoError("holds no images, only sound or nothing; take it out")
+        self._stream = stream = container.streams.video[0]
+        context = stream.codec_context
+        codec = "an unknown codec" if context is None else context.name
+        if codec.removeprefix("lib").replace("dav1d", "av1") not in CODECS:
+            raise VideoError(f"is packed with {codec}, which is not read; save it with H.264")
+        if context.width * context.height > MAX_PIXELS:
+            raise VideoError(
+                f"has frames of {context.width} x {context.height} pixels, more than the "
+                f"{MAX_PIXELS // 10**6} million allowed; make it smaller"
+            )
+        context.thread_count = 1
+        context.options = {"max_pixels": str(MAX_PIXELS)}
+        self._base = stream.time_base or Fraction(1, 1000)
+        self._start, self._rate = stream.start_time or 0, float(stream.average_rate or 0) or 25.0
+        length = (stream.duration or 0) * self._base
+        self._length = float(length or (container.duration or 0) / av.time_base) or self._last()
+        pixels = max(context.width * context.height, _LEAST_PIXELS)
+        self._short = max(stream.frames, self._length * self._rate) * pixels <= ALL_PIXELS
+
+    def chosen(self, together: int, seconds: float | None) -> Iterator[tuple[Moment, Any]]:
+        """The frames that represent the clip, or the one at a time; see `read_video`."""
+        if seconds is not None:
+            yield from sample(self._from(seconds), [seconds])
+        elif self._short:
+            yield from sample(self._from(0.0), middles(self._length, together), together)
+        else:  # the preceding key frames
+            last = -1
+            for time in middles(self._length, together):
+                for moment, frame in islice(self._from(time), 1):
+                    if together > 1 or moment.frame != last:
+                        yield moment, frame
+                    last = moment.frame
+
+    def upright(self, frame: Any) -> Image.Image:
+        """A frame at working size, upright, with square pixels."""
+        ratio = float(self._stream.sample_aspect_ratio or 1)  # of a pixel's width to its height
+        width = frame.width * (ratio if 1 / _ODD <= ratio <= _ODD else 1)
+        scale = min(1.0, _SIDE / max(width, frame.height))
+        size = [max(1, round(side * scale)) for side in (width, frame.height)]
+        image = frame.reformat(*size, "rgb24", interpolation="AREA").to_image()
+        turn = _TURNS[round(frame.rotation / 90) % 4]
+        return image if turn is None else image.transpose(turn)
+
+    def _from(self, seconds: float) -> Iterator[tuple[Moment, Any]]:
+        """The frames from the last key frame before a time on; skips damaged packets."""
+        with suppress(self._errors):  # on failure, decoding goes on from the present position
+            self._container.seek(self._start + int(seconds / self._base), stream=self._stream)
+        packets, number = self._container.demux(self._stream), -1
+        while True:
+            try:
+                frames = next(packets).decode()
+            except StopIteration:
+                return
+            except MemoryError:
+                raise
+            except self._errors:
+                continue
+            for frame in frames:
+                shown = (number + 1) / self._rate
+                if frame.pts is not None:
+                    shown = max(0.0, float((frame.pts - self._start) * self._base))
+                number = round(shown * self._rate) if number < 0 else number + 1
+                yield Moment(shown, number), frame
+
+    def _last(self) -> float:
+        """The time of the last packet, for files that state no length."""
+        last = 0
+        with suppress(self._errors):
+            for packet in self._container.demux(self._stream):
+                last = max(last, packet.pts or 0)
+        return max(0.0, float((last - self._start) * self._base))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

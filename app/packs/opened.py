@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from polyview.app.gallery.address import Address
 from polyview.app.gallery.images import unreadable
 from polyview.app.gallery.scan import Collection, from_pack, open_images
 from polyview.app.packs import fit
@@ -68,11 +67,11 @@ class Opened:
         self._ready: Callable[[Runtime], Any] | None = None  # makes galleries of images in Qdrant
         self._start = ""  # the key of --gallery
         self.first_pack = self.add_pack(pack_folder(settings.first_pack, cache))
-        if isinstance(settings.gallery, Address):
-            from polyview.app.gallery.qdrant import Points, open_store  # needs an optional package
+        if isinstance(settings.gallery, str):
+            from polyview.app.gallery.qdrant import Points, open_points  # needs an optional package
 
             self._start = "qdrant"
-            self._collections["qdrant"], self._ready = open_store(Points(settings.gallery))
+            self._collections["qdrant"], self._ready = open_points(Points(settings.gallery))
         elif settings.gallery is not None:
             self._start = _folder_key(settings.gallery)
             images = open_images(settings.gallery, cache, settings.follow_links)

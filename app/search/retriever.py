@@ -12,11 +12,10 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from polyview.app.gallery.images import sweep
 from polyview.app.gallery.index import Gallery, Match
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, CollectionImage
-from polyview.app.gallery.thumbnails import make_thumbnail, sweep
-from polyview.app.gallery.video import open_frame
 from polyview.app.search.duplicates import fingerprint
 from polyview.app.search.hits import Answer, Caption, Hit
 from polyview.app.search.query import Term, checked, checked_k, combined
@@ -268,14 +267,7 @@ class Retriever:
         Raises:
             ValueError: no image has this id.
         """
-        images = self.collection.images
-        place, file_id = divmod(image_id, len(images))
-        moments = self.index.clips.get(file_id, ())
-        if image_id < 0 or (place and place >= len(moments)):
-            raise ValueError(f"there is no image {image_id}; ids go from 0 to {len(images) - 1}")
-        if not moments:
-            return images[file_id]
-        return self.collection.frame(images[file_id], place, moments[place])
+        return self.index.clips.image(image_id)
 
     def hit(self, image_id: int, score: float = 0.0, view: int | None = 0, rank: int = 0) -> Hit:
         """An image of the collection as a hit, with its metadata."""
@@ -305,11 +297,11 @@ class Retriever:
 
     def open(self, image_id: int) -> Image.Image:
         """Decodes an image of the collection."""
-        return open_frame(self.image(image_id).reached())
+        return self.image(image_id).decode()
 
     def thumbnail(self, image_id: int) -> Path:
         """The thumbnail of an image, in the folder of thumbnails."""
-        return make_thumbnail(self.image(image_id).reached(), self.index.encoder.thumbnails)
+        return self.image(image_id).thumbnail(self.index.encoder.thumbnails)
 
     def thumbnails(self, image_ids: Sequence[int]) -> dict[int, Path]:
         """Thumbnails of images by id, without those that cannot be opened."""

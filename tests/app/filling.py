@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from polyview.app.gallery.images import Stamp
-from polyview.app.gallery.store import Note, Store, Vectors
+from polyview.app.gallery.store import Content, Store, Vectors
 
 SPACES = ("views one", "views two")
 SHAPE = (3, 40)
@@ -35,22 +35,18 @@ def fill(begins: Connection, photos: Path, gallery: Path, report: Path, seed: in
     begins.send(None)
     files = sorted(photos.iterdir())
     random.Random(seed).shuffle(files)
-    store = Store(gallery)
+    store, new = Store(gallery), dict[str, Vectors]()
     with report.open("a", buffering=1) as out:
         for start in range(0, len(files), _AT_ONCE):
             part = {path.name: digest_of(path) for path in files[start : start + _AT_ONCE]}
-            vectors: Vectors = {
-                space: {
-                    digest: vector(space, digest)
-                    for digest in set(part.values()) - store.known(space, part.values())
-                }
-                for space in SPACES
-            }
+            for space in SPACES:
+                known = store.load(space, part.values())
+                new[space] = {d: vector(space, d) for d in part.values() if d not in known}
             contents = {
-                name: (Stamp.of(photos / name), time.time_ns(), digest)
+                name: (Stamp.of(photos / name), time.time_ns(), Content(digest))
                 for name, digest in part.items()
             }
-            store.save(vectors, contents, dict.fromkeys(part.values(), Note()), "a reader")
+            store.save(new, contents)
             out.writelines(f"{digest.hex()}\n" for digest in part.values())
     store.prune(photos, [path.name for path in files])
     store.close()

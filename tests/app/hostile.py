@@ -22,7 +22,7 @@ REFUSED = {
     "large.png": "more than the 100 million",
     "cut.jpg": "damaged",
     "cut.png": "damaged",
-    "noise.webp": "cannot be opened",
+    "noise.webp": "damaged",
     "photo.heic": "convert it to JPEG",
 }
 

@@ -9,7 +9,6 @@ import pytest
 from starlette.datastructures import Headers
 
 from polyview.app.access import Hosts, Refusal
-from polyview.app.gallery.address import Address
 from polyview.app.main import main
 from polyview.app.settings import Settings, bundled_pack
 
@@ -46,7 +45,7 @@ def test_nonsense(arguments: list[str], sentence: str, capsys: pytest.CaptureFix
 def test_images_of_ones_own_are_searched_with_the_pack_for_photographs(tmp_path: Path) -> None:
     assert Settings(gallery=tmp_path).first_pack == "photos"
     assert Settings("scenes", tmp_path).first_pack == "scenes"
-    assert Settings(gallery=Address.parse("qdrant://host:6333/mine")).first_pack == "scenes"
+    assert Settings.from_argv(["--gallery", "qdrant://host:6333/mine"]).first_pack == "scenes"
 
 
 def test_without_its_package_mcp_is_refused_in_a_sentence(

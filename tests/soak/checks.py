@@ -16,7 +16,6 @@ from safetensors.torch import save
 
 from polyview.app.gallery.images import ImageError, open_image
 from polyview.app.gallery.scan import CollectionImage
-from polyview.app.gallery.thumbnails import make_thumbnail
 from polyview.export.pack.gallery import read_gallery
 from polyview.export.pack.reading import check_weights
 from polyview.export.pack.schema import parse_info
@@ -126,7 +125,7 @@ def picture(folder: Path, content: bytes, suffix: str) -> None:
         opened = open_image(path)
         assert opened.mode == "RGB"
         assert max(opened.size) <= 2048
-        make_thumbnail(CollectionImage(0, path, "photo"), folder / "thumbs")
+        CollectionImage(0, path, "photo").thumbnail(folder / "thumbs")
 
 
 class Caller:

@@ -107,9 +107,13 @@ def test_a_clip_is_a_row_for_each_window_and_a_still_image_is_one(
     runtime = sets()
     index = indexed(moving, tmp_path / "cache", runtime)
     assert {place: len(moments) for place, moments in index.clips.items()} == {1: 10, 2: TOGETHER}
-    assert index.clips.rows(1) == [1, 1 + 3 * 4, 1 + 6 * 4]  # of 10 frames: 3, 3 and 4
+    assert [window[0] for window in index.clips.windows(1)] == [
+        1,
+        1 + 3 * 4,
+        1 + 6 * 4,
+    ]  # of 10 frames: 3, 3 and 4
     assert index.clips.read_with(1 + 5 * 4) == [1 + place * 4 for place in (3, 4, 5)]
-    assert (index.clips.rows(0), index.clips.read_with(3)) == ([0], [3])
+    assert (index.clips.windows(0), index.clips.read_with(3)) == ([[0]], [3])
     assert len(index) == 4
     for gallery in index.images.values():
         assert sorted(gallery.ids().tolist()) == [0, 1, 2, 3, 13, 25]
@@ -140,11 +144,11 @@ def test_packs_of_sets_and_of_still_images_keep_their_own_over_one_folder(
     indexed(moving, cache, together)
     wider = Pretended("a pack of sets", frames=8)  # the same weights
     other = indexed(moving, cache, wider)
-    assert other.clips.rows(1) == [1, 1 + 5 * 4]
+    assert [window[0] for window in other.clips.windows(1)] == [1, 1 + 5 * 4]
     counts = [(item.encoded, item.heads) for item in (still, together, wider)]
     assert indexed(moving, cache, still).clips == first.clips
     again = indexed(moving, cache, together)
-    assert again.clips.rows(1) == [1, 13, 25]
+    assert [window[0] for window in again.clips.windows(1)] == [1, 13, 25]
     mean = again.images["one"].views([1]).embeddings[0, 0, 0]
     torch.testing.assert_close(mean, torch.tensor(10 / 255), atol=0.02, rtol=0)
     indexed(moving, cache, wider)

@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +16,11 @@ import pytest
 import torch
 
 from polyview.app import migrate
-from polyview.app.gallery import encode, qdrant
-from polyview.app.gallery.address import Address
-from polyview.app.gallery.images import ImageError
+from polyview.app.gallery import qdrant
+from polyview.app.gallery.images import ImageError, Refusal
 from polyview.app.gallery.index import Gallery, Match
-from polyview.app.gallery.qdrant import Point, Points, QdrantError, QdrantGallery, open_store
+from polyview.app.gallery.indexing import Index
+from polyview.app.gallery.qdrant import Point, Points, QdrantError, QdrantGallery, open_points
 from polyview.app.gallery.scan import Collection, from_folder, from_pack
 from polyview.app.packs.opened import Opened
 from polyview.app.search.answers import Question, answer
@@ -49,7 +48,7 @@ RULES: dict[str, tuple[str, dict[str, Any], int, int]] = {
 
 @pytest.fixture
 def points(tmp_path: Path) -> Iterator[Points]:
-    opened = Points(Address("photos", folder=tmp_path / "qdrant"))
+    opened = Points(f"qdrant://{tmp_path}/qdrant/photos")
     yield opened
     opened.close()
 
@@ -73,16 +72,16 @@ def drawn(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
-def written(points: Points, items: np.ndarray, method: Method, half: bool = False) -> QdrantGallery:
+def written(points: Points, items: np.ndarray, method: Method) -> QdrantGallery:
     """A gallery over items (N, V, D); the order of its ids is another than that of the images."""
     count, views, dim = items.shape
     width = method.row_dim(views, dim)
-    points.create({"m": width}, half, graph=False)
+    points.create({"m": width})
     ids = [f"{(7919 * i + 13) % 65521:08x}-0000-4000-8000-{i:012x}" for i in range(count)]
     rows = torch.from_numpy(items).view(count, -1, width)
     points.add([(i, {"m": own}, {}) for i, own in zip(ids, rows, strict=True)])
     places = {point: place for place, point in enumerate(ids)}
-    return QdrantGallery(points, places, "m", method, (views, dim), half)
+    return QdrantGallery(points, places, "m", method, (views, dim))
 
 
 def same(results: Sequence[Match], expected: Sequence[Match]) -> None:
@@ -121,13 +120,15 @@ def test_rankings_are_those_of_the_local_gallery(
         distant.scores(query)
 
 
-def moved(runtime: Runtime, collection: Collection, points: Points, cache: Path) -> migrate.Report:
-    return migrate.migrate(runtime, collection, points, cache, lambda *_: None)
+def moved(
+    runtime: Runtime, collection: Collection, points: Points, cache: Path
+) -> tuple[int, list[Refusal]]:
+    return migrate.migrate(runtime, finish(Index(runtime, collection, cache)), points)
 
 
 def over(points: Points, runtime: Runtime, cache: Path) -> Retriever:
     """What is kept, as another machine sees it."""
-    collection, galleries = open_store(points)
+    collection, galleries = open_points(points)
     retriever = Retriever(runtime, collection, cache, galleries(runtime))
     finish(retriever.index)
     return retriever
@@ -136,7 +137,7 @@ def over(points: Points, runtime: Runtime, cache: Path) -> Retriever:
 def test_a_folder_is_migrated_stopped_and_moved(
     runtime: Runtime, photos: Path, points: Points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode, "SHARD", 4)
+    monkeypatch.setattr(migrate, "_PAGE", 4)
     add = points.add
 
     def ending(part: Sequence[Point]) -> None:
@@ -146,17 +147,16 @@ def test_a_folder_is_migrated_stopped_and_moved(
     monkeypatch.setattr(points, "add", ending)
     with pytest.raises(KeyboardInterrupt):
         moved(runtime, from_folder(photos), points, tmp_path)
-    first = len(list(points.payloads()))
-    assert 0 < first < 7
     monkeypatch.setattr(points, "add", add)
-    report = moved(runtime, from_folder(photos), points, tmp_path)
-    assert (report.present, report.written, report.copies) == (first, 7 - first, 1)
-    bad, clip = sorted(report.refused, key=lambda refused: refused.file)
+    assert len(list(points.payloads())) == 4
+    written, refused = moved(runtime, from_folder(photos), points, tmp_path)
+    assert written == 3
+    bad, clip = sorted(refused, key=lambda refused: refused.file)
     assert bad.file == "bad.png"
     assert clip.reason.startswith("moving.gif is a clip, which Qdrant does not hold")
     (photos / "2.png").rename(photos / "trip/2.png")
-    report = moved(runtime, from_folder(photos), points, tmp_path)
-    assert (report.written, report.present, report.moved) == (0, 7, 1)
+    assert moved(runtime, from_folder(photos), points, tmp_path)[0] == 1
+    assert len(list(points.payloads())) == 7
     distant = over(points, runtime, tmp_path)
     files = [image.file for image in distant.collection.images]
     assert files[-4:] == [f"trip/{i}.png" for i in (1, 2, 3, 5)]
@@ -190,16 +190,17 @@ def test_only_files_of_the_folder_that_was_migrated_are_opened(
     moved(runtime, from_folder(photos), points, tmp_path)
     (photos / "inner.png").symlink_to(private / "secret.png")
     point, known = next(iter(points.payloads()))
+    vectors = {n: torch.from_numpy(points.fetch([point], n)[point][1]) for n in runtime.methods}
     unknown = over(points, runtime, tmp_path)  # nobody named a folder
     assert len(answer(unknown, Question("a bar"), "vsepp", 3).hits) == 3
     with pytest.raises(ImageError, match="cannot be reached from this machine; mount the folder"):
         unknown.open(0)
-    points.address = replace(points.address, pictures=photos)
+    points.pictures = photos
     for file, why in (
         ("missing.png", "cannot be reached"),
         ("inner.png", "leads out of the gallery's folder"),
     ):
-        points.move(point, {**known, "file": file})
+        points.add([(point, vectors, {**known, "file": file})])
         distant = over(points, runtime, tmp_path)
         image_id = [image.file for image in distant.collection.images].index(file)
         for look in (distant.open, distant.thumbnail, lambda i, d=distant: maps_of(d, i, "vsepp")):
@@ -211,11 +212,10 @@ def test_only_files_of_the_folder_that_was_migrated_are_opened(
 
 def test_what_others_wrote_is_no_gallery(points: Points) -> None:
     with pytest.raises(QdrantError, match=r"there is no collection .*; fill it with python"):
-        open_store(points)
-    points.create({"vsepp": 4}, half=True, graph=False)
-    assert (points.vectors() or {})["vsepp"].datatype == "float16"
+        open_points(points)
+    points.create({"vsepp": 4})
     with pytest.raises(QdrantError, match="is empty; fill it with python -m"):
-        open_store(points)
+        open_points(points)
     point = "00000000-0000-4000-8000-000000000001"
     known = {"facts": {}, "captions": [], "objects": [], "pack": "p"}
     for payload in (
@@ -225,7 +225,7 @@ def test_what_others_wrote_is_no_gallery(points: Points) -> None:
     ):
         points.add([(point, {"vsepp": torch.zeros(1, 4)}, payload)])
         with pytest.raises(QdrantError, match=r"was not written by python -m polyview migrate"):
-            open_store(points)
+            open_points(points)
 
 
 def test_the_command_fills_what_the_app_opens(
@@ -242,7 +242,7 @@ def test_the_command_fills_what_the_app_opens(
     assert f"{IMAGES} images written, 0 were there" in printed
     address = f"{address}?pictures={local.folder}"
     assert f"--gallery '{address}'" in printed
-    distant = Opened(Settings(str(many_pack), Address.parse(address), device="cpu"), tmp_path).first
+    distant = Opened(Settings(str(many_pack), address, device="cpu"), tmp_path).first
     finish(distant.index)
     assert str(distant.index.progress) == f"{IMAGES} images ready"
     for spec in [*distant.methods, "vsepp+mv_vse"]:
@@ -281,21 +281,20 @@ def server() -> Iterator[SimpleNamespace]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-        state.address = Address("photos", "127.0.0.1", http.server_address[1])
+        state.address = f"qdrant://127.0.0.1:{http.server_address[1]}/photos"
         yield state
         http.shutdown()
 
 
-def test_the_key_and_the_kind_of_search_are_sent(
+def test_the_key_is_sent_and_the_search_is_exact(
     server: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QDRANT_API_KEY", "right")
     server.answer = b'{"result": [], "status": "ok", "time": 0}'
-    for approximate in (False, True):
-        points = Points(replace(server.address, approximate=approximate))
-        assert points.candidates("vsepp", np.zeros((1, 1, 4), np.float32), 3, None) == []
-    exact = [json.loads(body)["searches"][0]["params"]["exact"] for body in server.bodies]
-    assert exact == [True, False]
+    points = Points(server.address)
+    assert points.candidates("vsepp", np.zeros((1, 1, 4), np.float32), 3, None) == []
+    [body] = server.bodies
+    assert json.loads(body)["searches"][0]["params"]["exact"]
     assert server.keys == {"right"}
 
 
@@ -310,7 +309,7 @@ def test_the_key_and_the_kind_of_search_are_sent(
 def test_bad_answers_are_sentences(server: SimpleNamespace, status: int, sentence: str) -> None:
     server.status, server.answer = status, b"no JSON"
     with pytest.raises(QdrantError, match=sentence):
-        open_store(Points(server.address))
+        open_points(Points(server.address))
 
 
 def test_an_absent_server_is_reported_quickly(capsys: pytest.CaptureFixture[str]) -> None:
@@ -336,11 +335,10 @@ def test_an_absent_server_is_reported_quickly(capsys: pytest.CaptureFixture[str]
         ("qdrant://me:secret@host/name", "QDRANT_API_KEY"),
         ("qdrant://host/name?api_key=secret", "QDRANT_API_KEY"),
         ("qdrant://host/name?grpc=1", 'no option "grpc"'),
-        ("qdrant://host/name?search=fast", 'not "fast"'),
         ("qdrant://host/name?pictures=/nowhere", "is not a folder"),
     ],
 )
 def test_what_is_no_address_is_a_sentence(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        Address.parse(text)
+        Points(text)
     assert "secret" not in sentence

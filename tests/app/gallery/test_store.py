@@ -4,16 +4,16 @@ import multiprocessing
 import random
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from polyview.app.gallery.images import Stamp
-from polyview.app.gallery.store import Note, Store, Vectors, cache_folder, use_wal
-from polyview.app.gallery.video_decoder import Moment
+from polyview.app.gallery.store import Content, Store, cache_folder
+from polyview.app.gallery.video import Moment
 from tests.app.filling import SPACES, digest_of, fill, vector
 
 IMAGES = 60
@@ -101,12 +101,15 @@ def test_killed_at_any_moment(place: Place, times: int) -> None:
     place.check(whole=True)
 
 
-def keep(store: Store, path: Path, key: bytes = b"a" * 32) -> None:
-    """Keeps a file of some content, which was read long after it was written."""
+KEY = b"a" * 32
+CLIP = Content(KEY, moments=(Moment(0.5, 1),))
+
+
+def keep(store: Store, path: Path, content: Content = CLIP) -> None:
+    """Keeps a file, which was read long after it was written, and vectors of it."""
     stamp = Stamp.of(path)
-    contents = {path.name: (stamp, stamp.mtime_ns + 10**10, key)}
-    vectors: Vectors = {"views": {key: np.arange(6, dtype=np.float32).reshape(2, 3)}}
-    store.save(vectors, contents, {key: Note(moments=(Moment(0.5, 1),))}, "a reader")
+    vectors = {"views": {content.digest: np.arange(6, dtype=np.float32).reshape(2, 3)}}
+    store.save(vectors, {path.name: (stamp, stamp.mtime_ns + 10**10, content)})  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -117,37 +120,55 @@ def photo(tmp_path: Path) -> Path:
 
 
 def test_what_is_kept_comes_back_until_the_file_is_gone(tmp_path: Path, photo: Path) -> None:
-    store, key = Store(tmp_path / "gallery"), b"a" * 32
+    store = Store(tmp_path / "gallery")
     keep(store, photo)
     store.save({"captions": {"a dog": np.ones((1, 3), np.float32)}})
-    assert store.digests({photo.name: Stamp.of(photo)}) == {photo.name: key}
-    assert store.notes([key], "a reader") == {key: Note(moments=(Moment(0.5, 1),))}
-    assert store.notes([key], "another reader") == {}
-    [rows] = store.load("views", [key]).values()
+    assert store.files({photo.name: Stamp.of(photo)}) == {photo.name: CLIP}
+    assert store.content(KEY) == CLIP
+    [rows] = store.load("views", [KEY]).values()
     assert rows.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert store.load("other views", [key]) == {}
+    assert store.load("other views", [KEY]) == {}
     store.prune(tmp_path, [])  # the file exists, although nobody named it
-    assert store.known("views", [key]) == {key}
+    assert store.load("views", [KEY])
     photo.unlink()
     store.prune(tmp_path, [])
-    assert store.known("views", [key]) == set()
-    assert store.notes([key], "a reader") == {}
-    assert store.known("captions", ["a dog"]) == {"a dog"}
+    assert store.load("views", [KEY]) == {}
+    assert store.content(KEY) is None
+    assert store.load("captions", ["a dog"])
+
+
+@pytest.mark.parametrize("content", [Content(KEY), Content(KEY, "is damaged"), CLIP])
+def test_only_still_images_are_known_to_other_decoders(
+    tmp_path: Path, photo: Path, content: Content
+) -> None:
+    keep(Store(tmp_path, "an encoder", "a decoder"), photo, content)
+    assert Store(tmp_path, "an encoder", "a decoder").content(KEY) == content
+    known = Store(tmp_path, "an encoder", "another decoder").content(KEY)
+    assert known == (content if content == Content(KEY) else None)
+    assert Store(tmp_path, "another encoder", "a decoder").content(KEY) is None
 
 
 def test_a_file_that_may_change_without_a_new_time_is_read_again(
     tmp_path: Path, photo: Path
 ) -> None:
     store, stamp = Store(tmp_path / "gallery"), Stamp.of(photo)
-    store.save({}, {photo.name: (stamp, stamp.mtime_ns + 10**9, b"a" * 32)})
-    assert store.digests({photo.name: stamp}) == {}
+    store.save({}, {photo.name: (stamp, stamp.mtime_ns + 10**9, CLIP)})
+    assert store.files({photo.name: stamp}) == {}
+
+
+def test_a_changed_file_frees_what_it_was(tmp_path: Path, photo: Path) -> None:
+    store = Store(tmp_path / "gallery")
+    keep(store, photo)
+    keep(store, photo, Content(b"b" * 32))
+    store.prune(tmp_path, [photo.name])
+    assert store.load("views", [KEY, b"b" * 32]).keys() == {b"b" * 32}
 
 
 @pytest.mark.parametrize("damage", ["text", "cut", "version"])
 def test_a_damaged_file_is_made_anew(
     tmp_path: Path, photo: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path, key = tmp_path / "gallery/gallery.sqlite", b"a" * 32
+    path = tmp_path / "gallery/gallery.sqlite"
     store = Store(path.parent)
     keep(store, photo)
     store.close()
@@ -160,10 +181,10 @@ def test_a_damaged_file_is_made_anew(
             db.execute("PRAGMA user_version = 99")
         db.close()
     again = Store(path.parent)
-    assert again.load("views", [key]) == {}
+    assert again.load("views", [KEY]) == {}
     assert "is damaged and made anew" in caplog.text
     keep(again, photo)
-    assert again.known("views", [key]) == {key}
+    assert again.load("views", [KEY])
 
 
 def test_what_cannot_be_written_costs_only_time(
@@ -173,7 +194,7 @@ def test_what_cannot_be_written_costs_only_time(
     store = Store(tmp_path / "gallery")
     keep(store, photo)
     keep(store, photo)
-    assert store.known("views", [b"a" * 32]) == {b"a" * 32}  # in memory
+    assert store.load("views", [KEY])  # in memory
     assert caplog.text.count("cannot be used") == 1
 
 
@@ -187,17 +208,12 @@ def test_a_cache_that_cannot_be_written_is_replaced_for_the_run(
     assert cache_folder().is_dir()
 
 
-def test_a_new_file_that_another_connection_opens_too_is_waited_for(tmp_path: Path) -> None:
-    class Busy(sqlite3.Connection):
-        refusals = 2
-
-        def execute(self, *arguments: Any) -> sqlite3.Cursor:
-            if self.refusals:
-                self.refusals -= 1
-                raise sqlite3.OperationalError("database is locked")
-            return super().execute(*arguments)
-
-    db = sqlite3.connect(tmp_path / "gallery.sqlite", factory=Busy)
-    use_wal(db)
-    assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    db.close()
+def test_a_new_file_is_made_by_one_of_several_connections(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLite refuses at once, without its wait, if two connections switch a file to WAL."""
+    for number in range(20):
+        with ThreadPoolExecutor(4) as pool:
+            stores = [Store(tmp_path / str(number)) for _ in range(4)]
+            list(pool.map(lambda store: store.content(KEY), stores))
+        assert caplog.text == ""

@@ -12,16 +12,16 @@ from unittest.mock import Mock
 import pytest
 from PIL import ExifTags, Image
 
-from polyview.app.gallery import thumbnails
-from polyview.app.gallery.images import ImageError, open_image
+from polyview.app.gallery import images, scan
+from polyview.app.gallery.images import THUMBNAIL_SIDE as SIDE
+from polyview.app.gallery.images import ImageError, open_image, sweep
 from polyview.app.gallery.scan import CollectionImage
-from polyview.app.gallery.thumbnails import SIDE, make_thumbnail
 from tests.app import hostile
 from tests.app.conftest import draw
 
 
 def of(path: Path, folder: Path) -> Path:
-    return make_thumbnail(CollectionImage(0, path, path.name), folder)
+    return CollectionImage(0, path, path.name).thumbnail(folder)
 
 
 def test_thumbnails_are_small_and_made_once(
@@ -33,7 +33,7 @@ def test_thumbnails_are_small_and_made_once(
     with Image.open(thumbnail) as opened:
         assert opened.size == (SIDE, SIDE * 3 // 4)
     with monkeypatch.context() as patch:
-        patch.setattr(thumbnails, "open_frame", None)
+        patch.setattr(scan, "decode", None)
         assert of(large, tmp_path / "thumbs") == thumbnail
     draw(4)[0].save(large)
     assert of(large, tmp_path / "thumbs") != thumbnail
@@ -91,6 +91,6 @@ def test_all_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         os.utime(made[-1], (time.time() - 1e6 + number,) * 2)
     os.utime(made[0], (0, 0))
     assert of(tmp_path / "0.png", folder) == made[0]  # used, so it stays
-    monkeypatch.setattr(thumbnails, "FOLDER_BYTES", 3 * made[0].stat().st_size)
-    thumbnails.sweep(folder)
+    monkeypatch.setattr(images, "THUMBNAILS_BYTES", 3 * made[0].stat().st_size)
+    sweep(folder)
     assert set(folder.iterdir()) == {made[0], made[3], made[4]}

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyview.app.gallery import images, video, video_decoder
+from polyview.app.gallery import images, video
 from polyview.app.gallery.images import ImageError, open_file, read_frames
 from polyview.app.gallery.scan import CollectionImage
-from polyview.app.gallery.video import open_frame, read_video
-from polyview.app.gallery.video_decoder import MOST, Moment
+from polyview.app.gallery.video import MOST, Moment
 from polyview.training.data.image_files import read_frames as training_frames
 from tests.app.clip_files import (
     as_bytes,
@@ -38,8 +37,7 @@ GREY = [plain((10 * i, 10 * i, 10 * i)) for i in range(24)]
 
 def frames_of(path: Path, together: int = 1) -> list[tuple[Moment, Image.Image]]:
     with open_file(path, path.name) as file:
-        read = read_video if path.suffix in VIDEOS else read_frames
-        frames = list(read(file, path.name, together))
+        frames = list(read_frames(file, path.name, together))
     return [(moment, image) for moment, image in frames if moment is not None]
 
 
@@ -89,7 +87,7 @@ def test_a_moment_is_found_again(tmp_path: Path, suffix: str, together: int) -> 
     path = tmp_path / f"a{suffix}"
     write_video(path, images) if suffix in VIDEOS else write_animation(path, images)
     for moment, image in frames_of(path, together)[::3]:
-        again = open_frame(CollectionImage(0, path, path.name, moment=moment))
+        again = CollectionImage(0, path, path.name, moment=moment).decode()
         assert again.tobytes() == image.tobytes(), moment
 
 
@@ -153,9 +151,9 @@ def test_of_a_very_long_clip_key_frames_are_decoded(
     """Two minutes with a key frame every ten seconds: the one before the middle of each slot."""
     frames = [plain("red", (16, 16))] * 600
     path = write_video(tmp_path / "long.mp4", frames, rate=5, g="50")
-    monkeypatch.setattr(video_decoder, "ALL_PIXELS", 1)
+    monkeypatch.setattr(video, "ALL_PIXELS", 1)
     with av.open(str(path)) as container:
-        moments = [moment for moment, _ in video_decoder._Clip(container).chosen(1)]
+        moments = [moment for moment, _ in video.Clip(container).chosen(1, None)]
     assert [moment.frame for moment in moments] == list(range(0, 600, 50))
     assert [moment.seconds for moment in moments] == pytest.approx(range(0, 120, 10), abs=0.01)
 
@@ -276,7 +274,7 @@ def test_damage_is_a_sentence_or_passed_over(tmp_path: Path) -> None:
     [
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
         "import sys; sys.stdout.buffer.write(bytes(10))",
-        "import struct, sys; sys.stdout.buffer.write(struct.pack('<dIIII', 0, 0, 1 << 31, 9, 0))",
+        "import struct, sys; sys.stdout.buffer.write(struct.pack('<dIII', 0, 0, 1 << 31, 9))",
         "import time; time.sleep(600)",
     ],
 )
