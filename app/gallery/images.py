@@ -13,7 +13,7 @@ import re
 import stat
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -180,7 +180,8 @@ def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Ima
     """Like `open_image`, for an open file and its name in messages; or a frame of a clip."""
     with _sentences(name):
         if suffix_of(name) in VIDEOS:
-            return next(read_video(file, seconds=moment.seconds if moment else 0.0))[1]
+            with closing(read_video(file, seconds=moment.seconds if moment else 0.0)) as frames:
+                return next(frames)[1]
         with _opened(file, name) as image:
             if moment is None:
                 return _still(image)
@@ -260,6 +261,7 @@ def _opened(file: BinaryIO, name: str) -> Iterator[Image.Image]:
 
 def _still(image: Image.Image) -> Image.Image:
     """An image as upright RGB at working size."""
+    image.load()  # which turns a TIFF
     if image.width * image.height > _CONVERTED and image.mode not in ("1", "P", "PA"):
         # Converting a 16-bit image at full size would take thirty times the memory of its pixels.
         orientation = image.getexif().get(ExifTags.Base.Orientation, 1)

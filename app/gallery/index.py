@@ -279,7 +279,7 @@ class Gallery:
         views = self._filled()[1]
         count, dim = self._rows(views).shape
         lists = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING))
-        index = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
+        index: Any = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
         index.by_residual, index.parallel_mode = False, 1  # threads share the clusters of a row
         index.cp.niter, index.cp.spherical, index.cp.seed = 8, True, 0
         some = np.random.default_rng(0).permutation(count)[: lists * _TRAINING]

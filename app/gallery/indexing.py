@@ -260,9 +260,9 @@ class Index:
         if loaded is None:
             self._read_files()
             return
-        self.clips, self._features, self._filled = loaded.clips, loaded.features, True
-        windows = self.clips.windows()
+        windows = loaded.clips.windows()
         self._places = {image_id: row for row, image_id in enumerate(chain.from_iterable(windows))}
+        self.clips, self._features, self._filled = loaded.clips, loaded.features, True
         for name, views in loaded.views.items():
             self.images[name].add([window[0] for window in windows], views)
 

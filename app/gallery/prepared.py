@@ -70,11 +70,12 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
     except (SafetensorError, ValueError, TypeError, OSError) as error:
         _log.warning("the images are encoded again: %s", error)
         return None
-    views = {name: tensor.float() for name, tensor in tensors.items()}
-    rows, frames = len(list(clips.windows())), len(list(chain(*clips.windows())))
-    complete = {len(v) for v in views.values()} == {rows}
-    if not complete or any(len(rows) != frames for rows in features.values()):
+    windows = clips.windows()
+    lengths = {len(views) for views in tensors.values()}
+    frames = {len(rows) for rows in features.values()}
+    if lengths != {len(windows)} or not frames <= {sum(map(len, windows))}:
         return None
+    views = {name: tensor.float() for name, tensor in tensors.items()}
     return Prepared(clips, views, features)
 
 

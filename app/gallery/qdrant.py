@@ -43,13 +43,11 @@ except ImportError:
 
 FORM = "qdrant://host:port/collection, qdrants:// where it speaks TLS, or qdrant:///folder/name"
 KEY = "QDRANT_API_KEY"
-SCORED_UP_TO = 4096  # images that are all scored if candidates are not exact
 READ_UP_TO = 20_000  # images whose views or captions are read for one answer
 _CONNECT, _ANSWER = 3.0, 60  # seconds to wait
 _PAGE = 1000  # payloads of one answer
 _NUMBERS = 1 << 19  # in one request or answer: up to 10 MB of JSON; a server accepts 32
 _SPARE = 8  # candidates beyond k, to include equal scores
-_RERANKED = 8  # candidates for each of k if MaxSim is not the score
 _MAX_NAME = 4096  # characters of a file's name
 
 # id, rows (R, E) of each named vector, payload
@@ -105,7 +103,7 @@ class Points:
                 "a gallery in Qdrant needs the package qdrant-client, which is not installed; "
                 'run pip install "qdrant-client>=1.14"'
             )
-        self.address = parts._replace(query="").geturl()
+        self.address = address.strip().partition("?")[0]
         # qdrant-client in a folder is not thread-safe
         self._lock = threading.Lock() if folder else nullcontext()
         how: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
@@ -186,13 +184,9 @@ class Points:
             only: ids of the points to search; None for all.
         """
         chosen = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
-        params = api.SearchParams(exact=True)
-        requests = [
-            api.QueryRequest(
-                query=rows.tolist(), using=vector, limit=count, filter=chosen, params=params
-            )
-            for rows in queries
-        ]
+        how: dict[str, Any] = {"using": vector, "limit": count, "filter": chosen}
+        how["params"] = api.SearchParams(exact=True)
+        requests = [api.QueryRequest(query=rows.tolist(), **how) for rows in queries]
         answers = self._ask("query_batch_points", requests=requests)
         return list(dict.fromkeys(str(point.id) for one in answers for point in one.points))
 
@@ -225,8 +219,8 @@ class QdrantGallery(Gallery):
     Scores are always computed here, by the method, from the rows stored in Qdrant. If one pair of
     rows determines the score (`Method.row_search`), each row of the query is searched by itself,
     and every one of the k best images is among the k best of one of these lists. The answer is
-    therefore exact; of more than 8 equal scores at rank k, any may be returned. For other methods,
-    all images are scored up to `SCORED_UP_TO`, and beyond that the best by MaxSim.
+    therefore exact; of more than 8 equal scores at rank k, any may be returned. Other methods score
+    all images, of which there may be `READ_UP_TO`.
 
     Args:
         points: the collection.
@@ -259,14 +253,6 @@ class QdrantGallery(Gallery):
         """0: the views are not in this process."""
         return 0
 
-    def caveat(self, only: AbstractSet[int] | None = None) -> str:
-        """See `Gallery.caveat`."""
-        if not self.method.row_search and len(self if only is None else only) > SCORED_UP_TO:
-            return (
-                "Approximate: the best by MaxSim are ranked by the method; others may score more."
-            )
-        return ""
-
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """See `Gallery.views`."""
         views, dim = self.shape or (1, 1)
@@ -285,25 +271,23 @@ class QdrantGallery(Gallery):
 
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
         """See `Gallery.chunks`."""
-        if ids is None and len(self) > READ_UP_TO:
-            raise QdrantError(
-                f"this needs the views of all {len(self):,} images, which are read from Qdrant for "
-                f"up to {READ_UP_TO:,}; ask one method for one sentence or one image"
-            )
         chosen = self.ids() if ids is None else ids
+        if len(chosen) > READ_UP_TO:
+            raise QdrantError(
+                f"this needs the views of {len(chosen):,} images, but at most {READ_UP_TO:,} are "
+                "read from Qdrant; ask one method whose best views decide for one query"
+            )
         for start in range(0, len(chosen), _PAGE):
             yield chosen[start : start + _PAGE], self.views(chosen[start : start + _PAGE])
 
     def candidates(self, query: Views, k: int, only: AbstractSet[int] | None) -> np.ndarray | None:
         """See `Gallery.candidates`."""
         chosen = self.ids() if only is None else np.array(sorted(only), np.int64)
-        if not self.method.row_search and len(chosen) <= SCORED_UP_TO:
+        if not self.method.row_search:
             return chosen
-        rows = self._rows(query.embeddings).float().cpu()
-        needles = rows[:, None] if self.method.row_search else rows[None]  # (Q, R, E)
-        count = k * (1 if self.method.row_search else _RERANKED) + _SPARE
+        needles = self._rows(query.embeddings).float().cpu()[:, None]  # (Q, 1, E)
         names = None if only is None else [self._names[i] for i in chosen]
-        points = self._points.candidates(self._name, needles.numpy(), count, names)
+        points = self._points.candidates(self._name, needles.numpy(), k + _SPARE, names)
         return np.sort([self._places[point] for point in points if point in self._places])
 
 

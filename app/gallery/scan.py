@@ -49,10 +49,6 @@ class StoppedError(Exception):
     """The operation was stopped on request."""
 
 
-class ArchiveError(ValueError):
-    """An archive cannot be used; the message says why."""
-
-
 @dataclass(frozen=True)
 class CollectionImage:
     """An image (a file or a frame of a clip) and its metadata.
@@ -231,7 +227,7 @@ def open_images(
 
     Raises:
         FileNotFoundError: the place does not exist, or holds no image.
-        ArchiveError: the archive cannot be used; no extracted file remains.
+        ValueError: the archive cannot be used; no extracted file remains.
         StoppedError: `stopped` was set.
         OSError: the archive cannot be read.
     """
@@ -295,19 +291,23 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
 
 def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
     """The image files below a folder, each with a printable name."""
-    pending, walked = [str(root)], set[str]()
+    pending, walked = [str(root)], set[tuple[int, int]]()
+
+    def named(path: str) -> str:
+        return _printable(path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/"))
 
     def leave_out(error: OSError) -> None:
-        name = _printable(Path(error.filename).relative_to(root).as_posix())[:_LONGEST]
+        name = named(error.filename)[:_LONGEST]
         left_out.append(Refusal(name, str(unreadable(name, error))))
 
     while pending:
         folder = pending.pop()
-        if (real := os.path.realpath(folder)) in walked:  # by a link to a parent, or another link
-            continue
-        walked.add(real)
-        below = _printable(Path(folder).relative_to(root).as_posix())
-        prefix = "" if below == "." else f"{below}/"
+        with suppress(OSError):  # which os.walk reports
+            status = os.stat(folder)  # noqa: PTH116
+            if (status.st_dev, status.st_ino) in walked:  # by a link to a parent, or another link
+                continue
+            walked.add((status.st_dev, status.st_ino))
+        prefix = f"{named(folder)}/".removeprefix("/")
         _, folders, names = next(os.walk(folder, onerror=leave_out), ("", [], []))
         for name in (name for name in folders if not name.startswith(".")):
             path = os.path.join(folder, name)  # noqa: PTH118
@@ -318,9 +318,11 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
             elif not Path(os.path.realpath(path)).is_relative_to(root):
                 link = prefix + _printable(name)
                 left_out.append(Refusal(link, str(outside(link))))
-        for name in names:
-            if not name.startswith(".") and suffix_of(name) in SUFFIXES:
-                yield prefix + _printable(name), Path(folder, name)
+        yield from (
+            (prefix + _printable(name), Path(folder, name))
+            for name in names
+            if not name.startswith(".") and suffix_of(name) in SUFFIXES
+        )
 
 
 def _printable(path: str) -> str:
@@ -346,11 +348,11 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
                         raise StoppedError
                     opened.extract(info, draft)  # writes no links, and nothing outside of it
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as e:
-            raise ArchiveError(
+            raise ValueError(
                 f"{name} is damaged, locked or not a ZIP archive; make it again ({reason(e)})"
             ) from e
         except OSError as error:
-            raise ArchiveError(
+            raise ValueError(
                 f"{name} cannot be unpacked ({reason(error)}); make room in the cache folder, or "
                 "set POLYVIEW_CACHE to another disk"
             ) from error
@@ -358,9 +360,9 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
 
 
 def _checked(entries: Sequence[zipfile.ZipInfo], name: str, free: int) -> list[zipfile.ZipInfo]:
-    """The images among an archive's entries; raises ArchiveError beyond the limits."""
+    """The images among an archive's entries; raises ValueError beyond the limits."""
     if len(entries) > MAX_ENTRIES:
-        raise ArchiveError(
+        raise ValueError(
             f"{name} has {len(entries):,} entries, more than {MAX_ENTRIES:,}; make several archives"
         )
     images = []
@@ -369,15 +371,15 @@ def _checked(entries: Sequence[zipfile.ZipInfo], name: str, free: int) -> list[z
         if not (hidden or info.is_dir()) and suffix_of(info.filename) in SUFFIXES:
             images.append(info)
     if not images:
-        raise ArchiveError(f"{name} holds no images; looked for {', '.join(sorted(SUFFIXES))}")
+        raise ValueError(f"{name} holds no images; looked for {', '.join(sorted(SUFFIXES))}")
     total, packed = sum(i.file_size for i in images), sum(i.compress_size for i in images)
     if total > max(_SMALL, _MAX_RATIO * packed):
-        raise ArchiveError(
+        raise ValueError(
             f"{name} unpacks to {total / 2**20:,.0f} MB, more than {_MAX_RATIO} times its size; "
             "unpack it, name the folder"
         )
     if total + _SPARE > free:
-        raise ArchiveError(
+        raise ValueError(
             f"{name} unpacks to {total / 2**30:,.1f} GB, and {free / 2**30:,.1f} GB are free; "
             "unpack it elsewhere, and name the folder"
         )

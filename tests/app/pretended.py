@@ -11,9 +11,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from polyview.app.gallery.indexing import Index
+from polyview.app.gallery.scan import from_folder
 from polyview.export.runtime import Runtime
 from polyview.models import Views
 from polyview.models.preprocess import Preprocess
+from tests.app.conftest import finish
 
 METHODS = {"one": 1.0, "two": 2.0}  # what features are multiplied by
 
@@ -66,3 +69,10 @@ class Pretended:
         frames = features.unflatten(1, (-1, 2, 8)).mean(dim=3)  # (B, T, 2, 3)
         real = mask[:, ::16, None, None]  # (B, T, 1, 1)
         return Views(METHODS[method] * (frames * real).sum(dim=1) / real.sum(dim=1))  # (B, 2, 3)
+
+
+def indexed(folder: Path, cache: Path, runtime: Pretended) -> Index:
+    """The filled index of a folder."""
+    index = finish(Index(runtime.runtime, from_folder(folder), cache))
+    assert index.progress.stage == "ready", index.progress
+    return index

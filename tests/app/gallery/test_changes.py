@@ -21,7 +21,7 @@ from polyview.app.gallery.images import Frames, Stamp
 from polyview.app.gallery.indexing import Copy, Index, Progress
 from polyview.app.gallery.scan import from_folder
 from tests.app.conftest import finish
-from tests.app.pretended import METHODS, Pretended
+from tests.app.pretended import METHODS, Pretended, indexed
 
 # the last one is not UTF-8
 NAMES = ("a.png", "b.jpg", "c/d.webp", "c/e.gif", "f.bmp", os.fsdecode(b"g\xe9.tiff"))
@@ -49,12 +49,6 @@ def content(number: int, kind: str = "PNG") -> bytes:
         frames = [Image.new("RGB", (24, 20), colour) for colour in ("red", "lime", "blue")]
         frames[0].save(file := io.BytesIO(), "GIF", save_all=True, append_images=frames[1:])
     return file.getvalue()
-
-
-def indexed(folder: Path, cache_folder: Path, runtime: Pretended) -> Index:
-    index = finish(Index(runtime.runtime, from_folder(folder), cache_folder))
-    assert index.progress.stage == "ready", index.progress
-    return index
 
 
 def shown(folder: Path, index: Index) -> dict[str, list[tuple[str, list[float]]]]:
@@ -213,7 +207,7 @@ def test_what_is_told_is_on_the_disk_and_a_stopped_start_goes_on(
     def look(progress: Progress) -> None:
         if progress.stage == "pictures":
             with sqlite3.connect(next(folder.cache.rglob("gallery.sqlite"))) as db:
-                assert db.execute("SELECT COUNT(*) FROM notes").fetchone()[0] >= progress.done
+                assert db.execute("SELECT COUNT(*) FROM files").fetchone()[0] >= progress.done
             db.close()
         if progress.done == 2:
             index.stop()

@@ -12,7 +12,7 @@ from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import from_folder
 from tests.app.clip_files import plain, write_animation, write_video
 from tests.app.conftest import finish
-from tests.app.pretended import Pretended
+from tests.app.pretended import Pretended, indexed
 
 SECONDS = 10  # of a video below: as many frames are taken of it
 
@@ -20,12 +20,6 @@ SECONDS = 10  # of a video below: as many frames are taken of it
 def video(path: Path, *colours: str) -> Path:
     frames = [plain(colours[i * len(colours) // SECONDS]) for i in range(SECONDS)]
     return write_video(path, [frame for frame in frames for _ in range(5)], rate=5)
-
-
-def indexed(folder: Path, cache: Path, runtime: Pretended) -> Index:
-    index = finish(Index(runtime.runtime, from_folder(folder), cache))
-    assert index.progress.stage == "ready", index.progress
-    return index
 
 
 @pytest.fixture

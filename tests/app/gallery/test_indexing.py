@@ -95,15 +95,6 @@ def test_refused_files_are_not_opened_again_unless_another_reader_does(
     assert len(again.refused) == 1
 
 
-def test_captions_are_encoded_once(counting: Counting, tiny_pack: Path, tmp_path: Path) -> None:
-    collection = from_pack(tiny_pack)
-    distinct = len({text for text, _ in collection.captions})
-    for _ in range(2):
-        index = finish(Index(counting, collection, tmp_path))  # type: ignore[arg-type]
-        assert counting.texts == distinct * len(index.captions)
-        assert {len(g) for g in index.captions.values()} == {len(collection.captions)}
-
-
 def test_one_method_is_searchable_first(counting: Counting, photos: Path, tmp_path: Path) -> None:
     index = Index(counting, from_folder(photos), tmp_path, "vse_infty")  # type: ignore[arg-type]
     results: list[dict[str, int]] = []
@@ -171,7 +162,9 @@ def test_reading_stops_and_goes_on_where_it_was(
     assert done == sorted(set(done))
     whole = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
     finish(whole)
-    assert counting.images == total
+    distinct = {text for text, _ in collection.captions}
+    assert (counting.images, counting.texts) == (total, len(distinct) * len(whole.captions))
+    assert {len(gallery) for gallery in whole.captions.values()} == {len(collection.captions)}
     for ours, theirs in zip(
         (*index.images.values(), *index.captions.values()),
         (*whole.images.values(), *whole.captions.values()),
