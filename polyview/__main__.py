@@ -14,7 +14,7 @@ COMMANDS = {
     "data": "training.data.open_split",
     "scenes": "training.scenes.store",
     "gallery": "training.scenes.gallery",
-    "region-gallery": "training.data.region_gallery",
+    "region-gallery": "training.data.precomputed",
     "train": "training.train",
     "pretrain": "training.pretrain",
     "distill": "training.distill",

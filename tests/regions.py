@@ -7,7 +7,7 @@ import pytest
 
 from polyview.export import to_onnx
 from polyview.training import train
-from polyview.training.data import region_gallery
+from polyview.training.data import precomputed
 from tests.once import made_once
 from tests.training.conftest import make_features, write_regions
 
@@ -48,7 +48,7 @@ def write_world(root: Path) -> None:
             Path(f"{method}.toml").write_text(RECIPE.format(method=method))
             out = ["--out", f"runs/{method}_{seed}", "--set", f"seed={seed}"]
             train.main(["--recipe", f"{method}.toml", *out])
-        region_gallery.main(["--data", "data", "--split", "test", "--out", "gallery"])
+        precomputed.main(["--data", "data", "--split", "test", "--out", "gallery"])
         runs = ["runs/vsepp_0", "vsepp_2=runs/vsepp_1", "runs/mv_vse_0"]
         values = [option for run in runs for option in ("--run", run)]
         assert to_onnx.main([*values, "--gallery", "gallery", "--out", "pack", *LABELS]) == 0

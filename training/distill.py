@@ -14,11 +14,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from polyview import models
@@ -71,7 +71,7 @@ class DistillConfig(BackboneConfig):
         targets: number of principal components of the teacher's features to learn.
         color: largest relative change of brightness, contrast and saturation.
         epochs: passes over the training images, one random crop of each.
-        retrieval_epochs: number of final epochs with the retrieval loss.
+        retrieval_epochs: number of final epochs with the retrieval loss; at most all.
         retrieval_weight: its weight relative to the distillation loss.
     """
 
@@ -90,14 +90,6 @@ class DistillConfig(BackboneConfig):
     retrieval_epochs: int = Field(default=12, ge=0)
     retrieval_weight: float = Field(default=0.1, ge=0)
     precision: Literal["fp32", "bf16"] = "bf16"
-
-    @model_validator(mode="after")
-    def _check_epochs(self) -> Self:
-        if self.retrieval_epochs > self.epochs:
-            raise ValueError(
-                f"retrieval_epochs must be 0 to epochs ({self.epochs}), not {self.retrieval_epochs}"
-            )
-        return self
 
 
 class Student(nn.Module):

@@ -10,16 +10,38 @@ the footnote of AVSE, section 4.2, names them): a folder with, for each of `trai
 
 Some published folders have five equal rows for each image, one for each caption; every fifth is
 read. Features are memory-mapped.
+
+`python -m polyview region-gallery --data DIR --split test --out runs/gallery`
+
+turns a split into the gallery of a pack without an image encoder, so that the app can search it.
+The gallery contains the features (`export/pack/regions.py`). With `--images DIR --names FILE` it
+also contains the photographs; FILE names one for each image, in the order of the features.
+Otherwise each image is a drawing of its regions' boxes.
 """
 
+import argparse
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL import Image, ImageDraw
 
+from polyview.export.pack.regions import write_regions
+from polyview.export.pack.schema import INDEX
+from polyview.models.files import replacing_folder
+from polyview.models.preprocess import to_rgb
 from polyview.training.data.split import Split, load_array
+from polyview.training.settings import refusals_end
 
 PARTS = {"train": ("train",), "val": ("dev", "val"), "test": ("test",)}
 REPEATED = 5
+COUNT = 1000  # images of a gallery by default
+SIDE = 640  # pixels of the longer side of a photograph
+QUALITY = 82  # of the WebP files
+_DRAWN = (320, 240)
+_PAPER, _INK = (243, 243, 240), (70, 78, 96)
+_LINES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # Okabe and Ito's
 
 
 def is_precomputed(folder: Path) -> bool:
@@ -77,3 +99,91 @@ def _boxes(path: Path, shape: tuple[int, ...]) -> np.ndarray:
             "divide them by the width and height of their image"
         )
     return boxes
+
+
+def write_gallery(
+    data: Split, split: str, out: Path, photographs: Sequence[Path] = (), count: int = COUNT
+) -> None:
+    """Writes images, features, boxes and `gallery.json` of a split atomically.
+
+    Args:
+        data: ready-made features, as `open_regions` gives them.
+        split: its name.
+        out: the folder to write.
+        photographs: one for each image; empty to draw boxes.
+        count: number of images, from the first.
+
+    Raises:
+        FileExistsError: `out` exists.
+        ValueError: the number of photographs differs from that of images.
+        OSError: a photograph cannot be read.
+    """
+    assert isinstance(data.features, np.ndarray)  # they are ready-made
+    if out.exists():
+        raise FileExistsError(f"{out} exists already; remove it or choose another folder")
+    if photographs and len(photographs) != data.image_count:
+        raise ValueError(
+            f"there are {len(photographs)} names of photographs, and features of "
+            f"{data.image_count} images; name one an image, in their order"
+        )
+    count = min(count, data.image_count)
+    boxes = None if data.boxes is None else data.boxes[:count]
+    files = [f"images/{split}-{row:06}.webp" for row in range(count)]
+    records = [{"file": file, "captions": list[dict[str, str]]()} for file in files]
+    part = data.first(count)
+    for text, row in zip(part.captions, part.image_of.tolist(), strict=True):
+        records[row]["captions"].append({"text": text})
+    with replacing_folder(out) as draft:
+        (draft / "images").mkdir(parents=True)
+        for row, file in enumerate(files):
+            if photographs:
+                with Image.open(photographs[row]) as photograph:
+                    image = to_rgb(photograph)
+                image.thumbnail((SIDE, SIDE))
+            else:
+                image = _drawing(row, None if boxes is None else boxes[row])
+            image.save(draft / file, quality=QUALITY)
+        write_regions(draft, data.features[:count], boxes)
+        index = {"split": split, "world": data.folder.parent.resolve().name, "images": records}
+        (draft / INDEX).write_text(json.dumps(index), "utf-8")
+
+
+def _drawing(row: int, boxes: np.ndarray | None) -> Image.Image:
+    """Draws a placeholder for a photograph: its number, and the boxes (n, 4) of its regions."""
+    image = Image.new("RGB", _DRAWN, _PAPER)
+    pen = ImageDraw.Draw(image)
+    for place, box in enumerate([] if boxes is None else boxes):
+        near, far = (box[:2] * _DRAWN).round(), (box[2:] * _DRAWN).round() - 1
+        corners = [*np.minimum(near, far).tolist(), *np.maximum(near, far).tolist()]
+        pen.rectangle(corners, outline=_LINES[place % len(_LINES)])
+    pen.text((8, 6), f"image {row + 1}: regions, no photograph", fill=_INK)
+    return image
+
+
+@refusals_end()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Reads the command line and writes the gallery."""
+    parser = argparse.ArgumentParser(
+        prog="python -m polyview region-gallery",
+        description="Turn ready-made features of regions into a pack's gallery.",
+    )
+    add = parser.add_argument
+    add("--data", type=Path, required=True, help="folder of features and captions")
+    add("--split", default="test", help="which of its splits; test without it")
+    add("--out", type=Path, required=True, help="gallery folder to write")
+    add("--images", type=Path, help="folder of the photographs; drawings of boxes without it")
+    add("--names", type=Path, help="text file that names each image's photograph, one a line")
+    add("--count", type=int, default=COUNT, help=f"how many images; {COUNT:,} without it")
+    options = parser.parse_args(argv)
+    if (options.images is None) != (options.names is None):
+        raise ValueError("--images and --names go together: a folder, and its files in order")
+    if options.count < 1:
+        raise ValueError(f"--count must be 1 or more, not {options.count}")
+    lines = options.names.read_text("utf-8").splitlines() if options.names else []
+    photographs = [options.images / line.strip() for line in lines if line.strip()]
+    data = open_regions(options.data, options.split)
+    write_gallery(data, options.split, options.out, photographs, options.count)
+
+
+if __name__ == "__main__":
+    main()

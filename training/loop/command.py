@@ -62,21 +62,17 @@ def run_command(
     if options.threads:
         torch.set_num_threads(options.threads)
     with refusals_end("continue with the same command and --resume"):
-        loop = build(_read_settings(kind, recipe, options), options)
+        if options.resume and not options.recipe:
+            recipe = str(options.out / CONFIG)
+            if not Path(recipe).is_file():
+                raise FileNotFoundError(
+                    f"{options.out} holds no run to continue; start one with --recipe"
+                )
+        if not (options.recipe or recipe):
+            raise ValueError(
+                "name what to train with --recipe, for example scenes/vse_infty; --list names all"
+            )
+        loop = build(load_recipe(kind, options.recipe or recipe, options.set), options)
         best = loop.fit().get(loop.best_by)
         reached = f"{loop.best_by} {best:.1f}, " if best is not None else ""
         print(f"best val {reached}weights in {options.out}")
-
-
-def _read_settings(kind: type[S], recipe: str, options: argparse.Namespace) -> S:
-    """The settings that the arguments name: a recipe's, or those of the run to continue."""
-    recipe, out = options.recipe or recipe, options.out
-    if options.resume and not options.recipe:
-        recipe = str(out / CONFIG)
-        if not Path(recipe).is_file():
-            raise FileNotFoundError(f"{out} holds no run to continue; start one with --recipe")
-    if not recipe:
-        raise ValueError(
-            "name what to train with --recipe, for example scenes/vse_infty; --list names all"
-        )
-    return load_recipe(kind, recipe, options.set)

@@ -144,8 +144,6 @@ class TrainConfig(Settings):
             raise ValueError(
                 f"feature_copies must be 1 beside backbone_frozen=false, not {self.feature_copies}"
             )
-        if not self.backbone_frozen and not self.backbone:
-            raise ValueError("backbone must be named where backbone_frozen is false")
         if not self.network:
             build_objective(self.method, self.objective)
         elif self.method != "clip":
@@ -217,16 +215,14 @@ def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) 
         FileNotFoundError: there is no such recipe; the message lists all.
         ValueError: an unknown name or a value that does not fit.
     """
-    values = _read(name, ())
+    values = _read(name)
     for change in sorted(changes or [], key=lambda c: c.partition("=")[0].strip() != "method"):
         apply_change(values, change)
     return check(kind, values, f"recipe {name}")
 
 
-def _read(name: str, by: tuple[str, ...]) -> dict[str, Any]:
-    """The values of a recipe merged over those of the recipe it extends; `by` extend this one."""
-    if name in by:
-        raise ValueError(f"recipes extend each other in a circle: {' -> '.join([*by, name])}")
+def _read(name: str) -> dict[str, Any]:
+    """The values of a recipe merged over those of the recipe it extends."""
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     if not path.is_file():
         raise FileNotFoundError(unknown_name("recipe", name, recipe_names()))
@@ -234,7 +230,7 @@ def _read(name: str, by: tuple[str, ...]) -> dict[str, Any]:
     base, dropped = values.pop("extends", None), values.pop("drop", [])
     if base is None:
         return values
-    inherited = _read(str(base), (*by, name))
+    inherited = _read(str(base))
     for setting in dropped:
         *parents, last = setting.split(".")
         table = functools.reduce(lambda part, key: part.get(key, {}), parents, inherited)
@@ -264,7 +260,7 @@ def recipe_lines(kind: type[Settings]) -> list[str]:
     """The recipes of this kind of settings, each with the first sentence of its comment."""
     lines = []
     for name in recipe_names():
-        if _read(name, ()).keys() <= kind.model_fields.keys():
+        if _read(name).keys() <= kind.model_fields.keys():
             text = (RECIPES / f"{name}.toml").read_text("utf-8")
             comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
             words = " ".join(line.removeprefix("#").strip() for line in comment)

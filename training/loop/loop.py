@@ -59,7 +59,14 @@ class Loop(ABC, Generic[C, B]):
 
     def __init__(self, config: C, out: Path, *, resume: bool) -> None:
         self.config, self.out = config, out
-        self.device = device_for(config.precision)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        has = torch.cpu.get_capabilities()
+        in_hardware = self.device.type == "cuda" or has.get("avx512_bf16") or has.get("bf16")
+        if config.precision == "bf16" and not in_hardware:
+            raise ValueError(
+                'precision "bf16" takes ten times as long as fp32 on this processor, which has no '
+                "instructions for it (avx512_bf16 or Arm's bf16); set precision=fp32"
+            )
         self.rows: list[dict[str, Any]] = []
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -324,19 +331,6 @@ def steps_in_epoch(items: int, batch_size: int) -> int:
             f"--set batch_size={items}"
         )
     return items // batch_size
-
-
-def device_for(precision: str) -> torch.device:
-    """The device of a training; raises ValueError if it does not support the precision."""
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    has = torch.cpu.get_capabilities()
-    if precision == "bf16" and not (has.get("avx512_bf16") or has.get("bf16")):
-        raise ValueError(
-            'precision "bf16" takes ten times as long as fp32 on this processor, which has no '
-            "instructions for it (avx512_bf16 or Arm's bf16); set precision=fp32"
-        )
-    return torch.device("cpu")
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

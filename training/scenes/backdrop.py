@@ -4,6 +4,10 @@ All colours are RGB in 0..255. `backdrop` paints the image behind the objects; `
 rain or snow in front of them.
 """
 
+import tomllib
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
@@ -13,57 +17,29 @@ from polyview.training.scenes.layout import Layout
 from polyview.training.scenes.world import SIZE
 
 Array = NDArray[np.float32]
-Light = tuple[float, float, float]
+_LIGHT: dict[str, Any] = tomllib.loads(Path(__file__).with_name("light.toml").read_text("utf-8"))
 
-_SKIES: dict[str, tuple[Light, Light]] = {
-    "day": ((70, 145, 235), (185, 222, 250)),
-    "night": ((8, 10, 40), (34, 44, 96)),
-    "sunset": ((98, 62, 140), (255, 150, 70)),
-}
-_OVERCAST: dict[str, tuple[Light, Light]] = {
-    "day": ((140, 150, 164), (186, 194, 202)),
-    "night": ((24, 27, 42), (46, 50, 70)),
-    "sunset": ((150, 92, 104), (232, 150, 98)),
-}
-_GROUND_LIGHT: dict[str, Light] = {
-    "day": (1.0, 1.0, 1.0),
-    "night": (0.38, 0.44, 0.66),
-    "sunset": (1.0, 0.74, 0.60),
-}
-_ROOM_LIGHT: dict[str, Light] = {
-    "day": (1.0, 1.0, 1.0),
-    "night": (0.62, 0.58, 0.62),
-    "sunset": (1.0, 0.84, 0.70),
-}
-_SPRITE_LIGHT: dict[str, Light] = {
-    "day": (1.0, 1.0, 1.0),
-    "night": (0.85, 0.88, 1.0),
-    "sunset": (1.0, 0.90, 0.80),
-}
-_FOG: dict[str, Light] = {
-    "day": (222, 227, 230),
-    "night": (104, 111, 134),
-    "sunset": (240, 190, 160),
-}
+
+def _color(time: str, name: str) -> Array:
+    return np.array(_LIGHT[time][name], dtype=np.float32)
 
 
 def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
     """The effect of light and fog on objects: a factor (3,), a fog colour (3,) and its share."""
-    light = np.array(_SPRITE_LIGHT[layout.time or "day"], dtype=np.float32)
+    time, share = layout.time or "day", 0.0
+    light = _color(time, "objects")
     if layout.weather in {"rain", "snow"}:
         light = light * 0.93
-    veil = np.array(_FOG[layout.time or "day"], dtype=np.float32)
-    share = 0.0
     if layout.weather == "fog":
         share = 0.14 if layout.time == "night" else 0.22
-    return light, veil, share
+    return light, _color(time, "fog"), share
 
 
 def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
     """Paints everything behind the objects, (SIZE, SIZE) RGB."""
     weather, time, horizon = layout.weather or "clear", layout.time or "day", layout.horizon
     inside = layout.setting in _ROOM_PAINTERS
-    light = np.array((_ROOM_LIGHT if inside else _GROUND_LIGHT)[time], dtype=np.float32)
+    light = _color(time, "room" if inside else "ground")
     if inside:
         sky = _sky(time, "clear", SIZE // 2, rng)  # through the window
         painted = _ROOM_PAINTERS[layout.setting](horizon, rng, sky)
@@ -77,26 +53,25 @@ def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
     scene = np.where(alpha == GLOW, colors, colors * light)
     scene = np.where(alpha > 0, scene, np.asarray(sky))
     if weather == "fog":
-        scene = _veil(scene, np.array(_FOG[time], np.float32), horizon, rng)
+        scene = _veil(scene, _color(time, "fog"), horizon, rng)
     return Image.fromarray(scene.clip(0, 255).astype(np.uint8))
 
 
 def _sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Image.Image:
-    top, bottom = (_SKIES if weather == "clear" else _OVERCAST)[time]
     rows = min(SIZE, horizon + 12)
     ramp = (np.arange(rows, dtype=np.float32) / max(horizon, 60)).clip(0, 1) ** 1.2
-    colors = np.array((top, bottom), dtype=np.float32) + rng.normal(0, 7, 3).astype(np.float32)
+    colors = _color(time, "clear" if weather == "clear" else "overcast")  # top and horizon
+    colors = colors + rng.normal(0, 7, 3).astype(np.float32)
     canvas = (colors[0] + ramp[:, None] * (colors[1] - colors[0]))[:, None, :]
     cloudiness = rng.uniform(0.0, 0.5) if weather == "clear" else rng.uniform(0.5, 0.9)
     if time == "night" and weather == "clear":
         cloudiness *= 0.3
-    puff = {"day": 255.0, "night": 70.0, "sunset": 236.0}[time]
+    puff = _LIGHT[time]["clouds"]
     if weather in {"rain", "snow"}:
         puff *= 0.62
     mass = _clouds(rng)[:rows, :, None]
     cover = ((mass - np.float32(0.92 - 0.5 * cloudiness)) * 3.2).clip(0, 0.8)
-    tint = (1.0, 0.82, 0.72) if time == "sunset" else (1.0, 1.0, 1.0)
-    tone = np.array(tint, dtype=np.float32) * np.float32(puff)
+    tone = _color(time, "tint") * np.float32(puff)
     canvas = canvas + cover * (tone - canvas)
     image = Image.new("RGB", (SIZE, SIZE))
     image.paste(Image.fromarray(canvas.clip(0, 255).astype(np.uint8)))

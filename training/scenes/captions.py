@@ -284,13 +284,10 @@ def _counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
     counted = _some(several, 1, draft.rng)[0]
     name = draft.name(counted, exact=True)
     number, _, plural = name.partition(" ")
+    words: dict[str, str | list[str]] = {"x": [name], "n": number, "plural": plural}
     if draft.chance(0.12):
-        return draft.fill(
-            draft.pick(SENTENCES["counted_alone"]), "counting", x=[name], n=number, plural=plural
-        )
+        return draft.fill(draft.pick(SENTENCES["counted_alone"]), "counting", **words)
     more = several if len(several) > 1 and draft.chance(0.6) else groups
     other = _some([group for group in more if group is not counted], 1, draft.rng)
-    others = draft.names(other, exact=True)
-    return draft.fill(
-        draft.pick(SENTENCES["counted"]), "counting", x=[name], y=others, n=number, plural=plural
-    )
+    words["y"] = draft.names(other, exact=True)
+    return draft.fill(draft.pick(SENTENCES["counted"]), "counting", **words)

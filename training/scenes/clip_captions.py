@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from polyview.training.scenes.captions import SENTENCES, Draft, ObjectGroup, join
 from polyview.training.scenes.motion import EVENT_FRAMES, Clip, ClipCaption
-from polyview.training.scenes.relevance import matching, satisfying_rows
+from polyview.training.scenes.relevance import matching, relevant_rows
 from polyview.training.scenes.world import Scene
 
 _TOGETHER = ("{x}", "a clip with {x}", "{x} can be seen", "we see {x}", "there is {x}")
@@ -127,5 +127,4 @@ def _events_hold(clip: Clip, chosen: tuple[int, ...], events: list[dict[str, Any
 
 def relevant_clips(clips: Sequence[Clip]) -> list[NDArray[np.int64]]:
     """For each caption of the clips in order, the ascending rows of all clips that satisfy it."""
-    facts = [caption.fact for clip in clips for caption in clip.captions]
-    return satisfying_rows(clips, facts, satisfies_clip)
+    return relevant_rows(clips, satisfies_clip)

@@ -16,7 +16,7 @@ the relations in captions, so that no borderline scene counts as wrong.
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from polyview.training.scenes.world import Scene, Truth
 
 Box = tuple[float, float, float, float]
-Record = TypeVar("Record")
-
 MARGIN = 0.06
 """Minimum distance of two centres for left, right, above and below."""
 
@@ -99,27 +97,24 @@ def matching(items: Sequence[Any], stated: dict[str, Any]) -> list[int]:
     ]
 
 
-def satisfying_rows(
-    records: Sequence[Record],
-    facts: Sequence[dict[str, Any]],
-    test: Callable[[Record, dict[str, Any]], bool],
+def relevant_rows(
+    records: Sequence[Any], test: Callable[[Any, dict[str, Any]], bool]
 ) -> list[NDArray[np.int64]]:
-    """The sorted rows of the scenes or clips that satisfy each fact according to `test`."""
+    """The sorted rows of the scenes or clips that satisfy each caption, according to `test`."""
     holders: dict[str, set[int]] = {}
     for row, record in enumerate(records):
-        for item in record.objects:  # type: ignore[attr-defined]
+        for item in record.objects:
             holders.setdefault(item.name, set()).add(row)
-    satisfying = []
-    for fact in facts:
+    relevant = []
+    for caption in (caption for record in records for caption in record.captions):
         rows = set(range(len(records)))
-        for stated in fact.get("objects", []):
+        for stated in caption.fact.get("objects", []):
             rows &= holders.get(stated["name"], set())
-        true_rows = [row for row in sorted(rows) if test(records[row], fact)]
-        satisfying.append(np.array(true_rows, np.int64))
-    return satisfying
+        true_rows = [row for row in sorted(rows) if test(records[row], caption.fact)]
+        relevant.append(np.array(true_rows, np.int64))
+    return relevant
 
 
 def relevant_images(scenes: Sequence[Scene]) -> list[NDArray[np.int64]]:
     """The sorted rows of the scenes that satisfy each caption, in the captions' order."""
-    facts = [caption.fact for scene in scenes for caption in scene.captions]
-    return satisfying_rows(scenes, facts, satisfies)
+    return relevant_rows(scenes, satisfies)

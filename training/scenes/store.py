@@ -27,7 +27,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,8 +138,8 @@ def write_split(
     try:
         with replacing_folder(folder) as draft:
             if moving:
-                with _open_lines(draft / CLIPS) as lines:
-                    lines.writelines(_line(make_clip(seed, split, row)) for row in range(count))
+                lines = (_line(make_clip(seed, split, row)) for row in range(count))
+                (draft / CLIPS).write_text("".join(lines), "utf-8", newline="\n")
             else:
                 _write_scenes(draft, split, count, seed, workers or os.cpu_count() or 1)
             text = json.dumps(meta, ensure_ascii=False, indent=1)
@@ -161,10 +161,11 @@ def _write_scenes(folder: Path, split: Split, count: int, seed: int, processes: 
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with ExitStack() as stack:
         images, instances = (stack.enter_context((folder / f"{n}.npy").open("wb")) for n in shapes)
-        for file, shape in zip((images, instances), shapes.values(), strict=True):
+        for array, shape in zip((images, instances), shapes.values(), strict=True):
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-        lines = stack.enter_context(_open_lines(folder / SCENES))
+            np.lib.format.write_array_header_1_0(array, header)
+        file = (folder / SCENES).open("w", encoding="utf-8", newline="\n")
+        lines = stack.enter_context(file)
         make = partial(make_scene, seed, split)
         rendered: Iterable[Rendered] = map(make, range(count))
         if processes > 1 and count > _CHUNK:
@@ -174,10 +175,6 @@ def _write_scenes(folder: Path, split: Split, count: int, seed: int, processes: 
             images.write(scene.image.data)
             instances.write(scene.instances[step // 2 :: step, step // 2 :: step].tobytes())
             lines.write(_line(scene.scene))
-
-
-def _open_lines(path: Path) -> TextIO:
-    return path.open("w", encoding="utf-8", newline="\n")
 
 
 def _line(record: Scene | Clip) -> str:

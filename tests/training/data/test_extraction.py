@@ -107,6 +107,7 @@ def test_damaged_pictures_are_all_named(photos: Path, backbone: Path, tmp_path: 
     without_damaged(train, replace(how, skip_damaged=True))
     whole = read_features(without_damaged(train, how), backbone, how)  # by the list of the former
     assert (len(whole.features), len(whole.captions)) == (8, 40)
+    assert whole.image_of.tolist() == np.repeat(np.arange(8), 5).tolist()
     assert whole.captions[10].startswith("A grey field")  # of the fourth photograph
     encoder, preprocess, _ = load_image_source(backbone)
     with torch.inference_mode():

@@ -30,12 +30,22 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_captions_belong_to_images_in_turn(folder: Path) -> None:
-    data = open_split(folder, "train")
-    assert read_features(data, "no/backbone").features.shape == (4, 3, 2)
+    boxes = np.random.default_rng(0).random((4, 3, 4))
+    np.save(folder / "train_boxes.npy", boxes)
+    half = np.load(folder / "train_ims.npy").astype(np.float16)
+    np.save(folder / "train_ims.npy", half)
+    data = read_features(open_split(folder, "train"), "no/backbone")
+    assert isinstance(data.features, np.memmap)
     assert data.image_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert data.captions[5] == "train 2 caption 1"
-    assert (data.boxes, data.lengths, data.summary_token) == (None, None, False)
+    assert (data.lengths, data.summary_token) == (None, False)
+    assert data.boxes is not None
+    assert np.array_equal(data.boxes, boxes)
     assert len(data.first(3).captions) == len(data.first(3).image_of) == 6
+    table = TokenTable(build_tokenizer(data.captions), data.captions)
+    (batch,) = batches(data, table, 8, (0, 0))
+    assert batch.features.element_size() == 4
+    assert np.array_equal(batch.features.numpy(), half[batch.image_ids.numpy()])
 
 
 def test_validation_is_called_dev_or_val(folder: Path) -> None:
@@ -43,17 +53,6 @@ def test_validation_is_called_dev_or_val(folder: Path) -> None:
     write_part(folder, "val", 2, 2)
     (folder / "dev_ims.npy").unlink()
     assert open_split(folder, "val").captions[0] == "val 0 caption 0"
-
-
-def test_features_stay_on_the_disk(folder: Path) -> None:
-    half = np.load(folder / "train_ims.npy").astype(np.float16)
-    np.save(folder / "train_ims.npy", half)
-    data = open_split(folder, "train")
-    assert isinstance(data.features, np.memmap)
-    table = TokenTable(build_tokenizer(data.captions), data.captions)
-    (batch,) = batches(data, table, 8, (0, 0))
-    assert batch.features.element_size() == 4
-    assert np.array_equal(batch.features.numpy(), half[batch.image_ids.numpy()])
 
 
 def test_five_equal_rows_are_one_image(tmp_path: Path) -> None:
@@ -64,14 +63,6 @@ def test_five_equal_rows_are_one_image(tmp_path: Path) -> None:
     assert data.image_of.tolist() == [0] * 5 + [1] * 5 + [2] * 5
     write_part(tmp_path, "test", 15, 1)  # a caption an image is no repetition
     assert open_split(tmp_path, "test").image_of.tolist() == list(range(15))
-
-
-def test_boxes_are_read(folder: Path) -> None:
-    boxes = np.random.default_rng(0).random((4, 3, 4))
-    np.save(folder / "train_boxes.npy", boxes)
-    data = open_split(folder, "train")
-    assert data.boxes is not None
-    assert np.array_equal(data.boxes, boxes)
 
 
 def _text(file: str, text: str) -> Callable[[Path], object]:

@@ -9,8 +9,7 @@ from PIL import Image
 from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.regions import Regions
 from polyview.export.pack.schema import REGIONS
-from polyview.training.data.precomputed import open_regions
-from polyview.training.data.region_gallery import main
+from polyview.training.data.precomputed import main, open_regions
 from tests.training.conftest import write_regions
 
 

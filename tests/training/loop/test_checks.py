@@ -7,7 +7,7 @@ import pytest
 
 from polyview.export.hub import client
 from polyview.models.checkpoint import load_tensors
-from polyview.training import distill, train
+from polyview.training import train
 from polyview.training.data import features
 from polyview.training.data.open_split import open_split
 from polyview.training.loop.loop import CONFIG
@@ -29,17 +29,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails where an image is read or the Hub is asked."""
+def refused(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refused:
+    """Starts a training that must be refused before an image is read or the Hub is asked."""
     monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("an image is read"))
-    monkeypatch.setattr(distill, "read_features", lambda *_: pytest.fail("an image is read"))
     monkeypatch.setattr(client, "fetch", lambda *_: pytest.fail("the Hub is asked"))
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def refused(world: Path, looking: None) -> Refused:  # noqa: ARG001
-    """Starts a training that must be refused; returns the message."""
 
     def start(*changes: str, out: str = "run") -> str:
         settings = [part for change in changes for part in ("--set", change)]

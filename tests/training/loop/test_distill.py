@@ -39,11 +39,10 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> DistillConfig:
     }
     net = SceneNet((4, 6, 8, 24), (1, 1, 1))
     save_tensors(root / "teacher" / BEST, net.state_dict(), about)
-    return DistillConfig(
-        data=str(root), teacher=str(root / "teacher"), cache=str(root / "cache"),
-        widths=(6, 8, 8, 12), blocks=(1, 1, 1), crops=3, targets=8, epochs=2, retrieval_epochs=1,
-        batch_size=7, warmup_steps=1, precision="fp32",
-    )  # fmt: skip
+    folders = {"data": str(root), "teacher": str(root / "teacher"), "cache": str(root / "cache")}
+    small = {"widths": (6, 8, 8, 12), "blocks": (1, 1, 1), "crops": 3, "targets": 8}
+    plan = {"epochs": 2, "retrieval_epochs": 1, "batch_size": 7, "warmup_steps": 1}
+    return DistillConfig.model_validate({**folders, **small, **plan, "precision": "fp32"})
 
 
 def test_targets_are_the_teachers_maps_of_the_same_crops(

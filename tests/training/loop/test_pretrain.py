@@ -43,9 +43,8 @@ def test_r_precision_by_hand() -> None:
 
 @pytest.mark.font
 def test_resume_gives_the_same_weights(scenes_folder: Path, tmp_path: Path) -> None:
-    config = PretrainConfig(
-        widths=(8, 8, 12, 16), blocks=(1, 1, 1), data=str(scenes_folder), epochs=2, batch_size=8,
-        precision="fp32", warmup_steps=2,
-    )  # fmt: skip
+    small = {"widths": (8, 8, 12, 16), "blocks": (1, 1, 1), "data": str(scenes_folder)}
+    plan = {"epochs": 2, "batch_size": 8, "precision": "fp32", "warmup_steps": 2}
+    config = PretrainConfig.model_validate({**small, **plan})
     Pretraining(config, tmp_path / "whole", resume=False).fit()
     check_resume(Pretraining, config, tmp_path / "whole", tmp_path / "part")
