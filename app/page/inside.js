@@ -4,7 +4,8 @@ const POOLING = `How much the largest, the second largest … value of every dim
   VSE∞, sections 3.2 and 5.3). Average pooling would be a flat line, max pooling would have all its weight at 1.`;
 const CODES = `The cosine of every two learned view codes (MVAM, section 3.3, Eq. 7). They are the same for every
   query; codes near 1 ask for the same.`;
-const BEST_OF_EACH = "The sum of the highest value of each text block (Eq. 2).";
+const SINKHORN_SCORE = "The sum of the plan's highest value for each text block (Eq. 2).";
+const MAXSIM_SCORE = "The sum of the highest cosine for each text block, as in the authors' code.";
 
 /** Title and meaning of each array. */
 const ARRAYS = {
@@ -23,8 +24,8 @@ const ARRAYS = {
     `How the blocks are matched (section 3.2): the rows and columns of blocks add up to 1, and what finds no partner
       goes to a dustbin. The score adds the marked cells, the highest of each text block (Eq. 2).`,
   ],
-  sinkhorn_score: ["Score by Sinkhorn", BEST_OF_EACH],
-  maxsim_score: ["Score by MaxSim", BEST_OF_EACH],
+  sinkhorn_score: ["Score by Sinkhorn", SINKHORN_SCORE],
+  maxsim_score: ["Score by MaxSim", MAXSIM_SCORE],
   image_pooling: ["How the image is pooled", POOLING],
   text_pooling: ["How the text is pooled", POOLING],
   image_codes: ["The image's view codes", CODES],
@@ -37,9 +38,14 @@ const ARRAYS = {
 };
 const CURVES = ["image_pooling", "text_pooling", "attention_spread"];
 const COSINES = ["affinity", "image_codes", "text_codes"];
-const KNOBS = { match: "Blocks are matched by", iterations: "Sinkhorn iterations" };
+const KNOBS = {
+  match: "Blocks are matched by",
+  iterations: "Sinkhorn iterations",
+  sinkhorn: "Sinkhorn",
+  maxsim: "MaxSim",
+};
 
-/** What a setting is called. @param {string} name @returns {string} */
+/** The title of a setting or of one of its options. @param {string} name @returns {string} */
 export const knobTitle = (name) => KNOBS[name] ?? name;
 
 /**

@@ -440,7 +440,7 @@ export class Inspect {
       };
       const shared = { "data-key": name, onchange: change };
       const input = options.length
-        ? el("select", shared, ...options.map((option) => el("option", { value: option }, option)))
+        ? el("select", shared, ...options.map((option) => el("option", { value: option }, knobTitle(option))))
         : el("input", { ...shared, type: "number", min: String(low), max: String(high) });
       input.value = String(value);
       return el("label.switch", {}, knobTitle(name), input);
