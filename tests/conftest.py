@@ -1,6 +1,7 @@
 """What every test shares."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ PRIVATE = (
     "tests/benchmarks/test_gpu.py",
 )
 TOGETHER = dict.fromkeys(BUNDLED, "bundled") | dict.fromkeys(PRIVATE, "private")
+# group -> process of its server, which Gradio's queue keeps at 7 % of a core until it is stopped
+SERVERS = pytest.StashKey[dict[str, int]]()
 # What takes longest, and so begins first: at the end, no process has much left to do alone.
 LONG = (
     "bundled",
@@ -116,8 +119,20 @@ def _group(file: str) -> str:
     return TOGETHER.get(file, file)
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stops a group's server after the group's last test."""
+    if nextitem is None or _group_of(nextitem) != _group_of(item):
+        process = item.config.stash.get(SERVERS, {}).pop(_group_of(item), None)
+        if process is not None:
+            os.kill(process, signal.SIGTERM)
+
+
+def _group_of(item: pytest.Item) -> str:
+    return _group(item.nodeid.partition("::")[0])
+
+
 def _place(item: pytest.Item) -> int:
-    group = _group(item.nodeid.partition("::")[0])
+    group = _group_of(item)
     return LONG.index(group) if group in LONG else len(LONG)
 
 

@@ -25,6 +25,7 @@ from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
 from tests.app.many import write_many
 from tests.app.serving import Serve, Server, servers
+from tests.conftest import SERVERS
 from tests.export.conftest import write_backbone, write_run
 from tests.export.editing import edited
 from tests.once import made_once, shared_root
@@ -170,17 +171,25 @@ def bundled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def bundled(tmp_path_factory: pytest.TempPathFactory, bundled_cache: Path) -> Iterator[Server]:
+def bundled(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, bundled_cache: Path
+) -> Iterator[Server]:
     """`python app/main.py` without arguments."""
     with servers(lambda: tmp_path_factory.mktemp("server")) as start:
-        yield start(POLYVIEW_CACHE=str(bundled_cache))
+        server = start(POLYVIEW_CACHE=str(bundled_cache))
+        pytestconfig.stash.setdefault(SERVERS, {})["bundled"] = server.process
+        yield server
 
 
 @pytest.fixture(scope="session")
-def private(tmp_path_factory: pytest.TempPathFactory, tiny_pack: Path) -> Iterator[Server]:
+def private(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, tiny_pack: Path
+) -> Iterator[Server]:
     """The app over the tiny pack, for this machine alone."""
     with servers(lambda: tmp_path_factory.mktemp("server")) as start:
-        yield start("--pack", tiny_pack, "--mcp")
+        server = start("--pack", tiny_pack, "--mcp")
+        pytestconfig.stash.setdefault(SERVERS, {})["private"] = server.process
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -153,7 +153,7 @@ def results(new_tab: NewTab, bundled: Server, request: pytest.FixtureRequest) ->
     return tab
 
 
-def test_the_table_of_results_sorts_stars_and_explains(bundled: Server, results: Tab) -> None:
+def test_results_are_sorted_starred_explained_and_drawn(bundled: Server, results: Tab) -> None:
     answer, page = bundled.get("results"), results.page
     rows = page.locator(".numbers").first.locator("tbody tr")
     by_title = {row["title"]: row["values"] for row in answer["methods"].values()}
@@ -174,16 +174,14 @@ def test_the_table_of_results_sorts_stars_and_explains(bundled: Server, results:
     expect(fold).to_contain_text("Here")
     assert results.serious() == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_labels_of_the_plot_do_not_collide(bundled: Server, results: Tab) -> None:
-    boxes: list[dict[str, Any]] = results.page.locator(".plot svg:visible .name").evaluate_all(
+    # the labels of the plot do not collide
+    boxes: list[dict[str, Any]] = page.locator(".plot svg:visible .name").evaluate_all(
         "names => names.map(name => name.getBoundingClientRect().toJSON())"
     )
-    assert len(boxes) == len(bundled.get("results")["methods"])
+    assert len(boxes) == len(answer["methods"])
     for i, box in enumerate(boxes):
         for other in boxes[:i]:
             across = min(box["right"], other["right"]) - max(box["left"], other["left"])
             down = min(box["bottom"], other["bottom"]) - max(box["top"], other["top"])
             assert across <= 1 or down <= 2
-    expect(results.page.locator(".plot table tr")).to_have_count(len(boxes) + 1)
+    expect(page.locator(".plot table tr")).to_have_count(len(boxes) + 1)
