@@ -60,9 +60,10 @@ def find_damaged(images: ImageFiles) -> list[int]:
 
     def is_damaged(row: int) -> bool:
         try:
-            return not images[row].size
+            images[row].load()
         except (ValueError, OSError):
             return True
+        return False
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return np.flatnonzero(list(pool.map(is_damaged, range(len(images))))).tolist()

@@ -99,8 +99,10 @@ def _facts(
         present, group = {item.name for item in scene.objects}, CLASS_OF[second["name"]].group
         missing = [k.name for k in CLASSES if k.group == group and k.name not in present]
         other = {"name": _one(missing, rng)}
-        replaced = [first, {**second, **other}]
-        return {"objects": both}, {"objects": replaced if kind[0] == "r" else [*both, other]}
+        stated = [*both, other]
+        if kind == "replaced_object":
+            stated = [first, {**second, **other}]
+        return {"objects": both}, {"objects": stated}
     if kind in ("replaced_color", "added_color"):
         color, *more = {item.color for item in scene.objects if item.name == second["name"]}
         others = [c for c in CLASS_OF[second["name"]].colors if c != color]

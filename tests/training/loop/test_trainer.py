@@ -17,6 +17,7 @@ from polyview.training.data.split import Split
 from polyview.training.loop.config import TrainConfig
 from polyview.training.loop.loop import LAST, LOG, read_rows
 from polyview.training.loop.trainer import Trainer
+from tests.training.conftest import make_features
 
 # 16 codes cannot attend to 16 different elements among five
 TINY: dict[str, dict[str, Any]] = {
@@ -27,6 +28,10 @@ TINY: dict[str, dict[str, Any]] = {
     # as its recipes; hinges of hardest negatives collapse in the first steps
     "late": {"arguments": {"embed_dim": 16}, "objective": {"cost": "softmax"}},
 }
+
+# the features of this world have no summary to read
+POOLS = sorted(name for name in METHODS if not METHODS[name].summary_token)
+RAGGED = 24  # images of different numbers of features
 
 
 def config(method: str = "vse_infty", **changes: Any) -> TrainConfig:
@@ -42,8 +47,7 @@ def config(method: str = "vse_infty", **changes: Any) -> TrainConfig:
     return check(TrainConfig, {**values, **TINY.get(method, {}), **changes})
 
 
-# the features of this world have no summary to read
-@pytest.mark.parametrize("method", sorted(n for n in METHODS if not METHODS[n].summary_token))
+@pytest.mark.parametrize("method", POOLS)
 def test_every_method_learns(method: str, train_set: Split, val_set: Split, tmp_path: Path) -> None:
     first = {"objective": {"warmup_epochs": 1}} if method == "avse" else {}
     trainer = Trainer(config(method, epochs=6, **first), train_set, val_set, tmp_path)
@@ -163,3 +167,36 @@ def test_epochs_without_a_validation(train_set: Split, val_set: Split, tmp_path:
     rows = read_rows(tmp_path / LOG)
     assert [bool(row["rsum"]) for row in rows] == [False, True, False, True, True]
     assert best["rsum"] == pytest.approx(max(float(r["rsum"]) for r in rows if r["rsum"]), abs=0.01)
+
+
+def ragged(padding: int, junk: float) -> Split:
+    """The small world, its images cut to 1 to 5 features, and so much junk behind them."""
+    data = make_features(RAGGED, 0)
+    lengths = np.arange(RAGGED) % 5 + 1
+    features = np.pad(data.features[:], ((0, 0), (0, padding), (0, 0)))
+    features[np.arange(5 + padding) >= lengths[:, None]] = junk
+    return replace(data, features=features, lengths=lengths)
+
+
+@pytest.mark.parametrize("method", POOLS)
+def test_padding_counts_nowhere(method: str, tmp_path: Path) -> None:
+    """Images that differ in how many features they have."""
+    text = {"word_dim": 8, "hidden_dim": 16}
+    plan = config(method, text=text, feature_dropout=0.0, size_augmentation=0.0)
+    trainers = []
+    for padding, junk in ((0, 0.0), (3, 1e3)):
+        data = ragged(padding, junk)
+        trainers.append(Trainer(plan, data, data, tmp_path / f"{padding}"))
+    views = [trainer.validation_views()[0].embeddings for trainer in trainers]
+    torch.testing.assert_close(views[0], views[1], rtol=1e-4, atol=1e-5)
+    if method == "avse":  # training draws for every place of a set, and so more for padding
+        return
+    losses = []
+    for trainer in trainers:
+        trainer.model.train()
+        batch = next(iter(trainer.batches(1)))
+        real = torch.from_numpy(trainer.train.mask(batch.image_ids.numpy(), 5))
+        assert torch.equal(batch.mask[:, :5], real)
+        assert not batch.mask[:, 5:].any()
+        losses.append(sum(trainer.losses(batch, 1).values()))
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
