@@ -39,14 +39,10 @@ _MAX_COUNTS = {"views": 256, "iterations": 1000, "contextual_layers": 48}
 
 
 def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -> Method:
-    """Builds a method by name.
+    """Builds a method of `METHODS` for encoders whose features are `image_dim` and `text_dim` wide.
 
-    Args:
-        name: a key of `METHODS`.
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
-        arguments: the method's named arguments, as recipes and packs store them, and those of
-            `ContextConfig`.
+    `arguments` are the method's named ones, as recipes and packs store them, and those of
+    `ContextConfig`.
 
     Raises:
         ValueError: the method or an argument is unknown (the message lists the known ones), or a

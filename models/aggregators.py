@@ -27,11 +27,7 @@ AGGREGATORS = ("seq2seq", "self_attention", "gcn", "gcn_seq2seq")
 
 
 class SelfAttention(nn.Module):
-    """Scaled dot-product attention with one head (Vaswani et al., NIPS 2017, Eq. 1).
-
-    Args:
-        dim: D.
-    """
+    """Scaled dot-product attention with one head (Vaswani et al., NIPS 2017, Eq. 1)."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -49,9 +45,6 @@ class GraphConvolution(nn.Module):
 
     Relations are divided by the number of elements. The scale of the batch norm starts at 0, so the
     layer starts as the identity; its statistics come from real elements only.
-
-    Args:
-        dim: D.
     """
 
     def __init__(self, dim: int) -> None:
@@ -69,12 +62,7 @@ class GraphConvolution(nn.Module):
 
 
 class Aggregator(nn.Module):
-    """Residual layers over a set of any size, then the average or the last state of a GRU.
-
-    Args:
-        kind: one of `AGGREGATORS`.
-        dim: D.
-    """
+    """Residual layers over a set of any size, then the average or the last state of a GRU."""
 
     def __init__(self, kind: str, dim: int) -> None:
         super().__init__()

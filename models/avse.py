@@ -252,14 +252,8 @@ class AVSE(Method):
 
         In training, each group is an independent random sample. Otherwise elements are sorted by a
         fixed random projection of their features, and each group leaves out a different range of
-        that order.
-
-        Args:
-            features: (B, N, d).
-            mask: (B, N) bool.
-
-        Returns:
-            (n, B, N) bool, at least one True in each row.
+        that order. Features (B, N, d), mask (B, N) -> (n, B, N) bool, at least one True in each
+        row.
         """
         sizes = mask.sum(dim=1)  # (B,)
         if self.training:
@@ -278,11 +272,9 @@ class AVSE(Method):
         return mask & (stretch >= dropped[:, None])
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """Each view's part in the matching: Eq. (2) with the maximum over the blocks of that view.
+        """Each view's part (V, B_img, B_txt): Eq. (2) with the maximum over the view's blocks.
 
-        Returns:
-            (V, B_img, B_txt); the maximum over views is at most the score, which may choose another
-            view for each block.
+        The maximum over views is at most the score, which may choose another view for each block.
         """
         return self._match(images, texts, images.embeddings.shape[1])
 

@@ -19,13 +19,7 @@ _TYPES = (*_FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uin
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Writes tensors and a JSON-ready description to one file, atomically.
-
-    Args:
-        path: the file to write; an existing file is replaced only when the new one is complete.
-        tensors: name -> tensor.
-        metadata: stored as JSON in the file's header.
-    """
+    """Writes named tensors to one file, atomically, with `metadata` as JSON in its header."""
     plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     write_whole(path, save(plain, metadata={"about": json.dumps(metadata)}))
 

@@ -74,12 +74,7 @@ class ContextConfig:
 
 
 class ContextTransformer(nn.Module):
-    """Pre-norm transformer layers over sets, with a final layer norm.
-
-    Args:
-        in_dim: d of the features.
-        config: see `ContextConfig`.
-    """
+    """Pre-norm transformer layers over sets of features (B, N, `in_dim`), and a layer norm."""
 
     def __init__(self, in_dim: int, config: ContextConfig) -> None:
         super().__init__()
@@ -103,14 +98,9 @@ class ContextTransformer(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Turns features into contextual states.
+        """Turns features (B, N, d), mask (B, N), into states (B, N, width), 0 on padding, and mask.
 
-        Args:
-            features: (B, N, d).
-            mask: (B, N) bool.
-
-        Returns:
-            States (B, N, width), 0 on padding, and their mask; N grows by one with a summary.
+        N grows by one with a summary.
         """
         states = self.project(features)  # (B, N, width)
         if self.summary is not None:
@@ -124,11 +114,8 @@ class ContextTransformer(nn.Module):
 def add_contexts(method: Method, image_dim: int, text_dim: int, config: ContextConfig) -> None:
     """Gives a method `image_context` and `text_context`, transformers that its sets pass first.
 
-    Args:
-        method: built for features as wide as the transformers' states.
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
-        config: see `ContextConfig`.
+    The method is built for features as wide as the transformers' states; `image_dim` and `text_dim`
+    are the widths d of the encoders.
 
     Raises:
         ValueError: the method's views are elements, so it cannot take a summary.

@@ -85,15 +85,10 @@ class ElementMethod(Method):
 
     @abstractmethod
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
-        """The weight of each cosine in the score of its pair.
+        """The weight (..., V, W) of each cosine in its pair's score, 0 for absent cells and words.
 
-        Args:
-            cosines: (..., V, W).
-            cells: (..., V, D) views of images, 0 where absent; leading axes broadcast.
-            words: (..., W, D) views of texts, likewise.
-
-        Returns:
-            (..., V, W), 0 for absent cells and words.
+        Cosines are (..., V, W), `cells` (..., V, D) views of images, 0 where absent, and `words`
+        (..., W, D) those of texts; leading axes broadcast.
         """
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:

@@ -51,9 +51,8 @@ class Parts:
     def unit(self, width: int | None = None) -> Parts:
         """Normalises the views to unit length, as `l2_normalize` does.
 
-        Args:
-            width: number of dimensions that are normalised together: D, the default, for each view;
-                V * D for all views as one vector; a divisor of D for blocks.
+        `width` dimensions are normalised together: D, the default, for each view; V * D for all
+        views as one vector; a divisor of D for blocks.
         """
         total = self.total
         stretches = total.flatten(1).unflatten(1, (-1, width or total.shape[2]))
@@ -106,16 +105,11 @@ def mean_evidence(parts: Sequence[Evidence]) -> Evidence:
 def split_products(
     images: Parts, texts: Parts, weights: Tensor, offset: Tensor | float = 0.0
 ) -> Evidence:
-    """Splits R weighted sums of inner products of views, for each pair.
+    """Splits R weighted sums of inner products of views, for each pair; R is the second axis.
 
-    Args:
-        images: V views of each of B images.
-        texts: W views of each of B texts, or of one text for all images.
-        weights: (B, R, V, W) of <image view v, text view w> in sum r.
-        offset: added to each sum.
-
-    Returns:
-        Evidence with R on the second axis.
+    `images` are V views of each of B images, `texts` W views of each of B texts or of one text for
+    all images. `weights` (B, R, V, W) are those of <image view v, text view w> in sum r; `offset`
+    is added to each sum.
     """
     mixed = torch.einsum("brvw,bwmd->brvmd", weights, texts.rows)
     table = torch.einsum("bvnd,brvmd->brnm", images.rows, mixed)  # (B, R, N + 2, M + 2)

@@ -73,12 +73,9 @@ def naming_full_disk(path: Path) -> Iterator[None]:
 
 
 def no_such(kind: str, path: Path, advice: str) -> str:
-    """Error message for a path that does not exist; suggests the most similar existing name.
+    """Error message for a `kind` of path that does not exist; suggests the most similar name.
 
-    Args:
-        kind: the expected kind of path, such as "folder".
-        path: the path.
-        advice: what to do if no existing name is similar.
+    `advice` says what to do if no existing name is similar.
 
     >>> no_such("file", Path(__file__).with_name("fils.py"), "check it").rpartition("/")[2]
     'files.py?'

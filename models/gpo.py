@@ -40,13 +40,9 @@ class RankPooling(nn.Module, ABC):
 
     @abstractmethod
     def coefficients(self, sizes: Tensor) -> Tensor:
-        """The pooling coefficients theta of Eq. (3) for sets of the given sizes.
+        """The coefficients theta (B, max(sizes)) of Eq. (3) for sets of sizes (B,), at least 1.
 
-        Args:
-            sizes: (B,) integers, each at least 1.
-
-        Returns:
-            (B, max(sizes)); row b sums to 1 over its first sizes[b] entries and is 0 after them.
+        Row b sums to 1 over its first sizes[b] entries and is 0 after them.
         """
 
     def pool(self, features: Tensor, mask: Tensor) -> Tensor:
@@ -57,17 +53,11 @@ class RankPooling(nn.Module, ABC):
     def forward(
         self, features: Tensor, mask: Tensor, *, shares: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Pools each set, Eq. (2).
+        """Pools each set, Eq. (2): (B, N, D), (B, N) -> vectors (B, D), and shares (B, N) or None.
 
-        Args:
-            features: (B, N, D).
-            mask: (B, N) bool, at least one True in each row, anywhere.
-            shares: also compute each element's share of the result.
-
-        Returns:
-            (B, D) pooled vectors, and (B, N) shares or None. The share of element n is its part of
-            the squared length of the pooled vector, sum_i theta(rank of n in i) phi_n^i v^i;
-            negative parts are set to 0, and the shares of a set sum to 1.
+        The mask has at least one True in each row, anywhere. With `shares`, that of element n is
+        its part of the squared length of the pooled vector, sum_i theta(rank of n in i) phi_n^i
+        v^i; negative parts are set to 0, and the shares of a set sum to 1.
         """
         pooled = self.pool(features, mask)  # (B, D)
         if not shares:
@@ -192,13 +182,7 @@ class GPO(RankPooling):
 
 
 def build_pooling(kind: str, count: int = 20, *, released: bool = False) -> RankPooling:
-    """Builds a pooling by name.
-
-    Args:
-        kind: one of `POOLINGS`.
-        count: K of "kmax".
-        released: build "gpo" as the release does.
-    """
+    """Builds one of `POOLINGS`; `count` is K of "kmax", `released` builds "gpo" as its release."""
     require_choice("pooling", kind, POOLINGS)
     if kind != "gpo":
         return FixedPooling(kind, count)
@@ -214,12 +198,9 @@ def pooling_arrays(
 ) -> list[NamedArray]:
     """The coefficients theta of Eq. (3), "image_pooling" and "text_pooling"; section 5.3.
 
-    Args:
-        images: one image with its attention, whose width is the size N of its set.
-        texts: one text with its attention, or None.
-        image_poolings: the poolings of the image side; only `GPO` has coefficients to show.
-        text_poolings: the poolings of the text side.
-        image_share: the share of the image's set that is pooled at once.
+    `images` is one image with its attention, whose width is the size N of its set, and `texts` one
+    text with its attention, or None. Only poolings of type `GPO` have coefficients to show.
+    `image_share` is the share of the image's set that is pooled at once.
     """
     arrays = []
     for name, views, poolings, share in (

@@ -29,15 +29,10 @@ from torch.autograd.function import once_differentiable
 
 
 def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
-    """The states of a bidirectional GRU, computed by the faster implementation.
+    """The states of a bidirectional GRU with `batch_first`, by the faster implementation.
 
-    Args:
-        gru: one bidirectional layer with `batch_first`.
-        inputs: (B, T, d).
-        lengths: (B,) integers of 1 to T.
-
-    Returns:
-        (B, T', 2 h), with T' at least the largest length; 0 after the end of a sequence.
+    Inputs (B, T, d) with lengths (B,) of 1 to T give (B, T', 2 h), with T' at least the largest
+    length; 0 after the end of a sequence.
     """
     if trains_on_cpu(gru, inputs):
         return gru_states([gru], inputs, lengths)
@@ -57,14 +52,9 @@ def trains_on_cpu(module: nn.Module, inputs: Tensor) -> bool:
 def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tensor:
     """The states of GRUs of one layer, equal to those of `torch.nn.GRU` over packed sequences.
 
-    Args:
-        grus: one bidirectional GRU, or one that reads forward and optionally one that reads
-            backward; all with biases. `batch_first` is ignored.
-        inputs: (B, T, d).
-        lengths: (B,) integers of 1 to T.
-
-    Returns:
-        (B, T, G h): the states of each direction; 0 after a sequence's end.
+    `grus` are one bidirectional GRU, or one that reads forward and optionally one that reads
+    backward; all with biases. `batch_first` is ignored. Inputs (B, T, d) with lengths (B,) of 1 to
+    T give (B, T, G h), the states of each direction; 0 after a sequence's end.
     """
     batch, longest, _ = inputs.shape
     ordered, order = lengths.sort(descending=True, stable=True)  # (B,) each

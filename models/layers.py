@@ -26,15 +26,7 @@ def l2_normalize(x: Tensor) -> Tensor:
 
 
 def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
-    """Average over the real elements of each set.
-
-    Args:
-        features: (B, N, D).
-        mask: (B, N) bool.
-
-    Returns:
-        (B, D).
-    """
+    """Average over the real elements of each set: (B, N, D), mask (B, N) bool -> (B, D)."""
     weights = mask.to(features.dtype)[..., None]  # (B, N, 1)
     return (features.masked_fill(~mask[..., None], 0.0)).sum(1) / weights.sum(1)
 
@@ -65,15 +57,10 @@ def one_element(embedding: Tensor, place: Tensor, count: int) -> Tensor:
 
 
 def cosine_attention(features: Tensor, embeddings: Tensor, mask: Tensor) -> Tensor:
-    """The cosine of each element with each view (MV-VSE, section 4.4).
+    """The cosine (B, V, N) of each element with each view, 0 on padding (MV-VSE, section 4.4).
 
-    Args:
-        features: (B, N, D) elements in the joint space.
-        embeddings: (B, V, D) unit-length views.
-        mask: (B, N) bool.
-
-    Returns:
-        (B, V, N) cosines, 0 on padding.
+    Features (B, N, D) are in the joint space, embeddings (B, V, D) of unit length; the mask is
+    (B, N) bool.
     """
     return (embeddings @ l2_normalize(features).mT).masked_fill(~mask[:, None], 0.0)
 
@@ -141,14 +128,9 @@ def drop_elements(
 ) -> Tensor:
     """Size augmentation (VSE-infinity, section 3.3): drops elements of each set at random.
 
-    Args:
-        mask: (B, N) bool.
-        rate: probability of dropping each element, 0 <= rate < 1 (the paper's value: 0.2).
-        generator: source of randomness.
-        keep_first: never drop the first element, for sets that begin with a summary ([CLS]).
-
-    Returns:
-        (B, N) bool; every set keeps at least one element.
+    Each element of a mask (B, N) bool is dropped with the probability `rate`, 0 <= rate < 1 (paper:
+    0.2), but every set keeps at least one. `keep_first` never drops the first element, for sets
+    that begin with a summary ([CLS]).
     """
     if rate == 0.0:
         return mask

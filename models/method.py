@@ -74,26 +74,15 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        """Turns the features of images or texts into views; `encode_image` calls it.
+        """Turns an encoder's features (B, N, d) into views (B, V, D); `encode_image` calls it.
 
-        Args:
-            side: "image" or "text".
-            features: (B, N, d) an encoder's output.
-            mask: (B, N) bool, True on real elements; at least one in each row.
-            attention: also compute the (B, V, N) maps.
-
-        Returns:
-            Views with embeddings (B, V, D).
+        `side` is "image" or "text"; the mask (B, N) bool is True on real elements, at least one in
+        each row; `attention` also computes the (B, V, N) maps.
         """
 
     @abstractmethod
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """Splits the views of `encode` into contributions of the set's elements.
-
-        Args:
-            side: "image" or "text".
-            features: (B, N, d).
-            mask: (B, N) bool.
 
         Returns:
             Parts that add up to the embeddings (B, V, D) of a method in eval mode.
@@ -149,34 +138,22 @@ class Method(nn.Module, ABC):
         """Clamps a learned temperature to its range; training calls it after each step."""
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """The score of each image view with the best text view, or with its counterpart.
-
-        Returns:
-            (V, B_img, B_txt) cosines.
-        """
+        """The cosines (V, B_img, B_txt) of image views with the best text view or counterpart."""
         if self.views_add_up:
             return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
         pairs = torch.einsum("ivd,twd->vwit", images.embeddings, texts.embeddings)
         return pairs.amax(dim=1)  # (V, B_img, B_txt)
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """The scores of pairs, higher is better: the maximum or the sum over the image's views.
-
-        Returns:
-            (B_img, B_txt).
-        """
+        """Scores (B_img, B_txt), higher is better: the maximum or sum over the image's views."""
         scores = self.view_scores(images, texts)  # (V, B_img, B_txt)
         return scores.sum(dim=0) if self.views_add_up else scores.amax(dim=0)
 
     def pair_weights(self, pairs: Tensor) -> Tensor:
         """Selects the text view that each image view is scored against.
 
-        Args:
-            pairs: (B, V, W) inner products of the views of B pairs.
-
-        Returns:
-            (B, V, W): one-hot over W, at the best text view or, where views add up, at the text
-            view of the same index (W = V).
+        Of inner products (B, V, W) of the views of B pairs, returns (B, V, W): one-hot over W, at
+        the best text view or, where views add up, at that of the same index (W = V).
         """
         if self.views_add_up:
             return torch.eye(pairs.shape[1]).to(pairs).expand_as(pairs)  # (B, V, V)
@@ -185,13 +162,9 @@ class Method(nn.Module, ABC):
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
         """Splits the scores of B pairs over the elements of both sets; see `models/evidence.py`.
 
-        Args:
-            images: parts of B images.
-            texts: parts of B texts, or of one text for all images; parts of images work as well.
-            per_view: split each of the V `view_scores` instead of the score.
-
-        Returns:
-            Evidence whose parts add up to the scores; with `per_view`, (B, V, ...).
+        `texts` are the parts of B texts, or of one text for all images; parts of images work as
+        well. Evidence adds up to the scores or, with `per_view`, to the V `view_scores`: (B, V,
+        ...).
         """
         pairs = images.total @ texts.total.mT  # (B, V, W)
         weights = self.pair_weights(pairs)
@@ -205,12 +178,7 @@ class Method(nn.Module, ABC):
     def row_dim(self, views: int, dim: int) -> int:
         """The width of the rows in the candidate search: a view, a part of one, or all views.
 
-        Args:
-            views: V, of an image or a text.
-            dim: D.
-
-        Returns:
-            A divisor of V * D: views (V, D) are read as rows (V * D / row_dim, row_dim).
+        A divisor of V * D: views (V, D) are read as rows (V * D / row_dim, row_dim).
         """
         return views * dim if self.views_add_up else dim
 

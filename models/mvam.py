@@ -51,15 +51,10 @@ class ViewCodes(nn.Module):
     def forward(
         self, features: Tensor, mask: Tensor, values: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Pools a set once for each code.
+        """Pools a set once for each code into views (B, m, D); also returns attention (B, m, N).
 
-        Args:
-            features: (B, N, dim), compared with the codes.
-            mask: (B, N) bool.
-            values: (B, N, D), pooled; the features by default.
-
-        Returns:
-            (B, m, D) views and (B, m, N) attention.
+        Features (B, N, dim) with a mask (B, N) bool are compared with the codes; values (B, N, D)
+        are pooled, by default the features.
         """
         values = features if values is None else values
         scores = (self.codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)

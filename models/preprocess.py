@@ -95,14 +95,7 @@ class Preprocess:
         return (x0, y0, x0 + self.size / wide, y0 + self.size / high)
 
     def square(self, image: Image.Image) -> Image.Image:
-        """The square RGB image the encoder sees, before normalisation.
-
-        Args:
-            image: any PIL image; `to_rgb` converts its mode and orientation.
-
-        Returns:
-            RGB, size x size.
-        """
+        """The square RGB image, size x size, that the encoder sees of any PIL image."""
         rgb = to_rgb(image)
         width, height = rgb.size
         x0, y0, x1, y1 = self.visible_box(width, height)
@@ -113,10 +106,7 @@ class Preprocess:
         return rgb.resize((self.size, self.size), how, box, reducing_gap=3.0)
 
     def planes(self, squares: np.ndarray | Sequence[Image.Image]) -> np.ndarray:
-        """The encoder's input for images that `square` returned.
-
-        Args:
-            squares: B RGB images of the encoder's size, or pixels (B, H, W, 3) uint8 of any size.
+        """The encoder's input for images that `square` returned, or pixels (B, H, W, 3) uint8.
 
         Returns:
             (B, 3, H, W) float32, contiguous: (pixels / 255 - mean) / std.
@@ -162,10 +152,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def flat_rgb(image: Image.Image, most: float | None = None) -> Image.Image:
     """`to_rgb` for an image, or a part of one, that is already upright.
 
-    Args:
-        image: of any mode.
-        most: the largest value of the whole image if `image` is a part of a 16-bit or float
-            greyscale image; None to compute it.
+    `most` is the largest value of the whole image if `image` is a part of a 16-bit or float
+    greyscale image; None to compute it.
     """
     if is_deep(image):
         values = np.asarray(image, np.float64)

@@ -65,16 +65,11 @@ class PIENet(nn.Module):
     def forward(
         self, local: Tensor, whole: Tensor | None, mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Computes K embeddings of each set.
+        """Computes K embeddings of each set of local features (B, N, D), mask (B, N).
 
-        Args:
-            local: (B, N, D) local features.
-            whole: (B, H) the global feature; None with "local".
-            mask: (B, N) bool.
-
-        Returns:
-            (B, K, H) embeddings, not yet of unit length ((B, K, 2H) with "concat"),
-            (B, K, H) locally-guided residuals, and (B, K, N) attention.
+        `whole` is the global feature (B, H); None with "local". Returns embeddings (B, K, H), not
+        yet of unit length ((B, K, 2H) with "concat"), locally-guided residuals (B, K, H), and
+        attention (B, K, N).
         """
         attention = self.attend(local, mask)
         real = local.masked_fill(~mask[..., None], 0.0)
@@ -95,11 +90,7 @@ class PIENet(nn.Module):
         """The contribution of each element to the embeddings of `forward`.
 
         The sigmoid is split along its secant from 0: sigmoid(u) = 1/2 + s u, with s held constant.
-
-        Args:
-            local: (B, N, D).
-            whole: parts of the global feature, V = 1; None with "local".
-            mask: (B, N) bool.
+        `whole` are the parts of the global feature, V = 1; None with "local".
         """
         mapped = self.w3(local.masked_fill(~mask[..., None], 0.0))[:, None]  # (B, 1, N, H)
         mapped = self.attend(local, mask)[..., None] * mapped  # Eq. (3); attention sums to 1

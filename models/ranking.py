@@ -22,17 +22,15 @@ _PART = 1 << 17  # values of one part: 1 MiB as float64
 def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Sorts the values of each dimension and set in descending order, without gradients.
 
-    Args:
-        features: (B, N, D), finite.
-        mask: (B, N) bool, True on real elements.
-
-    Returns:
-        (B, D, N) sorted values, 0 beyond a set's size, and (B, D, N) integers, the index of each
-        value in its set; padding takes the last ranks.
+    Of finite features (B, N, D) and a mask (B, N) bool, returns (B, D, N) sorted values, 0 beyond a
+    set's size, and (B, D, N) integers, the index of each value in its set; padding takes the last
+    ranks.
     """
     batch, count, dim = features.shape
     ranked = features.new_empty(batch, dim, count, requires_grad=False)
-    places = torch.empty(batch, dim, count, dtype=_place_type(count), device=features.device)
+    short = count <= torch.iinfo(torch.int16).max
+    place_type = torch.int16 if short else torch.int64
+    places = torch.empty(batch, dim, count, dtype=place_type, device=features.device)
     columns, padded = features.detach().mT, not bool(mask.all())
     packed = columns.device.type == "cpu" and columns.dtype == torch.float32
     keys = torch.empty(0, dtype=torch.float64)
@@ -87,15 +85,9 @@ def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 
 
 def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-    """The contribution of each element to `pool_ranked`, with ranks held constant.
+    """The contributions (B, V, N, D) of elements to `pool_ranked`, with ranks held constant.
 
-    Args:
-        features: (B, N, D).
-        mask: (B, N) bool, at least one True in each row, anywhere.
-        theta: (B, L, V) as in `pool_ranked`.
-
-    Returns:
-        (B, V, N, D), 0 on padding; the sum over elements is the pooled vector.
+    They are 0 on padding, and their sum over elements is the pooled vector.
     """
     order = rank_descending(features, mask)[1].long()  # (B, D, N)
     weights = nn.functional.pad(theta.mT, (0, order.shape[2] - theta.shape[1]))  # (B, V, N)
@@ -153,7 +145,3 @@ def _scratch(buffer: Tensor, like: Tensor) -> Tensor:
     if buffer.numel() >= like.numel():
         return buffer.flatten()[: like.numel()].view(like.shape)
     return buffer.new_empty(like.shape, device=like.device)
-
-
-def _place_type(count: int) -> torch.dtype:
-    return torch.int16 if count <= torch.iinfo(torch.int16).max else torch.int64

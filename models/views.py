@@ -71,14 +71,7 @@ class NamedArray:
 
 
 def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:
-    """Turns set sizes into a mask.
-
-    Args:
-        lengths: (B,) integers in 1..size.
-        size: the padded number of elements N.
-
-    Returns:
-        (B, N) bool, True on real elements.
+    """Turns set sizes (B,) in 1..N into a mask (B, N) bool, True on real elements; N is `size`.
 
     >>> lengths_to_mask(torch.tensor([1, 3]), 3).int().tolist()
     [[1, 0, 0], [1, 1, 1]]
@@ -87,13 +80,7 @@ def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:
 
 
 def pad_sets(sets: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Pads sets of different sizes to one batch.
-
-    Args:
-        sets: B sets, each (N_b, d).
-
-    Returns:
-        Features (B, N, d) for the largest N, padded with 0, and their mask (B, N).
+    """Pads B sets (N_b, d) to features (B, N, d) of the largest N; returns these and a mask (B, N).
 
     >>> pad_sets([torch.ones(1, 2), torch.ones(3, 2)])[1].int().tolist()
     [[1, 0, 0], [1, 1, 1]]
@@ -104,14 +91,7 @@ def pad_sets(sets: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def grid_boxes(rows: int, columns: int) -> Tensor:
-    """Boxes of a feature grid's cells, row-major.
-
-    Args:
-        rows: cells from top to bottom.
-        columns: cells from left to right.
-
-    Returns:
-        (rows * columns, 4) float boxes, relative xyxy in 0..1.
+    """Boxes (rows * columns, 4) of a feature grid's cells, row-major, relative xyxy in 0..1.
 
     >>> grid_boxes(1, 2).tolist()
     [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]]

@@ -20,13 +20,9 @@ class ImageEncoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, pixels: Tensor) -> Tensor:
-        """Encodes images.
+        """Encodes pixels (B, 3, S, S) into features (B, N, d).
 
-        Args:
-            pixels: (B, 3, S, S).
-
-        Returns:
-            (B, N, d) features; N is rows x columns of `grid(S)`, plus one with a summary.
+        N is rows x columns of `grid(S)`, plus one with a summary.
         """
 
 
@@ -39,12 +35,7 @@ class TextEncoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Encodes texts.
+        """Encodes ids (B, L) int64, 0 beyond each text's length, into features (B, L, d).
 
-        Args:
-            ids: (B, L) int64, 0 beyond each text's length.
-            lengths: (B,) int64 in 1..L.
-
-        Returns:
-            (B, L, d); padded positions hold 0.
+        Lengths are (B,) int64 in 1..L; padded positions hold 0.
         """

@@ -15,12 +15,10 @@ from polyview.models.preprocess import Preprocess
 def build_network(
     name: str, config: dict[str, Any], *, add_pooling_layer: bool | None = None
 ) -> Any:
-    """Builds a network with random weights.
+    """Builds a network with random weights from its configuration as JSON, with `model_type`.
 
-    Args:
-        name: a class of `transformers`, or "AutoModel", which follows the model type.
-        config: its configuration as JSON, with `model_type`.
-        add_pooling_layer: for classes with this argument; a set of features needs no pooling.
+    `name` is a class of `transformers`, or "AutoModel", which follows the model type;
+    `add_pooling_layer` is for classes with this argument.
 
     Raises:
         ValueError: the model type is unknown, or the configuration is not valid.
@@ -69,11 +67,7 @@ def quiet() -> Iterator[None]:
 
 
 def read_preprocess(folder: Path, name: str) -> Preprocess:
-    """Reads the processor configuration of a Hugging Face folder.
-
-    Args:
-        folder: holds `preprocessor_config.json`; missing values are the defaults of its class.
-        name: the source's name, for messages.
+    """Reads `preprocessor_config.json` of a folder; missing values are its class's defaults.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -32,11 +32,7 @@ class _ConvNet(ImageEncoder):
 
 
 class MobileNetV2ImageEncoder(_ConvNet):
-    """MobileNetV2 (Sandler et al., CVPR 2018): 7 x 7 x 1280 at 224.
-
-    Args:
-        config: a `MobileNetV2Config` as JSON.
-    """
+    """MobileNetV2 (Sandler et al., CVPR 2018), of a `MobileNetV2Config`: 7 x 7 x 1280 at 224."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -46,11 +42,7 @@ class MobileNetV2ImageEncoder(_ConvNet):
 
 
 class ResNetImageEncoder(_ConvNet):
-    """ResNet (He et al., CVPR 2016): 7 x 7 x 2048 at 224 for ResNet-50.
-
-    Args:
-        config: a `ResNetConfig` as JSON; its depths make it a ResNet-50, 101 or 152.
-    """
+    """ResNet (He et al., CVPR 2016), of a `ResNetConfig`: 7 x 7 x 2048 at 224 for ResNet-50."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -85,11 +77,7 @@ class _VisionTransformer(ImageEncoder):
 
 
 class ViTImageEncoder(_VisionTransformer):
-    """ViT (Dosovitskiy et al., ICLR 2021): [CLS], then the patches, after the last layer norm.
-
-    Args:
-        config: a `ViTConfig` as JSON.
-    """
+    """ViT (Dosovitskiy et al., ICLR 2021), of a `ViTConfig`: [CLS] and patches, normalised."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -155,12 +143,9 @@ class SampledViT(_VisionTransformer):
 class CLIPImageEncoder(_VisionTransformer):
     """CLIP's vision transformer (Radford et al., ICML 2021): [IMG], then the patches.
 
-    Every element passes the final layer norm, which CLIP itself applies only to [IMG].
-
-    Args:
-        config: a `CLIPVisionConfig` as JSON.
-        projected: map every element to the joint space; [IMG] is then CLIP's image embedding before
-            normalisation.
+    Built from a `CLIPVisionConfig`. Every element passes the final layer norm, which CLIP itself
+    applies only to [IMG]. `projected` maps every element to the joint space; [IMG] is then CLIP's
+    image embedding before normalisation.
     """
 
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
@@ -176,11 +161,9 @@ class CLIPImageEncoder(_VisionTransformer):
 class SiglipImageEncoder(_VisionTransformer):
     """SigLIP's vision transformer (Zhai et al., ICCV 2023): [IMG], then the patches.
 
-    SigLIP has no projection to a joint space. A learned query attends to the patches, which gives
-    [IMG]; each patch follows as if the query had attended only to it.
-
-    Args:
-        config: a `SiglipVisionConfig` as JSON.
+    Built from a `SiglipVisionConfig`. SigLIP has no projection to a joint space. A learned query
+    attends to the patches, which gives [IMG]; each patch follows as if the query had attended only
+    to it.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -206,11 +189,8 @@ class SiglipImageEncoder(_VisionTransformer):
 class BertTextEncoder(TextEncoder):
     """BERT (Devlin et al., NAACL 2019) and similar networks, such as MiniLM: last hidden states.
 
-    The first element is [CLS], and the last one of each text is [SEP].
-
-    Args:
-        config: the network's Hugging Face configuration as JSON, `model_type` included; see
-            `export/encoders/` for the types.
+    The first element is [CLS], and the last one of each text is [SEP]. The configuration includes
+    `model_type`; see `export/encoders/` for the types.
     """
 
     summary_token: ClassVar[bool] = True
@@ -231,14 +211,11 @@ class BertTextEncoder(TextEncoder):
 
 
 class CLIPTextEncoder(TextEncoder):
-    """CLIP's text transformer (Radford et al., ICML 2021), after its last layer norm.
+    """CLIP's text transformer (Radford et al., ICML 2021), of a `CLIPTextConfig`, normalised.
 
     It reads from left to right, so only the last element of each text, [EOS], depends on the whole
-    text; `models.layers.last_element` gives CLIP's pooled text.
-
-    Args:
-        config: a `CLIPTextConfig` as JSON.
-        projected: map every element to the joint space.
+    text; `models.layers.last_element` gives CLIP's pooled text. `projected` maps every element to
+    the joint space.
     """
 
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
@@ -258,11 +235,9 @@ class CLIPTextEncoder(TextEncoder):
 class SiglipTextEncoder(TextEncoder):
     """SigLIP's text transformer (Zhai et al., ICCV 2023); the last token represents the text.
 
-    SigLIP takes the state at position `max_length`, usually padding, as the embedding of the text;
-    here that state replaces the one of each text's last token, [EOS].
-
-    Args:
-        config: a `SiglipTextConfig` as JSON.
+    Built from a `SiglipTextConfig`. SigLIP takes the state at position `max_length`, usually
+    padding, as the embedding of the text; here that state replaces the one of each text's last
+    token, [EOS].
     """
 
     def __init__(self, config: dict[str, Any]) -> None:

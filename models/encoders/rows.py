@@ -84,11 +84,7 @@ class ImageRows(ImageEncoder):
 
 
 class TextRows(TextEncoder):
-    """The contributions of a text's tokens; the row of the last one, [EOS], includes the rest.
-
-    Args:
-        encoder: SigLIP, or CLIP with its projection.
-    """
+    """The contributions of a text's tokens; the row of the last one, [EOS], includes the rest."""
 
     def __init__(self, encoder: CLIPTextEncoder | SiglipTextEncoder) -> None:
         super().__init__()
@@ -127,16 +123,10 @@ def read_token(
 ) -> tuple[Tensor, Tensor]:
     """Runs the layers of CLIP or SigLIP and splits the last state of one token.
 
-    Args:
-        layers: of `transformers`.
-        hidden: (B, N, h) embedded tokens.
-        place: (B,) the index of the token in each sequence.
-        mask: (N, N), added to the products of queries and keys.
-        first_layer: index of the first layer that is included.
-
-    Returns:
-        The token's state (B, h), and the contributions (B, N, h) of each token to it through the
-        attention of the layers, without biases of `out_proj`.
+    `hidden` (B, N, h) are embedded tokens, `place` (B,) the index of the token in each sequence;
+    `mask` (N, N) is added to the products of queries and keys. Returns the token's state (B, h),
+    and the contributions (B, N, h) of each token to it through the attention of the layers, from
+    `first_layer` on, without biases of `out_proj`.
     """
     *_, last = layers
     contributions = torch.zeros_like(hidden)

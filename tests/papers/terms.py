@@ -8,6 +8,7 @@ from polyview import models
 from polyview.models import Method, Views
 from polyview.models.views import NamedArray
 from polyview.training.objectives import build_objective
+from polyview.training.objectives.losses import Hinge, pair_costs
 from tests.models import conftest
 
 IDS = torch.tensor([0, 1, 2, 1])
@@ -36,3 +37,10 @@ def encoded(method: Method, words: int = 6) -> tuple[Views, Views]:
 def by_name(arrays: list[NamedArray]) -> dict[str, NamedArray]:
     """Arrays by their names."""
     return {array.name: array for array in arrays}
+
+
+def hinge_triplet(
+    scores: torch.Tensor, positives: torch.Tensor, margin: float, *, hardest: bool = True
+) -> torch.Tensor:
+    """The hinge triplet loss, summed over pairs and both directions."""
+    return pair_costs(scores, positives, Hinge(margin, hardest)).sum()

@@ -10,11 +10,10 @@ from polyview.models.sinkhorn import log_plan, match_blocks
 from polyview.models.views import lengths_to_mask
 from polyview.training.objectives import build_objective
 from polyview.training.objectives.avse import dimension_wise
-from polyview.training.objectives.losses import hinge_triplet
 from tests import reference
 from tests.golden.loading import check, double, grad, load, load_weights, released_gpo, renamed
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
-from tests.papers.terms import IDS, by_name, encoded, views_of
+from tests.papers.terms import IDS, by_name, encoded, hinge_triplet, views_of
 
 SIZES = torch.tensor([40, 1, 11])
 MASK = torch.arange(40) < SIZES[:, None]

@@ -1,4 +1,4 @@
-"""PVSE: heads, scores, losses and evaluation, against loops and the official code."""
+"""PVSE: heads, scores, losses, evaluation and clips, against loops and the official code."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from polyview.models import Views
 from polyview.models.layers import l2_normalize
-from polyview.models.pvse import PVSE, LastStates, MeanFeature, PIENet
+from polyview.models.pvse import PVSE, Changes, LastStates, MeanFeature, PIENet
 from polyview.models.views import lengths_to_mask
 from polyview.training.evaluation.metrics import best_ranks, retrieval_metrics
 from polyview.training.objectives import build_objective
@@ -16,6 +16,7 @@ from polyview.training.objectives.pvse import (
     maximum_mean_discrepancy,
     multiple_instance,
 )
+from tests import reference
 from tests.golden.loading import check, check_gradients, grad, load, load_weights, renamed
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.papers.terms import IDS, encoded, terms_of, views_of
@@ -35,15 +36,6 @@ def test_last_states_skip_what_the_mask_leaves_out(local: torch.Tensor) -> None:
         dense = local[1:, MASK[1]]
         expected = states(dense, torch.ones(1, 3, dtype=torch.bool))
         torch.testing.assert_close(states(local, MASK)[1:], expected)
-
-
-def test_last_states_are_those_of_each_direction(local: torch.Tensor) -> None:
-    states, legacy = LastStates(10, 8), LastStates(10, 8, legacy=True)
-    legacy.load_state_dict(states.state_dict())
-    outputs, _ = states.gru(local[:1])  # (1, 6, 4 + 4)
-    default = torch.cat([outputs[0, -1, :4], outputs[0, 0, 4:]])
-    torch.testing.assert_close(states(local, MASK)[0], default)
-    torch.testing.assert_close(legacy(local, MASK)[0], outputs[0, -1])
 
 
 def test_without_pie_nets_the_global_feature_remains(local: torch.Tensor) -> None:
@@ -324,3 +316,62 @@ def test_the_marked_pair_is_the_score() -> None:
         float(images.embeddings[0, 1] @ texts.embeddings[0, 2]), abs=1e-6
     )
     assert method.inside(images) == []
+
+
+CLIPS = (8, 1, 3, 5)  # frames of each
+
+
+def clips() -> tuple[Tensor, Tensor]:
+    """Frames (4, 8, 10) and their mask; what lies beyond a clip's end is large."""
+    torch.manual_seed(8)
+    mask = lengths_to_mask(torch.tensor(CLIPS), 8)
+    return torch.where(mask[..., None], torch.randn(4, 8, 10), torch.tensor(1e3)), mask
+
+
+@pytest.mark.parametrize("views", [1, 3])
+def test_clips_equal_the_loop(views: int) -> None:
+    """Section 3.1's video encoder, and Eqs. (2)-(4) over its frames."""
+    frames, mask = clips()
+    method = PVSE(10, 6, 8, views, image_global="states").eval()
+    assert isinstance(method.image_global, LastStates)
+    assert method.image_net is not None
+    with torch.no_grad():
+        made = method.encode_image(frames, mask, attention=True)
+        assert made.attention is not None
+        assert made.embeddings.shape == (4, views, 8)
+        for clip, size in enumerate(CLIPS):
+            own = frames[clip, :size]
+            whole = reference.last_states(method.image_global.gru, own)
+            expected = reference.pie_net(method.image_net, own, whole)
+            expected = expected / expected.norm(dim=1, keepdim=True)
+            torch.testing.assert_close(made.embeddings[clip], expected, rtol=1e-5, atol=1e-5)
+            assert not made.attention[clip, :, size:].any()
+
+
+def test_a_clip_played_backwards_is_another() -> None:
+    frames, mask = clips()
+    kinds = (("mean", True), ("states", False), ("legacy", False), ("changes", False))
+    for kind, alike in kinds:
+        method = PVSE(10, 6, 8, image_global=kind).eval()
+        assert method.order_matters != alike
+        ahead, back = (method.encode_image(x[:1], mask[:1]) for x in (frames, frames.flip(1)))
+        same = torch.allclose(ahead.embeddings, back.embeddings, atol=1e-5)
+        assert same == alike
+
+
+def test_changes_are_the_mean_and_the_states_of_what_differs_from_it() -> None:
+    frames, mask = clips()
+    method = PVSE(10, 6, 8, image_global="changes").eval()
+    assert isinstance(method.image_global, Changes)
+    with torch.no_grad():
+        made = method.image_global(frames, mask)
+        for clip, size in enumerate(CLIPS):
+            own = frames[clip, :size]
+            mean = method.image_global.project(own).mean(dim=0)
+            changes = method.image_global.project(own) - mean
+            moved = reference.last_states(method.image_global.states.gru, changes)
+            torch.testing.assert_close(made[clip], mean + moved)
+        still = frames[:1, :1].expand(-1, 8, -1)  # eight equal frames have no changes either
+        whole = method.image_global(still, mask[:1]) - method.image_global.project(still[:, 0])
+        nothing = reference.last_states(method.image_global.states.gru, torch.zeros(8, 8))
+    torch.testing.assert_close(whole[0], nothing)

@@ -11,7 +11,7 @@ from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.gpo import GPO, build_pooling
 from polyview.models.views import lengths_to_mask
 from polyview.models.vse_infty import VSEInfinity
-from polyview.training.objectives.losses import hinge_triplet, same_image
+from polyview.training.objectives.losses import same_image
 from tests import reference
 from tests.golden.loading import (
     GPO_NAMES,
@@ -24,7 +24,7 @@ from tests.golden.loading import (
     renamed,
 )
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
-from tests.papers.terms import encoded
+from tests.papers.terms import encoded, hinge_triplet
 
 
 @pytest.fixture(params=["paper", "release"])

@@ -214,11 +214,10 @@ def quantile_line(
 def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
     """The quality of a calibration on questions that it was not fitted on.
 
-    Returns:
-        `area`: of the ROC curve of answered against unanswered questions; `area_thing`, of things
-        alone; `coverage`: share of answered questions that are not refused; `precision`: share of
-        the questions not refused that have an answer; `refused_KIND` and `refused_absent_KIND`;
-        `ece`: expected calibration error of the hits' probabilities, and `ece_question`.
+    `area` is that of the ROC curve of answered against unanswered questions, `coverage` the share
+    of answered questions that are not refused, `precision` the share of the questions not refused
+    that have an answer; `refused_KIND` and `refused_absent_KIND` are shares, `ece` and
+    `ece_question` the expected calibration errors of the probabilities of hits and questions.
     """
     background, weights = answers.background, answers.weights
     logits = calibration.logits(background)
@@ -253,18 +252,10 @@ def calibrate_pack(
 ) -> dict[str, dict[str, float]]:
     """Fits the calibrations of a pack's methods, or measures them and prints a table.
 
-    Args:
-        runtime: the pack.
-        data: a split.
-        records: of each method `split` and `command`, for the record.
-        refit: fit the calibrations and the pack's domain, and store them in the pack.
-        write: store the measurements in the pack.
-
-    Returns:
-        `measure` of each method; empty after fitting.
-
-    Raises:
-        ValueError: the pack has no calibration of a method to measure.
+    `records` hold `split` and `command` of each method, for the record. `refit` fits the
+    calibrations and the pack's domain, and stores them in the pack; `write` stores measurements
+    there. Returns `measure` of each method; nothing after fitting. Raises ValueError if there is no
+    calibration of a method to measure.
     """
     pack, questions = runtime.info.folder, make_questions(data, runtime, SEED)
     texts = questions.texts.tolist()

@@ -130,14 +130,12 @@ def evidence_metrics(
 ) -> dict[str, float]:
     """Measures a method's evidence over features (N_img, N, d), see the module's description.
 
-    `covered` is (N_txt, cells) of `mentioned_shares`, None where objects are not known.
-
-    Returns:
-        `evidence_error`; where objects are known, in percent, `evidence_pointing`, `_chance` and
-        `_random_head`, `evidence_word_pointing` and `_chance`; for deletion and insertion
-        `deletion`, `deletion_random`, `deletion_map`, in units of the score, and
-        `deletion_gain_random_low`, `_high` (and so on), the interval of the gain of evidence; and
-        `deletion_renewed` and `deletion_renewed_map`, with their gain.
+    `covered` is (N_txt, cells) of `mentioned_cells`, None where objects are not known. Returns
+    `evidence_error`; where objects are known, in percent, `evidence_pointing`, `_chance` and
+    `_random_head`, `evidence_word_pointing` and `_chance`; for deletion and insertion `deletion`,
+    `deletion_random`, `deletion_map`, in units of the score, and `deletion_gain_random_low`,
+    `_high` (and so on), the interval of the gain of evidence; and `deletion_renewed` and
+    `deletion_renewed_map`, with their gain.
     """
     head, drawn = runtime.methods[name], evenly(len(data.captions), PAIRS)
     mentioning = drawn if covered is None else np.flatnonzero(covered.any(axis=1))
@@ -297,9 +295,8 @@ def _score_sets(
 def deletion_areas(score: Callable[[Tensor], Tensor], orders: np.ndarray) -> np.ndarray:
     """Mean scores (2, O) of sets that lose, and that gain, the highest cells first.
 
-    Args:
-        score: gives the scores (K,) of sets of cells (K, cells) bool, none empty.
-        orders: (O, cells) values; equal ones in the order of their cells.
+    `score` gives the scores (K,) of sets of cells (K, cells) bool, none empty; `orders` (O, cells)
+    are values, equal ones in the order of their cells.
     """
     count = orders.shape[1]
     ranks = (-orders).argsort(axis=1, kind="stable").argsort(axis=1)  # (O, cells)
@@ -316,15 +313,10 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
     """Measures evidence over time: does it peak in a frame that shows the words' things?
 
     Captions and words count whose things are visible in some frames, but not in all. Features are
-    (N_img, frames, d).
-
-    Returns:
-        In percent `moment_pointing`, whether the highest frame, all words together, shows a thing
-        that the caption mentions, and `moment_word_pointing`, whether the highest frame of a
-        thing's name shows it; `moment_chance` and `moment_word_chance`, the share of such frames.
-
-    Raises:
-        ValueError: moments are not known, or a frame has several features.
+    (N_img, frames, d). Returns in percent `moment_pointing`, whether the highest frame, all words
+    together, shows a thing that the caption mentions, and `moment_word_pointing`, whether the
+    highest frame of a thing's name shows it; `moment_chance` and `moment_word_chance`, the share of
+    such frames. Raises ValueError if moments are not known or a frame has several features.
     """
     if data.moments is None or features.shape[1] != data.frames:
         raise ValueError(

@@ -46,11 +46,10 @@ def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, 
 def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
     """Metrics of scores (N_img, N_txt) by kind of caption; empty for captions without kinds.
 
-    Returns:
-        With the kind as prefix: `retrieval_metrics`; `rsum_low` and `rsum_high`, its 95 % interval;
-        and, if images are alike, `above_alike` in percent with `_low` and `_high`. Intervals are
-        from a bootstrap over images, alike ones together. All images have the same number of
-        captions of a kind.
+    With the kind as prefix these are `retrieval_metrics`; `rsum_low` and `rsum_high`, its 95 %
+    interval; and, if images are alike, `above_alike` in percent with `_low` and `_high`. Intervals
+    are from a bootstrap over images, alike ones together. All images have the same number of
+    captions of a kind.
     """
     metrics: dict[str, float] = {}
     for kind, (columns, image_of) in _by_kind(data).items():
@@ -114,11 +113,9 @@ def foil_metrics(
 ) -> dict[str, float]:
     """How often the true caption of a foil scores above the false one; ties count half.
 
-    `images` are a method's views of the N_img images to which the foils belong.
-
-    Returns:
-        For each kind of `KINDS`, `foil_KIND` in percent; `foil_KIND_pairs`, the number of pairs;
-        and `foil_KIND_margin`, half the 95 % interval in percent by the normal approximation.
+    `images` are a method's views of the N_img images to which the foils belong. Returns for each
+    kind of `KINDS` `foil_KIND` in percent; `foil_KIND_pairs`, the number of pairs; and
+    `foil_KIND_margin`, half the 95 % interval in percent by the normal approximation.
     """
     texts = text_views(runtime, name, [f.true for f in foils] + [f.false for f in foils])
     image_of = np.tile([foil.image for foil in foils], 2)

@@ -23,7 +23,7 @@ the bootstrap over images, each with its captions.
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -212,22 +212,14 @@ def _cosine(embeddings: Tensor, text: Tensor) -> Tensor:
 def measure_maps(
     runtime: Runtime, data: Split, method: str | None = None, source: str | None = None
 ) -> dict[str, dict[str, float]]:
-    """Measures all maps, see the module's description.
+    """Measures all maps for a pack of rows and images with masks, see the module's description.
 
-    Args:
-        runtime: a pack of rows.
-        data: images with masks of their objects.
-        method: of the pack; the first one that reads rows without it.
-        source: the weights of the pack, as `export.clip` takes them; None for what the pack names,
-            or for the pack itself if it was trained here.
-
-    Returns:
-        For each map, and for `chance`, `sentence`, `word` and `name` in percent, `deletion` and
-        `insertion` in units of the cosine, and with `_behind` how far the map is behind the exact
-        rows; of each the 95 % interval, `_low` and `_high`.
-
-    Raises:
-        ValueError: the pack has no rows, the weights are not its own, or no object has a mask.
+    The method is the pack's first one that reads rows, unless named. `source` names the weights of
+    the pack, as `export.clip` takes them; None for what the pack names, or for the pack itself if
+    it was trained here. Returns for each map, and for `chance`, `sentence`, `word` and `name` in
+    percent, `deletion` and `insertion` in units of the cosine, and with `_behind` how far the map
+    is behind the exact rows; of each the 95 % interval, `_low` and `_high`. Raises ValueError if
+    the pack has no rows, the weights are not its own, or no object has a mask.
     """
     name = method or next((n for n, m in runtime.methods.items() if m.features_add_up), None)
     if name is None or not runtime.methods[name].features_add_up:
@@ -238,8 +230,8 @@ def measure_maps(
     encoder = _load_encoder(runtime, data, name, source)
     questions = list(_ask(runtime, data, name))
     random = torch.Generator().manual_seed(SEED)
-    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    images: dict[str, list[int]] = defaultdict(list)
+    # by measure: an image, and the value of each map
+    samples: dict[str, list[tuple[int, dict[str, float]]]] = defaultdict(list)
     for start in tqdm(range(0, len(questions), _AT_ONCE), desc="maps", mininterval=1):
         batch = questions[start : start + _AT_ONCE]
         squares = runtime.preprocess([data.images[question.image] for question in batch])
@@ -248,35 +240,26 @@ def measure_maps(
         tables["random"] = torch.rand(tables[ROWS].shape, generator=random)
         maps = {each: table.cpu().numpy() for each, table in tables.items()}
         for row, (kind, image, text, cells, deleted) in enumerate(batch):
-            images[kind].append(image)
-            for each, table in maps.items():
-                values[each][kind].append(100 * peak_accuracy(table[row], cells))
-            values["chance"][kind].append(100 * float(cells.mean()))
+            points = {each: 100 * peak_accuracy(table[row], cells) for each, table in maps.items()}
+            samples[kind].append((image, points | {"chance": 100 * float(cells.mean())}))
             if deleted:
                 ties = maps["random"][row]  # equal cells have no order of their own
                 orders = [np.lexsort((ties, table[row])).argsort() for table in maps.values()]
                 score = partial(_score_sets, encoder, pixels[row : row + 1], text)
-                areas = deletion_areas(score, np.stack(orders))  # (2, maps)
+                areas = deletion_areas(score, np.stack(orders)).tolist()  # (2, maps)
                 for measure, curves in zip(("deletion", "insertion"), areas, strict=True):
-                    images[measure].append(image)
-                    for each, area in zip(maps, curves.tolist(), strict=True):
-                        values[each][measure].append(area)
-    return {each: _summarize(row, values[ROWS], images) for each, row in values.items()}
-
-
-def _summarize(
-    row: Mapping[str, list[float]], ours: Mapping[str, list[float]], images: Mapping[str, list[int]]
-) -> dict[str, float]:
-    """Means and intervals of a map's measures, see `measure_maps`."""
-    summary: dict[str, float] = {}
-    for measure, sign in MEASURES.items():
-        if measure in row:
-            own = np.array(row[measure])
-            behind = sign * (np.array(ours[measure]) - own)
-            for key, each in ((measure, own), (f"{measure}_behind", behind)):
-                summary[key] = float(each.mean())
-                summary |= mean_interval(key, each, np.array(images[measure]))
-    return summary
+                    samples[measure].append((image, dict(zip(maps, curves, strict=True))))
+    rows: dict[str, dict[str, float]] = defaultdict(dict)
+    for measure in [measure for measure in MEASURES if measure in samples]:
+        images, values = zip(*samples[measure], strict=True)
+        ours = np.array([each[ROWS] for each in values])
+        for name in values[0]:
+            own = np.array([each[name] for each in values])
+            behind = MEASURES[measure] * (ours - own)
+            for key, numbers in ((measure, own), (f"{measure}_behind", behind)):
+                rows[name][key] = float(numbers.mean())
+                rows[name] |= mean_interval(key, numbers, np.array(images))
+    return dict(rows)
 
 
 def print_maps(rows: Rows, path: Path | None = None) -> None:

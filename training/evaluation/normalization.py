@@ -44,25 +44,20 @@ BANK = 1000  # images with their captions
 Tables = tuple[np.ndarray, np.ndarray, np.ndarray]  # the first arguments of `normalized`
 
 
-def mean_of_highest(scores: np.ndarray, k: int) -> np.ndarray:
-    """The mean (N,) of the k highest of scores (N, M), or of all of fewer."""
-    k = min(k, scores.shape[1])
-    return np.partition(scores, -k, axis=1)[:, -k:].mean(axis=1)
-
-
 def normalized(
     scores: np.ndarray, of_images: np.ndarray, of_texts: np.ndarray, alpha: float, k: int
 ) -> np.ndarray:
     """Scores (N_img, N_txt) without the biases of images and of texts.
 
-    Args:
-        scores: (N_img, N_txt).
-        of_images: (N_img, M) scores of the images with reference texts.
-        of_texts: (N_txt, M) scores of the texts with reference images.
-        alpha: strength of the correction.
-        k: the number of reference queries that a bias averages.
+    `of_images` (N_img, M) are scores of the images with reference texts, `of_texts` (N_txt, M) of
+    the texts with reference images; alpha is the strength of the correction, k the number of
+    reference queries that a bias averages, or M if that is less.
     """
-    images, texts = (mean_of_highest(bank, k) for bank in (of_images, of_texts))
+    counts = [min(k, bank.shape[1]) for bank in (of_images, of_texts)]
+    images, texts = (
+        np.partition(bank, -count, axis=1)[:, -count:].mean(axis=1)
+        for bank, count in zip((of_images, of_texts), counts, strict=True)
+    )
     return scores - alpha * (images[:, None] + texts)
 
 
@@ -72,10 +67,8 @@ def measure_normalization(
     """Chooses alpha and k of each method on `val` and measures them on a split of a folder.
 
     With `halves` they are chosen on one half of the split's photographs, and measured on the other.
-
-    Returns:
-        For each method `alpha`, `k`, rsum without and with the correction (`before`, `after`), and
-        the difference with its 95 % interval as `bootstrap_difference` gives it.
+    Returns for each method `alpha`, `k`, rsum without and with the correction (`before`, `after`),
+    and the difference with its 95 % interval as `bootstrap_difference` gives it.
     """
     data, bank = open_split(folder, split), _bank(folder)
     chosen_on = half(data, 0) if halves else open_split(folder, "val")

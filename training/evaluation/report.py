@@ -113,9 +113,6 @@ def write_scores(path: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
     The NumPy archive (".npz") holds for each method `NAME` (N_img, N_txt) float32, `NAME:i2t_ranks`
     (N_img,) and `NAME:t2i_ranks` (N_txt,), counted from 0; and `captions` (N_txt,), `image_of`
     (N_txt,), the row of each caption's image, and `files` (N_img,), the names of photographs.
-
-    Raises:
-        ValueError: `path` has another ending.
     """
     if path.suffix != ".npz":
         raise ValueError(f"--scores writes a NumPy archive; end its name in .npz, not {path}")
@@ -160,13 +157,9 @@ def read_run(path: Path, data: Split, k: int) -> np.ndarray:
     """Reads a run in TREC's format: lines `qid Q0 docid rank score tag`, as `write_trec` has.
 
     Captions are `t0` or `0`, ... by their rows; images `i0` or `0`, ..., or a file's name, with or
-    without ending. Higher scores rank first, equal ones by the rank column.
-
-    Returns:
-        (N_img, N_txt) float32 that rank images in this order; -inf for those that are not listed.
-
-    Raises:
-        ValueError: a line is not valid, names an unknown item, or all lists are shorter than k.
+    without ending. Higher scores rank first, equal ones by the rank column. Returns (N_img, N_txt)
+    float32 that rank images in this order; -inf for those that are not listed. Raises ValueError
+    for a line that is not valid or names an unknown item, and if all lists are shorter than k.
     """
     images = {form.format(row): row for row in range(data.image_count) for form in ("i{}", "{}")}
     if isinstance(data.images, ImageFiles):

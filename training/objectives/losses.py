@@ -27,9 +27,7 @@ _SHARPEST = 40.0  # limit of the sharpness in `anneal_epochs`
 class Hinge:
     """[margin - own + rival]+, VSE-infinity Eq. (1).
 
-    Attributes:
-        margin: alpha.
-        hardest: use only the hardest rival (M = 1), else all (M = B).
+    `hardest` uses only the hardest rival (M = 1), else all count (M = B).
     """
 
     margin: float = 0.2
@@ -46,12 +44,8 @@ class Hinge:
 class Softmax:
     """t log(1 + sum exp((margin - own + rival) / t)): a smooth maximum of 0 and all hinges.
 
-    Divided by t, and without margin, it is the cross-entropy of InfoNCE. With a margin it is the
-    "unified loss" of MV-VSE's release (t 0.01 there).
-
-    Attributes:
-        temperature: t, a number or a learnable scalar.
-        margin: see `Hinge`.
+    Divided by t, the temperature, and without margin, it is the cross-entropy of InfoNCE. With a
+    margin it is the "unified loss" of MV-VSE's release (t 0.01 there).
     """
 
     temperature: float | Tensor = 0.05
@@ -67,10 +61,7 @@ class Softmax:
 
 
 def same_image(row_ids: Tensor, column_ids: Tensor) -> Tensor:
-    """The matching image-text pairs, (B_img, B_txt) bool, including duplicates.
-
-    Both arguments are image ids: (B_img,), and (B_txt,) for the images that the texts describe.
-    """
+    """The matching pairs (B_img, B_txt) bool of image ids (B_img,) and ids of texts (B_txt,)."""
     return row_ids[:, None] == column_ids[None, :]
 
 
@@ -91,32 +82,19 @@ def rivals(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
 def pair_costs(scores: Tensor, positives: Tensor, cost: Cost, own: Tensor | None = None) -> Tensor:
     """The cost (..., B) of each pair relative to its rivals, summed over both directions.
 
-    Args:
-        scores: (..., B, B), pairs on the diagonal.
-        positives: (B, B) bool, never rivals.
-        cost: such as `Hinge(margin)`.
-        own: (..., B) scores of the pairs; None for the diagonal.
+    With `Hinge` it is the triplet loss of VSE-infinity Eq. (1), MV-VSE Eq. (7) and AVSE Eq. (5),
+    [margin - s(x, t) + s(x, t^)]+ with t^ the hardest negative text, plus the same with the hardest
+    negative image. Pairs stand on the diagonal of scores (..., B, B), unless `own` (..., B) has
+    other scores of them. `positives` (B, B) bool are never rivals; the releases exclude only the
+    pair itself, which is `torch.eye(B)`.
+
+    >>> scores = torch.tensor([[0.9, 0.8], [0.1, 0.5]])
+    >>> pair_costs(scores, torch.eye(2).bool(), Hinge(0.2)).tolist()
+    [0.10000002384185791, 0.5]
     """
     own = own_scores(scores) if own is None else own
     texts, images = rivals(scores, positives)
     return cost(own, texts).sum(dim=-1) + cost(own, images).sum(dim=-1)
-
-
-def hinge_triplet(
-    scores: Tensor, positives: Tensor, margin: float = 0.2, *, hardest: bool = True
-) -> Tensor:
-    """Hinge triplet loss of a batch of pairs, summed over the batch and both directions; a scalar.
-
-    VSE-infinity Eq. (1), MV-VSE Eq. (7), AVSE Eq. (5): [margin - s(x, t) + s(x, t^)]+ with t^ the
-    hardest negative text (without `hardest` the sum over all), plus the same with the hardest
-    negative image. Pairs stand on the diagonal of the scores (B, B); `positives` (B, B) bool are
-    never negatives. The releases exclude only the pair itself; that is `positives = torch.eye(B)`.
-
-    >>> scores = torch.tensor([[0.9, 0.8], [0.1, 0.5]])
-    >>> round(hinge_triplet(scores, torch.eye(2).bool()).item(), 4)
-    0.6
-    """
-    return pair_costs(scores, positives, Hinge(margin, hardest)).sum()
 
 
 def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.0) -> Tensor:

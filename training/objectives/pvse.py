@@ -86,14 +86,10 @@ def multiple_instance(
     """PVSE's loss L_mil, a scalar, over the best scores (N, N) of K x K views, section 3.4.
 
     The paper's form has one direction (an image and its wrong texts) and divides the sum over all N
-    x N pairs by N^2, the pair itself included, which adds margin / N.
-
-    Args:
-        scores: (N, N), the maximum over the pairs of views.
-        positives: (N, N) bool, never negatives.
-        margin: rho.
-        released: the release's form: both directions, and nothing for the pair itself.
-        hardest: an option of the release: only the hardest negatives, divided by N.
+    x N pairs by N^2, the pair itself included, which adds margin / N. `positives` (N, N) bool are
+    never negatives; `margin` is rho. `released` is the release's form, with both directions and
+    nothing for the pair itself; `hardest`, an option of the release, takes only the hardest
+    negatives and divides by N.
     """
     cost = Hinge(margin, hardest)
     if released:

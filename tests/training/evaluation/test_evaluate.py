@@ -181,6 +181,8 @@ def test_numbers_of_methods_are_stored(report: Report) -> None:
         (["--split", "val"], 'for "val" add --data DIR'),
         (["--data", "nowhere"], "nowhere"),
         (["--folds", "7"], "7 folds do not divide 1000 images"),
+        (["--nnn"], "add --data DIR"),
+        (["--pack", str(BUNDLED) + "_moving", "--foils"], "are made of rendered scenes"),
     ],
 )
 def test_bad_requests_get_a_sentence(arguments: list[str], message: str) -> None:

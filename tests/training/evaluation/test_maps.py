@@ -61,11 +61,10 @@ def test_rollout_follows_attention_from_layer_to_layer(case: Case) -> None:
         flow = [[float(i == j) for j in range(count)] for i in range(count)]
         for layer, state in zip(encoder.model.encoder.layers, states, strict=False):
             heads = weights_of(*attention_of(layer, state)[:2])
-            mean = [
-                [sum(float(h[i, j]) for h in heads) / HEADS for j in range(count)]
+            passed = [
+                [(sum(float(h[i, j]) for h in heads) / HEADS + (i == j)) / 2 for j in range(count)]
                 for i in range(count)
             ]
-            passed = [[(mean[i][j] + (i == j)) / 2 for j in range(count)] for i in range(count)]
             flow = [
                 [sum(passed[i][k] * flow[k][j] for k in range(count)) for j in range(count)]
                 for i in range(count)
@@ -238,13 +237,7 @@ def cosine(first: Tensor, second: Tensor) -> float:
 @torch.no_grad()
 def states_of(encoder: Any, image: Tensor) -> list[Tensor]:
     """An image's tokens (T, h) before each layer and behind the last one."""
-    hidden = encoder.model.embeddings(image[None])[0]
-    states = [encoder.model.pre_layrnorm(hidden) if is_clip(encoder) else hidden]
-    for layer in encoder.model.encoder.layers:
-        query, keys, values = attention_of(layer, states[-1])
-        hidden = states[-1] + layer.self_attn.out_proj(attended(weights_of(query, keys), values))
-        states.append(hidden + layer.mlp(layer.layer_norm2(hidden)))
-    return states
+    return [state[0] for state in encoder.model(image[None], output_hidden_states=True)[-1]]
 
 
 def attention_of(layer: Any, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
