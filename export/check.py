@@ -21,9 +21,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from polyview.export.pack.tokens import load_tokenizer
 from polyview.export.runtime import Runtime
-from polyview.export.texts import pad
+from polyview.export.texts import load_tokenizer, pad
 from polyview.models import Views
 from polyview.models.preprocess import Filter, to_rgb
 

@@ -73,30 +73,24 @@ def rank_captions(
     Raises:
         ValueError: a score is NaN, which has no rank.
     """
-    ranks = {spec: np.zeros((3, len(captions)), np.int32) for spec in specs}
+    ranks = {spec: np.full((3, len(captions)), -1, np.int32) for spec in specs}
     step = min(_MOST, max(1, PART_BYTES // (4 * images)))
     for start in range(0, len(captions), step):
         part = slice(start, start + step)
-        higher = np.ones((len(captions[part]), images), bool)
+        higher = np.ones((len(captions[part]), images), bool)  # above the labelled image
         for spec, table in ranks.items():
-            table[:, part] = _rank_part(scores(spec, part), captions[part], higher)
-    return ranks
-
-
-def _rank_part(scores: np.ndarray, captions: Sequence[Caption], higher: np.ndarray) -> np.ndarray:
-    """Ranks a part; clears the images of `higher` (q, N) that are not above the labelled one."""
-    ranks = np.full((3, len(captions)), -1, np.int32)
-    for q, (values, caption, above) in enumerate(zip(scores, captions, higher, strict=True)):
-        right, top = np.array(caption.right), values.argmax()
-        if np.isnan(values[top]):  # it counts as the highest
-            raise ValueError("a score is NaN: the weights are damaged or training diverged")
-        best = values[right].max()
-        ties = (values[: right[values[right] == best].min()] == best).sum()
-        ranks[0, q] = UNRANKED if best == -np.inf else 1 + (values > best).sum() + ties
-        ranks[1, q] = -1 if values[top] == -np.inf else top
-        above &= values > values[right[0]]
-        if above.any():
-            ranks[2, q] = np.where(above, values, -np.inf).argmax()
+            rows = zip(table[:, part].T, scores(spec, part), captions[part], higher, strict=True)
+            for rank, values, caption, above in rows:  # (3,), (N,), and (N,) of a caption
+                right, top = np.array(caption.right), values.argmax()
+                if np.isnan(values[top]):  # it counts as the highest
+                    raise ValueError("a score is NaN: the weights are damaged or training diverged")
+                best = values[right].max()
+                ties = (values[: right[values[right] == best].min()] == best).sum()
+                rank[0] = UNRANKED if best == -np.inf else 1 + (values > best).sum() + ties
+                rank[1] = -1 if values[top] == -np.inf else top
+                above &= values > values[right[0]]
+                if above.any():
+                    rank[2] = np.where(above, values, -np.inf).argmax()
     return ranks
 
 

@@ -9,8 +9,8 @@ from threading import Event
 from huggingface_hub.utils import filter_repo_objects
 
 from polyview.export import clip, official
-from polyview.export.build.released import BERT_FILES, BERT_ID, choose_checkpoint, split_checkpoint
-from polyview.export.encoders.published import ENCODER_FILES
+from polyview.export.build.released import BERT_FILES, BERT_ID, find_checkpoint
+from polyview.export.encoders.sources import ENCODER_FILES
 from polyview.export.hub.client import (
     CancelledError,
     HubError,
@@ -64,9 +64,7 @@ def look(kind: str, address: str, token: Token = None) -> Offer:
         HubError: it refused.
     """
     if kind == VSE_INFTY:
-        place, inside = split_checkpoint(address)
-        repo, pieces = inspect_repo(place, token), inspect_repo(BERT_ID, token)
-        weights = repo.only([choose_checkpoint(repo.files, inside)])
+        weights, pieces = find_checkpoint(address, token), inspect_repo(BERT_ID, token)
         return Offer(kind, address, [weights, pieces.only(pieces.files.keys() & set(BERT_FILES))])
     repo = inspect_repo(address, token)
     if kind == CLIP:
@@ -94,8 +92,8 @@ def obtain(
         progress: receives bytes fetched and in total, 0 of 0 for a conversion.
         cancelled: ends the download when it is set. A conversion cannot be interrupted; its result
             is removed.
-        visitor: for a visitor of a public app: packs only, no token, and the limits of
-            `export.hub.packs`.
+        visitor: for a visitor of a public app, who may load packs only: no token, and the limits
+            of `export.hub.packs`.
 
     Returns:
         The pack's folder.
@@ -113,8 +111,6 @@ def obtain(
     first = offer.parts[0]
     if offer.kind == PACK:
         return pull(offer.address, False if visitor else None, first.commit, visitor, tell)
-    if visitor:
-        raise ValueError("visitors load packs only; convert the weights, and name the pack")
     for part in offer.parts:
         fetch(part, progress=tell)
     tell(0, 0, "Converting, and comparing the result with the original")

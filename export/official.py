@@ -23,14 +23,16 @@ from polyview import models
 from polyview.export.build.command import labels_from, pack_parser, run_command
 from polyview.export.build.pack import MethodParts, PackParts, build_pack
 from polyview.export.build.released import (
+    BERT_FILES,
+    BERT_ID,
     Checkpoint,
-    bert_folder,
-    fetch_checkpoint,
+    find_checkpoint,
     read_checkpoint,
     read_releases,
     word_tokenizer,
 )
-from polyview.export.encoders.published import read_tokenizer
+from polyview.export.encoders.sources import read_tokenizer
+from polyview.export.hub.client import fetch, fetch_matching, find_folder
 from polyview.export.pack.schema import UNKNOWN_LICENCE, PackInfo
 from polyview.export.pack.validation import read_json
 from polyview.models import METHODS
@@ -170,7 +172,9 @@ def _bert_encoder(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
     """BERT, and its lower-casing word pieces between [CLS] and [SEP]."""
-    folder = bert_folder(options.text_backbone)
+    name = options.text_backbone or BERT_ID
+    advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
+    folder = find_folder(name, advice) or fetch_matching(name, BERT_FILES)
     rows = checkpoint.shape("text.model.embeddings.word_embeddings.weight")[0]
     tokenizer = read_tokenizer(folder)
     if tokenizer.get_vocab_size() != rows:
@@ -243,7 +247,10 @@ def convert(options: argparse.Namespace) -> PackInfo:
         raise ValueError("name a checkpoint file, or one on the Hub with --hub, and not both")
     path, origin = options.checkpoint, str(options.checkpoint and options.checkpoint.name)
     if options.hub is not None:
-        path, origin = fetch_checkpoint(options.hub)
+        repo = find_checkpoint(options.hub)
+        (file,) = repo.files
+        fetch(repo)
+        path, origin = repo.folder / file, f"{repo.repo_id}/{file}@{repo.commit}"
     checkpoint = read_checkpoint(path, release.names)
     arguments, image_dim, image, preprocess, text, tokenizer = CONVERSIONS[name](
         checkpoint, options

@@ -23,10 +23,9 @@ from polyview.export.methods import Methods, load_head
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.regions import regions_of
 from polyview.export.pack.schema import PackInfo
-from polyview.export.pack.tokens import load_tokenizer
 from polyview.export.pack.validation import PackError
 from polyview.export.sessions import Device, Sessions
-from polyview.export.texts import TextReader, Tokens
+from polyview.export.texts import TextReader, Tokens, load_tokenizer
 from polyview.models import Views
 from polyview.models.evidence import Parts
 from polyview.models.views import grid_boxes, lengths_to_mask
@@ -38,6 +37,7 @@ MAX_PARTS = 1 << 28  # numbers that elements contribute to views: 1 GB
 WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
 TEXT_INPUTS = ["ids", "lengths"]
 Encode = Callable[..., Views]  # `Method.encode_image` or `Method.encode_text`
+Split = Callable[[Tensor, Tensor], Parts]  # `Method.image_parts` or `Method.text_parts`
 
 
 class Runtime:
@@ -116,10 +116,6 @@ class Runtime:
         """
         if not images:
             raise ValueError("there is no image to encode; give at least one")
-        if isinstance(images, str | Path | Image.Image):
-            raise ValueError(
-                "image_features takes a list of PIL images, not a single one or a path"
-            )
         starts = range(0, len(images), IMAGE_BATCH)
         pixels = (self.preprocess(images[start : start + IMAGE_BATCH]) for start in starts)
         return torch.cat([self.pixel_features(batch, method) for batch in pixels])  # (B, N, d)
@@ -216,12 +212,11 @@ class Runtime:
         """The contribution of each feature to the views of `image_views`, for `Method.evidence`.
 
         Raises:
-            ValueError: as there, or the method's score cannot be split.
+            ValueError: as there, the parts need too much memory, or the score cannot be split.
         """
         head, mask = self.methods.one(method), self._mask(features, mask)
         inputs = features.to(self.device), mask.to(self.device)
-        _check_parts(head.encode_image, *inputs)
-        return head.image_parts(*inputs)
+        return _parts(head.encode_image, head.image_parts, *inputs)
 
     def on_grid(self, attention: Tensor) -> Tensor:
         """Reshapes maps (..., N) into (..., rows, columns), without the share of a summary."""
@@ -288,9 +283,8 @@ class Runtime:
     @torch.no_grad()
     def text_parts(self, texts: Sequence[str], method: str) -> Parts:
         """The contribution of each token to the views of `text_views`, see `image_parts`."""
-        head, inputs = self.methods.one(method), self.text_features(texts, method)
-        _check_parts(head.encode_text, *inputs)
-        return head.text_parts(*inputs)
+        head = self.methods.one(method)
+        return _parts(head.encode_text, head.text_parts, *self.text_features(texts, method))
 
     def _mask(self, features: Tensor | np.ndarray, mask: Tensor | None) -> Tensor:
         """The mask (B, N) of image features, whose width is checked; all real for None."""
@@ -319,12 +313,12 @@ class Runtime:
         return Views(embeddings, torch.cat(maps) if maps else None)
 
 
-def _check_parts(encode: Encode, features: Tensor, mask: Tensor) -> None:
-    """Raises ValueError for parts of more than `MAX_PARTS` numbers."""
+def _parts(encode: Encode, split: Split, features: Tensor, mask: Tensor) -> Parts:
+    """Splits views into parts of at most `MAX_PARTS` numbers."""
     views = encode(features[:1], mask[:1], attention=False).embeddings.numel()
-    count = views * mask.numel()
-    if count > MAX_PARTS:
+    if (count := views * mask.numel()) > MAX_PARTS:
         raise ValueError(
             f"{mask.shape[1]} elements of {len(mask)} items in views of {views} numbers are "
             f"{count:,} numbers to split, more than {MAX_PARTS:,}; request fewer at a time"
         )
+    return split(features, mask)

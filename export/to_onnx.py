@@ -36,8 +36,8 @@ def export_runs(
 
     Args:
         out: the folder to make; an existing one is replaced.
-        backbone: source of the image encoder, see `export/encoders/`; None for runs that were
-            trained on precomputed features, which the pack then takes as input.
+        backbone: source of the image encoder, see `export/encoders/sources.py`; None for runs that
+            were trained on precomputed features, which the pack then takes as input.
         runs: run folders of the methods, all trained on that backbone with the same tokenizer; a
             run that fine-tuned the backbone brings its own image encoder. "NAME=FOLDER" names a
             model, so that a pack can hold several of the same method.
@@ -85,19 +85,17 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
         )
     if name != run.record.method and name in METHODS:
         raise ValueError(f"{run.folder} holds {run.record.method}, which cannot be called {name}")
-    for first in list(trained.values())[:1]:
-        both = f"{run.folder} and {first.folder}"
-        if run.tokenizer != first.tokenizer:
-            raise ValueError(
-                f"{both} have different tokenizers, but a pack holds one; train both with the same "
-                "captions and text settings"
-            )
-        for key in ("image_dim", "frames"):
-            values = getattr(run.record, key), getattr(first.record, key)
-            if values[0] != values[1]:
-                raise ValueError(
-                    f"{both} read features of {key} {values[0]} and {values[1]}; make two packs"
-                )
+    first = next(iter(trained.values()), run)
+    both = f"{run.folder} and {first.folder}"
+    if run.tokenizer != first.tokenizer:
+        raise ValueError(
+            f"{both} have different tokenizers, but a pack holds one; train both with the same "
+            "captions and text settings"
+        )
+    for key in ("image_dim", "frames"):
+        own, other = getattr(run.record, key), getattr(first.record, key)
+        if own != other:
+            raise ValueError(f"{both} read features of {key} {own} and {other}; make two packs")
     trained[name] = run
 
 

@@ -114,7 +114,6 @@ def test_arrays_and_a_bare_string(model: Model) -> None:
             "as many texts as images, or one; not 2 texts for 1 images",
         ),
         (lambda m: m.runtime.text_features("dog", "mvam"), ValueError, r'write \["dog"\]'),
-        (lambda m: m.runtime.image_features("dog.jpg"), ValueError, "a list of PIL images"),
         (lambda _: polyview.load("scenes", "mvan"), ValueError, 'no method "mvan"'),
         (lambda _: polyview.load("scenez"), FileNotFoundError, "scenez"),
         (lambda _: polyview.register("x", cast(Any, dict)), TypeError, "subclass of polyview"),

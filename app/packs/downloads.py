@@ -14,13 +14,7 @@ from polyview.app.packs.errors import FullError, GoneError
 from polyview.app.packs.opened import Opened
 from polyview.app.packs.presets import PRESETS, converted_folder, converted_pack
 from polyview.app.settings import bundled_pack, bundled_packs
-from polyview.export.hub.client import (
-    CancelledError,
-    UnreachableError,
-    cached_instead,
-    is_hub_id,
-    parse_hub_id,
-)
+from polyview.export.hub.client import CancelledError, UnreachableError, is_hub_id, parse_hub_id
 from polyview.export.hub.packs import find_cached
 from polyview.export.obtain import PACK, Offer, look, obtain
 from polyview.export.pack.schema import MANIFEST
@@ -105,7 +99,7 @@ class Downloads:
             offer = look(kind, address, None if private else False)
         except UnreachableError as error:
             if kind == PACK:
-                return cached_instead(address, error, find_cached)
+                return find_cached(address, error)
             own = "; a pack in a folder on this machine loads without" if private else ""
             raise UnreachableError(f"{error}{own}") from error
         repo = offer.parts[0]

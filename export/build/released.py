@@ -8,10 +8,9 @@ dictionary of tensors, or a list of two, image side and text side.
 """
 
 import argparse
-import glob
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,18 +20,9 @@ from pydantic.dataclasses import dataclass
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
 
-from polyview.export.hub.client import (
-    HubError,
-    UnreachableError,
-    cached_folder,
-    cached_instead,
-    fetch_matching,
-    find_folder,
-    inspect_repo,
-    is_hub_id,
-)
-from polyview.export.pack.tokens import WORDS
+from polyview.export.hub.client import HubError, Repo, Token, inspect_repo, is_hub_id
 from polyview.export.pack.validation import OPEN, check, read_json
+from polyview.export.texts import WORDS
 from polyview.models.checkpoint import load_strict
 from polyview.models.files import no_such, sha256_of
 
@@ -70,21 +60,20 @@ class Release(NamedTuple):
     names: dict[str, str | None]  # prefix of its names -> prefix of ours; None if never read
     code: str  # the address of its code, and the licence of that
     not_stored: str  # values that its checkpoints do not store, and the values used instead
-    options: tuple[str, ...]  # of the command line, for this release only
+    options: Sequence[str] = ()  # of the command line, for this release only
 
 
 def read_releases() -> dict[str, Release]:
     """The releases of `releases.toml`, by the names of their methods."""
     content = tomllib.loads(Path(__file__).with_name("releases.toml").read_text("utf-8"))
     parts, releases = content.pop("parts"), {}
-    for method, details in content.items():
+    for method, about in content.items():
         names = dict[str, str | None]()
-        for theirs, ours in details["weights"].items():
+        for theirs, ours in about.pop("weights").items():
             start, at, part = ours.partition("@")
-            for old, new in parts[part].items() if at else [("", "" if ours != "-" else "-")]:
+            for old, new in parts[part].items() if at else [("", "-" if ours == "-" else "")]:
                 names[theirs + old] = None if new == "-" else start + new
-        options = tuple(details.get("options", ()))
-        releases[method] = Release(names, details["code"], details["not_stored"], options)
+        releases[method] = Release(names, **about)
     return releases
 
 
@@ -212,48 +201,30 @@ def _load(path: Path) -> Any:
         ) from error
 
 
-def fetch_checkpoint(address: str) -> tuple[Path, str]:
-    """Fetches `owner/name/FILE_OR_FOLDER[@REVISION]`; returns the file and its origin."""
-    place, inside = split_checkpoint(address)
-    try:
-        files = list(inspect_repo(place).files)
-    except UnreachableError as error:
-        folder = cached_instead(place, error, cached_folder)
-        files = [file.relative_to(folder).as_posix() for file in folder.rglob("*.*")]
-    name = choose_checkpoint(files, inside)
-    folder = fetch_matching(place, [glob.escape(name)])
-    return folder / name, f"{place.partition('@')[0]}/{name}@{folder.name}"
+def find_checkpoint(address: str, token: Token = None) -> Repo:
+    """The one checkpoint on the Hub that `owner/name/FILE_OR_FOLDER[@REVISION]` means.
 
-
-def split_checkpoint(address: str) -> tuple[str, str]:
-    """The repository `owner/name[@revision]`, and the path in it ("" for all of it).
-
-    >>> split_checkpoint("cccjc/vse-infty/f30k/best.pth@v1")
-    ('cccjc/vse-infty@v1', 'f30k/best.pth')
+    Raises:
+        HubError: the address names no repository, none or several checkpoints; see `inspect_repo`.
     """
     path, at, revision = address.partition("@")
-    parts = [part for part in path.split("/") if part]
-    place = "/".join(parts[:2]) + at + revision
+    owner, name, *inside = [*filter(None, path.split("/")), "", ""]
+    place, start = f"{owner}/{name}{at}{revision}", "/".join(filter(None, inside))
     if not is_hub_id(place):
         raise HubError(
             "--hub takes owner/name/FOLDER_OR_FILE, such as cccjc/vse-infty/f30k_wsl_grid_bert, "
             f'not "{address}"'
         )
-    return place, "/".join(parts[2:])
-
-
-def choose_checkpoint(files: Iterable[str], inside: str) -> str:
-    """The one checkpoint that a file or folder of a repository means."""
-    checkpoints = sorted(name for name in files if name.endswith(_CHECKPOINTS))
-    folder = inside and f"{inside}/"
-    below = [name for name in checkpoints if name == inside or name.startswith(folder)]
-    best = [name for name in below if Path(name).name.startswith(_BEST)] or below
+    repo = inspect_repo(place, token)
+    known = sorted(name for name in repo.files if name.endswith(_CHECKPOINTS))
+    below = [file for file in known if f"{file}/".startswith(start and f"{start}/")]
+    best = [file for file in below if Path(file).name.startswith(_BEST)] or below
     if len(best) != 1:
         raise HubError(
-            f"there are {len(best) or 'no'} checkpoints under {inside or 'the whole repository'}; "
-            f"name one of {', '.join(best or checkpoints) or 'another repository'}"
+            f"there are {len(best) or 'no'} checkpoints under {start or 'the whole repository'}; "
+            f"name one of {', '.join(best or known) or 'another repository'}"
         )
-    return best[0]
+    return repo.only(best)
 
 
 def word_tokenizer(
@@ -292,10 +263,3 @@ def word_tokenizer(
         single=f"{_START} $A {_END}", special_tokens=[(m, words[m]) for m in (_START, _END)]
     )
     return tokenizer
-
-
-def bert_folder(backbone: str | None) -> Path:
-    """The folder, or Hub repository, with BERT's word pieces and configuration."""
-    name = backbone or BERT_ID
-    advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
-    return find_folder(name, advice) or fetch_matching(name, BERT_FILES)

@@ -25,7 +25,7 @@ class EncoderSpec:
 
     arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
     arguments: dict[str, Any]  # of its constructor
-    source: str | None = None  # of a published encoder, see `export/encoders/`
+    source: str | None = None  # of a published encoder, see `export/encoders/sources.py`
     sha256: str | None = None  # of a text encoder that was not trained; methods may share it
     max_length: Annotated[int, Field(ge=1)] | None = None  # tokens it was trained to read
 
@@ -106,20 +106,13 @@ def load_run(
     """
     where, tokenizer = str(folder / RUN_WEIGHTS), folder / TOKENIZER
     record, (tensors, _) = describe_run(folder), load_tensors(folder / RUN_WEIGHTS)
-    backbone = encoder_spec.get("sha256", "")
-    if record.backbone_sha256 and not backbone:
-        raise ValueError(
-            f"{folder} was trained on images; name the backbone of its config.toml with --backbone"
-        )
-    if backbone and not record.backbone_sha256:
+    if not record.backbone_sha256 and encoder_spec:
         raise ValueError(f"{folder} was trained on ready-made features; leave --backbone out")
-    if record.backbone_sha256 != backbone:
+    if record.backbone_sha256 != encoder_spec.get("sha256", ""):
+        own = f"another image encoder than {encoder_spec['source']}" if encoder_spec else "images"
         raise ValueError(
-            f"{folder} was trained over another image encoder than {encoder_spec['source']}; "
-            "name the backbone of its config.toml, or train it again"
+            f"{folder} was trained over {own}; name the backbone of its config.toml with --backbone"
         )
-    if not tokenizer.is_file():
-        raise FileNotFoundError(f"there is no {TOKENIZER} in {folder}")
     if sha256_of(tokenizer) != record.tokenizer_sha256:
         raise ValueError(f"{tokenizer} is not the tokenizer that {folder} was trained with")
 

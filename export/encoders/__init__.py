@@ -1,1 +1,1 @@
-"""Image and text encoders by name: a run folder, a pack, a Hugging Face folder, or a Hub id."""
+"""Encoders of images and texts: our own, those of packs, and published ones."""

@@ -10,46 +10,81 @@ A source is a text, `FOLDER_OR_ID[@REVISION][#projected or #frame]`:
     openai/clip-vit-base-patch32#projected    CLIP's features in the space of images and texts
 
 Existing folders take precedence. From the Hub only configuration, weights and tokenizer are
-fetched.
+fetched; they are read with `transformers`, whose names of model types, classes and weights end
+here.
 """
 
 import hashlib
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 import torch
 from onnx import numpy_helper
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from polyview.export.encoders.published import (
-    ENCODER_FILES,
-    IMAGES,
-    PROJECTED,
-    TEXTS,
-    Source,
-    describe_published,
-    read_tokenizer,
-    read_weights,
-)
 from polyview.export.hub.client import HubError, fetch_matching, find_folder
 from polyview.export.pack.reading import check_file, read_info
 from polyview.export.pack.schema import MANIFEST
 from polyview.export.pack.validation import PackError
+from polyview.export.texts import GEMMA_END, siglip_tokenizer
 from polyview.models.checkpoint import load_strict, load_tensors, round_to_half
 from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.models.encoders.huggingface import import_transformers, quiet, read_preprocess
 from polyview.models.files import sha256_of
 from polyview.models.preprocess import Preprocess
 
 RUN_WEIGHTS = "best.safetensors"
-FRAME = "frame"
+PROJECTED, FRAME = "projected", "frame"
 LOGS = "training/backbone"  # folder in a pack of an encoder of our own: its recipe and curves
 CLIP_LOGS = "training/clip"  # the same of a CLIP that was trained here
 PARTS = (1, 3)  # rows and columns of a frame's parts, whose averages are joined
+MAX_LENGTH = 128  # tokens of a text that are read at most; captions are far shorter
+_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors")
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+# Patterns of the files to fetch; of weights, safetensors only.
+ENCODER_FILES = [
+    *("config.json", "preprocessor_config.json", "vocab.json", "merges.txt", *_TOKENIZERS),
+    *("model.safetensors.index.json", *_WEIGHTS),
+]
+# entries of a saved configuration that do not describe the network's shape
+_NOT_SHAPE = ("architectures", "dtype", "id2label", "label2id", "transformers_version")
+
+
+class _Source(NamedTuple):
+    folder: Path
+    name: str  # as it was named
+    part: str  # behind the #
+
+
+class _Kind(NamedTuple):
+    """How a model type of `transformers` becomes one of our encoders."""
+
+    arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
+    network: str  # the class whose `from_pretrained` reads the weights
+    part: str = ""  # of CLIP or SigLIP, the prefix of its weights' names: "vision" or "text"
+    projects: bool = False  # it maps into the joint space; SigLIP's features are in it anyway
+
+
+_IMAGES = {
+    "mobilenet_v2": _Kind("mobilenet_v2", "MobileNetV2Model"),
+    "resnet": _Kind("resnet", "ResNetModel"),
+    "vit": _Kind("vit", "ViTModel"),
+    "clip": _Kind("clip_vision", "CLIPModel", "vision", projects=True),
+    "clip_vision_model": _Kind("clip_vision", "CLIPVisionModelWithProjection", "vision", True),
+    "siglip": _Kind("siglip_vision", "SiglipModel", "vision"),
+}
+_TEXTS = {
+    **{kind: _Kind("bert", "AutoModel") for kind in ("bert", "distilbert", "roberta", "electra")},
+    "clip": _Kind("clip_text", "CLIPModel", "text", projects=True),
+    "clip_text_model": _Kind("clip_text", "CLIPTextModelWithProjection", "text", projects=True),
+    "siglip": _Kind("siglip_text", "SiglipModel", "text"),
+}
 
 
 def load_image_source(
@@ -75,7 +110,7 @@ def load_image_source(
     elif is_pack(located.folder):
         tensors = _read_packed(located.folder, encoder)
     else:
-        tensors = read_weights(located, IMAGES, encoder)
+        tensors = _read_published(located, _IMAGES, encoder)
     _fill(encoder, tensors, located, rounded)
     return encoder.to(device).eval(), Preprocess.from_json(spec["preprocess"]), spec
 
@@ -102,9 +137,9 @@ def load_text_source(
     `load_image_source`.
     """
     located = _locate(source)
-    spec = describe_published(located, "text_encoder")
+    spec = _describe_published(located, _TEXTS)
     encoder = TEXT_ENCODERS[spec["arch"]](**spec["arguments"])
-    _fill(encoder, read_weights(located, TEXTS, encoder), located, rounded)
+    _fill(encoder, _read_published(located, _TEXTS, encoder), located, rounded)
     tokenizer = read_tokenizer(located.folder)
     tokenizer.enable_truncation(spec["max_length"])
     return encoder.to(device).eval(), tokenizer, spec
@@ -115,10 +150,37 @@ def describe_text_source(source: str | Path) -> dict[str, Any]:
 
     It has `max_length` instead of `preprocess`.
     """
-    return describe_published(_locate(source), "text_encoder")
+    return _describe_published(_locate(source), _TEXTS)
 
 
-def _locate(source: str | Path) -> Source:
+def is_pack(folder: Path) -> bool:
+    """Whether a folder holds a pack."""
+    return (folder / MANIFEST).is_file()
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder, which neither pads nor truncates."""
+    path = folder / "tokenizer.json"
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
+        raise FileNotFoundError(
+            f"{folder} holds no tokenizer; put the model's tokenizer.json there, or its vocab.txt"
+        )
+    try:
+        if path.is_file():
+            tokenizer = Tokenizer.from_file(str(path))
+        else:
+            with quiet():
+                auto = import_transformers().AutoTokenizer
+                tokenizer = auto.from_pretrained(folder, local_files_only=True).backend_tokenizer
+    except Exception as error:  # tokenizers raises the bare Exception
+        raise ValueError(f"{folder} holds no tokenizer that can be read: {error}") from error
+    tokenizer = siglip_tokenizer(tokenizer)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _locate(source: str | Path) -> _Source:
     """The folder of a source, fetched if it is on the Hub."""
     name, _, part = str(source).partition("#")
     if part not in ("", PROJECTED, FRAME):
@@ -135,77 +197,74 @@ def _locate(source: str | Path) -> Source:
             f"there is no weights file in {name}: it holds neither {RUN_WEIGHTS} (a training run) "
             f"nor {MANIFEST} (a pack) nor config.json (a Hugging Face model)"
         )
-    return Source(folder, str(source), part)
+    return _Source(folder, str(source), part)
 
 
-def is_pack(folder: Path) -> bool:
-    """Whether a folder holds a pack."""
-    return (folder / MANIFEST).is_file()
-
-
-def _describe_image(located: Source) -> dict[str, Any]:
-    if (located.folder / RUN_WEIGHTS).is_file():
-        path = located.folder / RUN_WEIGHTS
+def _describe_image(source: _Source) -> dict[str, Any]:
+    path = source.folder / RUN_WEIGHTS
+    if path.is_file():
         _, spec = load_tensors(path)
         if spec.get("kind") != "image_backbone" or spec.get("arch") not in IMAGE_ENCODERS:
             raise ValueError(f"{path} is not an image encoder; make one with training.pretrain")
         spec = {**spec, "sha256": sha256_of(path)}
-    elif is_pack(located.folder):
-        spec = _describe_packed(located.folder, located.projected)
-    elif located.part == FRAME:
-        raise ValueError(f'{located.name}: only our own encoders know "#{FRAME}"; leave it out')
+    elif is_pack(source.folder):
+        spec = _describe_packed(source)
+    elif source.part == FRAME:
+        raise ValueError(f'{source.name}: only our own encoders know "#{FRAME}"; leave it out')
     else:
-        return describe_published(located, "image_backbone")
-    if located.part == FRAME:  # the cells joined to one feature
+        return _describe_published(source, _IMAGES)
+    if source.part == FRAME:  # the cells joined to one feature
         spec["arguments"] = {**spec["arguments"], "parts": list(PARTS)}
-        identity = json.dumps([spec["sha256"], PARTS])
-        spec["sha256"] = hashlib.sha256(identity.encode()).hexdigest()
-    return {**spec, "source": located.name}
+        spec["sha256"] = _digest([spec["sha256"], PARTS])
+    return {**spec, "source": source.name}
 
 
-def _fill(encoder: nn.Module, tensors: dict[str, Tensor], located: Source, rounded: bool) -> None:
+def _fill(encoder: nn.Module, tensors: dict[str, Tensor], source: _Source, rounded: bool) -> None:
     if rounded:
-        tensors = round_to_half(tensors, located.name)
-    load_strict(encoder, tensors, located.name)
+        tensors = round_to_half(tensors, source.name)
+    load_strict(encoder, tensors, source.name)
 
 
-def _describe_packed(folder: Path, projected: bool) -> dict[str, Any]:
+def _digest(identity: Any) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def _describe_packed(source: _Source) -> dict[str, Any]:
     """The description of a pack's image encoder; its shape is in the config of its training."""
-    info = read_info(folder)  # heads and galleries do not matter for training over it
-    file, network = info.image_encoder.file, _trained_network(folder, projected)
+    info = read_info(source.folder)  # heads and galleries do not matter for training over it
+    file, network = info.image_encoder.file, _trained_network(source)
     if file is None or network is None:
         raise PackError(
-            f"the image encoder of the pack {folder} cannot be trained over: the pack has no "
-            f"{LOGS}/config.toml with its widths and blocks; name the encoder's run folder, or its "
-            "Hub id"
+            f"the image encoder of the pack {source.folder} cannot be trained over: the pack has "
+            f"no {LOGS}/config.toml with its widths and blocks; name the encoder's run folder, or "
+            "its Hub id"
         )
     check_file(info, file)
     preprocess = info.preprocess.to_json()
-    identity = json.dumps([info.files[file].sha256, preprocess], sort_keys=True)
     return {
         "kind": "image_backbone",
         "arch": network[0],
         "arguments": network[1],
         "preprocess": preprocess,
-        "sha256": hashlib.sha256(identity.encode()).hexdigest(),
+        "sha256": _digest([info.files[file].sha256, preprocess]),
         "pack": {name: getattr(info, name) for name in ("title", "licence", "credits")},
     }
 
 
-def _trained_network(folder: Path, projected: bool) -> tuple[str, dict[str, Any]] | None:
+def _trained_network(source: _Source) -> tuple[str, dict[str, Any]] | None:
     """The key of `IMAGE_ENCODERS` and the arguments of the encoder of a pack that was trained here.
 
     A backbone's config has widths and blocks, that of a CLIP a network; None without either.
     """
     for log in (LOGS, CLIP_LOGS):
         try:
-            settings = tomllib.loads((folder / log / "config.toml").read_text("utf-8"))
+            settings = tomllib.loads((source.folder / log / "config.toml").read_text("utf-8"))
             if log == LOGS:
                 return "scene_net", {name: list(settings[name]) for name in ("widths", "blocks")}
             network = settings["network"]
             config = {**network["vision_config"], "projection_dim": network["projection_dim"]}
             config["model_type"] = "clip_vision_model"
-            return "clip_vision", {"config": config, "projected": projected}
+            return "clip_vision", {"config": config, "projected": source.part == PROJECTED}
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return None
@@ -215,23 +274,136 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     """The weights in a pack's ONNX file under the names of `encoder`."""
     info = read_info(folder)
     path = info.path(str(info.image_encoder.file))
-    graph = onnx.load(path).graph
-    stored = {
-        # a CLIP's rows wrap its encoder
-        tensor.name.removeprefix("encoder.").removesuffix(".half"): torch.from_numpy(
-            numpy_helper.to_array(tensor).copy()
-        )
-        for tensor in graph.initializer
-    }
+    graph, stored = onnx.load(path).graph, dict[str, Tensor]()
+    for tensor in graph.initializer:  # a CLIP's rows wrap its encoder
+        name = tensor.name.removeprefix("encoder.").removesuffix(".half")
+        stored[name] = torch.from_numpy(numpy_helper.to_array(tensor).copy())
     for node in graph.node:  # of tensors that are the same, the file keeps one
         if node.op_type == "Identity" and node.input[0] in stored:
             stored[node.output[0]] = stored[node.input[0]]
-    weights = {}
-    for name, like in encoder.state_dict().items():
-        if not like.is_floating_point():  # how many batches a norm has seen, which nothing reads
-            weights[name] = like
-        elif name not in stored:
+    own = encoder.state_dict()
+    # how many batches a norm has seen, which nothing reads
+    weights = {name: like for name, like in own.items() if not like.is_floating_point()}
+    for name in own.keys() - weights.keys():
+        if name not in stored:
             raise PackError(f"{path} lacks {name}; its pack is not one of Polyview's export")
-        else:
-            weights[name] = stored[name].to(like.dtype)
+        weights[name] = stored[name].to(own[name].dtype)
     return weights
+
+
+def _describe_published(source: _Source, kinds: dict[str, _Kind]) -> dict[str, Any]:
+    """The description of an encoder in a Hugging Face folder."""
+    images, projected = kinds is _IMAGES, source.part == PROJECTED
+    if not (source.folder / "config.json").is_file():
+        raise ValueError(f"{source.name} is a training run; name a Hugging Face folder or Hub id")
+    config = _read_config(source)
+    model_type = config.get("model_type")
+    if model_type not in kinds:
+        what = "an image encoder" if images else "a text encoder"
+        raise ValueError(
+            f'{source.name} is a model of type "{model_type}", which is not {what} known here; '
+            f"known: {', '.join(kinds)}"
+        )
+    kind = kinds[model_type]
+    if projected and not kind.part:
+        raise ValueError(f'{source.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
+    if model_type in ("clip", "siglip"):
+        shared = {"projection_dim": config.get("projection_dim", 512)} if kind.projects else {}
+        config = {**config[f"{kind.part}_config"], **shared}
+        config["model_type"] = f"{model_type}_{kind.part}_model"
+    if kind.arch == "siglip_text":
+        # SigLIP 2's config does not state its padding, and transformers' default is SigLIP's
+        tokenizer = read_tokenizer(source.folder)
+        if tokenizer.token_to_id(GEMMA_END) is not None:
+            config["pad_token_id"] = tokenizer.token_to_id("<pad>")
+    spec: dict[str, Any] = {
+        "kind": "image_backbone" if images else "text_encoder",
+        "arch": kind.arch,
+        "arguments": {"config": config} | ({"projected": projected} if kind.projects else {}),
+    }
+    files = [source.folder / "config.json", *_weight_files(source)]
+    if images:
+        spec["preprocess"] = read_preprocess(source.folder, source.name).to_json()
+    else:
+        offset = 2 if model_type == "roberta" else 0
+        longest = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
+        spec["max_length"] = min(MAX_LENGTH, longest)
+        files += [source.folder / name for name in _TOKENIZERS]
+    # the digest covers the weight files and every setting that affects the features
+    parts = [kind.arch, projected, spec.get("preprocess")]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
+    for path in files:
+        if path.is_file():
+            digest.update(bytes.fromhex(sha256_of(path)))
+    return {**spec, "source": source.name, "sha256": digest.hexdigest()}
+
+
+def _read_config(source: _Source) -> dict[str, Any]:
+    """The entries of the configuration that describe the network, defaults included, as JSON."""
+    try:
+        with quiet():
+            auto = import_transformers().AutoConfig
+            config = auto.from_pretrained(source.folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{source.name}: its config.json cannot be read: {_first_line(error)}"
+        ) from error
+
+    def shape(values: dict[str, Any]) -> dict[str, Any]:
+        described = {k: v for k, v in values.items() if k not in _NOT_SHAPE and k[:1] != "_"}
+        return {k: shape(v) if isinstance(v, dict) else v for k, v in described.items()}
+
+    return shape(json.loads(config.to_json_string(use_diff=False)))
+
+
+def _weight_files(source: _Source) -> list[Path]:
+    paths = sorted(path for pattern in _WEIGHTS for path in source.folder.glob(pattern))
+    if not paths:
+        raise FileNotFoundError(
+            f"{source.name} has no {_WEIGHTS[0]}; an older pytorch_model.bin is a pickle and is "
+            "not read. Name a revision with safetensors (on the Hub often owner/name@refs/pr/1) or "
+            "save the model again with transformers' save_pretrained"
+        )
+    return paths
+
+
+def _read_published(
+    source: _Source, kinds: dict[str, _Kind], encoder: nn.Module
+) -> dict[str, Tensor]:
+    """Weights under the encoder's names, through `from_pretrained`."""
+    with quiet():
+        model_type = _read_config(source)["model_type"]
+        kind = kinds[model_type]
+        try:
+            network, report = getattr(import_transformers(), kind.network).from_pretrained(
+                source.folder,
+                dtype=torch.float32,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+            )
+        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+            raise ValueError(
+                f"the weights of {source.name} do not load: {_first_line(error)}"
+            ) from error
+    projection = "visual_projection." if kind.part == "vision" else "text_projection."
+
+    def own_name(name: str) -> str:
+        if not kind.part:
+            return f"model.{name}"
+        renamed = name.replace(f"{kind.part}_model.", "model.", 1)
+        return renamed.replace(projection, "projection.", 1)
+
+    own = encoder.state_dict().keys()
+    missing = sorted({own_name(name) for name in report["missing_keys"]} & own)
+    if missing:
+        raise ValueError(
+            f"{source.name} lacks {len(missing)} of the weights of a {model_type} model, first "
+            f"{missing[0]}; its config.json and its weights do not belong together"
+        )
+    tensors = {own_name(name): tensor for name, tensor in network.state_dict().items()}
+    return {name: tensor for name, tensor in tensors.items() if name in own}
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))

@@ -11,8 +11,8 @@ any; False sends none.
 
 import errno
 import glob
+import itertools
 import json
-import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,6 @@ from polyview.models.files import no_such
 
 Token = str | bool | None
 Progress = Callable[[int, int, str], None]  # bytes fetched, bytes in total, description
-_log = logging.getLogger(__name__)
 ANSWER = 10.0  # seconds to wait for the start of an answer of the Hub
 _LOGIN = "log in with `hf auth login` or pass a token"
 _ADVICE = {401: _LOGIN, 403: "use a token with access to it", 429: "wait {wait} s, and " + _LOGIN}
@@ -47,16 +46,8 @@ class HubError(ValueError):
     """A transfer from or to the Hub failed; the message is one sentence."""
 
 
-class RefusedError(HubError):
-    """Downloaded files were rejected, and are deleted."""
-
-
 class CancelledError(HubError):
     """A download was cancelled, and its files are deleted."""
-
-
-class NotCachedError(HubError):
-    """Files are missing from the local cache, and the Hub was not contacted."""
 
 
 class UnreachableError(HubError):
@@ -100,7 +91,7 @@ def _explained(error: BaseException, address: str) -> HubError:
         case hf.OfflineModeIsEnabled():
             return UnreachableError("HF_HUB_OFFLINE is set; unset it")
         case hf.LocalEntryNotFoundError():
-            return NotCachedError(f"{address} is not, or not all, in the local cache; pull it")
+            return HubError(f"{address} is not, or not all, in the local cache; pull it")
         case hf.HfHubHTTPError():
             status, headers = error.response.status_code, error.response.headers
             advice = _ADVICE.get(status, "try again later")
@@ -171,7 +162,7 @@ def cached_commit(folder: Path) -> tuple[str, str] | None:
 
 
 def cache_folder(repo_id: str, commit: str) -> Path:
-    """The folder of a commit in the client's cache, which may not exist."""
+    """The folder of a commit in the client's cache, which may not exist yet."""
     name = repo_folder_name(repo_id=repo_id, repo_type="model")
     return Path(constants.HF_HUB_CACHE, name, "snapshots", commit)
 
@@ -228,8 +219,8 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
     if not re.fullmatch(r"[0-9a-f]{40}", str(info.sha)):
         raise HubError(f"{address}: the server at {endpoint()} names no commit; check HF_ENDPOINT")
     files = {file.rfilename: file.size for file in info.siblings or []}
-    if outside := next((name for name in files if not _stays_inside(name)), None):
-        raise RefusedError(
+    if outside := next(itertools.filterfalse(_stays_inside, files), None):
+        raise HubError(
             f"{address} lists a file {outside[:200]!r}, which is no path inside a repository; "
             "nothing of it is fetched"
         )
@@ -283,8 +274,7 @@ def fetch_matching(
 ) -> Path:
     """Downloads the files that match patterns; without a connection, looks in the cache.
 
-    `options` are those of `huggingface_hub.snapshot_download`: with `local_files_only` the Hub is
-    not asked.
+    `options` are those of `snapshot_download`; with `local_files_only` the Hub is not asked.
 
     Returns:
         The folder of the commit in the client's cache.
@@ -297,19 +287,3 @@ def fetch_matching(
     with one_sentence(address):
         api = connect(token)
         return Path(api.snapshot_download(repo_id, allow_patterns=[*patterns], **options))
-
-
-def cached_folder(address: str) -> Path:
-    """The folder of a commit in the cache, complete or not; NotCachedError without any."""
-    return fetch_matching(address, (), local_files_only=True)
-
-
-def cached_instead(address: str, error: UnreachableError, find: Callable[[str], Path]) -> Path:
-    """The folder that `find` finds in the cache, or an UnreachableError about both."""
-    try:
-        folder = find(address)
-    except NotCachedError:
-        sentence = f"{address} is not, or not all, in the local cache, and {error}"
-        raise UnreachableError(sentence) from error
-    _log.warning("%s: %s is taken from the local cache, commit %s", error, address, folder.name)
-    return folder

@@ -11,6 +11,7 @@ A pack on the Hub is a model repository with a pack's files; the tag of its mode
 """
 
 import argparse
+import logging
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from pathlib import Path
 from huggingface_hub import CommitOperationAdd, constants, scan_cache_dir
 
 from polyview.export.hub import client
-from polyview.export.hub.client import HubError, NotCachedError, Progress, RefusedError, Repo, Token
+from polyview.export.hub.client import HubError, Progress, Repo, Token, UnreachableError
 from polyview.export.pack import card
 from polyview.export.pack.gallery import read_gallery
 from polyview.export.pack.reading import list_files, load_info
@@ -38,13 +39,13 @@ from polyview.export.pack.validation import MAX_JSON, PackError, read_json
 from polyview.models import METHODS
 from polyview.models.files import write_whole
 
-Row = tuple[str, str, str, str, str]
+_log = logging.getLogger(__name__)
 _COLUMNS = ("PACK", "COMMIT", "LICENCE", "METHODS", "CACHED")
 _MAX_CARD = 10**6  # bytes of README.md; a larger one is left out
 _MAX_LISTED = 100  # packs on the Hub
 # Limits of one pack that visitors of a public app may have fetched.
-VISITOR_BYTES, VISITOR_FILES = 2 * 10**9, 20_000
-VISITOR_SPARE = 10**9  # bytes of the disk that stay free
+MAX_BYTES, MAX_FILES = 2 * 10**9, 20_000
+SPARE = 10**9  # bytes of the disk that stay free
 
 
 def push(pack: Path, address: str, private: bool = False, token: str | None = None) -> str:
@@ -109,8 +110,8 @@ def pull(
     """
     try:
         repo = client.inspect_repo(address, token)
-    except client.UnreachableError as error:
-        return client.cached_instead(address, error, find_cached)
+    except UnreachableError as error:
+        return find_cached(address, error)
     if commit not in (None, repo.commit):
         raise HubError(f"{address} has changed since it was looked at; look again")
     try:
@@ -119,11 +120,11 @@ def pull(
             _check_limits(files)
         client.fetch(files, token, progress)
         load_info(repo.folder)
-    except (PackError, RefusedError) as error:
+    except PackError as error:
         if repo.folder.is_dir():  # files that another commit shares stay
             cached = scan_cache_dir(repo.folder.parents[2])
             cached.delete_revisions(repo.commit).execute()
-        raise RefusedError(f"{address} is refused: {error}; nothing of it is kept") from error
+        raise HubError(f"{address} is refused: {error}; nothing of it is kept") from error
     branch = client.parse_hub_id(address)[1] or constants.DEFAULT_REVISION
     if branch != repo.commit:
         with suppress(OSError):
@@ -135,11 +136,16 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
     """Restricts `repo` to the pack's files; their sizes in pack.json must be those of the Hub."""
     if MANIFEST not in repo.files:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
-    info = parse_info(_fetch_json(repo, MANIFEST, MAX_MANIFEST, token), repo.folder)
+    limits = {MANIFEST: MAX_MANIFEST, f"{FOLDER}/{INDEX}": MAX_JSON}
+    lists = repo.only(limits.keys() & repo.files.keys())
+    for name, listed in lists.files.items():
+        if (listed or 0) > limits[name]:
+            raise PackError(f"{name} has {listed:,} bytes, more than the {limits[name]:,} allowed")
+    client.fetch(lists, token, progress=lambda *_: None)
+    info = parse_info(read_json(repo.folder / MANIFEST, MAX_MANIFEST), repo.folder)
     sizes = {name: file.bytes for name, file in info.files.items()}
     names = {MANIFEST, *sizes}
     if info.gallery is not None:
-        _fetch_json(repo, f"{FOLDER}/{INDEX}", MAX_JSON, token)
         gallery = read_gallery(repo.folder / FOLDER, files=False)
         names |= {f"{FOLDER}/{name}" for name in gallery.files}
     for name in sorted(names):
@@ -155,35 +161,35 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
     return repo.only(sorted(names))
 
 
-def _fetch_json(repo: Repo, name: str, max_bytes: int, token: Token) -> object:
-    if (size := repo.files.get(name) or 0) > max_bytes:
-        raise PackError(f"{name} has {size:,} bytes, more than the {max_bytes:,} that are read")
-    if name in repo.files:
-        client.fetch(repo.only([name]), token, progress=lambda *_: None)
-    return read_json(repo.folder / name, max_bytes)
-
-
 def _check_limits(repo: Repo) -> None:
     """Refuses a pack beyond the limits of visitors."""
-    if unknown := next((name for name, size in repo.files.items() if size is None), None):
-        raise RefusedError(f"the Hub states no size of {unknown}")
-    total = sum(size or 0 for size in repo.files.values())
-    if total > VISITOR_BYTES or len(repo.files) > VISITOR_FILES:
-        raise RefusedError(
-            f"it has {total:,} bytes in {len(repo.files):,} files, more than the "
-            f"{VISITOR_BYTES:,} in {VISITOR_FILES:,} that visitors may have fetched"
+    total, count = sum(size or 0 for size in repo.files.values()), len(repo.files)
+    if unknown := [name for name, size in repo.files.items() if size is None]:
+        raise PackError(f"the Hub states no size of {unknown[0]}")
+    if total > MAX_BYTES or count > MAX_FILES:
+        raise PackError(
+            f"it has {total:,} bytes in {count:,} files, more than the {MAX_BYTES:,} in "
+            f"{MAX_FILES:,} that visitors may have fetched"
         )
-    if shutil.disk_usage(constants.HF_HUB_CACHE).free < total + VISITOR_SPARE:
-        raise RefusedError(f"there is no room for its {total:,} bytes on the disk")
+    if shutil.disk_usage(constants.HF_HUB_CACHE).free < total + SPARE:
+        raise PackError(f"there is no room for its {total:,} bytes on the disk")
 
 
-def find_cached(address: str) -> Path:
-    """The folder of a pack that is whole in the cache; NotCachedError without any."""
+def find_cached(address: str, error: UnreachableError | None = None) -> Path:
+    """The folder of a pack that is whole in the cache, in place of the Hub after an `error`.
+
+    Raises:
+        UnreachableError: it is not, after an error.
+        HubError: it is not.
+    """
     try:
-        return load_info(client.cached_folder(address)).folder
-    except FileNotFoundError as error:
-        sentence = f"{address} is not, or not all, in the local cache; pull it"
-        raise NotCachedError(sentence) from error
+        folder = load_info(client.fetch_matching(address, (), local_files_only=True)).folder
+    except (FileNotFoundError, HubError) as missing:
+        kind, reason = (UnreachableError, f", and {error}") if error else (HubError, "; pull it")
+        raise kind(f"{address} is not, or not all, in the local cache{reason}") from missing
+    if error is not None:
+        _log.warning("%s: %s is taken from the local cache, commit %s", error, address, folder.name)
+    return folder
 
 
 def resolve(pack: str) -> Path:
@@ -202,7 +208,7 @@ def resolve(pack: str) -> Path:
     return client.find_folder(pack, advice) or pull(pack)
 
 
-def list_packs(author: str | None = None, token: Token = None) -> list[Row]:
+def list_packs(author: str | None = None, token: Token = None) -> list[Sequence[str]]:
     """The packs on the Hub, or of one owner; a token may show private ones.
 
     Returns:
@@ -211,7 +217,7 @@ def list_packs(author: str | None = None, token: Token = None) -> list[Row]:
     Raises:
         HubError: the Hub cannot be reached, or refused.
     """
-    rows = []
+    rows = list[Sequence[str]]()
     with client.one_sentence("the list of packs"):
         models = client.connect(token).list_models(
             filter=card.TAG, author=author, limit=_MAX_LISTED, expand=["sha", "tags"]
@@ -219,10 +225,10 @@ def list_packs(author: str | None = None, token: Token = None) -> list[Row]:
         for model in models:
             tags, commit = model.tags or [], model.sha or ""
             licences = [tag.partition(":")[2] for tag in tags if tag.startswith("license:")]
-            methods = ", ".join(method for method in METHODS if method in tags)
+            known = [method for method in METHODS if method in tags]
             cached = "yes" if client.cache_folder(model.id, commit).is_dir() else "no"
-            licence = ", ".join(licences) or "?"
-            rows.append((model.id, commit[:8], licence, methods or "?", cached))
+            cells = ", ".join(licences) or "?", ", ".join(known) or "?", cached
+            rows.append((model.id, commit[:8], *cells))
     return rows
 
 

@@ -31,44 +31,39 @@ def render(info: PackInfo) -> str:
         info: the pack; the card lists methods without metrics as not measured yet.
 
     Returns:
-        Markdown with the Hub's front matter.
+        Markdown with the Hub's front matter: licence, tags and retrieval results.
     """
-    template = str(Path(__file__).with_suffix(".md"))
-    values: dict[str, Any] = {"info": info, "known": METHODS, "labels": _LABELS}
-    values["measured"] = {name: m.metrics for name, m in info.methods.items() if m.metrics}
-    card = ModelCard.from_template(_front_matter(info), template, **values)
-    return f"{card}\n"
-
-
-def _front_matter(info: PackInfo) -> ModelCardData:
-    """Licence, tags and retrieval results, as the Hub reads them."""
-    known = info.licence.lower() in _HUB_LICENCES.split()
-    # an identifier for other licences, which are quoted in the text
-    name = re.sub(r"[^a-z0-9.]+", "-", info.licence.lower()).strip("-") or "unknown"
+    measured = {name: m.metrics for name, m in info.methods.items() if m.metrics is not None}
     results = [
         EvalResult(
             task_type="image-text-retrieval",
             task_name="Image-text retrieval",
             dataset_type=info.name,
-            dataset_name=f"{info.title}, {entry.metrics.split}",
-            dataset_split=entry.metrics.split,
+            dataset_name=f"{info.title}, {metrics.split}",
+            dataset_split=metrics.split,
             metric_type=key,
-            metric_value=round(entry.metrics.values[key], 1),
+            metric_value=round(metrics.values[key], 1),
             metric_name=f"{method}, {label}",
         )
-        for method, entry in info.methods.items()
-        if entry.metrics is not None
+        for method, metrics in measured.items()
         for key, label in _LABELS.items()
-        if key in entry.metrics.values
+        if key in metrics.values
     ]
     methods = dict.fromkeys(entry.method or name for name, entry in info.methods.items())
-    return ModelCardData(
+    licence = info.licence.lower()
+    known = licence in _HUB_LICENCES.split()
+    # an identifier for other licences, which are quoted in the text
+    identifier = re.sub(r"[^a-z0-9.]+", "-", licence).strip("-") or "unknown"
+    front = ModelCardData(
         language="en",
         library_name="polyview",
-        license=info.licence.lower() if known else "other",
-        license_name=None if known else name,
+        license=licence if known else "other",
+        license_name=None if known else identifier,
         model_name=info.title if results else None,
         eval_results=results or None,
         pipeline_tag="feature-extraction",
         tags=[TAG, "image-text-retrieval", "visual-semantic-embedding", "onnx", *methods],
     )
+    values: dict[str, Any] = {"info": info, "known": METHODS, "labels": _LABELS}
+    template = str(Path(__file__).with_suffix(".md"))
+    return f"{ModelCard.from_template(front, template, measured=measured, **values)}\n"

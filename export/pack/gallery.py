@@ -122,30 +122,25 @@ def read_gallery(folder: Path, files: bool = True) -> GalleryInfo:
     """Reads the gallery in exactly this folder; without `files` only its `gallery.json`."""
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"there is no gallery in {folder}: it has no {INDEX}")
-    index = check(GalleryInfo, read_json(folder / INDEX), INDEX)
-    count = len(index.images)
-    images = tuple(_with_indices(image, row, count) for row, image in enumerate(index.images))
-    gallery = replace(index, images=images, folder=folder)
+    index, images = check(GalleryInfo, read_json(folder / INDEX), INDEX), list[GalleryImage]()
+    for row, image in enumerate(index.images):
+        captions = list[GalleryCaption]()
+        for caption in image.captions:
+            where = f"{INDEX}: images[{row}].captions[{len(captions)}]"
+            mentions, relevant = {*caption.mentions}, {*caption.relevant} or {row}
+            for key, indices, limit in (
+                ("mentions", mentions, len(image.objects)),
+                ("relevant", relevant, len(index.images)),
+            ):
+                if (last := max(indices, default=-1)) >= limit:
+                    raise PackError(f"{where}.{key} must be 0 to {limit - 1}, not {last}")
+            if row not in relevant:
+                raise PackError(f"{where}.relevant must contain the caption's own image, {row}")
+            rows = tuple(sorted(mentions)), tuple(sorted(relevant))
+            captions.append(replace(caption, mentions=rows[0], relevant=rows[1]))
+        images.append(replace(image, captions=tuple(captions)))
+    gallery = replace(index, images=tuple(images), folder=folder)
     for file in gallery.files if files else ():
         if not (folder / file).is_file():
             raise FileNotFoundError(f"the gallery {folder} lacks {file}, which its {INDEX} names")
     return gallery
-
-
-def _with_indices(image: GalleryImage, row: int, count: int) -> GalleryImage:
-    """An image whose captions refer to existing objects and images, and to their own image."""
-    captions = []
-    for i, caption in enumerate(image.captions):
-        where = f"{INDEX}: images[{row}].captions[{i}]"
-        mentions, relevant = {*caption.mentions}, {*caption.relevant} or {row}
-        for key, indices, limit in (
-            ("mentions", mentions, len(image.objects)),
-            ("relevant", relevant, count),
-        ):
-            if (last := max(indices, default=-1)) >= limit:
-                raise PackError(f"{where}.{key} must be at least 0 and below {limit}, not {last}")
-        if row not in relevant:
-            raise PackError(f"{where}.relevant must contain the caption's own image, {row}")
-        rows = tuple(sorted(mentions)), tuple(sorted(relevant))
-        captions.append(replace(caption, mentions=rows[0], relevant=rows[1]))
-    return replace(image, captions=tuple(captions))

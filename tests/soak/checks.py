@@ -19,8 +19,8 @@ from polyview.app.gallery.scan import CollectionImage
 from polyview.export.pack.gallery import read_gallery
 from polyview.export.pack.reading import check_weights
 from polyview.export.pack.schema import parse_info
-from polyview.export.pack.tokens import load_tokenizer
 from polyview.export.pack.validation import PackError, read_json
+from polyview.export.texts import load_tokenizer
 from polyview.models.checkpoint import load_tensors
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.photographs import open_photographs

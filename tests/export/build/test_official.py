@@ -210,7 +210,7 @@ REFUSALS: list[tuple[str, Callable[[dict[str, Any]], None], str]] = [
     ("mv_vse", change(0, "fc_list.0.bias", torch.full((8,), torch.nan)), "NaN"),
     ("vse_infty_grid", change(0, LAST, torch.ones(16, 8, 1, 1)), "another copy of image.layer4"),
     ("vse_infty_grid", option("backbone_source", "mystery"), 'backbone_source is "mystery"'),
-    ("vse_infty_grid", option("input_scale_factor", "2"), "input_scale_factor must be a number"),
+    ("vse_infty_grid", option("input_scale_factor", "2"), "factor must be a valid number"),
     ("vse_infty_regions", option("no_imgnorm", True), "no_imgnorm=True"),
     ("avse", change(None, "txt_enc.ln.weight", None), "lacks method.norm_text.weight"),
     ("avse", change(None, LAYER, torch.ones(1)), "unknown tensor image.model.layers.0.extra"),

@@ -8,7 +8,7 @@ import pytest
 from huggingface_hub import ModelCard, constants
 
 from polyview.export.hub import client, packs
-from polyview.export.hub.client import HubError, NotCachedError
+from polyview.export.hub.client import HubError
 from polyview.export.hub.packs import find_cached, main, pull, push, resolve
 from polyview.export.pack.reading import list_files, load_info
 from polyview.export.to_onnx import export_runs
@@ -148,9 +148,9 @@ def test_a_repository_that_is_no_pack_is_refused_and_not_kept(
 @pytest.mark.parametrize(
     ("limit", "value", "sentence"),
     [
-        ("VISITOR_BYTES", 10_000, "it has .* files, more than the 10,000 in 20,000 that visitors"),
-        ("VISITOR_FILES", 3, "it has .* files, more than the .* in 3 that visitors"),
-        ("VISITOR_SPARE", 2**60, "there is no room for its .* bytes on the disk"),
+        ("MAX_BYTES", 10_000, "it has .* files, more than the 10,000 in 20,000 that visitors"),
+        ("MAX_FILES", 3, "it has .* files, more than the .* in 3 that visitors"),
+        ("SPARE", 2**60, "there is no room for its .* bytes on the disk"),
     ],
 )
 def test_an_oversized_repository_is_refused_before_it_is_fetched(
@@ -184,7 +184,7 @@ def test_a_fault_is_a_sentence_and_the_next_pull_succeeds(stocked: HubState, nam
         pull(ID)
     assert re.search(sentence, str(raised.value)), raised.value
     assert "\n" not in str(raised.value)
-    with pytest.raises(NotCachedError):
+    with pytest.raises(HubError, match="not all, in the local cache; pull it"):
         find_cached(ID)
     stocked.faults.clear()
     assert load_info(pull(ID)).name == "tiny"

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from polyview.export.pack.tokens import load_tokenizer
-from polyview.export.texts import TextReader
+from polyview.export.texts import TextReader, load_tokenizer
 from polyview.training.data.batches import batches
 from polyview.training.data.split import Split
 from polyview.training.data.texts import UNKNOWN_ID, TokenTable, build_tokenizer, load_vectors
