@@ -30,8 +30,7 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
 
     Args:
         out: an existing folder is replaced.
-        source: a CLIP or SigLIP in the Hub's format, as a folder or a Hub id; see
-            `export/encoders/sources.py`.
+        source: of a CLIP or SigLIP, see `export/encoders/sources.py`.
         labels: what people read about it.
         gallery: a folder with `gallery.json` to copy into the pack.
 

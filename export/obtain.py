@@ -24,9 +24,7 @@ from polyview.export.hub.packs import pull
 from polyview.export.pack.schema import MANIFEST, UNKNOWN_LICENCE, Labels
 from polyview.models.files import naming_full_disk
 
-PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"
-KINDS = (PACK, CLIP, VSE_INFTY)
-_NOT_PACK = (".gitattributes", ".gitignore")
+PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"  # the kinds of what an address holds
 
 
 class NoWeightsError(HubError):
@@ -37,7 +35,7 @@ class NoWeightsError(HubError):
 class Offer:
     """The files that loading one address will fetch."""
 
-    kind: str  # one of `KINDS`
+    kind: str  # one of the above
     address: str  # as given
     parts: Sequence[Repo]  # the files of one repository each; the first is the address's
 
@@ -77,7 +75,7 @@ def look(kind: str, address: str, token: Token = None) -> Offer:
     elif MANIFEST not in repo.files:
         raise HubError(f"{address} is not a pack: it has no {MANIFEST}")
     else:
-        names = [name for name in repo.files if name not in _NOT_PACK]
+        names = [name for name in repo.files if not name.startswith(".git")]
     return Offer(kind, address, [repo.only(names)])
 
 

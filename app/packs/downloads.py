@@ -80,7 +80,7 @@ class Downloads:
             address: a preset's name, or for a pack a bundled name, a Hub id `owner/name[@revision]`
                 or a folder. A public app accepts only bundled names and allowed Hub ids. For
                 published weights see `export.obtain.look`.
-            kind: one of `export.obtain.KINDS`.
+            kind: "pack", "clip" or "vse_infty".
 
         Raises:
             ForbiddenError: only the owner may fetch presets.

@@ -48,11 +48,7 @@ def _export(
     with warnings.catch_warnings():
         # The exporter says that it is deprecated, and doubts that the trace holds for other batch
         # sizes and lengths than the example's; export/build/pack.py measures that it does.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)
-        warnings.filterwarnings("ignore", "Exporting a model to ONNX with a batch_size other")
-        warnings.filterwarnings("ignore", "Exporting aten::index operator")
-        warnings.filterwarnings("ignore", "Constant folding")
+        warnings.simplefilter("ignore")
         torch.onnx.export(
             encoder.eval(),
             tuple(inputs.values()),

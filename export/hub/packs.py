@@ -92,14 +92,8 @@ def pull(
     """Downloads a pack into the Hub client's cache; without a connection, looks for it there.
 
     The cache knows the pack by its branch or tag only once it is complete and correct: a failed
-    pull leaves the former version, and nothing of a refused pack is kept.
-
-    Args:
-        address: of the pack.
-        token: a token that may read.
-        commit: the commit that the address must still have; None for any.
-        visitor: apply the limits of visitors.
-        progress: see `export.hub.client.fetch`.
+    pull leaves the former version, and nothing of a refused pack is kept. The address must still
+    have the `commit`, if any; the limits of visitors apply to a `visitor`.
 
     Returns:
         The pack's folder, which is named by its commit; every size and checksum in it is right.

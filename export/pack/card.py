@@ -25,14 +25,7 @@ _LABELS = {
 
 
 def render(info: PackInfo) -> str:
-    """Renders the card.
-
-    Args:
-        info: the pack; the card lists methods without metrics as not measured yet.
-
-    Returns:
-        Markdown with the Hub's front matter: licence, tags and retrieval results.
-    """
+    """The card as Markdown with the Hub's front matter: licence, tags and retrieval results."""
     measured = {name: m.metrics for name, m in info.methods.items() if m.metrics is not None}
     results = [
         EvalResult(

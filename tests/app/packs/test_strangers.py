@@ -125,13 +125,13 @@ def test_an_allowed_pack_loads_and_only_its_own_files_are_fetched(
 def test_the_limits_of_visitors_hold(public: Public, hub: HubState) -> None:
     def claim(files: dict[str, bytes]) -> None:
         stated = json.loads(files["pack.json"])["files"]
-        stated["image_encoder.onnx"]["bytes"] = 1_500_000_000
+        stated["image_encoder.onnx"]["bytes"] = 2_100_000_000
         said_in(files, files=stated)
 
     public.stock("large", claim)
-    hub.stated["image_encoder.onnx"] = 1_500_000_000
+    hub.stated["image_encoder.onnx"] = 2_100_000_000
     refusal = public.load("owner/large")
-    assert "has 1,500,000,000 bytes, more than the 1,000,000,000 that visitors may" in refusal
+    assert "more than the 2,000,000,000 in 20,000 that visitors may" in refusal
     assert public.kept("large") == 0
     assert not any("onnx" in request for request in hub.requests)
 
