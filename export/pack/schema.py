@@ -41,7 +41,7 @@ _FORMER_NAMES = {"photos_mini": "photos"}  # in people's commands, variables and
 MAX_MANIFEST = 2**20  # bytes of pack.json
 MAX_FILE = 2**31 - 1  # bytes of any other file; no ONNX file can be larger
 Width = Annotated[int, Field(ge=1, le=65_536)]  # of features
-Upto1024 = Annotated[int, Field(ge=1, le=1024)]
+Length = Annotated[int, Field(ge=1, le=1024)]  # of a side of a grid, a text or a clip
 Omitted = Field(exclude_if=lambda value: value is None)  # for keys that pack.json then lacks
 
 
@@ -64,9 +64,9 @@ class ImageEncoderInfo:
 
     file: PlainPath | None  # its ONNX file
     dim: Width  # d of its features
-    grid: tuple[Upto1024, Upto1024]  # rows and columns of its features; (1, 1) without a file
+    grid: tuple[Length, Length]  # rows and columns of its features; (1, 1) without a file
     summary_token: bool = False  # whether a summary of the whole image precedes the grid's cells
-    frames: Annotated[Upto1024, Field(exclude_if=lambda count: count == 1)] = 1  # of a clip
+    frames: Annotated[Length, Field(exclude_if=lambda count: count == 1)] = 1  # of a clip
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -74,7 +74,7 @@ class TokenizerInfo:
     """The tokenizer: its file, and the number of tokens after which a text is truncated."""
 
     file: PlainPath
-    max_length: Upto1024
+    max_length: Length
 
 
 @dataclass(frozen=True, config=STRICT)
