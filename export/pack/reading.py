@@ -175,7 +175,7 @@ def check_weights(path: Path) -> None:
     Raises:
         PackError: the file is not readable; a safetensors file holds NaN or infinity; or an ONNX
             file uses operators of another domain than ONNX's own, or keeps tensors in a second
-            file. (`Encoder.run` refuses a network's output that is not finite.)
+            file. (`Sessions.run` refuses a network's output that is not finite.)
     """
     if path.suffix == ".safetensors":
         try:
