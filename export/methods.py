@@ -36,6 +36,8 @@ def load_head(info: PackInfo, name: str) -> Method:
 class Methods(dict[str, Method]):
     """A pack's methods by name; several joined by "+" are an ensemble, whose scores are averaged.
 
+    An unknown name is a ValueError, of which the message is a sentence.
+
     `best_first` has the names by R-precision of text-to-image retrieval, then by rsum; methods
     without metrics come last, in reverse order. `best` is the first of them.
     """
@@ -48,6 +50,10 @@ class Methods(dict[str, Method]):
         self.best_first = (*measured, *(n for n in reversed(info.methods) if n not in quality))
         self.best = self.best_first[0]
 
+    def __missing__(self, name: str) -> Method:
+        known = ", ".join(self)
+        raise ValueError(f'there is no method "{name[:80]}" in this pack; choose one of {known}')
+
     def names(self, spec: str) -> tuple[str, ...]:
         """The methods of "a" or of the ensemble "a+b".
 
@@ -56,11 +62,7 @@ class Methods(dict[str, Method]):
         """
         names = tuple(part.strip() for part in str(spec).split("+"))
         for name in names:
-            if name not in self:
-                known = ", ".join(self)
-                raise ValueError(
-                    f'there is no method "{name[:80]}" in this pack; choose one of {known}'
-                )
+            self[name]  # refuses an unknown one
         if len(set(names)) < len(names):
             raise ValueError(f'the ensemble "{spec[:80]}" names a method twice; name each once')
         return names

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tokenizers import Tokenizer
+from pydantic.dataclasses import dataclass
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers.models import WordLevel
 from torch import nn
 from torch.nn import functional
 
@@ -29,12 +31,12 @@ from polyview.export.build.released import (
     find_checkpoint,
     read_checkpoint,
     read_releases,
-    word_tokenizer,
 )
 from polyview.export.encoders.sources import read_tokenizer
 from polyview.export.hub.client import fetch, fetch_matching, find_folder
 from polyview.export.pack.schema import UNKNOWN_LICENCE, PackInfo
-from polyview.export.pack.validation import read_json
+from polyview.export.pack.validation import OPEN, check, read_json
+from polyview.export.texts import WORDS
 from polyview.models import METHODS
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
@@ -54,6 +56,13 @@ LAYOUTS = {
     **dict.fromkeys(("imagenet_resnext", "wsl"), "torchvision"),
 }
 _POSITIONS = "image.model.embeddings.position_embeddings"
+
+
+@dataclass(frozen=True, config=OPEN)
+class WordList:
+    """A list of words and their numbers."""
+
+    word2idx: dict[str, int]
 
 
 class Conversion(NamedTuple):
@@ -160,12 +169,43 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
 def _words_encoder(
     checkpoint: Checkpoint, options: argparse.Namespace, directions: int, *, mask: bool = False
 ) -> tuple[TextEncoder, Tokenizer]:
-    """Word embeddings and a GRU; without `directions` the method has the GRU."""
+    """Word embeddings and a GRU, and the words; without `directions` the method has the GRU.
+
+    The word list is as SCAN published it, JSON with `word2idx`; with `mask`, the release appends
+    the word <mask>. Texts become lower-case words between <start> and <end>; nltk's word_tokenize,
+    which the releases call, is followed closely but not to the last mark.
+    """
     rows, word_dim = checkpoint.shape("text.embed.weight")
+    path: Path | None = options.vocab
+    if path is None:
+        raise ValueError(
+            f"{checkpoint.path} does not store its words; name their list, a JSON file with "
+            "word2idx, with --vocab"
+        )
+    if path.is_file() and path.read_bytes()[:1] == b"\x80":
+        raise ValueError(
+            f"{path} is a pickle, which can run code; where you trust it, load it with pickle in "
+            'the folder of PVSE\'s code and write {"word2idx": vocabulary.word2idx} with json.dump'
+        )
+    words = check(WordList, read_json(path), str(path)).word2idx
+    if mask and len(words) == rows - 1:
+        words = {**words, "<mask>": rows - 1}
+    if sorted(words.values()) != list(range(rows)):
+        raise ValueError(
+            f"{path} lists {len(words)} words but {checkpoint.path} has embeddings of {rows}, "
+            "numbered from 0 without gaps; name the list that it was trained with"
+        )
+    if words.get("<pad>") != 0 or not {"<start>", "<end>", "<unk>"} <= words.keys():
+        raise ValueError(f"{path} must list <pad> as word 0, and <start>, <end> and <unk>")
+    tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<start> $A <end>", special_tokens=[(m, words[m]) for m in ("<start>", "<end>")]
+    )
     gru = "text.forward_gru" if directions else "method.text_global.gru"
     hidden = checkpoint.shape(f"{gru}.weight_hh_l0")[1]
-    encoder = BiGRUTextEncoder(rows, word_dim, hidden, directions=directions)
-    return encoder, word_tokenizer(options.vocab, checkpoint, rows, mask=mask)
+    return BiGRUTextEncoder(rows, word_dim, hidden, directions=directions), tokenizer
 
 
 def _bert_encoder(

@@ -92,7 +92,7 @@ class Runtime:
         """
         if method is None:
             return self.info.image_encoder.file
-        self.methods.one(method)
+        self.methods[method]  # refuses an unknown one
         return self.info.methods[method].image_encoder or self.info.image_encoder.file
 
     def features_by_method(
@@ -204,7 +204,7 @@ class Runtime:
         Raises:
             ValueError: an unknown method, or features of another width.
         """
-        head = self.methods.one(method)
+        head = self.methods[method]
         return self.in_batches(head.encode_image, features, self._mask(features, mask), attention)
 
     @torch.no_grad()
@@ -214,7 +214,7 @@ class Runtime:
         Raises:
             ValueError: as there, the parts need too much memory, or the score cannot be split.
         """
-        head, mask = self.methods.one(method), self._mask(features, mask)
+        head, mask = self.methods[method], self._mask(features, mask)
         inputs = features.to(self.device), mask.to(self.device)
         return _parts(head.encode_image, head.image_parts, *inputs)
 
@@ -244,7 +244,7 @@ class Runtime:
         self, ids: np.ndarray, lengths: np.ndarray, method: str
     ) -> tuple[Tensor, Tensor]:
         """Encodes ids (B, M) int64, 0 beyond their lengths (B,) int64; see `text_features`."""
-        self.methods.one(method)
+        self.methods[method]  # refuses an unknown one
         entry = self.info.methods[method]
         features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)
         order = lengths.argsort(kind="stable")  # texts of similar length share a batch
@@ -276,14 +276,14 @@ class Runtime:
     @torch.no_grad()
     def text_views(self, texts: Sequence[str], method: str, attention: bool = False) -> Views:
         """Turns texts into views (B, V, D), see `text_features`; attention is (B, V, M)."""
-        head = self.methods.one(method)
+        head = self.methods[method]
         features, mask = self.text_features(texts, method)
         return self.in_batches(head.encode_text, features, mask, attention)
 
     @torch.no_grad()
     def text_parts(self, texts: Sequence[str], method: str) -> Parts:
         """The contribution of each token to the views of `text_views`, see `image_parts`."""
-        head = self.methods.one(method)
+        head = self.methods[method]
         return _parts(head.encode_text, head.text_parts, *self.text_features(texts, method))
 
     def _mask(self, features: Tensor | np.ndarray, mask: Tensor | None) -> Tensor:

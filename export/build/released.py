@@ -17,12 +17,10 @@ from typing import Any, NamedTuple
 
 import torch
 from pydantic.dataclasses import dataclass
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
 
 from polyview.export.hub.client import HubError, Repo, Token, inspect_repo, is_hub_id
-from polyview.export.pack.validation import OPEN, check, read_json
-from polyview.export.texts import WORDS
+from polyview.export.pack.validation import OPEN, check
 from polyview.models.checkpoint import load_strict
 from polyview.models.files import no_such, sha256_of
 
@@ -32,7 +30,6 @@ _CHECKPOINTS = (".pth", ".pth.tar", ".pt", ".ckpt", ".tar", ".bin")
 _BEST = "model_best"  # every release's name for the checkpoint of its best epoch
 # Counters of batch-norms, used in training only; releases differ in whether they store them.
 _COUNTER = "num_batches_tracked"
-_PAD, _START, _END, _UNKNOWN, _MASK = "<pad>", "<start>", "<end>", "<unk>", "<mask>"
 
 
 @dataclass(frozen=True, config=OPEN)
@@ -47,11 +44,6 @@ class Options:
     order: bool = False
     crop_size: int = 224
     img_res: int = 224
-
-
-@dataclass(frozen=True, config=OPEN)
-class _WordList:
-    word2idx: dict[str, int]
 
 
 class Release(NamedTuple):
@@ -225,41 +217,3 @@ def find_checkpoint(address: str, token: Token = None) -> Repo:
             f"name one of {', '.join(best or known) or 'another repository'}"
         )
     return repo.only(best)
-
-
-def word_tokenizer(
-    path: Path | None, checkpoint: Checkpoint, rows: int, *, mask: bool = False
-) -> Tokenizer:
-    """A tokenizer over a word list as SCAN published it, JSON with `word2idx`.
-
-    Texts become lower-case words between <start> and <end>; nltk's word_tokenize, which the
-    releases call, is followed closely but not to the last mark. Word embeddings have this number of
-    `rows`; with `mask`, the release appends the word <mask> to the list.
-    """
-    if path is None:
-        raise ValueError(
-            f"{checkpoint.path} does not store its words; name their list, a JSON file with "
-            "word2idx, with --vocab"
-        )
-    if path.is_file() and path.read_bytes()[:1] == b"\x80":
-        raise ValueError(
-            f"{path} is a pickle, which can run code; where you trust it, load it with pickle in "
-            'the folder of PVSE\'s code and write {"word2idx": vocabulary.word2idx} with json.dump'
-        )
-    words = check(_WordList, read_json(path), str(path)).word2idx
-    if mask and len(words) == rows - 1:
-        words = {**words, _MASK: rows - 1}
-    if sorted(words.values()) != list(range(rows)):
-        raise ValueError(
-            f"{path} lists {len(words)} words but {checkpoint.path} has embeddings of {rows}, "
-            "numbered from 0 without gaps; name the list that it was trained with"
-        )
-    if words.get(_PAD) != 0 or not {_START, _END, _UNKNOWN} <= words.keys():
-        raise ValueError(f"{path} must list {_PAD} as word 0, and {_START}, {_END} and {_UNKNOWN}")
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token=_UNKNOWN))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{_START} $A {_END}", special_tokens=[(m, words[m]) for m in (_START, _END)]
-    )
-    return tokenizer
