@@ -220,18 +220,18 @@ class Encoder:
         """
         space, keys = self._space(method), {image.image_id: self.key([image]) for image in images}
         if space not in self._sums:
-            load = self.store.load(space, keys.values()) if at_hand else self._stored(images, space)
+            rows = self.store.load(space, keys.values()) if at_hand else self._stored(images, space)
         else:
             recent = self._recent
             with self._lock:
-                load = {key: recent[space, key] for key in keys.values() if (space, key) in recent}
-            missing = [] if at_hand else [i for i in images if keys[i.image_id] not in load]
-            load |= (fresh := self._encode(self._squares(missing), space, whole=True))
+                rows = {key: recent[space, key] for key in keys.values() if (space, key) in recent}
+            missing = [] if at_hand else [i for i in images if keys[i.image_id] not in rows]
+            rows |= (fresh := self._encode(self._squares(missing), space, whole=True))
             with self._lock:
-                recent |= {(space, key): rows for key, rows in fresh.items()}
+                recent |= {(space, key): whole for key, whole in fresh.items()}
                 for oldest in list(recent)[:-RECENT]:
                     del recent[oldest]
-        return {i: torch.from_numpy(load[key].copy()) for i, key in keys.items() if key in load}
+        return {i: torch.from_numpy(rows[key].copy()) for i, key in keys.items() if key in rows}
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Tensor:
         """A method's views (n, V, D) of sentences."""

@@ -152,7 +152,7 @@ class Index:
         """The number of images that every method can find; a clip counts as one."""
         if not self.clips:
             return min(map(len, self.images.values()))
-        return min(int((one.ids() < self.files).sum()) for one in self.images.values())
+        return min(int((each.ids() < self.files).sum()) for each in self.images.values())
 
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
         """Starts filling the galleries, or resumes after `stop`.

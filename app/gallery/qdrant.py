@@ -188,7 +188,7 @@ class Points:
         how["params"] = api.SearchParams(exact=True)
         requests = [api.QueryRequest(query=rows.tolist(), **how) for rows in queries]
         answers = self._ask("query_batch_points", requests=requests)
-        return list(dict.fromkeys(str(point.id) for one in answers for point in one.points))
+        return list(dict.fromkeys(str(point.id) for answer in answers for point in answer.points))
 
     def _ask(self, call: str, **arguments: object) -> Any:
         """Calls a method of the client on this collection."""
@@ -313,7 +313,7 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
         raise QdrantError(f"{points.address} {reason}; name another collection") from error
     if not known:
         raise QdrantError(f"the collection {points.address} is empty; {fill}")
-    known.sort(key=lambda one: one[0].file)
+    known.sort(key=lambda pair: pair[0].file)
     images = tuple(replace(image, image_id=i) for i, (image, _) in enumerate(known))
     places = {point: i for i, (_, point) in enumerate(known)}
 

@@ -91,9 +91,9 @@ def sample(
     """
     left, end = list(times), [(Moment(math.inf, 0), Any)]
     for (moment, frame), (after, _) in pairwise(chain[tuple[Moment, Any]](frames, end)):
-        shown = [time for time in left if time < after.seconds]
-        del left[: len(shown)]
-        for time in shown if together > 1 else shown[:1]:
+        slots = [time for time in left if time < after.seconds]  # in which the frame is visible
+        del left[: len(slots)]
+        for time in slots if together > 1 else slots[:1]:
             yield Moment(time, moment.frame), frame
         if not left:
             return
@@ -124,18 +124,21 @@ def read_video(
         watch.start()
         assert process.stdout is not None
         try:
-            while len(head := process.stdout.read(HEADER.size)) == HEADER.size:
-                moment, (width, height) = Moment(*HEADER.unpack(head)[:2]), HEADER.unpack(head)[2:]
-                if not width and not height:
-                    return
-                if not width:
-                    raise VideoError(process.stdout.read(height).decode())
-                pixels = process.stdout.read(
-                    3 * width * height if width * height <= _SIDE**2 else 0
-                )
-                if len(pixels) < 3 * width * height:
+            for _ in range(MOST + 1):
+                head = process.stdout.read(HEADER.size)
+                if len(head) < HEADER.size:
                     break
-                yield moment, Image.frombytes("RGB", (width, height), pixels)
+                time, number, width, height = HEADER.unpack(head)
+                if not width:
+                    refusal = process.stdout.read(min(height, 1000)).decode(errors="replace")
+                    if refusal:
+                        raise VideoError(refusal)
+                    return
+                size = 3 * width * height if max(width, height) <= _SIDE else 0
+                pixels = process.stdout.read(size)
+                if not size or len(pixels) < size:
+                    break
+                yield Moment(time, number), Image.frombytes("RGB", (width, height), pixels)
         finally:
             watch.cancel()
             process.kill()
@@ -251,11 +254,11 @@ class Clip:
             except self._errors:
                 continue
             for frame in frames:
-                shown = (number + 1) / self._rate
+                time = (number + 1) / self._rate
                 if frame.pts is not None:
-                    shown = max(0.0, float((frame.pts - self._start) * self._base))
-                number = round(shown * self._rate) if number < 0 else number + 1
-                yield Moment(shown, number), frame
+                    time = max(0.0, float((frame.pts - self._start) * self._base))
+                number = round(time * self._rate) if number < 0 else number + 1
+                yield Moment(time, number), frame
 
     def _last(self) -> float:
         """The time of the last packet, for files that state no length."""

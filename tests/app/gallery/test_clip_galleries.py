@@ -47,18 +47,6 @@ def test_frames_are_images_of_their_clip(photos: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(lime, torch.tensor([[0.0, 1, 0]] * 2), atol=0.02, rtol=0)
 
 
-def test_a_clip_that_cannot_be_read_is_named_and_the_rest_is_there(
-    photos: Path, tmp_path: Path
-) -> None:
-    (photos / "broken.mp4").write_bytes((photos / "b.mp4").read_bytes()[:600])
-    for _ in range(2):
-        index = indexed(photos, tmp_path / "cache", Pretended())
-        [refused] = index.refused
-        assert refused.file == "broken.mp4"
-        assert refused.reason.startswith("broken.mp4 is damaged, or not a clip that can be read")
-        assert len(index) == 4
-
-
 def test_stopped_within_a_clip_nothing_of_it_is_shown(photos: Path, tmp_path: Path) -> None:
     runtime = Pretended()
     honest = runtime.square_features

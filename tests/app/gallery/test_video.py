@@ -275,6 +275,8 @@ def test_damage_is_a_sentence_or_passed_over(tmp_path: Path) -> None:
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
         "import sys; sys.stdout.buffer.write(bytes(10))",
         "import struct, sys; sys.stdout.buffer.write(struct.pack('<dIII', 0, 0, 1 << 31, 9))",
+        "import struct, sys\n"
+        "while True: sys.stdout.buffer.write(struct.pack('<dIII', 0, 0, 1, 1) + bytes(3))",
         "import time; time.sleep(600)",
     ],
 )
