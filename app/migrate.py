@@ -43,7 +43,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, list[R
     """
     views = {name: gallery.shape or (1, 1) for name, gallery in index.images.items()}
     widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in views.items()}
-    if points.vectors() is None:
+    if not points.exist():
         points.create(widths)
     if first := next(points.payloads(), None):
         check_pack(points, str(first[1].get("pack")), runtime)
@@ -103,7 +103,6 @@ def main(argv: Sequence[str]) -> int:
     option = parser.add_argument
     option("--gallery", type=Path, help="a folder of images (default: those of the pack)")
     option("--pack", default="scenes", help="a bundled name, a pack's folder, or a Hub id")
-    option("--follow-links", action="store_true", help="links in the folder may lead out of it")
     option("--to", required=True, metavar="ADDRESS", help=FORM)
     option("--device", default="auto", choices=DEVICES)
     options = parser.parse_args(argv)
@@ -113,7 +112,7 @@ def main(argv: Sequence[str]) -> int:
         folder = pack_folder(options.pack, cache)
         runtime = Runtime.load(folder, options.device)
         runtime.require_images()
-        images = open_images(place, cache, options.follow_links) if place else from_pack(folder)
+        images = open_images(place, cache) if place else from_pack(folder)
         index = Index(runtime, images, cache)
         index.start(ProgressBar())
         index.images_done.wait()

