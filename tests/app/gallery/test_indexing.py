@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from polyview.app.gallery import encode
+from polyview.app.gallery import encode, images
 from polyview.app.gallery import indexing as index_module
 from polyview.app.gallery.images import Frames
 from polyview.app.gallery.index import Gallery
@@ -93,6 +93,17 @@ def test_refused_files_are_not_opened_again_unless_another_reader_does(
     again = fill(counting, photos, tmp_path / "cache")
     assert opened == ["moved.png"]
     assert len(again.refused) == 1
+
+
+def test_too_little_memory_is_not_remembered(
+    counting: Counting, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(images, "to_rgb", Mock(side_effect=MemoryError))
+        index = fill(counting, photos, tmp_path / "cache")
+    assert len(index.refused) == 6
+    assert all("needs more memory" in refusal.reason for refusal in index.refused)
+    assert len(fill(counting, photos, tmp_path / "cache")) == 6
 
 
 def test_one_method_is_searchable_first(counting: Counting, photos: Path, tmp_path: Path) -> None:
