@@ -4,7 +4,6 @@ RUN is a run folder, or another folder with a `log.csv`, such as those in packs.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 
 from polyview.models.files import replacing
 from polyview.training.loop.loop import LOG, read_rows
+from polyview.training.settings import refusals_end
 
 SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first one available is drawn
 Points = list[tuple[float, float]]
@@ -36,8 +36,8 @@ def read_curves(folder: Path) -> dict[str, Points]:
         raise ValueError(f"the log in {folder} is damaged: {error}") from error
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns its exit status."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the command line."""
     parser = argparse.ArgumentParser(prog="python -m polyview plot", description="Draw runs.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
     what = "the PNG; by default curves.png in the run, or beside the first of several"
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     figure = Figure(figsize=(11, 7), dpi=120, layout="constrained")
     panels = list(figure.subplots(2, 2).flat)
-    try:
+    with refusals_end():
         for folder in options.runs:
             for axes, (name, points) in zip(panels, read_curves(folder).items(), strict=True):
                 axes.plot(*zip(*points, strict=True), label=str(folder), marker=".", linewidth=1)
@@ -55,12 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         out = options.out or (first if len(options.runs) == 1 else first.parent) / "curves.png"
         with replacing(out) as draft:
             figure.savefig(draft, format="png")
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
     print(out)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

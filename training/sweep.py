@@ -15,7 +15,6 @@ import hashlib
 import json
 import multiprocessing
 import re
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -42,7 +41,7 @@ from polyview.training.evaluation.views import caption_cosines, view_statistics
 from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
 from polyview.training.loop.loop import LOG, read_rows, write_rows
 from polyview.training.loop.trainer import build_trainer, run_views
-from polyview.training.settings import Settings, unknown_name
+from polyview.training.settings import Settings, refusals_end, unknown_name
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/results.md")
@@ -314,8 +313,8 @@ def difference_of(jobs: Sequence[Job], others: Sequence[Job], record: Record) ->
     return f"{sure['difference']:+.1f} [{sure['low']:+.1f}, {sure['high']:+.1f}]{verdict}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns its exit status."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the command line."""
     parser = argparse.ArgumentParser(prog="python -m polyview sweep", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
@@ -337,20 +336,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.list or not options.names:
         for name in sweep_names():
             print(f"{name}: {load_sweep(name).description.split('.')[0]}")
-        return 0
+        return
     if options.data:
         features = holds_features(Path(options.data))
         options.set += [f"data={options.data}", *(["backbone="] if features else [])]
-    try:
+    with refusals_end("the same command resumes"):
         for name in options.names:
             _run(load_sweep(name), options)
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\nstopped; the same command resumes", file=sys.stderr)
-        return 130
-    return 0
 
 
 def _run(sweep: Sweep, options: argparse.Namespace) -> None:
@@ -376,4 +368,4 @@ def _run(sweep: Sweep, options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

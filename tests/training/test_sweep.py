@@ -1,6 +1,7 @@
 """A sweep trains what is missing, resumes, chooses by validation and prints its table."""
 
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -60,15 +61,15 @@ def toy(tmp_path: Path) -> Path:
     return path
 
 
-def _run(sweep: Path, *more: str) -> int:
+def _run(sweep: Path, *more: str) -> None:
     folder = sweep.parent
-    return main([str(sweep), "--out", f"{folder}/runs", "--results", f"{folder}/results", *more])
+    main([str(sweep), "--out", f"{folder}/runs", "--results", f"{folder}/results", *more])
 
 
 def test_trials_choose_and_all_seeds_are_measured(
     toy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run(toy) == 0
+    _run(toy)
     lines = read_rows(toy.parent / "results" / "toy.csv")
     assert [line["phase"] for line in lines] == ["trial"] * 4 + ["final"] * 4
     for label in ("one vector", "three views"):
@@ -82,16 +83,16 @@ def test_trials_choose_and_all_seeds_are_measured(
     means = np.mean([float(line["rsum"]) for line in lines if line["phase"] == "final"][2:])
     assert f"| {means:.1f} |" in printed.splitlines()[-1]
     before = (toy.parent / "results" / "toy.csv").read_bytes()
-    assert _run(toy) == 0  # nothing is trained again
+    _run(toy)  # nothing is trained again
     assert (toy.parent / "results" / "toy.csv").read_bytes() == before
     assert printed.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
 
 
 def test_the_report_needs_no_run_folder(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(toy, "--rows", "one vector") == 0
+    _run(toy, "--rows", "one vector")
     assert "three views" not in capsys.readouterr().out.rpartition("| one vector")[2]
     (toy.parent / "runs").rename(toy.parent / "elsewhere")
-    assert _run(toy, "--report") == 0
+    _run(toy, "--report")
     assert "| one vector | 2 |" in capsys.readouterr().out
     assert not (toy.parent / "runs").exists()
 
@@ -100,7 +101,7 @@ def test_the_report_needs_no_run_folder(toy: Path, capsys: pytest.CaptureFixture
 def test_several_trainings_run_at_once(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = toy.read_text()
     toy.write_text(text.replace("[1e-5, 2e-2]", "[2e-2]"))  # no trials: each starts processes
-    assert _run(toy, "--rows", "one vector", "--jobs", "2") == 0
+    _run(toy, "--rows", "one vector", "--jobs", "2")
     assert "| one vector | 2 |" in capsys.readouterr().out
 
 
@@ -109,7 +110,7 @@ def test_tables_are_written_between_their_marks(toy: Path, monkeypatch: pytest.M
     page = Path("docs/results.md")
     page.parent.mkdir()
     page.write_text("before\n<!-- sweep toy -->\nold\n<!-- end toy -->\nafter\n")
-    assert _run(toy, "--write") == 0
+    _run(toy, "--write")
     lines = page.read_text().splitlines()
     assert (lines[0], lines[-1]) == ("before", "after")
     assert "old" not in lines
@@ -134,8 +135,9 @@ def test_a_method_is_ahead_only_where_the_interval_excludes_0() -> None:
 def test_a_sweep_runs_on_other_data(toy: Path) -> None:
     toy.write_text(toy.read_text().replace("data=", "data=nowhere/"))
     other = write_regions(toy.parent / "other")
-    assert _run(toy, "--rows", "one vector") == 1
-    assert _run(toy, "--rows", "one vector", "--data", str(other)) == 0
+    with pytest.raises(SystemExit, match="nowhere"):
+        _run(toy, "--rows", "one vector")
+    _run(toy, "--rows", "one vector", "--data", str(other))
     assert len(read_rows(toy.parent / "results" / "toy.csv")) == 4
 
 
@@ -163,7 +165,7 @@ def test_an_interrupted_sweep_resumes(tmp_path: Path, capsys: pytest.CaptureFixt
             first.communicate(timeout=20)
     assert first.returncode == 130
     recorded = read_rows(csv)
-    assert _run(path) == 0
+    _run(path)
     lines = read_rows(csv)
     assert lines[: len(recorded)] == recorded
     assert [line["phase"] for line in lines] == ["trial"] * 2 + ["final"] * 2
@@ -180,20 +182,17 @@ def test_every_sweep_names_trainings_that_differ(name: str, tmp_path: Path) -> N
     assert all(run.startswith(job.config.method) for run, job in zip(runs, jobs, strict=True))
 
 
-def test_unfair_and_unknown_sweeps_are_refused(
-    toy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = toy.read_text()
-    toy.write_text(text.replace('"three views"', '"three views"\ngrid = { "seed" = [0] }'))
-    assert _run(toy) == 1
-    assert (
-        "every row must have as many trials, not 1 (three views) and 2" in capsys.readouterr().err
-    )
-    toy.write_text(text.replace('baseline = "one vector"', 'baseline = "none"', 1))
-    assert _run(toy) == 1
-    assert 'no row "none"' in capsys.readouterr().err
-    assert main(["scenes_papers"]) == 1
-    assert 'there is no sweep "scenes_papers"' in capsys.readouterr().err
+def test_unfair_and_unknown_sweeps_are_refused(toy: Path) -> None:
+    text, fewer = toy.read_text(), "every row must have as many trials, not 1 (three views) and 2"
+    for content, message in (
+        (text.replace('"three views"', '"three views"\ngrid = { "seed" = [0] }'), fewer),
+        (text.replace('baseline = "one vector"', 'baseline = "none"', 1), 'no row "none"'),
+    ):
+        toy.write_text(content)
+        with pytest.raises(SystemExit, match=re.escape(message)):
+            _run(toy)
+    with pytest.raises(SystemExit, match='there is no sweep "scenes_papers"'):
+        main(["scenes_papers"])
 
 
 def test_biases_norms_and_temperatures_do_not_decay() -> None:

@@ -115,11 +115,9 @@ def object_shares(runtime: Runtime, objects: SeenObjects) -> Iterator[np.ndarray
     for mask in objects.masks:
         height, width = mask.shape
         x0, y0, x1, y1 = runtime.preprocess.visible_box(width, height)
-        rows, columns = (
-            (round(y0 * height), round(y1 * height)),
-            (round(x0 * width), round(x1 * width)),
-        )
-        yield value_shares(mask[slice(*rows), slice(*columns)], runtime.grid)
+        top, bottom, left, right = (y0 * height, y1 * height, x0 * width, x1 * width)
+        seen = mask[round(top) : round(bottom), round(left) : round(right)]
+        yield value_shares(seen, runtime.grid)
 
 
 def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
