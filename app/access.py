@@ -18,7 +18,7 @@ from pathlib import Path
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-_QUOTED = 100  # characters of a client's value that a message quotes, at most
+_MAX_QUOTED = 100  # characters of a client's value quoted in a message
 # headers that proxies and tunnels add
 _FORWARDING = re.compile(
     "forwarded|via|x-forwarded-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
@@ -33,22 +33,22 @@ class Refusal(Exception):  # noqa: N818 it is an answer
     """A refused request, with the HTTP status and message of its answer.
 
     Args:
-        status: of HTTP: 403, 404, 405, 408, 413, 421, 429, 500 or 503.
-        sentence: names the value and what to do.
+        status: the HTTP status: 403, 404, 405, 408, 413, 421, 429, 500 or 503.
+        message: one sentence that names the value and what to do.
         wait: seconds after which the same request may succeed; 0 if never.
     """
 
-    def __init__(self, status: int, sentence: str, wait: int = 0) -> None:
-        super().__init__(sentence)
+    def __init__(self, status: int, message: str, wait: int = 0) -> None:
+        super().__init__(message)
         self.status, self.wait = status, wait
 
     @classmethod
-    def of_defect(cls, error: Exception, failed: str) -> Refusal:
+    def for_unexpected(cls, error: Exception, operation: str) -> Refusal:
         """The answer for an unexpected error, which is logged without its traceback."""
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        about = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
-        _log.error("%s failed: %s: %.200s", failed, about, error)
-        return cls(500, "this could not be answered; change the question")
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        summary = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
+        _log.error("%s failed: %s: %.200s", operation, summary, error)
+        return cls(500, "internal error; try a different request")
 
     def response(self) -> JSONResponse:
         """The answer."""
@@ -85,26 +85,26 @@ class Hosts:
         for name in filter(_FORWARDING.fullmatch, headers if self.private else ()):
             raise Refusal(
                 403,
-                f"this app serves only its own machine, but {name[:_QUOTED]} says that the "
+                f"this app serves only its own machine, but {name[:_MAX_QUOTED]} says that the "
                 "request was forwarded; start it with --allow-host NAME to serve others",
             )
         own = headers.get("host", "").lower()
-        forwarded = ",".join(headers.getlist("x-forwarded-host"))  # which gradio trusts
+        forwarded = ",".join(headers.getlist("x-forwarded-host"))  # trusted by gradio
         for host in [own, *(forwarded.lower().split(",") if forwarded else ())]:
-            if not self._answers_for(host.strip()):
+            if not self._accepts(host.strip()):
                 raise Refusal(
                     421,
-                    f'this app does not serve "{host[:_QUOTED]}"; if that is its name, start '
+                    f'this app does not serve "{host[:_MAX_QUOTED]}"; if that is its name, start '
                     "it with --allow-host NAME",
                 )
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         navigates = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
         foreign = site not in ("same-origin", "none") and not navigates
         if foreign or (origin is not None and not self._is_own(origin.lower(), own)):
-            raise Refusal(403, "pages of other sites may not ask this app; open it by its address")
+            raise Refusal(403, "other sites may not send requests to this app; open its own page")
 
-    def _answers_for(self, host: str) -> bool:
-        """Whether the app answers to a host."""
+    def _accepts(self, host: str) -> bool:
+        """Whether the app serves a host name or address."""
         match = HOST.fullmatch(host)
         if match is None or is_loopback(match[1]):
             return match is not None

@@ -1,7 +1,7 @@
 """Starts the app: `python app/main.py [--pack ...] [--gallery DIR] [--device ...] [--mcp] ...`.
 
-Also the `app_file` of a Hugging Face Space. Slow imports come late, so that a mistake in the
-command line is reported at once.
+Also the `app_file` of a Hugging Face Space. Slow imports come late, so that errors in the
+command line are reported at once.
 """
 
 import atexit
@@ -19,14 +19,14 @@ from pathlib import Path
 
 NO_MCP = '--mcp needs a package that is not installed; run: pip install "gradio[mcp]"'
 _SWEEP_SECONDS = 60.0
-_LONGEST_LINE = 1000  # characters of a line in the log
+_MAX_LINE = 1000  # characters of a log line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the app until it is stopped.
 
     Args:
-        argv: the arguments; None for those of the program.
+        argv: the arguments; None for `sys.argv[1:]`.
 
     Returns:
         0 after a normal end; 1 if the app could not start, after printing the reason.
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         opened = Opened(settings, cache_folder())
         if settings.pack is None and settings.gallery is not None:
             title = opened.first.info.title
-            print(f"polyview: the gallery is searched with {title}; --pack names another pack")
+            print(f"polyview: searching the gallery with {title}; choose another pack with --pack")
         declare_zerogpu()
         # Runs last, since exit functions run in reverse. If a thread still computes when the
         # interpreter ends, torch aborts with "terminate called".
@@ -75,11 +75,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.enable()
     gc.collect()
     gc.freeze()  # objects made at the start are permanent: exclude them from collection
-    # its `put` is safe in a signal's handler; later signals, which `make` may send, do nothing
+    # `put` is safe in a signal handler; later signals, which `make` may send, are ignored
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _: signals.put(received))
-    # only now, so that reading images does not delay the first page
+    # started last, so that reading images does not delay the first page
     opened.first.index.start(ProgressBar())
     threading.Thread(target=opened.first.make_thumbnails, daemon=True).start()
     while True:
@@ -99,7 +99,7 @@ class OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line."""
         line = " | ".join(super().format(record).splitlines())
-        return "".join(c if c.isprintable() else "?" for c in line[:_LONGEST_LINE])
+        return "".join(c if c.isprintable() else "?" for c in line[:_MAX_LINE])
 
 
 def declare_zerogpu() -> None:
@@ -116,7 +116,7 @@ def declare_zerogpu() -> None:
 
     @spaces.GPU
     def lent_gpu() -> str:
-        """The name of the GPU of a call."""
+        """The name of the GPU that serves a call."""
         return torch.cuda.get_device_name()
 
 

@@ -24,7 +24,7 @@ from polyview.app.settings import DEVICES
 from polyview.export.runtime import Runtime
 
 _PAGE = 256  # images written at once
-_SHOWN = 20  # refused files listed
+_MAX_LISTED = 20  # refused files listed
 
 
 def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, list[Refusal]]:
@@ -32,7 +32,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, list[R
 
     Args:
         runtime: the pack of the index.
-        index: a filled one.
+        index: the searchable gallery.
         points: the target collection.
 
     Returns:
@@ -50,11 +50,11 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, list[R
     refused, written, ids = list(index.refused), 0, index.images[index.first].ids()
     for clip in index.clips:
         file = index.clips.image(clip).file
-        refused.append(Refusal(file, f"{file} is a clip, which Qdrant does not hold"))
-    still = [i for i in ids.tolist() if i not in index.clips and i < index.files]
-    for start in range(0, len(still), _PAGE):
+        refused.append(Refusal(file, f"{file} is a clip, which Qdrant galleries lack"))
+    still_ids = [i for i in ids.tolist() if i not in index.clips and i < index.files]
+    for start in range(0, len(still_ids), _PAGE):
         images = {}
-        for image_id in still[start : start + _PAGE]:
+        for image_id in still_ids[start : start + _PAGE]:
             image = index.clips.image(image_id)
             images[_point_id(image, index.encoder.key([image]))] = image
         known = {point: old.get("file") for point, (old, _) in points.fetch([*images]).items()}
@@ -64,7 +64,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, list[R
             for name, gallery in index.images.items()
             if new
         }
-        about = {"pack": runtime.info.checksum, "shapes": views}
+        metadata = {"pack": runtime.info.checksum, "shapes": views}
         points.add(
             [
                 (
@@ -75,7 +75,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, list[R
                         "facts": image.facts,
                         "captions": list(image.captions),
                         "objects": list(image.objects),
-                        **about,
+                        **metadata,
                     },
                 )
                 for i, (point, image) in enumerate(new.items())
@@ -86,7 +86,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, list[R
 
 
 def _point_id(image: CollectionImage, digest: bytes) -> str:
-    if image.captions:  # which mean this image alone
+    if image.captions:  # captions belong to this file alone
         digest = hashlib.sha256(digest + image.file.encode()).digest()
     return str(uuid.UUID(bytes=digest[:16]))
 
@@ -101,18 +101,18 @@ def main(argv: Sequence[str]) -> int:
         prog="python -m polyview migrate", description="Moves a gallery, with its views, to Qdrant."
     )
     option = parser.add_argument
-    option("--gallery", type=Path, help="a folder of images (default: those of the pack)")
+    option("--gallery", type=Path, help="a folder of images (default: the pack's images)")
     option("--pack", default="scenes", help="a bundled name, a pack's folder, or a Hub id")
     option("--to", required=True, metavar="ADDRESS", help=FORM)
     option("--device", default="auto", choices=DEVICES)
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
     try:
-        points, cache, place = Points(options.to), cache_folder(), options.gallery
+        points, cache, source = Points(options.to), cache_folder(), options.gallery
         folder = pack_folder(options.pack, cache)
         runtime = Runtime.load(folder, options.device)
         runtime.require_images()
-        images = open_images(place, cache) if place else from_pack(folder)
+        images = open_images(source, cache) if source else from_pack(folder)
         index = Index(runtime, images, cache)
         index.start(ProgressBar())
         index.images_done.wait()
@@ -127,10 +127,10 @@ def main(argv: Sequence[str]) -> int:
         print("polyview: stopped; the same command resumes", file=sys.stderr)
         return 130
     print(
-        f"polyview: {written:,} images written, {len(index) - written:,} were there, "
+        f"polyview: {written:,} images written, {len(index) - written:,} existed, "
         f"{len(index.copies):,} copies left out, {len(refused):,} files refused"
     )
-    for refusal in refused[:_SHOWN]:
+    for refusal in refused[:_MAX_LISTED]:
         print(f"polyview: {refusal.reason}")
     start = f"python app/main.py --pack {options.pack} --gallery"
     print(f"polyview: {start} '{points.address}?pictures={images.folder}'")

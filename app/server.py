@@ -11,13 +11,13 @@ from starlette.staticfiles import StaticFiles
 from polyview.app.access import Hosts
 from polyview.app.api.adapter import Adapter, Server
 from polyview.app.api.questions import QUESTIONS
-from polyview.app.limits import Door
+from polyview.app.limits import RequestGuard
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
 
 PAGE = Path(__file__).parent / "page"
-# proxies of a Space
-_NEAR = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
+# the addresses of a Space's proxies
+_SPACE_PROXIES = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
 
 
 def build(settings: Settings, opened: Opened) -> Server:
@@ -26,14 +26,14 @@ def build(settings: Settings, opened: Opened) -> Server:
     endpoints = {question.name: question.defaults for question in QUESTIONS}
     server = Server(
         title="Polyview",
-        description="Searches images by words and by images, and says why.",
+        description="Searches images by words and by images, and explains each score.",
         version="1",
         openapi_url=None,  # `register` adds it
         docs_url=None,  # FastAPI's pages load scripts from other servers
         redoc_url=None,
         redirect_slashes=False,
         middleware=[
-            Middleware(Door, hosts, endpoints, mcp=settings.mcp, space=settings.on_space),
+            Middleware(RequestGuard, hosts, endpoints, mcp=settings.mcp, space=settings.on_space),
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5),
         ],
     )
@@ -45,16 +45,16 @@ def build(settings: Settings, opened: Opened) -> Server:
 
 def launch(server: Server, settings: Settings) -> str:
     """Starts serving in a background thread; returns the address."""
-    if settings.on_space:  # its proxies pass the client's address
-        os.environ.setdefault("FORWARDED_ALLOW_IPS", _NEAR)
+    if settings.on_space:  # trust the client's address in their headers
+        os.environ.setdefault("FORWARDED_ALLOW_IPS", _SPACE_PROXIES)
     _, url, _ = server.launch(
         server_name=settings.host,
         server_port=settings.port,
         share=settings.shared,
         favicon_path=Path(__file__).parent / "favicon.png",
         mcp_server=settings.mcp,
-        state_session_capacity=50,  # our endpoints have no state
-        max_file_size=1,  # Gradio's own uploads are closed
+        state_session_capacity=50,  # the endpoints are stateless
+        max_file_size=1,  # Gradio's own upload route is blocked
         enable_monitoring=False,
         run_history=False,
         show_error=False,

@@ -28,7 +28,7 @@ class Settings:
         pack: a bundled name, a preset's, a folder, or a Hub id `owner/name[@revision]`; None for
             the bundled pack that suits the gallery.
         gallery: a folder of images, or a ZIP archive of them, to search instead of the pack's
-            own; or the address of such images in Qdrant, a text; or None.
+            own; or the address of a gallery in Qdrant; None for the pack's images.
         device: where the models run; "auto" uses a GPU if available.
         host: the address to listen on.
         port: the port to listen on; None for the first free one from 7860.
@@ -64,14 +64,14 @@ class Settings:
         for name in self.allow_hosts:
             if HOST.fullmatch(name.lower()) is None:
                 raise ValueError(
-                    f'--allow-host "{name}" is no name; give one such as polyview.example'
+                    f'--allow-host "{name}" is not a host name; use one such as polyview.example'
                 )
         proxies = os.environ.get("FORWARDED_ALLOW_IPS", "")
-        everybody = any(p.strip() == "*" or p.strip().endswith("/0") for p in proxies.split(","))
-        if everybody and not (self.private or self.on_space):
+        trusts_all = any(p.strip() == "*" or p.strip().endswith("/0") for p in proxies.split(","))
+        if trusts_all and not (self.private or self.on_space):
             raise ValueError(
                 f'FORWARDED_ALLOW_IPS="{proxies}" lets every client say what its address is; name '
-                "the proxy's own, such as 10.0.0.2"
+                "the proxy's address, such as 10.0.0.2"
             )
         if isinstance(self.gallery, Path) and not self.gallery.exists():
             raise ValueError(
@@ -83,16 +83,16 @@ class Settings:
     def from_argv(cls, argv: Sequence[str]) -> Settings:
         """Parses a command line; prints an error and exits with status 2 if it is not valid."""
         parser = _parser()
-        values, variables = vars(parser.parse_args(argv)), os.environ
+        values, environment = vars(parser.parse_args(argv)), os.environ
         try:
-            place = values["gallery"]
-            if place is not None and not place.startswith(("qdrant:", "qdrants:")):
-                values["gallery"] = Path(place)
+            source = values["gallery"]
+            if source is not None and not source.startswith(("qdrant:", "qdrants:")):
+                values["gallery"] = Path(source)
             if ":" in values["host"]:
                 values["host"] = f"[{values['host'].strip('[]')}]"
-            names = variables.get("POLYVIEW_ALLOW_HOST", "").split(",")
+            names = environment.get("POLYVIEW_ALLOW_HOST", "").split(",")
             names = values["allow_hosts"] or [name.strip() for name in names if name]
-            packs = values["allow_packs"] or variables.get("POLYVIEW_ALLOW_PACK", "").split()
+            packs = values["allow_packs"] or environment.get("POLYVIEW_ALLOW_PACK", "").split()
             return cls(**{**values, "allow_hosts": tuple(names), "allow_packs": tuple(packs)})
         except ValueError as error:
             parser.error(str(error))
@@ -138,18 +138,16 @@ def bundled_packs() -> list[str]:
 
 def bundled_pack(name: str) -> Path | None:
     """The folder of a bundled pack; None for an unknown name."""
-    from polyview.export.pack.schema import (
-        current_name,  # imported here, because torch takes seconds
-    )
+    from polyview.export.pack.schema import current_name  # imports torch, which takes seconds
 
-    plain, folder = name.replace("_", "").isalnum(), BUNDLED / current_name(name)
-    return folder if plain and (folder / "pack.json").is_file() else None
+    valid, folder = name.replace("_", "").isalnum(), BUNDLED / current_name(name)
+    return folder if valid and (folder / "pack.json").is_file() else None
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python app/main.py",
-        description="Polyview: search images by words and words by images, and look inside.",
+        description="Polyview: search images by words and words by images, and see why they match.",
     )
     parser.add_argument(
         "--pack",
@@ -175,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         metavar="NAME",
         help="a name by which others reach the app, such as polyview.example; may be repeated "
-        "(default: POLYVIEW_ALLOW_HOST, names with commas between). Needed behind a proxy",
+        "(default: POLYVIEW_ALLOW_HOST, separated by commas). Needed behind a proxy",
     )
     parser.add_argument(
         "--port", type=int, help="port to listen on (default: the first free one from 7860)"
@@ -190,12 +188,12 @@ def _parser() -> argparse.ArgumentParser:
         dest="allow_packs",
         action="append",
         metavar="OWNER/NAME[@REVISION]",
-        help="where others than this machine reach the app, a pack that visitors may load from the "
-        "Hub, spelt just so; may be repeated (default: POLYVIEW_ALLOW_PACK, separated by spaces)",
+        help="a pack that visitors of a public app may load from the Hub, in exactly this "
+        "spelling; may be repeated (default: POLYVIEW_ALLOW_PACK, separated by spaces)",
     )
     parser.add_argument(
         "--follow-links",
         action="store_true",
-        help="read what links in a folder of images lead to, also outside of it",
+        help="follow links that lead out of a folder of images",
     )
     return parser

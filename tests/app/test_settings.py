@@ -31,7 +31,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--device", "tpu"], '--device "tpu" is unknown; choose one of auto, cpu, cuda'),
         (["--gallery", "/no/such/folder"], "--gallery /no/such/folder is not a folder"),
         (["--pack", " "], "--pack is empty"),
-        (["--allow-host", "http://x"], '--allow-host "http://x" is no name'),
+        (["--allow-host", "http://x"], '--allow-host "http://x" is not a host name'),
         (["--galery", "x"], "unrecognized arguments"),
     ],
 )

@@ -113,11 +113,11 @@ def test_open_requests_of_one_client_are_bounded(server: Server) -> None:
     head = b"GET /gradio_api/heartbeat/%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with ExitStack() as held:
         lines = []
-        for number in range(limits.OPEN + 1):
+        for number in range(limits.MAX_OPEN + 1):
             line = socket.create_connection(("127.0.0.1", port), 60, own)
             held.enter_context(line).sendall(head % number)
             lines.append(line.recv(20)[:12])
-        assert lines == [b"HTTP/1.1 200"] * limits.OPEN + [b"HTTP/1.1 429"]
+        assert lines == [b"HTTP/1.1 200"] * limits.MAX_OPEN + [b"HTTP/1.1 429"]
         with client(server, "127.0.0.6") as other:
             assert other.get("/api/v1/health").status_code == 200
 
@@ -165,8 +165,8 @@ def test_many_assistants_wait_for_their_turn(server: Server) -> None:
 
 
 def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond a bound, the front door fetches the oldest for nobody."""
-    monkeypatch.setattr(limits, "UNREAD", 3)
+    """Beyond a bound, the guard fetches and discards the oldest answer."""
+    monkeypatch.setattr(limits, "MAX_UNREAD", 3)
     fetched: list[str] = []
     numbers = itertools.count()
 
@@ -181,8 +181,8 @@ def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPa
 
     routes = [Route("/gradio_api/call/x", join, methods=["POST"])]
     app = Starlette(routes=[*routes, Route("/gradio_api/queue/data", data)])
-    door = limits.Door(app, Hosts(), {"x": []})
-    with TestClient(door, base_url="http://127.0.0.1") as own:
+    guard = limits.RequestGuard(app, Hosts(), {"x": []})
+    with TestClient(guard, base_url="http://127.0.0.1") as own:
         for _ in range(3):
             assert own.post("/gradio_api/call/x", json={"data": []}).status_code == 200
         for session in ("e0", "e1"):
@@ -196,7 +196,7 @@ def test_questions_without_an_answer_are_bounded_for_each_client(server: Server)
     body = {"data": ["a red circle"], "session_hash": "s" * 11}
     with client(server, "127.0.2.1") as line, client(server, "127.0.2.2") as other:
         events = []
-        for _ in range(limits.UNANSWERED):
+        for _ in range(limits.MAX_UNANSWERED):
             reply = line.post(f"{API}/call/search_text", json=body)
             events.append(reply.json()["event_id"])
         assert "were not fetched" in refused(line.post(f"{API}/call/search_text", json=body), 429)
@@ -224,7 +224,7 @@ def test_answers_about_many_images_are_bounded(
 def test_slow_bodies_hold_nobody(server: Server) -> None:
     head = b"POST /api/v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
     with ExitStack() as held:
-        for _ in range(limits.OPEN):
+        for _ in range(limits.MAX_OPEN):
             line = socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.0.9", 0))
             held.enter_context(line).sendall(head)  # and no body, for which it waits
         with client(server, "127.0.0.10") as other:

@@ -151,7 +151,7 @@ def test_a_folder_is_migrated_stopped_and_moved(
     assert written == 3
     bad, clip = sorted(refused, key=lambda refused: refused.file)
     assert bad.file == "bad.png"
-    assert clip.reason.startswith("moving.gif is a clip, which Qdrant does not hold")
+    assert clip.reason.startswith("moving.gif is a clip, which Qdrant galleries lack")
     (photos / "2.png").rename(photos / "trip/2.png")
     assert moved(runtime, from_folder(photos), points, tmp_path)[0] == 1
     assert len(list(points.payloads())) == 7
@@ -237,7 +237,7 @@ def test_the_command_fills_what_the_app_opens(
     address, local = f"qdrant://{tmp_path}/qdrant/photos", many_retriever.collection
     assert migrate.main(["--pack", str(many_pack), "--to", address, "--device", "cpu"]) == 0
     printed = capsys.readouterr().out
-    assert f"{IMAGES} images written, 0 were there" in printed
+    assert f"{IMAGES} images written, 0 existed" in printed
     address = f"{address}?pictures={local.folder}"
     assert f"--gallery '{address}'" in printed
     distant = Opened(Settings(str(many_pack), address, device="cpu"), tmp_path).first
