@@ -64,7 +64,7 @@ class RequestGuard:
     Args:
         app: the wrapped application.
         hosts: the host names it answers to; a private app has no limits per client.
-        endpoints: default values of the parameters of each Gradio endpoint, in order.
+        defaults: default values of the parameters of each Gradio endpoint, in order.
         mcp: whether MCP is served.
         space: whether the app runs as a Hugging Face Space, which embeds it in a frame.
     """
@@ -73,11 +73,11 @@ class RequestGuard:
         self,
         app: ASGIApp,
         hosts: Hosts,
-        endpoints: Mapping[str, list[Any]],
+        defaults: Mapping[str, list[Any]],
         mcp: bool = False,
         space: bool = False,
     ) -> None:
-        self._app, self._hosts, self._endpoints = app, hosts, dict(endpoints)
+        self._app, self._hosts, self._defaults = app, hosts, dict(defaults)
         self._paths = re.compile("|".join([_APP_PATHS, _GRADIO_PATHS, *([_MCP_PATHS] * mcp)]))
         self._body_bytes = 0
         self._client = lru_cache(_MAX_CLIENTS)(lambda _: _Client())
@@ -195,15 +195,15 @@ class RequestGuard:
         """Adds default values to a request for Gradio's queue; returns the body and the session."""
         value = read_json(body)
         number, session = value.get("fn_index"), value.get("session_hash") or ""
-        if name is None and type(number) is int and 0 <= number < len(self._endpoints):
-            name = list(self._endpoints)[number]
+        if name is None and type(number) is int and 0 <= number < len(self._defaults):
+            name = list(self._defaults)[number]
         if any(map(_has_object, value.values())):
             raise Refusal(403, "objects are not accepted here; send an image as a data URI")
         if session and not (isinstance(session, str) and _SESSION_HASH.fullmatch(session)):
             raise Refusal(400, "session_hash must be 1 to 64 letters, digits, - or _")
-        if name not in self._endpoints:
+        if name not in self._defaults:
             raise Refusal(404, "unknown endpoint; /gradio_api/info lists all endpoints")
-        data, defaults = value.get("data"), self._endpoints[name]
+        data, defaults = value.get("data"), self._defaults[name]
         if isinstance(data, list) and len(data) < len(defaults):  # Gradio would log the whole body
             body = json.dumps({**value, "data": data + defaults[len(data) :]}).encode()
         return body, session

@@ -10,7 +10,7 @@ from starlette.staticfiles import StaticFiles
 
 from polyview.app.access import Hosts
 from polyview.app.api.adapter import Adapter, Server
-from polyview.app.api.questions import QUESTIONS
+from polyview.app.api.endpoints import ENDPOINTS
 from polyview.app.limits import RequestGuard
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
@@ -23,7 +23,7 @@ _SPACE_PROXIES = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0
 def build(settings: Settings, opened: Opened) -> Server:
     """Builds the server with every route and endpoint; `launch` starts it."""
     hosts = Hosts(settings.private, settings.names)
-    endpoints = {question.name: question.defaults for question in QUESTIONS}
+    defaults = {endpoint.name: endpoint.defaults for endpoint in ENDPOINTS}
     server = Server(
         title="Polyview",
         description="Searches images by words and by images, and explains each score.",
@@ -33,11 +33,11 @@ def build(settings: Settings, opened: Opened) -> Server:
         redoc_url=None,
         redirect_slashes=False,
         middleware=[
-            Middleware(RequestGuard, hosts, endpoints, mcp=settings.mcp, space=settings.on_space),
+            Middleware(RequestGuard, hosts, defaults, mcp=settings.mcp, space=settings.on_space),
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5),
         ],
     )
-    Adapter(server, opened, QUESTIONS)
+    Adapter(server, opened, ENDPOINTS)
     server.mount("/page", StaticFiles(directory=PAGE))
     server.add_route("/", lambda _: FileResponse(PAGE / "index.html"))
     return server

@@ -1,15 +1,15 @@
-"""Times searches: `python -m benchmarks.gallery latency|index|mistakes`.
+"""Measures the speed of searches: `python -m benchmarks.gallery latency|index|mistakes`.
 
-`latency`: a text query, end to end (tokenize, ONNX text encoder, head, exact top-k), on captions of
-a pack's own gallery, one at a time, beside the text encoder alone in the same run. `--record`
-stores the medians beside the pack, for the app.
+`latency`: text queries, one at a time, end to end (tokenizer, ONNX text encoder, head, exact top-k)
+with captions of a pack's own gallery, compared with the text encoder alone in the same run.
+`--record` stores the medians beside the pack, where the app reads them.
 
-`index`: galleries of 10,000 to a million random images, which lie in clusters as images do, beside
-NumPy's brute force over float32 (for Sinkhorn matching, the method's own score of everything),
-whose ten best are what recall is measured against. A million images of 4 x 512 take 15 GB.
+`index`: galleries of 10,000 to a million random clustered images, compared with brute force in
+NumPy over float32 (for Sinkhorn matching, with the method's own scores of all images). Recall is
+measured against the ten best of brute force. A million images of 4 x 512 take 15 GB.
 
-`mistakes`: captions ranked over random images as in the screen Mistakes, and the peak of memory
-beside that of the views: `mistakes --rules max --sizes 100000 --queries 5000`.
+`mistakes`: time and peak memory of ranking captions over random images, as the screen Mistakes
+does: `mistakes --rules max --sizes 100000 --queries 5000`.
 """
 
 import argparse
@@ -47,7 +47,7 @@ CLIENTS, BEST = 16, 10
 WARM_UP = 20  # queries before the timed ones
 PROBES = 64  # queries with which the gallery measures its recall
 CHUNK = 4096  # images drawn or scored at once
-_PART = 512  # images drawn at once where the peak of memory is measured
+_PART = 512  # images drawn at once while peak memory is measured
 # rule -> method, its arguments, views and width of an image, views of a query
 RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
     "cosine": ("vse_infty", {"embed_dim": 1024}, 1, 1024, 1),
@@ -62,9 +62,9 @@ def main(argv: Sequence[str]) -> int:
     """Measures and prints a table; see the top of the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery")
     parser.add_argument("what", choices=["latency", "index", "mistakes"])
-    parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes", help="of `latency`")
-    parser.add_argument("--queries", type=int, default=40, help="for each number")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[], help="images")
+    parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes", help="for `latency`")
+    parser.add_argument("--queries", type=int, default=40, help="queries for each number")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[], help="numbers of images")
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES))
     parser.add_argument("--record", action="store_true", help="store the medians beside the pack")
     options = parser.parse_args(argv)
@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def latency(pack: Path, queries: int) -> dict[str, Any]:
-    """Times text queries of every method of a pack, on captions of its gallery."""
+    """Measures text queries with every method of a pack, on captions of its gallery."""
     runtime = Runtime.load(pack, "cpu")
     with tempfile.TemporaryDirectory() as cache:
         retriever = Retriever(runtime, from_pack(pack), Path(cache))
@@ -116,14 +116,14 @@ def latency(pack: Path, queries: int) -> dict[str, Any]:
 
 
 def milliseconds(act: Callable[[str], object], texts: Sequence[str]) -> np.ndarray:
-    """Times each text, (len(texts),), after a warm-up."""
+    """The time of each text, (len(texts),), after a warm-up."""
     for text in texts[:WARM_UP]:
         act(text)
     return np.array([1000 * timeit(partial(act, text), number=1) for text in texts])
 
 
 def index_rows(rule: str, size: int, queries: int) -> None:
-    """Prints brute force and the app's gallery over the same images and queries."""
+    """Measures brute force and the app's gallery over the same images and queries."""
     name, arguments, views, dim, query_views = RULES[rule]
     torch.manual_seed(0)
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
@@ -142,14 +142,14 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     gallery.settle(probes)
     build = time.perf_counter() - began
 
-    def ours(query: Views) -> list[int]:
+    def search_gallery(query: Views) -> list[int]:
         return [hit.id for hit in gallery.search(query, BEST)]
 
-    hits = [ours(query) for query in measured]
+    hits = [search_gallery(query) for query in measured]
     recall = np.mean([len({*a} & {*b}) / len(b) for a, b in zip(hits, truth, strict=True)])
     for store, way, memory, seconds, share in (
         ("brute force", search, images.nbytes, 0.0, 1.0),
-        (f"polyview ({gallery.kept_as})", ours, gallery.bytes, build, recall),
+        (f"polyview ({gallery.kept_as})", search_gallery, gallery.bytes, build, recall),
     ):
         times = " ".join(f"{value:>9.1f}" for value in timed(way, measured))
         print(
@@ -160,7 +160,7 @@ def index_rows(rule: str, size: int, queries: int) -> None:
 
 
 def rank_queries(rule: str, size: int, queries: int) -> None:
-    """Prints the time and peak memory of ranking queries over random images."""
+    """Measures the time and peak memory of ranking queries over random images."""
     import resource  # POSIX only
 
     name, arguments, views, dim, query_views = RULES[rule]

@@ -1,9 +1,9 @@
-"""Compares a GPU with the CPU in numbers and speed: `python -m benchmarks.gpu`.
+"""Compares results and speed of a GPU with the CPU: `python -m benchmarks.gpu`.
 
 For every method of a pack, both devices encode, score and explain images and captions; numbers and
-rankings must agree. Queries, heatmaps, evidence and the image encoder are timed. Without CUDA the
-CPU takes the place of the GPU, as a rehearsal. `--out` writes a page. The exit status is 1 if
-numbers or rankings differ.
+rankings must agree. Queries, heatmaps, evidence and the image encoder are timed. Without CUDA, a
+rehearsal compares the CPU with itself. `--out` writes a page. The exit status is 1 if numbers or
+rankings differ.
 """
 
 import argparse
@@ -31,19 +31,19 @@ Act = Callable[[], Tensor | None]
 HITS, EXPLAINED = 10, 12  # images in an answer; images explained at once
 TOLERANCE = 1e-3  # of the largest number; float32 sums in another order differ by less
 REHEARSAL = (
-    "**A rehearsal: torch finds no CUDA device here, so the CPU took the GPU's place and nothing "
-    "here says anything about a GPU.** `make gpu` on a machine with CUDA writes its numbers here."
+    "**A rehearsal: torch finds no CUDA device, so the CPU took the GPU's place; these results say "
+    "nothing about a GPU.** `make gpu` on a machine with CUDA writes its numbers here."
 )
 
 
 def acts(
     runtime: Runtime, name: str, images: Sequence[Image.Image], captions: Sequence[str]
 ) -> dict[str, Act]:
-    """The computations of one method, by name; results stay on the runtime's device.
+    """The computations of one method by name; their results stay on the runtime's device.
 
-    "features" (N, n, d) and "views" (N, V, D) are of the images, "scores" (N, T) of all captions;
-    "query" answers the first caption, "heatmap" (V, rows, columns) is of the first image, and
-    "evidence" (B, n, M) of the first images and the first caption.
+    "features" (N, n, d) and "views" (N, V, D) belong to the images, "scores" (N, T) to images and
+    captions, "query" to the first caption, "heatmap" (V, rows, columns) to the first image, and
+    "evidence" (B, n, M) to the first images and the first caption.
     """
     method, pixels = runtime.methods[name], runtime.preprocess(images)
     features = runtime.pixel_features(pixels, name)
@@ -76,8 +76,8 @@ def acts(
 def differences(reference: dict[str, Act], other: dict[str, Act]) -> dict[str, float]:
     """Differences of two devices in `acts`, as shares of the largest number.
 
-    "ranking" compares the reference's scores in the order of the other's, so that images of equal
-    scores may change places.
+    "ranking" compares the sorted reference scores with the reference scores in the other device's
+    order, so that images with equal scores may be swapped.
     """
     apart = {}
     for name, act in reference.items():
@@ -93,7 +93,7 @@ def differences(reference: dict[str, Act], other: dict[str, Act]) -> dict[str, f
 
 
 def share(expected: Tensor, actual: Tensor) -> float:
-    """The largest difference as a share of the largest number; NaN where there is one.
+    """The largest difference as a share of the largest number; NaN if a number is NaN.
 
     >>> share(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 3.0]))
     0.25
@@ -103,7 +103,7 @@ def share(expected: Tensor, actual: Tensor) -> float:
 
 
 def milliseconds(act: Callable[[], object], runs: int) -> float:
-    """The median of some runs, after three that warm up."""
+    """The median time of `runs` calls, after three for warming up."""
     spent = []
     for _ in range(3 + runs):
         began = time.perf_counter()
@@ -118,8 +118,8 @@ def main(argv: Sequence[str]) -> int:
     """Measures, prints and writes; see the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
-    parser.add_argument("--images", type=int, help="of the gallery (default: all, or 24)")
-    parser.add_argument("--runs", type=int, help="that are timed (default: 100, or 5)")
+    parser.add_argument("--images", type=int, help="number (default: all; 24 without CUDA)")
+    parser.add_argument("--runs", type=int, help="timed runs (default: 100; 5 without CUDA)")
     parser.add_argument("--out", type=Path, help="the page to write")
     options = parser.parse_args(argv)
     real = torch.cuda.is_available()
@@ -134,7 +134,7 @@ def main(argv: Sequence[str]) -> int:
     compared = Runtime.load(options.pack, "cuda" if real else "cpu")
     card = torch.cuda.get_device_name() if real else "no GPU"
     lines = [
-        "# A GPU beside the CPU\n",
+        "# A GPU compared with the CPU\n",
         f"`{' '.join(['python -m benchmarks.gpu', *argv])}`\n",
         f"{card}; {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; torch "
         f"{torch.__version__}, onnxruntime {onnxruntime.__version__} "
@@ -159,7 +159,7 @@ def main(argv: Sequence[str]) -> int:
         lines += ["| | CPU | device | times faster |", "|---|---:|---:|---:|"]
         lines += [f"| {n} | {a:.2f} | {b:.2f} | {a / b:.1f} |" for n, (a, b) in times.items()]
     else:  # times of a rehearsal would mislead
-        lines.append(f"What ran: {'; '.join(times)}.")
+        lines.append(f"Computations: {'; '.join(times)}.")
     print("\n".join(lines))
     if options.out is not None:
         write_whole(options.out, "\n".join(lines) + "\n")

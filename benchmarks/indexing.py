@@ -1,11 +1,11 @@
-"""How fast a folder is indexed: `python -m benchmarks.indexing --pack PACK --gallery DIR`.
+"""Measures indexing: `python -m benchmarks.indexing --pack PACK --gallery DIR`.
 
-Images beside the bare image encoder, which runs on decoded images with a batch for each thread;
-the app also decodes, makes the views of one method, then those of the others, and writes them to a
-cache of this run alone.
+The table compares images per second of the app with those of the bare image encoder, which runs on
+decoded images with one batch for each thread. The app also decodes images, computes the views of
+one method, then those of the others, and writes them to an empty cache.
 
-A machine's speed drifts: all parts of a run follow each other, the run is repeated, and the table
-has medians and the range of the ratio.
+Because a machine's speed drifts, the parts of a run follow each other, the run is repeated, and the
+table has medians and the range of the ratio.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.indexing")
     parser.add_argument("--pack", type=Path, default=BUNDLED / PHOTOGRAPHS)
     parser.add_argument("--gallery", type=Path, required=True, help="folder of images")
-    parser.add_argument("--images", type=int, default=1000, help="how many of them")
+    parser.add_argument("--images", type=int, default=1000, help="number of images")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args(argv)
     try:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     )
     images, half = collection.images, count // 2
     runs = []
-    for _ in range(options.repeats):  # the bare encoder before the app and after it, half each
+    for _ in range(options.repeats):  # the bare encoder: half before the app, half after it
         bare = _bare(runtime, images[:half])
         first, every = _app(runtime, collection)
         bare += _bare(runtime, images[half:])
@@ -73,7 +73,7 @@ def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> float:
         for start in range(0, len(images), 4 * SHARD):
             squares = []
             for image in images[start : start + 4 * SHARD]:
-                with contextlib.suppress(ImageError):  # the app names it
+                with contextlib.suppress(ImageError):  # the app reports such files
                     squares.append(runtime.preprocess.square(open_image(image.path)))
             pixels = runtime.preprocess(squares)
             parts = np.array_split(pixels, max(1, len(pixels) // SHARD))

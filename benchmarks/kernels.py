@@ -1,8 +1,8 @@
-"""GPO and AVSE's Sinkhorn beside the authors' formulation: `python -m benchmarks.kernels`.
+"""Compares GPO and AVSE's Sinkhorn with the authors' code: `python -m benchmarks.kernels`.
 
-Both take turns in one run on the papers' sizes, and the best time of each counts. On one thread the
-processor's time is measured, so that other programs do not count; on more, wall time. The
-baselines are the operations that the releases of VSE-infinity (Chen et al., CVPR 2021) and AVSE
+Both versions take turns on the papers' sizes, and the best time of each counts. With one thread,
+CPU time is measured, which excludes other programs; with more threads, wall time. The baselines
+are the operations that the releases of VSE-infinity (Chen et al., CVPR 2021) and AVSE
 (Liu et al., AAAI 2025) call, with the same weights.
 """
 
@@ -25,11 +25,11 @@ from polyview.models.gpo import GPO
 from polyview.models.layers import l2_normalize
 
 Run = Callable[[], object]
-Row = tuple[str, Run, Run, str]  # title, baseline, ours, and the ratio of their times to reach
+Row = tuple[str, Run, Run, str]  # title, baseline, ours, and the target ratio of their times
 
 
 class Sizes(NamedTuple):
-    """How large everything is; the defaults are the papers'."""
+    """The sizes of the tensors; the defaults are those of the papers."""
 
     batch: int = 128  # image-text pairs of a training step
     regions: int = 36  # elements of an image's set
@@ -39,9 +39,9 @@ class Sizes(NamedTuple):
 
 
 def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
-    """GPO with a generator run for every set and a sort along the set's strided axis.
+    """GPO that generates coefficients for every set and sorts along the strided axis.
 
-    (B, N, D), (B, N) -> (B, D); the real elements of each set stand first.
+    (B, N, D), (B, N) -> (B, D); the real elements of each set come first.
     """
     sizes, longest = mask.sum(dim=1), mask.shape[1]
     k = torch.arange(longest)[:, None] + gpo.first_position
@@ -106,7 +106,7 @@ def gpo_rows(sizes: Sizes) -> list[Row]:
 
 
 def sinkhorn_rows(sizes: Sizes) -> list[Row]:
-    """AVSE's whole score matrix, with two and with four blocks in a view."""
+    """AVSE's whole score matrix, with two and with four blocks in each view."""
     rows: list[Row] = []
     for parts in (2, 4):
         block_dim = sizes.embed_dim // parts
@@ -136,7 +136,7 @@ def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
     """Measures and prints a table; see the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3, help="turns after the first; 0 for one")
+    parser.add_argument("--repeats", type=int, default=3, help="turns after a warm-up; 0 for one")
     options = parser.parse_args(argv)
     if options.threads < 1 or options.repeats < 0:
         parser.error("--threads must be at least 1, and --repeats at least 0")

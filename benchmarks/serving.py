@@ -1,11 +1,11 @@
-"""The app as its users meet it: `python -m benchmarks.serving`.
+"""Measures the running app: `python -m benchmarks.serving`.
 
-Starts the app with an empty cache and prints the seconds until the first page, its first answer and
-the end of indexing, then answers a second with 16 and 50 clients, each on a connection of its own
-and without a pause, the app's CPU time for each answer, and its memory (RSS). Every answer is
-compared with the one that a single client got; the command ends with 1 where one was wrong or
-missing. `--page` measures the page in headless Chromium instead; `--beside DIR` another checkout,
-too (0c16a73 as well). Linux only.
+Starts the app with an empty cache and prints the seconds until the first page, the first answer and
+the end of indexing; then the answers per second for 16 and 50 clients, each of which sends requests
+without a pause over its own connection; the app's CPU time for each answer; and its memory (RSS).
+Every answer is compared with that of a single client; the exit status is 1 if an answer is wrong or
+missing. `--page` measures the page in headless Chromium instead. `--beside DIR` also measures
+another checkout, such as 0c16a73. Linux only.
 """
 
 import argparse
@@ -33,8 +33,8 @@ from polyview.export.sessions import processor
 
 ROOT = Path(__file__).resolve().parents[1]
 QUERIES = 20  # typed into the page
-IDLE = 10.0  # seconds in which a tab should do nothing
-# the query's box, where a page says what it answers, and the images of its results
+IDLE = 10.0  # seconds during which a tab should be idle
+# selectors of the query box, the announced answer, the images of results and the example
 NEW_PAGE = {"box": "#query", "answer": "#live", "images": ".tile img", "example": ".tile canvas"}
 OLD_PAGE = {"box": "#pv-words textarea, #pv-words input", "answer": "#pv-answer"} | {
     "images": "#pv-grid img",
@@ -61,9 +61,9 @@ WATCH = """(page) => {
     if (event.key === "Enter") window.pressed = performance.now();
   }, true);
 }"""
-TIMEOUT = 300.0  # seconds for a start, and for an answer
+TIMEOUT = 300.0  # seconds to wait for the start, and for an answer
 CLIENTS = (16, 50)
-ROUNDS, QUESTIONS = 4, 1000  # and the questions of a round, those of all clients together
+ROUNDS, QUESTIONS = 4, 1000  # rounds, and the questions of all clients in a round
 Question = tuple[str, str]  # text and method
 Hits = list[tuple[int, float]]  # image and score, best first
 
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
     """Measures and prints; see the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving")
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
-    parser.add_argument("--questions", type=int, default=QUESTIONS, help="of a round")
+    parser.add_argument("--questions", type=int, default=QUESTIONS, help="questions in a round")
     parser.add_argument("--page", action="store_true", help="measure the page in a browser")
     parser.add_argument("--beside", type=Path, help="also measure another checkout")
     options = parser.parse_args(argv)
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
     cores, load = os.cpu_count(), os.getloadavg()[0]
     print(f"{options.pack.name}, {processor()}, {cores} cores, load {load:.1f}")
     captions = [caption.text for caption in load_gallery(options.pack).captions]
-    short = [text for text in captions if len(text) < 30][:QUERIES]  # the old page cuts others
+    short = [text for text in captions if len(text) < 30][:QUERIES]  # the old page cuts longer ones
     methods = list(load_info(options.pack).methods)
     count = range(options.questions)
     questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in count]
@@ -144,10 +144,10 @@ def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
 
 
 def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tuple[str, list[str]]:
-    """Starts a checkout's app and lets clients ask.
+    """Starts a checkout's app and measures it with concurrent clients.
 
     Returns:
-        The figures, those of the best of some rounds, and what was wrong or missing.
+        The figures, from the best of several rounds, and the wrong or missing answers.
     """
     with running(pack, root) as (url, process):
         began, reference = time.perf_counter(), dict[Question, Hits]()
@@ -167,7 +167,7 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
             for _ in range(ROUNDS):
                 began, before = time.perf_counter(), processor_seconds(process)
                 with ThreadPoolExecutor(clients) as pool:
-                    shares = [questions[one::clients] for one in range(clients)]
+                    shares = [questions[i::clients] for i in range(clients)]
                     for wrong in pool.map(lambda share: ask(url, share, reference), shares):
                         failures += wrong
                 spent = processor_seconds(process) - before
@@ -180,10 +180,10 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
 
 
 def ask(url: str, questions: Sequence[Question], reference: dict[Question, Hits]) -> list[str]:
-    """Asks one question after another; adds answers to `reference`, or compares them with it.
+    """Sends one question after another; adds answers to `reference`, or compares them with it.
 
     Returns:
-        What was wrong or missing.
+        The wrong or missing answers.
     """
     client, failures = http.client.HTTPConnection(httpx.URL(url).netloc.decode()), list[str]()
     client.timeout = TIMEOUT
@@ -198,14 +198,14 @@ def ask(url: str, questions: Sequence[Question], reference: dict[Question, Hits]
         hits = [(hit["image_id"], hit["score"]) for hit in json.loads(content)["hits"]]
         expected = reference.setdefault((text, method), hits)
         if not np.allclose(hits, expected, rtol=0, atol=1e-5):
-            failures.append(f"{method}, {text}: another answer than the single client's")
+            failures.append(f"{method}, {text}: not the answer of a single client")
     client.close()
     return failures
 
 
 @contextlib.contextmanager
 def running(pack: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:
-    """Starts the app on a free port with an empty cache; gives its URL and its process's id."""
+    """Starts the app on a free port with an empty cache; yields its URL and process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -219,14 +219,14 @@ def running(pack: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:
         try:
             yield f"http://127.0.0.1:{port}", app.pid
         except (httpx.HTTPError, TimeoutError) as error:
-            raise SystemExit(f"{error}; the app said:\n{log.read_text()[-2000:]}") from error
+            raise SystemExit(f"{error}; its log ends with:\n{log.read_text()[-2000:]}") from error
         finally:
             app.terminate()
             app.wait(20)
 
 
 def wait(ready: Callable[[], bool]) -> None:
-    """Asks ten times a second until the app is ready, for five minutes."""
+    """Waits until the app is ready, for at most five minutes."""
     for _ in range(int(10 * TIMEOUT)):
         with contextlib.suppress(httpx.TransportError):
             if ready():

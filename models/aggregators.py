@@ -1,4 +1,4 @@
-"""The aggregators with many parameters to which VSE-infinity compares its pooling.
+"""The aggregators with many parameters that VSE-infinity compares with its pooling.
 
 Jiacheng Chen, Hexiang Hu, Hao Wu, Yuning Jiang, Changhu Wang: Learning the Best Pooling Strategy
 for Visual Semantic Embedding, CVPR 2021, section 3.1 and Table 1. The paper gives no equations for

@@ -40,8 +40,8 @@ from polyview.models.sinkhorn import log_plan, match_blocks
 from polyview.models.views import NamedArray, Views
 
 MATCHES = ("sinkhorn", "maxsim", "mean")
-_PAIRS = 1 << 14  # scored at once on a CPU, so that they fit a core's cache
-_IMAGES = 64  # of one matrix product
+_PAIRS = 1 << 14  # pairs scored at once on a CPU, which fit a core's cache
+_IMAGES = 64  # images in one matrix product
 _FEW_COLUMNS = 16
 _MOST_SHOWN = 100  # iterations that a user may request
 _MOST_STEPS = 1 << 24  # affinities along the paths of an integral

@@ -99,7 +99,7 @@ class CLIP(Method):
         return Parts(extended)
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """See `Method.view_scores`; where an image is the query, its own bias does not count."""
+        """See `Method.view_scores`; if an image is the query, its own bias does not count."""
         query = texts.embeddings
         if self.reference is not None:
             query = torch.cat([query[..., :-1], torch.ones_like(query[..., :1])], dim=-1)

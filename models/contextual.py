@@ -112,7 +112,7 @@ class ContextTransformer(nn.Module):
 
 
 def add_contexts(method: Method, image_dim: int, text_dim: int, config: ContextConfig) -> None:
-    """Gives a method `image_context` and `text_context`, transformers that its sets pass first.
+    """Adds `image_context` and `text_context` to a method: transformers over its input sets.
 
     The method is built for features as wide as the transformers' states; `image_dim` and `text_dim`
     are the widths d of the encoders.

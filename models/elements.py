@@ -1,4 +1,4 @@
-"""SCAN and late interaction: views are the elements of a set; nothing is pooled beforehand.
+"""SCAN and late interaction: views are the elements of a set; nothing is pooled.
 
 The score is a weighted sum of the cosines between cells and words; methods differ in the weights.
 The number of views is fixed: further elements are dropped, missing ones are 0.
@@ -68,7 +68,7 @@ class ElementConfig:
 
 
 class ElementMethod(Method):
-    """V = `cells` on the image side and `words` on the text side; unit length, 0 where absent."""
+    """V = `cells` on the image side and `words` on the text side; views of unit length, or 0."""
 
     attention_is = "the cell that a view is"
     row_search = False

@@ -1,4 +1,4 @@
-"""Layers and pure functions that two or more methods share."""
+"""Layers and pure functions that several methods share."""
 
 from __future__ import annotations
 

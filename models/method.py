@@ -27,10 +27,10 @@ class Method(nn.Module, ABC):
 
     A subclass builds its heads from image_dim and text_dim, the widths d of both encoders, and from
     its own named arguments, which default to the paper's values; code outside the subclass must not
-    branch on the method's name. Overriding methods without a docstring do what is documented here.
+    branch on the method's name. Overriding methods without a docstring behave as documented here.
 
     Attributes:
-        title: the name of the method for people.
+        title: the display name of the method.
         paper: authors, venue and year.
         attention_is: the meaning of the `attention` maps, for captions under heatmaps. An instance
             may override its class.
@@ -52,8 +52,8 @@ class Method(nn.Module, ABC):
             needs to store nothing else. An instance may override its class.
         order_matters: whether the order of an image's features changes its views, such as frames of
             a clip. An instance may override its class.
-        view_scores_are: the meaning of `view_scores`, for people. An instance may override its
-            class.
+        view_scores_are: the meaning of `view_scores`, shown to users. An instance may override
+            its class.
         config_type: the dataclass of named arguments that is the constructor's third parameter;
             None if the constructor takes them as keywords.
     """
@@ -124,7 +124,7 @@ class Method(nn.Module, ABC):
         return Parts(torch.cat([rows[:, :, 1:-2], whole, rows[:, :, -1:]], dim=2))
 
     def _in_context(self, side: str, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, bool]:
-        """The set after its transformer, if any, and whether that prepends a summary."""
+        """Applies the side's transformer, if any; also returns whether that prepends a summary."""
         context = getattr(self, f"{side}_context", None)  # see `models/contextual.py`
         if context is None:
             return features, mask, False

@@ -1,6 +1,6 @@
 """The preprocessing of images in training, export and the app.
 
-A pack stores its values (`pack.json`, key `preprocess`), so that a model always sees pixels
+A pack stores its settings (`pack.json`, key `preprocess`), so that a model always receives pixels
 prepared as in its training.
 """
 
@@ -15,7 +15,7 @@ from PIL import ExifTags, Image
 
 Box = tuple[float, float, float, float]
 MAX_SIZE = 1024  # a batch of 32 such squares takes 400 MB
-# by EXIF orientation; Pillow's `exif_transpose` would also rewrite all other tags
+# by EXIF orientation; Pillow's `exif_transpose` would also rewrite the other tags
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -106,7 +106,7 @@ class Preprocess:
         return rgb.resize((self.size, self.size), how, box, reducing_gap=3.0)
 
     def planes(self, squares: np.ndarray | Sequence[Image.Image]) -> np.ndarray:
-        """The encoder's input for images that `square` returned, or pixels (B, H, W, 3) uint8.
+        """Converts images that `square` returned, or uint8 pixels (B, H, W, 3), for the encoder.
 
         Returns:
             (B, 3, H, W) float32, contiguous: (pixels / 255 - mean) / std.
@@ -115,7 +115,7 @@ class Preprocess:
         if isinstance(squares, np.ndarray):
             height, width = squares.shape[1:3]
         out = np.empty((len(squares), 3, height, width), np.float32)
-        # one after the other: each fits the cache
+        # one at a time: each fits the cache
         for planes, square in zip(out, squares, strict=True):
             image = Image.fromarray(square) if isinstance(square, np.ndarray) else square
             for channel, band in enumerate(image.split()):  # faster than a transpose in NumPy

@@ -5,8 +5,8 @@ CVPR 2019.
 
 Each side has a PIE-Net: K attention maps over local features (Eq. 2), whose non-linear projections
 (Eq. 3) are residuals of one global feature (Eq. 4); the score is the best of the K x K pairs. The
-paper calls the cosine similarity a distance and minimises it; the largest similarity is meant, and
-the release takes it.
+paper calls the cosine similarity a distance and minimises it; it means the largest similarity,
+which the release uses.
 
 The local features of a clip are its frames in order of time; its global feature is the last states
 of a bi-GRU over them (section 3.1): `image_global`.
@@ -120,7 +120,7 @@ class LastStates(nn.Module):
         self.gru = nn.GRU(in_dim, out_dim // 2, batch_first=True, bidirectional=True)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, M, d), (B, M) -> (B, H); elements outside the mask are skipped, wherever they are."""
+        """(B, M, d), (B, M) -> (B, H); elements outside the mask are skipped."""
         order = (~mask).long().argsort(dim=1, stable=True)[..., None]  # real elements first
         dense = features.gather(1, order.expand_as(features))
         lengths = mask.sum(dim=1)
@@ -244,7 +244,7 @@ class PVSE(Method):
         net, to_global = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
         whole = None if to_global is None else to_global(features, mask)  # (B, H)
         if net is None:
-            assert whole is not None  # K = 0 has nothing else
+            assert whole is not None  # with K = 0 the global feature is the only view
             return Views(l2_normalize(whole)[:, None])
         embeddings, residuals, maps = net(features, whole, mask)
         extras = {"residuals": residuals} if self.training else {}
@@ -255,7 +255,7 @@ class PVSE(Method):
         net, to_global = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
         whole = None if to_global is None else to_global.parts(features, mask)
         parts: Parts | None = whole if net is None else net.parts(features, whole, mask)
-        assert parts is not None  # K = 0 has nothing else
+        assert parts is not None  # with K = 0 the global feature is the only view
         return parts.unit()
 
     def pair_weights(self, pairs: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ the paper does not mention, so `mlp_dim` defaults to 0. The release includes zer
 in its batch-norm statistics, as `pad_statistics` does.
 
 VSE++ (Fartash Faghri, David J. Fleet, Jamie Ryan Kiros, Sanja Fidler: VSE++: Improving
-Visual-Semantic Embeddings with Hard Negatives, BMVC 2018) has the form to which VSE-infinity
-(section 2) compares, "AvgPool [9]": average pooling on both sides. The original takes the last
+Visual-Semantic Embeddings with Hard Negatives, BMVC 2018) has the form that VSE-infinity
+(section 2) compares with, "AvgPool [9]": average pooling on both sides. The original takes the last
 state of a GRU.
 """
 
@@ -46,7 +46,7 @@ class VSEInfinity(Method):
         text_pooling: the pooling of texts, from the same choices.
         pool_count: K of "kmax" (20 is best over the paper's grid features).
         map_text: map texts linearly to the joint space even if their features already have its
-            width, so that something is learned over a frozen text encoder.
+            width, so that weights are trained even over a frozen text encoder.
     """
 
     title = "VSE∞"

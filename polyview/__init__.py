@@ -8,7 +8,7 @@ torch.Size([2, 16, 64])
 
 In a clone, `models/`, `export/`, `training/` and `app/` are beside this folder, so that the app and
 a Space start without installation; an installed package contains them. In both cases they are
-imported as `polyview.models` and so on, and never collide with a user's own packages.
+imported as `polyview.models` and so on, so they cannot collide with other packages.
 """
 
 from pathlib import Path

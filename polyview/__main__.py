@@ -1,6 +1,6 @@
 """The command line: `polyview` starts the app, `polyview COMMAND` runs one of `COMMANDS`.
 
-`python -m polyview COMMAND` is the same, also in a clone where nothing is installed.
+`python -m polyview COMMAND` does the same, also in a clone without installation.
 """
 
 import importlib
@@ -31,7 +31,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit status. Options without a command are the app's."""
+    """Runs a command; returns its exit status. Without a command, options go to the app."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments.pop(0) if arguments and not arguments[0].startswith("-") else "app"
     if command not in COMMANDS:

@@ -1,4 +1,4 @@
-"""The calls of the library: `load`, `register`, and the methods of `Model`.
+"""The functions of the library: `load`, `register`, and the methods of `Model`.
 
 Shape letters are those of `polyview.models.views`: B items, V views of width D, N elements of
 an image (grid cells, patches, regions), M words of a text, d the width of a feature.
@@ -31,7 +31,7 @@ AsArray = Literal[True]
 AsTensor = Literal[False]
 
 _BATCH = 64
-_LONG = 512  # number of items from which a terminal shows a progress bar
+_LONG = 512  # from this number of items, a terminal shows a progress bar
 
 
 def bundled() -> Path:
@@ -106,7 +106,7 @@ class Model:
         """Encodes images into views.
 
         Args:
-            images: files or PIL images, or a single one; or features (B, N, d) of another encoder
+            images: paths or PIL images, or a single one; or features (B, N, d) of another encoder
                 with the width used in training.
             mask: (B, N) bool for features, False on padding; None without padding.
             features: keep the features in `extras`, for `evidence`.
@@ -132,7 +132,7 @@ class Model:
             if not isinstance(item, Image.Image) and not Path(item).is_file():
                 raise FileNotFoundError(f"there is no image file {item}; check the path")
         if not listed:
-            raise ValueError("there is no image to encode; give at least one")
+            raise ValueError("there is no image to encode; pass at least one")
         show = len(listed) >= _LONG and sys.stderr.isatty() if progress is None else progress
         batches = []
         for start in tqdm(range(0, len(listed), _BATCH), "images", disable=not show):
@@ -145,7 +145,7 @@ class Model:
         return Views(torch.cat([b.embeddings for b in batches]), torch.cat(maps), extras)
 
     def encode_texts(self, texts: str | Sequence[str]) -> Views:
-        """Encodes texts into views; a bare string is one text.
+        """Encodes texts into views; a single string is one text.
 
         Returns:
             Views with embeddings (B, V, D) and attention (B, V, M) of the longest text's M words.
@@ -159,14 +159,14 @@ class Model:
             if not isinstance(text, str):
                 raise TypeError(f"a text is a string, not {_kind(text)}")
             if not text.strip():
-                raise ValueError(f"text {row + 1} of {len(listed)} is empty; give it a word")
+                raise ValueError(f"text {row + 1} of {len(listed)} is empty; it needs a word")
         sets, mask = self.runtime.text_features(listed, self.name)
         with torch.no_grad():
             views = self.runtime.in_batches(self.method.encode_text, sets, mask, attention=True)
         return _keep(views, sets, mask)
 
     def words(self, text: str) -> list[str]:
-        """The M words of a text as the encoder reads them: the last axis of `evidence`."""
+        """The M words of a text as the encoder reads them, the last axis of the evidence."""
         return self.runtime.tokenize(text).words
 
     @overload
@@ -213,7 +213,7 @@ class Model:
             ValueError: the views have no attention.
         """
         if images.attention is None:
-            raise ValueError("these views carry no attention; use those of encode_images")
+            raise ValueError("these views have no attention; use views from encode_images")
         rows, columns = self.runtime.grid
         on_grid = images.attention.shape[-1] == len(self.runtime.boxes) and rows * columns > 0
         maps = self.runtime.on_grid(images.attention) if on_grid else images.attention
@@ -251,7 +251,7 @@ class Model:
         widths = [views.embeddings.shape[2] for views in pair]
         if widths[0] != widths[1]:
             raise ValueError(
-                f"views of images have {widths[0]} numbers and those of texts {widths[1]}; encode "
+                f"image views have {widths[0]} dimensions and text views {widths[1]}; encode "
                 "both with the same model"
             )
         return [views.to(self.runtime.device) for views in pair]
@@ -259,7 +259,7 @@ class Model:
 
 def _parts(split: Callable[[Tensor, Tensor], Parts], views: Views, maker: str) -> Parts:
     if "features" not in views.extras:
-        raise ValueError(f"these views carry no features; use those of {maker}")
+        raise ValueError(f"these views have no features; use views from {maker}")
     return split(views.extras["features"], views.extras["mask"])
 
 
@@ -283,7 +283,7 @@ def _opened(item: ImageLike) -> Image.Image:
 
 
 def _listed(values: Any, single: type | tuple[type, ...]) -> list[Any]:
-    """Values as a list, where a value of a `single` type, or one that is no list, stands alone."""
+    """Converts an iterable to a list; wraps a value of a `single` type, or any other, in a list."""
     is_list = isinstance(values, Iterable) and not isinstance(values, single)
     return list(values) if is_list else [values]
 

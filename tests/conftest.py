@@ -46,7 +46,7 @@ LONG = (
     "tests/test_install.py",
     "tests/app/page/test_packs.py",
     "tests/app/api/test_nginx.py",
-    "tests/app/api/test_questions.py",
+    "tests/app/api/test_endpoints.py",
     "tests/training/test_sweep.py",
     "tests/app/packs/test_obtaining.py",
     "tests/app/packs/test_presets.py",

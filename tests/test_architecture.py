@@ -50,7 +50,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"access"},
     ],
 }
-# One adapter registers the questions; nothing else knows gradio.
+# The adapter registers the endpoints; no other module imports gradio.
 GRADIO = {"app/api/adapter.py"}
 
 

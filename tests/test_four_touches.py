@@ -81,7 +81,7 @@ for module, *sys.argv[1:] in commands:
     print("that was", module)
 
 from polyview.app.explain.evidence import explain
-from polyview.app.explain.look import look
+from polyview.app.explain.views import describe_views
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.query import Term
 from polyview.app.search.retriever import Retriever
@@ -98,7 +98,7 @@ assert retriever.search([image], "two_maps", 1, captions=1).captions
 found = explain(retriever, [Term("a red dog")], "two_maps", [hits[0].image_id])
 (term,) = found.terms
 assert abs(term.base + term.cells.sum() - found.scores[0]) < 1e-5
-(view,) = look(retriever, hits[0].image_id, "two_maps").views
+(view,) = describe_views(retriever, hits[0].image_id, "two_maps").views
 heatmap = numpy.array(view["attention"])
 assert abs(heatmap * heatmap.size - 1).max() < 1e-3
 """

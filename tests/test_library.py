@@ -104,10 +104,10 @@ def test_arrays_and_a_bare_string(model: Model) -> None:
         (
             lambda m: m.similarity(np.zeros((1, 1, 3)), m.encode_texts("a dog")),
             ValueError,
-            "images have 3 numbers and those of texts 64",
+            "image views have 3 dimensions and text views 64",
         ),
         (lambda m: m.similarity(np.zeros((1, 3)), np.zeros((1, 3))), ValueError, r"\(B, V, D\)"),
-        (lambda m: m.attention(Views(torch.zeros(1, 1, 64))), ValueError, "carry no attention"),
+        (lambda m: m.attention(Views(torch.zeros(1, 1, 64))), ValueError, "have no attention"),
         (
             lambda m: m.evidence(m.encode_texts("a"), m.encode_texts(["a", "b"])),
             ValueError,

@@ -1,8 +1,8 @@
-"""Registers each question twice: as a route below /api/v1, and as an endpoint of Gradio.
+"""Registers each endpoint twice: as a route below /api/v1, and as an endpoint of Gradio.
 
-A question is a function with flat, typed parameters that returns an answer of `app/api/answers.py`.
+An endpoint is a function with flat, typed parameters that returns a model of `app/api/answers.py`.
 Both registrations check the parameters with a pydantic model derived from the function's signature,
-and run the function in a thread; the numbers of running and waiting questions are limited.
+and run the function in a thread; the numbers of running and waiting requests are limited.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from polyview.app.search.hits import NotReadyError, Timed
 from polyview.app.search.ranking import MANY
 
 PREFIX = "/api/v1"
-WAITING = 64  # questions at a time, including those being answered
-_AT_ONCE = max(2, os.cpu_count() or 1)  # questions that run a model at the same time
-_LONGEST = 2000  # characters of an error message, which may quote the request
+MAX_WAITING = 64  # requests at a time, including those being answered
+_SLOTS = max(2, os.cpu_count() or 1)  # requests that run a model at the same time
+_MAX_MESSAGE = 2000  # characters of an error message, which may quote the request
 # HTTP status of an error, and seconds to wait
 _STATUSES: dict[type[Exception], tuple[int, int]] = {
     GoneError: (410, 0),
@@ -63,25 +63,25 @@ class Server(gr.Server):
         self.user_middleware.append(Middleware(middleware_class, *args, **options))
 
 
-class Question:
-    """A function that answers one question.
+class Endpoint:
+    """A function of the API.
 
     Args:
         function: has flat, typed parameters and a docstring for users. Parameters `opened` and
-            `downloads` receive the app's; a parameter `retriever` receives the retriever for the
-            question's parameters `pack` and `collection`.
-        path: of the route, below `PREFIX`.
+            `downloads` receive the app's objects; a parameter `retriever` receives the retriever of
+            the requested `pack` and `collection`, which become parameters of the endpoint.
+        path: the path of the route below `PREFIX`.
         methods: HTTP methods.
-        quick: whether it takes about a millisecond in a small gallery.
+        quick: whether it takes about a millisecond with a small gallery.
 
     Attributes:
-        name: the name of the function and of Gradio's endpoint.
+        name: the name of the function and of the Gradio endpoint.
         signature: its parameters, as Gradio shows them.
         answer: the type of the answer.
         parameters: a model that validates the parameters.
         defaults: the default of each parameter; None if it has none.
         types: the types that Gradio shows for the parameters; bytes are data URIs.
-        body: the parameter that is the body of a POST request; "" for none.
+        body: the parameter that a POST request passes as its body; "" for none.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Question:
         quick: bool = False,
     ) -> None:
         self.function, self.path, self.methods, self.quick = function, path, methods, quick
-        self.name, self.about = function.__name__, inspect.cleandoc(function.__doc__ or "")
+        self.name, self.doc = function.__name__, inspect.cleandoc(function.__doc__ or "")
         own = inspect.signature(function, eval_str=True)
-        self._takes = {"opened", "downloads", "retriever"} & own.parameters.keys()
-        public = [each for name, each in own.parameters.items() if name not in self._takes]
-        if "retriever" in self._takes:
+        self._injected = {"opened", "downloads", "retriever"} & own.parameters.keys()
+        public = [each for name, each in own.parameters.items() if name not in self._injected]
+        if "retriever" in self._injected:
             public += [*inspect.signature(_keys, eval_str=True).parameters.values()]
         self.signature = own.replace(parameters=public, return_annotation=dict[str, Any])
-        # of Mistakes | Blob, the first
+        # the first type of a union, such as Mistakes | Blob
         self.answer = (*get_args(own.return_annotation), own.return_annotation)[0]
         config = ConfigDict(populate_by_name=True, loc_by_alias=False)
         fields: dict[str, Any] = {
@@ -114,21 +114,21 @@ class Question:
                 self.body, self.types[name] = name, str if field.is_required() else str | None
 
     def run(self, services: Mapping[str, Any], values: Mapping[str, Any]) -> BaseModel:
-        """The answer to `values`; the function may take some of the `services`.
+        """Calls the function with `values` and those of the `services` that it takes.
 
         Raises:
             ValidationError: a value is not valid.
-            ValueError: the function refuses the question.
+            ValueError: the function refuses the values.
         """
         names = [field.alias or name for name, field in self.parameters.model_fields.items()]
         if unknown := sorted(values.keys() - names - self.types.keys()):
             known = ", ".join(sorted(names)) or "none"
-            raise ValueError(f'there is no parameter "{unknown[0][:80]}"; there are {known}')
+            raise ValueError(f'unknown parameter "{unknown[0][:80]}"; known: {known}')
         checked = dict(self.parameters.model_validate(values))
-        if "retriever" in self._takes:
+        if "retriever" in self._injected:
             keys = checked.pop("pack"), checked.pop("collection")
             checked["retriever"] = services["opened"].retriever(*keys)
-        checked |= {name: services[name] for name in self._takes & services.keys()}
+        checked |= {name: services[name] for name in self._injected & services.keys()}
         start = time.perf_counter()
         answer = self.function(**checked)
         if isinstance(answer, Timed):
@@ -137,38 +137,38 @@ class Question:
 
 
 def _keys(pack: Pack = "", collection: Collection = "") -> None:
-    """The parameters of a question whose function takes a retriever."""
+    """The parameters of an endpoint whose function takes a retriever."""
 
 
 class Adapter:
-    """Registers questions with a server, and runs them in threads.
+    """Registers endpoints with a server, and runs their functions in threads.
 
     Args:
         server: Gradio's server.
-        opened: the open packs and collections; also phrases error messages.
-        questions: all questions.
+        opened: the open packs and collections; also words error messages.
+        endpoints: all endpoints.
     """
 
-    def __init__(self, server: Server, opened: Opened, questions: Sequence[Question]) -> None:
-        self._opened, self._waiting = opened, asyncio.Semaphore(WAITING)
+    def __init__(self, server: Server, opened: Opened, endpoints: Sequence[Endpoint]) -> None:
+        self._opened, self._waiting = opened, asyncio.Semaphore(MAX_WAITING)
         self._services = {"opened": opened, "downloads": Downloads(opened)}
-        self._limiter, self._images = CapacityLimiter(_AT_ONCE), CapacityLimiter(_AT_ONCE - 1)
+        self._limiter, self._images = CapacityLimiter(_SLOTS), CapacityLimiter(_SLOTS - 1)
         self._single = CapacityLimiter(1)
         for kind in (ValueError, FileNotFoundError, HTTPException, RequestValidationError, Refusal):
             server.add_exception_handler(kind, lambda _, error: self.refusal(error).response())
-        for question in questions:
-            path, methods = f"{PREFIX}{question.path}", list(question.methods)
-            server.add_route(path, partial(self._respond, question), methods)
-            # this class limits concurrency; Gradio's own queue would run one question at a time
-            server.api(self._endpoint(question), name=question.name, concurrency_limit=None)
-        schema = describe(questions)
-        described, listed = JSONResponse(schema), page(schema)
+        for endpoint in endpoints:
+            path, methods = f"{PREFIX}{endpoint.path}", list(endpoint.methods)
+            server.add_route(path, partial(self._respond, endpoint), methods)
+            # this class limits concurrency; Gradio's queue would run one request at a time
+            server.api(self._gradio_function(endpoint), name=endpoint.name, concurrency_limit=None)
+        schema = openapi_schema(endpoints)
+        described, listed = JSONResponse(schema), routes_page(schema)
         server.add_route(f"{PREFIX}/openapi.json", lambda _: described)
         server.add_route(PREFIX, lambda _: listed)
 
-    async def _respond(self, question: Question, request: Request) -> Response:
-        """Answers a question over HTTP."""
-        answer = await self.answer(question, await _read(request, question))
+    async def _respond(self, endpoint: Endpoint, request: Request) -> Response:
+        """Answers a request over HTTP."""
+        answer = await self.answer(endpoint, await _read(request, endpoint))
         if not isinstance(answer, Blob):
             content = answer.model_dump_json(exclude_unset=True)
             return Response(content, media_type="application/json")
@@ -178,67 +178,67 @@ class Adapter:
         headers = {"content-encoding": "identity", "cache-control": "private, no-cache"}
         return FileResponse(answer.file, headers=headers, media_type=answer.media_type)
 
-    async def answer(self, question: Question, values: Mapping[str, Any]) -> BaseModel:
-        """Runs a question in a thread when a slot is free.
+    async def answer(self, endpoint: Endpoint, values: Mapping[str, Any]) -> BaseModel:
+        """Runs an endpoint's function in a thread when a slot is free.
 
-        Quick questions run one at a time: they are mostly Python code, which holds the
-        interpreter's lock. Questions that decode a client's image may take seconds; they never use
-        all slots.
+        Quick endpoints run one at a time: they are mostly Python code, which holds the
+        interpreter's lock. Requests that decode a client's image may take seconds; they never
+        use all slots.
 
         Raises:
-            Refusal: too many questions are waiting.
+            Refusal: too many requests are waiting.
         """
         if self._waiting.locked():
-            raise Refusal(503, f"{WAITING} questions are waiting; ask again soon", 1)
-        quick = question.quick and len(self._opened.first.index) < MANY
+            raise Refusal(503, f"{MAX_WAITING} requests are waiting; try again soon", 1)
+        quick = endpoint.quick and len(self._opened.first.index) < MANY
         limiter = self._single if quick else self._limiter
-        images = self._images if values.get(question.body) else nullcontext()
+        images = self._images if values.get(endpoint.body) else nullcontext()
         async with self._waiting, images:
-            return await run_sync(question.run, self._services, values, limiter=limiter)
+            return await run_sync(endpoint.run, self._services, values, limiter=limiter)
 
-    def _endpoint(self, question: Question) -> Callable[..., Any]:
-        """Wraps a question for Gradio: positional values, plain types, a dictionary as answer."""
+    def _gradio_function(self, endpoint: Endpoint) -> Callable[..., Any]:
+        """Wraps an endpoint for Gradio: positional values, plain types, a dictionary as answer."""
 
-        async def endpoint(*values: Any) -> dict[str, Any]:
+        async def function(*values: Any) -> dict[str, Any]:
             try:
-                answer = await self.answer(question, dict(zip(question.types, values)))  # noqa: B905
+                answer = await self.answer(endpoint, dict(zip(endpoint.types, values)))  # noqa: B905
                 if isinstance(answer, Blob):
                     return _inline(answer)
             except Exception as error:
                 raise gr.Error(str(self.refusal(error)), print_exception=False) from None
             return answer.model_dump(mode="json", exclude_unset=True)
 
-        fields = question.parameters.model_fields.items()
-        about = [f"    {name}: {field.description or name}" for name, field in fields]
-        endpoint.__name__ = question.name
-        endpoint.__doc__ = "\n".join([question.about, "", "Args:", *about])
-        endpoint.__annotations__ = {**question.types, "return": dict[str, Any]}
-        endpoint.__signature__ = question.signature  # type: ignore[attr-defined]
-        return endpoint
+        fields = endpoint.parameters.model_fields.items()
+        doc = [f"    {name}: {field.description or name}" for name, field in fields]
+        function.__name__ = endpoint.name
+        function.__doc__ = "\n".join([endpoint.doc, "", "Args:", *doc])
+        function.__annotations__ = {**endpoint.types, "return": dict[str, Any]}
+        function.__signature__ = endpoint.signature  # type: ignore[attr-defined]
+        return function
 
     def refusal(self, error: Exception) -> Refusal:
-        """The answer for an error; one that is not expected is logged."""
+        """The answer for an error; unexpected errors are logged."""
         if isinstance(error, Refusal):
             return error
         if isinstance(error, HTTPException):
             return Refusal(error.status_code, f"{error.detail}; see {PREFIX}")
         if isinstance(error, ValidationError):
-            return Refusal(400, _sentence(error))
+            return Refusal(400, _validation_message(error))
         if isinstance(error, RequestValidationError):
             first = error.errors()[0]
-            sentence = f"{first['loc'][-1]} cannot be read: {first['msg'].lower()}"
-            return Refusal(400, f"{sentence}; see {PREFIX}")
+            message = f"{first['loc'][-1]} cannot be read: {first['msg'].lower()}"
+            return Refusal(400, f"{message}; see {PREFIX}")
         if isinstance(error, FileNotFoundError) and error.filename:
             return Refusal(404, f"{Path(error.filename).name} no longer exists")
         for kind, (status, wait) in _STATUSES.items():
             if isinstance(error, kind):
-                return Refusal(status, self._opened.sentence(error)[:_LONGEST], wait)
-        return Refusal.of_defect(error, "a question")
+                return Refusal(status, self._opened.sentence(error)[:_MAX_MESSAGE], wait)
+        return Refusal.for_unexpected(error, "a request")
 
 
-def describe(questions: Sequence[Question]) -> dict[str, Any]:
+def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The OpenAPI description of all routes."""
-    models = dict.fromkeys([Refused, *(question.answer for question in questions)])
+    models = dict.fromkeys([Refused, *(endpoint.answer for endpoint in endpoints)])
     models.pop(Blob)
     references, schemas = models_json_schema(
         [(model, "serialization") for model in models], ref_template="#/components/schemas/{model}"
@@ -248,44 +248,44 @@ def describe(questions: Sequence[Question]) -> dict[str, Any]:
         contents[model] = {"application/json": {"schema": reference}}
     refused = {"description": "refused", "content": contents[Refused]}
     paths: dict[str, dict[str, Any]] = {}
-    for question in questions:
-        schema = question.parameters.model_json_schema()
+    for endpoint in endpoints:
+        schema = endpoint.parameters.model_json_schema()
         parameters = [
             {
                 "name": name,
-                "in": "path" if f"{{{name}}}" in question.path else "query",
+                "in": "path" if f"{{{name}}}" in endpoint.path else "query",
                 "required": name in schema.get("required", ()),
                 "description": kind.pop("description", ""),
                 "schema": kind,
             }
             for name, kind in schema.get("properties", {}).items()
-            if name != question.body
+            if name != endpoint.body
         ]
         responses = dict.fromkeys(("400", "404", "410", "429", "503"), refused)
-        responses["200"] = {"description": "the answer", "content": contents[question.answer]}
-        for method in question.methods:
-            path = paths.setdefault(f"{PREFIX}{question.path}", {})
+        responses["200"] = {"description": "the answer", "content": contents[endpoint.answer]}
+        for method in endpoint.methods:
+            path = paths.setdefault(f"{PREFIX}{endpoint.path}", {})
             path[method.lower()] = {
-                "summary": question.about.splitlines()[0],
-                "description": question.about,
-                "operationId": f"{question.name}_{method.lower()}",
+                "summary": endpoint.doc.splitlines()[0],
+                "description": endpoint.doc,
+                "operationId": f"{endpoint.name}_{method.lower()}",
                 "parameters": parameters,
                 "responses": responses,
             }
-            if question.body and method == "POST":
+            if endpoint.body and method == "POST":
                 path["post"]["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
     info = {"title": "Polyview", "version": "1"}
     components = {"schemas": schemas["$defs"]}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 
 
-def page(schema: Mapping[str, Any]) -> HTMLResponse:
+def routes_page(schema: Mapping[str, Any]) -> HTMLResponse:
     """An HTML page that lists all routes, without external resources."""
     rows = ""
     for path, methods in schema["paths"].items():
-        for method, about in methods.items():
-            names = ", ".join(each["name"] for each in about.get("parameters", ()))
-            cells = (f"{method.upper()} {path}", names, about["summary"])
+        for method, doc in methods.items():
+            names = ", ".join(each["name"] for each in doc.get("parameters", ()))
+            cells = (f"{method.upper()} {path}", names, doc["summary"])
             rows += f"<tr><td>{'<td>'.join(map(escape, cells))}"
     head = "<!doctype html><meta charset=utf-8><title>Polyview API</title>"
     style = "<style>body{font:15px system-ui;margin:2em}td{padding:.2em 1em .2em 0}</style>"
@@ -293,7 +293,7 @@ def page(schema: Mapping[str, Any]) -> HTMLResponse:
     return HTMLResponse(f"{head}{style}<h1>Polyview API</h1>{link}<table>{rows}</table>")
 
 
-async def _read(request: Request, question: Question) -> dict[str, Any]:
+async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     """The values of a request from its path, query string and body."""
     several = {key: request.query_params.getlist(key) for key in request.query_params}
     query = {key: items if len(items) > 1 else items[0] for key, items in several.items()}
@@ -302,24 +302,24 @@ async def _read(request: Request, question: Question) -> dict[str, Any]:
     if not content:
         return values
     kind = request.headers.get("content-type", "").lower()
-    if question.body and not kind.startswith("application/json"):
-        return {**values, question.body: content}
+    if endpoint.body and not kind.startswith("application/json"):
+        return {**values, endpoint.body: content}
     return values | read_json(content)
 
 
 def _inline(blob: Blob) -> dict[str, str]:
     """A file as a data URI."""
     if blob.file is not None and blob.file.stat().st_size > IMAGE_BYTES:
-        raise ValueError(f"the file is too large to be sent at once; get it by {PREFIX}/clip")
+        raise ValueError(f"the file is too large for a data URI; download it from {PREFIX}/clip")
     data = blob.data if blob.file is None else blob.file.read_bytes()
     encoded = base64.b64encode(data).decode()
     return {"media_type": blob.media_type, "data": f"data:{blob.media_type};base64,{encoded}"}
 
 
-def _sentence(error: ValidationError) -> str:
+def _validation_message(error: ValidationError) -> str:
     """An error message that names the first invalid value."""
     first = error.errors(include_url=False)[0]
-    name = str(first["loc"][0]) if first["loc"] else "the question"
+    name = str(first["loc"][0]) if first["loc"] else "the request"
     if first["type"] == "missing":
         return f"{name} is missing; see {PREFIX}"
     why = first["msg"].removeprefix("Value error, ")

@@ -1,4 +1,4 @@
-"""The answers to all questions. Optional fields may be left out where noted.
+"""The answer models of all endpoints.
 
 Ids of images and views count from 0. Maps are nested lists of numbers, row by row.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from polyview.app.explain.look import Rows
+from polyview.app.explain.views import Rows
 from polyview.app.gallery.images import Refusal
 from polyview.app.gallery.indexing import Copy
 from polyview.app.packs.fit import Mismatch
@@ -18,7 +18,7 @@ from polyview.app.search.examples import Example
 from polyview.app.search.hits import Hit, QueryTerm, Timed
 from polyview.export.check import Verdict
 
-Fields = dict[str, Any]  # documented in the docstring
+Fields = dict[str, Any]  # documented in the model's docstring
 
 
 class Refused(BaseModel):
@@ -28,7 +28,7 @@ class Refused(BaseModel):
 
 
 class Blob(BaseModel):
-    """A file, from the path `file` or from `data`; the body over HTTP, else a data URI."""
+    """A file, given by its path or by its data: the body over HTTP, otherwise a data URI."""
 
     media_type: str
     data: bytes = b""
@@ -50,8 +50,8 @@ class Examples(BaseModel):
     algebra: str
 
 
-class _Split(Timed):
-    """What explanations of one image and of several contain."""
+class _Explained(Timed):
+    """Fields that explanations of one image and of several images share."""
 
     query: str
     method: str
@@ -63,11 +63,11 @@ class _Split(Timed):
     remark: str
 
 
-class Explanation(_Split):
-    """A score: the sum of base, `cells` (N, M) and `whole_sentence` (N).
+class Explanation(_Explained):
+    """A score as the sum of `base`, `cells` (N, M) and `whole_sentence` (N).
 
-    `grid` has the rows and columns of the N cells. `seconds` (for a clip that is read as a set) and
-    `per_view` may be left out.
+    `grid` has the rows and columns of the N cells. `seconds` (of a clip that is read as a set) and
+    `per_view` are optional.
     """
 
     read_as: str
@@ -79,12 +79,12 @@ class Explanation(_Split):
     per_view: list[Fields] = Field(default=[])
 
 
-class HitExplanations(_Split):
-    """The scores of n images as arrays: scores, base (n), cells (n, N, M), whole_sentence (n, N).
+class HitExplanations(_Explained):
+    """The scores of n images: scores (n), base (n), cells (n, N, M) and whole_sentence (n, N).
 
-    `boxes` (n, 4) is the part of each image that the cells cover, relative left, top, right,
-    bottom. For clips read as sets, cells are on a sheet of `sheet` rows and columns with the image
-    ids `frames` and times `seconds`. A `remark` says why there is no map.
+    `boxes` (n, 4) is the part of each image that the cells cover: relative left, top, right,
+    bottom. For clips read as sets, cells form a sheet of `sheet` rows and columns with the image
+    ids `frames` and the times `seconds`. `remark` explains why there is no map.
     """
 
     images: list[int]
@@ -97,10 +97,10 @@ class HitExplanations(_Split):
 
 
 class Mistakes(BaseModel):
-    """What a finds within k and b misses, and the reverse; repeat until `state` is "ready".
+    """Captions whose image only a or only b ranks within k; repeat until `state` is "ready".
 
-    `export/mistakes.py` describes counts, kinds, words and rows; `pairs` holds ranks by a and b,
-    and numbers of captions; `labels` counts suspected label errors, certain ones if `exact`.
+    `export/mistakes.py` describes counts, kinds, words and rows. `pairs` has the rank by a, the
+    rank by b and the number of captions. `labels` counts label errors, suspected unless `exact`.
     """
 
     state: str
@@ -124,7 +124,7 @@ class Mistakes(BaseModel):
 
 
 class Queries(BaseModel):
-    """The key of a file of queries, which is kept until several newer ones arrive."""
+    """The key of an uploaded query file; the server keeps only the most recent files."""
 
     queries: str
 
@@ -155,7 +155,7 @@ class Info(BaseModel):
 
 
 class Health(BaseModel):
-    """The searchable part of the first collection."""
+    """How many images of the first collection can be searched."""
 
     searchable: int
     pictures: int
@@ -169,10 +169,10 @@ class Collections(BaseModel):
 
 
 class Progress(BaseModel):
-    """A collection, and how far a pack has read it.
+    """A collection, and the progress of reading it with a pack.
 
     `stage` is "pictures", "views", "captions", "clusters", "stopped", "ready", "failed", "opening"
-    (a folder or archive) or "uploading", of which only `pictures` is known.
+    (a folder or archive) or "uploading"; the last two have only `pictures`.
     """
 
     collection: str
@@ -193,11 +193,11 @@ class Progress(BaseModel):
 
 
 class Packs(BaseModel):
-    """Packs on this machine, offers to fetch by name, and accepted addresses.
+    """Packs on this machine, packs to download by name, and the accepted addresses.
 
-    A pack has key, title, description, licence, bytes, methods, own_images (whether it has images)
-    and open (whether it is in memory); an offer has name, title, about, facts and installed.
-    `private` says whether folders of this machine may be opened.
+    A pack has key, title, description, licence, bytes, methods, own_images (whether it contains
+    images) and open (whether it is in memory); an offer has name, title, about, facts and
+    installed. `private` is true if folders of this machine may be opened.
     """
 
     packs: list[Fields]
@@ -215,7 +215,7 @@ class Check(BaseModel):
 
 
 class Look(BaseModel):
-    """The download of an address; `pack` is the key of a pack that is already on this machine."""
+    """What a download would fetch; `pack` is the key if the pack is already on this machine."""
 
     pack: str
     missing_bytes: int

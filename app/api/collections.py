@@ -1,4 +1,4 @@
-"""Questions about images, collections, packs and recorded numbers."""
+"""Endpoints for images, collections, packs and recorded results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from polyview.app.packs.presets import PRESETS
 from polyview.app.search.retriever import Retriever
 from polyview.export.check import PackCheck, choose_pairs
 
-_LONGEST = 500  # characters of a pack's description
+_MAX_DESCRIPTION = 500  # characters of a pack's description
 _CLIPS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video/webm"} | {
     f".{kind}": f"image/{kind}" for kind in ("gif", "webp", "png", "apng")
 }
@@ -48,7 +48,7 @@ def clip(
         raise FileNotFoundError(str(error)) from error
     if source.moment is None:
         raise FileNotFoundError(
-            f"image {image_id} is a still image, not a clip; ask for it at /image/{image_id}"
+            f"image {image_id} is a still image, not a clip; request /image/{image_id}"
         )
     with source.reached().open():  # checks that it is a regular file inside its folder
         kind = _CLIPS.get(PurePath(source.file).suffix.lower(), "video/mp4")
@@ -63,7 +63,7 @@ def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> ans
 
 
 def info(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
-    """Describes what is searched: pack, methods, device, gallery, metadata to filter by."""
+    """Describes the pack, its methods, the device, the gallery, and metadata to filter by."""
     retriever = opened.retriever(pack, collection)
     about = describe(retriever)
     about["gallery"]["key"] = opened.resolve(pack, collection)[1]
@@ -118,7 +118,7 @@ def new_collection(opened: Opened) -> Progress:
 def add_file(
     opened: Opened, collection: p.Upload, name: p.FileName, content: p.Content
 ) -> Progress:
-    """Adds a file to an upload; it is read when the collection is started."""
+    """Adds a file to an upload; `start_collection` reads it."""
     opened.add_file(collection, name, content)
     return progress(opened, "", collection)
 
@@ -130,7 +130,7 @@ def start_collection(opened: Opened, collection: p.Upload, pack: p.Pack = "") ->
 
 
 def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
-    """Returns how far a pack has read a collection, and the files left out."""
+    """Returns the progress of reading a collection, and the files left out."""
     key, collection = opened.resolve(pack, collection)
     waiting = opened.waiting(collection)
     if waiting is not None:
@@ -171,12 +171,12 @@ def _require_own(opened: Opened, collection: str) -> None:
 
 
 def packs(opened: Opened, downloads: Downloads) -> answers.Packs:
-    """Lists the packs on this machine, and those that can be fetched by name."""
+    """Lists the packs on this machine, and those that can be downloaded by name."""
     packs = [
         {
             "key": key,
             "title": info.title,
-            "description": info.description[:_LONGEST],
+            "description": info.description[:_MAX_DESCRIPTION],
             "licence": info.licence,
             "bytes": sum(file.bytes for file in info.files.values()),
             "methods": list(info.methods),
@@ -198,7 +198,7 @@ def packs(opened: Opened, downloads: Downloads) -> answers.Packs:
 def look_pack(
     opened: Opened, downloads: Downloads, address: p.Address, kind: p.Kind = "pack"
 ) -> answers.Look:
-    """Describes what the download of a pack would fetch."""
+    """Describes the files that a download would fetch."""
     offer = downloads.look(address, kind)
     if isinstance(offer, Path):
         key = opened.add_pack(offer)

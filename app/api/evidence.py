@@ -1,4 +1,4 @@
-"""Questions that explain: evidence of scores, views of an image, collapse of views."""
+"""Endpoints that explain: evidence of scores, views of an image, collapse of views."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.api.search import sent_image
+from polyview.app.api.search import decode_query_image
 from polyview.app.explain import evidence
 from polyview.app.explain.collapse import Collapse, Meters
-from polyview.app.explain.lighting import light
-from polyview.app.explain.look import Views, look, nested
+from polyview.app.explain.drawing import draw
 from polyview.app.explain.places import box, sheets
+from polyview.app.explain.views import Views, describe_views, nested
 from polyview.app.gallery.scan import CollectionImage
 from polyview.app.packs.opened import Opened
 from polyview.app.search.answers import Question, remark
@@ -22,9 +22,9 @@ from polyview.app.search.hits import QueryTerm
 from polyview.app.search.query import checked, describe, parse
 from polyview.app.search.retriever import Retriever
 
-_MAX_NUMBERS = 500_000  # of one answer about several images
-_DIGITS = 8  # of evidence, so that its sum stays the score
-_meters = Meters()  # of all packs
+_MAX_NUMBERS = 500_000  # in an answer of `explain_hits`
+_DIGITS = 8  # of evidence, so that it still sums to the score
+_meters = Meters()  # for all packs
 
 
 def explain(
@@ -37,27 +37,27 @@ def explain(
     content: p.MaybeContent = None,
 ) -> answers.Explanation:
     """Splits the score of an image over its cells and the words, or cells, of the query."""
-    terms = Question(query, like, sent_image(content)).terms(retriever)
+    terms = Question(query, like, decode_query_image(content)).terms(retriever)
     target, spec = find_image(retriever, image), method or retriever.methods.best
-    seen = evidence.explain(retriever, terms, spec, [target.image_id])
+    result = evidence.explain(retriever, terms, spec, [target.image_id])
     answer = answers.Explanation(
-        **_common(query, spec, seen),
+        **_shared_fields(query, spec, result),
         read_as=", ".join(describe(terms)),
         image_id=target.image_id,
         file=target.file,
-        score=float(seen.scores[0]),
-        **{name: values[0] for name, values in _sums(seen).items()},
+        score=float(result.scores[0]),
+        **{name: values[0] for name, values in _sums(result).items()},
     )
-    of_words = remark(retriever, *(term.words for term in terms if term.words))
-    answer.remark = f"{of_words} {answer.remark}".strip()
-    if any(seen.seconds):
-        answer.seconds = list(seen.seconds[0])
+    word_remark = remark(retriever, *(term.words for term in terms if term.words))
+    answer.remark = f"{word_remark} {answer.remark}".strip()
+    if any(result.seconds):
+        answer.seconds = list(result.seconds[0])
     if per_view:
-        split = evidence.explain(retriever, terms, spec, [target.image_id], per_view=True)
-        sums = {name: values[0] for name, values in _sums(split).items()}
+        by_view = evidence.explain(retriever, terms, spec, [target.image_id], per_view=True)
+        sums = {name: values[0] for name, values in _sums(by_view).items()}
         answer.per_view = [
             {"view": view, "score": float(score)} | {n: values[view] for n, values in sums.items()}
-            for view, score in enumerate(split.scores[0])
+            for view, score in enumerate(by_view.scores[0])
         ]
     return answer
 
@@ -74,11 +74,11 @@ def explain_hits(
     content: p.MaybeContent = None,
 ) -> answers.HitExplanations:
     """Splits the scores of several images at once, as arrays over the images."""
-    spec, image = method or retriever.methods.best, sent_image(content)
+    spec, image = method or retriever.methods.best, decode_query_image(content)
     terms = Question(query, like, image, weight, more, less).terms(retriever)
-    seen = evidence.explain(retriever, terms, spec, images)
-    count, cells = len(images), seen.grid[0] * seen.grid[1]
-    columns = sum(term.cells.shape[-1] for term in seen.terms)
+    result = evidence.explain(retriever, terms, spec, images)
+    count, cells = len(images), result.grid[0] * result.grid[1]
+    columns = sum(term.cells.shape[-1] for term in result.terms)
     if (numbers := count * cells * columns) > _MAX_NUMBERS:
         raise ValueError(
             f"{count} images of {cells} cells and {columns} words are {numbers:,} numbers; ask for "
@@ -86,13 +86,13 @@ def explain_hits(
         )
     sheet, frames = sheets(retriever, images)
     return answers.HitExplanations(
-        **_common(query, spec, seen),
+        **_shared_fields(query, spec, result),
         images=images,
-        scores=nested(seen.scores, _DIGITS),
-        **_sums(seen),
+        scores=nested(result.scores, _DIGITS),
+        **_sums(result),
         boxes=[box(retriever, image_id) for image_id in images],
         sheet=sheet,
-        seconds=[list(times) for times in seen.seconds],
+        seconds=[list(times) for times in result.seconds],
         frames=frames,
     )
 
@@ -107,10 +107,10 @@ def explain_image(
     """Draws the evidence of words, or of one of them, over an image, as a PNG."""
     terms, target = parse(checked(query)), find_image(retriever, image)
     spec = method or retriever.methods.best
-    seen = evidence.explain(retriever, terms, spec, [target.image_id])
-    lit = io.BytesIO()
-    light(retriever, seen, target.image_id, word or None).save(lit, "PNG")
-    return answers.Blob(media_type="image/png", data=lit.getvalue())
+    result = evidence.explain(retriever, terms, spec, [target.image_id])
+    png = io.BytesIO()
+    draw(retriever, result, target.image_id, word or None).save(png, "PNG")
+    return answers.Blob(media_type="image/png", data=png.getvalue())
 
 
 def views(
@@ -123,7 +123,7 @@ def views(
     """Returns every view of an image with its map and, for a text, its score."""
     spec, image_id = method or retriever.methods.best, find_image(retriever, image).image_id
     chosen = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
-    answer = look(retriever, image_id, spec, query, chosen)
+    answer = describe_views(retriever, image_id, spec, query, chosen)
     answer.collapsed = _meters.collapsed(retriever, spec)
     if query.strip():
         answer.remark = remark(retriever, query)
@@ -131,15 +131,15 @@ def views(
 
 
 def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> Collapse:
-    """Measures whether a method's views differ; the first call starts it and returns at once."""
+    """Measures whether a method's views differ; the first call starts the measurement."""
     spec = method or retriever.methods.best
     retriever.methods.one(spec)
     reading = _meters.meter(retriever, spec)
     if isinstance(reading.result, Collapse):
-        return Collapse(**dict(reading.result))  # with every field
+        return Collapse(**dict(reading.result))  # sets every field
     state = "failed" if reading.problem else "running"
-    doing = opened.sentence(ValueError(reading.problem or reading.progress))
-    return Collapse(method=spec, state=state, progress=doing)
+    progress = opened.sentence(ValueError(reading.problem or reading.progress))
+    return Collapse(method=spec, state=state, progress=progress)
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
@@ -157,28 +157,28 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
     )
 
 
-def _common(query: str, spec: str, seen: evidence.Explained) -> dict[str, Any]:
-    """The fields of both explanations, except for the numbers."""
+def _shared_fields(query: str, spec: str, result: evidence.Explained) -> dict[str, Any]:
+    """The fields that both kinds of explanations share, without the numbers."""
     return {
         "query": query,
         "method": spec,
-        "grid": seen.grid,
-        "words": [word for term in seen.terms for word in term.words],
+        "grid": result.grid,
+        "words": [word for term in result.terms for word in term.words],
         "terms": [
             QueryTerm(words=t.term.words, weight=t.term.weight, count=len(t.words))
-            for t in seen.terms
+            for t in result.terms
         ],
-        "remark": evidence.NO_PLACE if seen.placeless else "",
+        "remark": evidence.NO_MAP if result.has_no_map else "",
     }
 
 
-def _sums(seen: evidence.Explained) -> dict[str, Any]:
-    """Base, cells and whole sentence of each score, over all terms; see `HitExplanations`."""
-    scores, count = seen.scores.shape, seen.grid[0] * seen.grid[1]  # (n,) or (n, V)
-    cells = [term.cells.reshape(*scores, count, -1) for term in seen.terms]  # (n, ..., N, M) each
-    whole = sum((term.whole_sentence for term in seen.terms), np.zeros((*scores, *seen.grid)))
+def _sums(result: evidence.Explained) -> dict[str, Any]:
+    """`base`, `cells` and `whole_sentence` over all terms; see `HitExplanations`."""
+    scores, count = result.scores.shape, result.grid[0] * result.grid[1]  # (n,) or (n, V)
+    cells = [term.cells.reshape(*scores, count, -1) for term in result.terms]  # (n, ..., N, M) each
+    whole = sum((term.whole_sentence for term in result.terms), np.zeros((*scores, *result.grid)))
     return {
-        "base": nested(sum((term.base for term in seen.terms), np.zeros(scores)), _DIGITS),
+        "base": nested(sum((term.base for term in result.terms), np.zeros(scores)), _DIGITS),
         "cells": nested(np.concatenate([np.zeros((*scores, count, 0)), *cells], axis=-1), _DIGITS),
         "whole_sentence": nested(whole.reshape(*scores, count), _DIGITS),
     }

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from polyview.app.explain.drawing import draw
 from polyview.app.explain.evidence import Explained, explain
-from polyview.app.explain.lighting import light
 from polyview.app.gallery.images import open_image
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_pack, open_images
@@ -46,10 +46,10 @@ class FileHit(Hit):
 
 
 class Hits(list[FileHit]):
-    """Images found, best first.
+    """The hits of a search, best first.
 
     Attributes:
-        matches: whether anything in the gallery satisfies the query; None if the pack cannot tell.
+        matches: whether any image satisfies the query; None if the pack cannot tell.
         unknown: words of the query that the pack does not know, and their replacements.
     """
 
@@ -63,10 +63,10 @@ class Why:
 
     Attributes:
         score: the score of the image for the query.
-        base: the part that no cell contributes.
-        words: M words as the method's encoder reads them; a last "" stands for the part that cannot
-            be split over words, and "" also for a query image.
-        cells: (rows, columns, M) the contribution of each cell with each word.
+        base: the part that does not come from any cell.
+        words: M words as the method's encoder reads them; "" stands for a query image, and as the
+            last word for the part that cannot be split over words.
+        cells: (rows, columns, M) the contribution of each pair of a cell and a word.
     """
 
     score: float
@@ -74,7 +74,7 @@ class Why:
     words: tuple[str, ...]
     cells: np.ndarray
     _retriever: Retriever
-    _seen: Explained
+    _explained: Explained
     _image_id: int
 
     def light(self, word: str | None = None) -> Image.Image:
@@ -83,26 +83,26 @@ class Why:
         Raises:
             ValueError: there is no such word.
         """
-        return light(self._retriever, self._seen, self._image_id, word)
+        return draw(self._retriever, self._explained, self._image_id, word)
 
 
 class Library:
     """A searchable gallery. The constructor reads all images.
 
-    Results are cached on this machine, so only new images are read the next time.
+    Results are cached on this machine; the next time only new images are read.
 
     Args:
         pack: a bundled name, a folder, a Hub id, or a preset ("tinyclip"), which is fetched once;
             None for the bundled pack that suits the gallery.
-        gallery: a folder of images, or a ZIP archive of them; None for the pack's own.
+        gallery: a folder of images, or a ZIP archive of them; None for the pack's own images.
         method: the default method of all calls; None for the one with the best metrics.
         device: "cpu", "cuda", or "auto".
-        watch: called with the progress of reading.
+        watch: called with the progress while images are read.
 
     Attributes:
         methods: the methods of the pack, by name.
         method: the default method.
-        refused: the files that are left out, and why.
+        refused: the files that are left out, with reasons.
 
     Raises:
         FileNotFoundError: there is no such pack or gallery.
@@ -123,7 +123,7 @@ class Library:
         cache = cache_folder()
         folder = bundled_pack(settings.first_pack)
         if folder is None:
-            from polyview.app.packs.presets import pack_folder  # its imports are rarely needed
+            from polyview.app.packs.presets import pack_folder  # imported only if needed
 
             folder = pack_folder(settings.first_pack, cache)
         runtime = Runtime.load(folder, device)
@@ -134,8 +134,8 @@ class Library:
         self.methods = tuple(runtime.methods)
         self.method = method or self._retriever.methods.best
         index = self._retriever.index
-        # also at exit, where torch and onnxruntime abort if a thread still runs in them
-        self._end = weakref.finalize(self, _end, index)
+        # also at exit: torch and onnxruntime abort if a thread is still running in them
+        self._stop = weakref.finalize(self, _stop, index)
         index.start(watch)
         index.first_done.wait()
         if index.progress.stage == "failed":
@@ -150,10 +150,10 @@ class Library:
 
     def close(self) -> None:
         """Stops background indexing for the other methods; finished work stays in the cache."""
-        self._end()
+        self._stop()
 
     def search(self, query: Query, k: int = 10, method: str | None = None) -> Hits:
-        """Finds the best images, best first.
+        """Finds the images that match a query best.
 
         Args:
             query: words, or terms such as "2: dog + beach - people"; or an image, or its file.
@@ -214,6 +214,6 @@ class Library:
         return Question(image=open_image(query) if isinstance(query, Path) else query)
 
 
-def _end(index: Index) -> None:
+def _stop(index: Index) -> None:
     index.stop()
     index.wait()

@@ -1,4 +1,4 @@
-"""Questions about mistakes: the captions that one method finds and another does not."""
+"""Endpoints for mistakes: captions whose image one method retrieves and another misses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polyview.export import mistakes as results
 
 
 def add_queries(retriever: Retriever, content: p.Table) -> answers.Queries:
-    """Takes a CSV file of queries and their correct images, to use instead of the captions."""
+    """Stores a CSV file of queries and their correct images, to use instead of the captions."""
     return answers.Queries(queries=ranking.add_queries(retriever, content))
 
 
@@ -34,9 +34,9 @@ def mistakes(
 ) -> answers.Mistakes | answers.Blob:
     """Lists captions by which of two methods ranks the correct image among its first k."""
     methods, galleries = retriever.methods, retriever.index.images
-    several = {name: (galleries[name].shape or (1,))[0] > 1 for name in methods.best_first}
-    a = a or min(several, key=lambda name: (name == b, several[name] == several.get(b)))
-    b = b or min(several, key=lambda name: (name == a, several[name] == several.get(a)))
+    has_views = {name: (galleries[name].shape or (1,))[0] > 1 for name in methods.best_first}
+    a = a or min(has_views, key=lambda name: (name == b, has_views[name] == has_views.get(b)))
+    b = b or min(has_views, key=lambda name: (name == a, has_views[name] == has_views.get(a)))
     a, b = ("+".join(sorted(methods.names(spec), key=[*methods].index)) for spec in (a, b))
     if a == b:
         raise ValueError(f'"{a[:80]}" is compared with itself; choose two methods')
@@ -49,11 +49,11 @@ def mistakes(
         progress = opened.sentence(ValueError(reading.problem or reading.progress))
         return answers.Mistakes(state=state, progress=progress, a=a, b=b, k=k)
     first, second, best = (reading.result[spec] for spec in (a, b, methods.best))
-    every = results.compare(captions, first[:2], second[:2], best[2], k)
-    kinds, rows = results.by_kind(every), [row for row in every if row.matches(kind)]
+    all_rows = results.compare(captions, first[:2], second[:2], best[2], k)
+    kinds, rows = results.by_kind(all_rows), [row for row in all_rows if row.matches(kind)]
     if not rows:
-        known = ", ".join(each["kind"] for each in kinds)
-        raise ValueError(f'no caption is of the kind "{kind}"; choose word:WORD or {known}')
+        choices = ", ".join(each["kind"] for each in kinds)
+        raise ValueError(f'no caption is of the kind "{kind}"; choose word:WORD or {choices}')
     summary, pairs = results.summarize(rows), Counter((row.rank_a, row.rank_b) for row in rows)
     if within:
         if len(within) != 4:
@@ -64,8 +64,8 @@ def mistakes(
         summary["words_a"] = results.typical_words(inside, others)
         summary["words_b"] = results.typical_words(others, inside)
         summary["counts"], rows = results.counts(inside), sorted(inside)
-    doubtful = [row for row in rows if row.suspect is not None]
-    listed = doubtful if cell == "labels" else [row for row in rows if cell in ("all", row.found)]
+    suspects = [row for row in rows if row.suspect is not None]
+    listed = suspects if cell == "labels" else [row for row in rows if cell in ("all", row.found)]
     if order == "gap":
         listed.sort(key=lambda row: row.rank_a / row.rank_b, reverse=cell == "b")
     elif order != "caption":
@@ -73,7 +73,7 @@ def mistakes(
     if format == "csv":
         table = results.to_csv(listed)
         return answers.Blob(media_type="text/csv; charset=utf-8", data=table.encode())
-    summary |= {"exact": results.is_exact(captions), "kinds": kinds, "labels": len(doubtful)}
+    summary |= {"exact": results.is_exact(captions), "kinds": kinds, "labels": len(suspects)}
     summary |= {"total": len(listed), "pairs": [[*pair, number] for pair, number in pairs.items()]}
     page = [row._asdict() for row in listed[start : start + count]]
     return answers.Mistakes(state="ready", progress="", a=a, b=b, k=k, captions=page, **summary)

@@ -1,4 +1,4 @@
-"""The parameters of all questions: types, ranges and descriptions, for every interface."""
+"""The parameters of all endpoints: types, ranges and descriptions, for every interface."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def _split(value: Any) -> Any:
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list):
         return value
-    split = [x for part in parts for x in (part.split(",") if isinstance(part, str) else [part])]
-    return [x.strip() if isinstance(x, str) else x for x in split if x != ""]
+    parts = [x for part in parts for x in (part.split(",") if isinstance(part, str) else [part])]
+    return [x.strip() if isinstance(x, str) else x for x in parts if x != ""]
 
 
-def _listed(value: Any) -> Any:
-    """A text alone, as in a query string, is a list of one."""
+def _as_list(value: Any) -> Any:
+    """Wraps a single text, as in a query string, in a list."""
     return [value] if isinstance(value, str) else value
 
 
@@ -34,43 +34,43 @@ def _content(value: Any) -> Any:
         return value
     head, comma, encoded = value.partition(",")
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
-        raise ValueError("it must be a data URI, data:image/png;base64,...; no other file is read")
+        raise ValueError("it must be a data URI, data:image/png;base64,...; nothing else is read")
     if len(encoded) > IMAGE_BYTES * 4 // 3 + 4:
         raise ValueError(f"the image is too large; send at most {IMAGE_BYTES // 10**6} MB")
     try:
         return base64.b64decode(encoded, validate=True)
     except ValueError as error:
-        raise ValueError("what follows base64, in the data URI is not base64") from error
+        raise ValueError("the content of the data URI is not valid base64") from error
 
 
-def _whole(value: Any) -> Any:
+def _not_boolean(value: Any) -> Any:
     """Rejects true and false, which pydantic would accept as 1 and 0."""
     if isinstance(value, bool) or (isinstance(value, list) and bool in map(type, value)):
         raise ValueError("it must be a number, not true or false")
     return value
 
 
-def _sized(most: int, description: str, least: int | None = None, alias: str | None = None) -> Any:
-    return Field(alias=alias, description=description, min_length=least, max_length=most)
+def _sized(high: int, description: str, low: int | None = None, alias: str | None = None) -> Any:
+    return Field(alias=alias, description=description, min_length=low, max_length=high)
 
 
-def _range(least: float, most: float, description: str = "") -> Any:
-    return Field(description=description, ge=least, le=most)
+def _range(low: float, high: float, description: str = "") -> Any:
+    return Field(description=description, ge=low, le=high)
 
 
-NUMBER, LIST, TEXTS, CONTENT = map(BeforeValidator, (_whole, _split, _listed, _content))
+NUMBER, LIST, TEXTS, CONTENT = map(BeforeValidator, (_not_boolean, _split, _as_list, _content))
 NONE: list[Any] = []  # the default of lists; must not be changed
 
 _WORDS = "a sentence, or terms whose weighted scores are added: 2: dog + beach - people"
 _METHOD = "a method of the pack, or an average of several, a+b; empty: the best"
-_METHODS = "2 to 8; a+b averages two, pack/a is a method of another open pack"
+_METHODS = "2 to 8 methods; a+b averages two, pack/a is a method of another open pack"
 _FACTS = "fact:value, such as setting:beach; several values of a fact are alternatives"
 _CONTENT = "an image as a data URI (data:image/png;base64,...); over HTTP the body"
 _QUERY_IMAGE = "a query image as a data URI; over HTTP the body of a POST"
 _EITHER = "an image of the collection, by its id or its file"
-_WEIGHT = "weight of a query image beside words"
-_CELL = "which methods find the captions; labels: suspected label errors"
-_TABLE = "CSV: query, image and kind; a data URI, over HTTP the body"
+_WEIGHT = "weight of the query image in a query with words"
+_CELL = "captions found by a only, b only, both or neither; labels: suspected label errors"
+_TABLE = "CSV with the columns query, image, kind: a data URI, over HTTP the body"
 
 _Item = Annotated[str, Field(max_length=500)]
 _File = Annotated[str, Field(max_length=4096)]
@@ -80,8 +80,8 @@ _Cells = Literal["a", "b", "both", "neither", "all", "labels"]
 Words = Annotated[str, _sized(MAX_QUERY, _WORDS, alias="q")]  # "q" over HTTP
 Method = Annotated[str, _sized(500, _METHOD)]
 Methods = Annotated[list[_Item], LIST, _sized(8, _METHODS, 2)]
-Count = Annotated[int, NUMBER, _range(1, MAX_HITS, "how many images, 1 to 1,000")]
-CompareCount = Annotated[int, NUMBER, _range(1, 100, "how many images each method lists, 1 to 100")]
+Count = Annotated[int, NUMBER, _range(1, MAX_HITS, "number of images, 1 to 1,000")]
+CompareCount = Annotated[int, NUMBER, _range(1, 100, "number of images for each method, 1 to 100")]
 Facts = Annotated[list[_Item], TEXTS, _sized(100, _FACTS, alias="filter")]
 ImageId = Annotated[int, NUMBER, _range(0, 10**9, "an image of the collection, by its id")]
 Like = Annotated[_Id | None, Field(description="a query image of the collection, by its id")]
@@ -92,32 +92,32 @@ Weight = Annotated[float, NUMBER, _range(-MAX_WEIGHT, MAX_WEIGHT, _WEIGHT)]
 _Share = Annotated[float, NUMBER, _range(0, 1)]
 Weights = Annotated[list[_Share], LIST, _sized(1000, "0 (off) to 1 for each view, not all 0", 1)]
 _Setting = Annotated[str, Field(max_length=100)]
-Settings = Annotated[list[_Setting], LIST, _sized(20, "name:value for the knobs of a method")]
+Settings = Annotated[list[_Setting], LIST, _sized(20, "name:value for settings of the method")]
 Content = Annotated[bytes, CONTENT, _sized(IMAGE_BYTES, _CONTENT, 1)]
 MaybeContent = Annotated[bytes | None, _sized(IMAGE_BYTES, _QUERY_IMAGE), CONTENT]
-Layout = Annotated[bool, Field(description="also sizes, and which hits look nearly the same")]
-PerView = Annotated[bool, Field(description="also split the score of each view; of one method")]
+Layout = Annotated[bool, Field(description="also return thumbnail sizes and near-duplicates")]
+PerView = Annotated[bool, Field(description="also split the score of each view; one method only")]
 Large = Annotated[bool, Field(description="up to 2,048 pixels instead of 320")]
 Word = Annotated[str, _sized(200, "one word of the query; empty: all")]
-Job = Annotated[str, _sized(200, "the job key from fetch")]
+Job = Annotated[str, _sized(200, "a job key from packs/fetch")]
 Place = Annotated[str, _sized(4096, "a folder of images on this machine, or a ZIP archive")]
 FileName = Annotated[str, _sized(1000, "the name of the file")]
 Address = Annotated[str, _sized(500, "owner/name[@revision], a folder, or the name of an offer")]
 Kind = Annotated[Literal["pack", "clip", "vse_infty"], Field(description="kind of the address")]
-Start = Annotated[int, NUMBER, _range(0, 10**9, "the first, from 0")]
-Depth = Annotated[int, NUMBER, _range(1, MAX_HITS, "found: ranks within k")]
+Start = Annotated[int, NUMBER, _range(0, 10**9, "index of the first item, from 0")]
+Depth = Annotated[int, NUMBER, _range(1, MAX_HITS, "found: a correct image ranks within k")]
 Cell = Annotated[_Cells, Field(description=_CELL)]
 CaptionKind = Annotated[str, _sized(100, "a kind of caption, or word:dog for those with a word")]
-Order = Annotated[_Orders, Field(description="by gap, a rank, or caption")]
+Order = Annotated[_Orders, Field(description="by the gap of ranks, a's, b's, or the caption")]
 _Rank = Annotated[int, NUMBER, _range(1, 2**31)]
-Within = Annotated[list[_Rank], LIST, _sized(4, "lowest, highest rank by a, by b; empty: all")]
-Rows = Annotated[int, NUMBER, _range(1, 5000, "how many captions, 1 to 5,000")]
-Queries = Annotated[str, _sized(100, "key from mistakes/queries; empty: captions")]
+Within = Annotated[list[_Rank], LIST, _sized(4, "lowest, highest rank by a, then by b; empty: all")]
+Rows = Annotated[int, NUMBER, _range(1, 5000, "number of captions, 1 to 5,000")]
+Queries = Annotated[str, _sized(100, "a key from mistakes/queries; empty: the captions")]
 Table = Annotated[bytes, CONTENT, _sized(TABLE_BYTES, _TABLE, 1)]
 Format = Annotated[Literal["json", "csv"], Field(description="csv: all captions of the cell")]
 Upload = Annotated[str, _sized(200, "the secret key of an upload")]
-Pack = Annotated[str, _sized(200, "a key of packs; empty: the pack of the app's start")]
-Collection = Annotated[str, _sized(200, "a key of collections; empty: the one of the app's start")]
+Pack = Annotated[str, _sized(200, "a key from packs; empty: the pack that the app started with")]
+Collection = Annotated[str, _sized(200, "a key from collections; empty: the first one")]
 
 
 def pairs(texts: list[str], name: str, example: str) -> dict[str, list[str]]:

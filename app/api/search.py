@@ -1,4 +1,4 @@
-"""Questions that find images: by words, by image or both; comparison, lens and timeline."""
+"""Endpoints that find images: by words, by image or both; comparison, lens and timeline."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from polyview.app.search.query import checked, parse
 from polyview.app.search.retriever import Retriever
 
 
-def sent_image(content: bytes | None) -> Image.Image | None:
-    """Decodes an uploaded image, if there is one.
+def decode_query_image(content: bytes | None) -> Image.Image | None:
+    """Decodes an uploaded query image, if there is one.
 
     Raises:
         ImageError: it is too large, damaged or not an image.
@@ -34,7 +34,7 @@ def sent_image(content: bytes | None) -> Image.Image | None:
 
 
 def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
-    """Adds the sizes of thumbnails, and marks hits that look nearly like an earlier one."""
+    """Adds the sizes of thumbnails, and marks hits that look nearly the same as an earlier one."""
     thumbnails = retriever.thumbnails([hit.image_id for hit in hits])
     present = [hit for hit in hits if hit.image_id in thumbnails]
     firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in present])
@@ -61,7 +61,7 @@ def search_text(
     weight: p.Weight = 1.0,
     layout: p.Layout = False,
 ) -> Answer:
-    """Finds the images that match words, an image of the collection, or examples best."""
+    """Finds the images that best match words, an image of the collection, or examples."""
     question = Question(query, like, None, weight, more, less)
     return _answer(retriever, question, method, k, filters, layout)
 
@@ -76,11 +76,11 @@ def search_image(
     filters: p.Facts = p.NONE,
     layout: p.Layout = False,
 ) -> Answer:
-    """Finds the images and captions that match an image, or an image and words, best."""
-    question = Question(query, image=sent_image(image), weight=weight)
-    answered = _answer(retriever, question, method, k, filters, layout)
-    answered.images = answered.hits
-    return answered
+    """Finds the images and captions that best match an image, or an image and words."""
+    question = Question(query, image=decode_query_image(image), weight=weight)
+    result = _answer(retriever, question, method, k, filters, layout)
+    result.images = result.hits
+    return result
 
 
 def compare(
@@ -93,15 +93,15 @@ def compare(
 ) -> Comparison:
     """Ranks the images by several methods and measures their agreement."""
     columns = Columns(retriever, opened.beside(retriever))
-    compared = columns.ask(Question(query, like).terms(retriever), methods, k, like)
-    thumbnails = retriever.thumbnails(list(compared.ranks))
-    for place in (place for column in compared.columns for place in column.hits):
+    comparison = columns.ask(Question(query, like).terms(retriever), methods, k, like)
+    thumbnails = retriever.thumbnails(list(comparison.ranks))
+    for place in (place for column in comparison.columns for place in column.hits):
         image = retriever.image(place.image_id)
         place.file, place.captions = image.file, list(image.captions)
         if image.moment is not None:
             place.seconds, place.frame = image.moment.seconds, image.moment.frame
         add_size(place, thumbnails)
-    return compared
+    return comparison
 
 
 def lens(
@@ -113,23 +113,23 @@ def lens(
     layout: p.Layout = False,
 ) -> Lens:
     """Finds images with reduced weights for some of their views."""
-    answered = rank(retriever, query, method or retriever.methods.best, weights, k)
+    result = rank(retriever, query, method or retriever.methods.best, weights, k)
     if layout:
-        add_layout(retriever, answered.hits)
-    answered.remark = remark(retriever, query)
-    return answered
+        add_layout(retriever, result.hits)
+    result.remark = remark(retriever, query)
+    return result
 
 
 def timeline(
     retriever: Retriever, image: p.ImageId, query: p.Words, method: p.Method = ""
 ) -> answers.Hits:
-    """Scores the chosen frames of a clip, in time order."""
+    """Scores the indexed frames of a clip, in time order."""
     frames = retriever.timeline(image, parse(checked(query)), method or retriever.methods.best)
     return answers.Hits(total=len(frames), hits=frames)
 
 
 def examples(retriever: Retriever) -> answers.Examples:
-    """Returns example queries: captions that only one method answers well, sentences, a sum."""
+    """Returns example queries: captions that only one method ranks well, sentences, and a sum."""
     return answers.Examples(
         curated=curated(retriever.info, retriever.collection),
         queries=sentences(retriever, 6),
@@ -141,7 +141,7 @@ def _answer(
     retriever: Retriever, question: Question, method: str, k: int, filters: list[str], layout: bool
 ) -> Answer:
     facts = p.pairs(filters, "filter", "setting:beach")
-    answered = answer(retriever, question, method or retriever.methods.best, k, facts)
+    result = answer(retriever, question, method or retriever.methods.best, k, facts)
     if layout:
-        add_layout(retriever, answered.hits)
-    return answered
+        add_layout(retriever, result.hits)
+    return result

@@ -1,8 +1,8 @@
 """Searches a folder of images from a shell: `python -m polyview search "a dog" --gallery DIR`.
 
 Prints a score and a path on each line, and for a clip the time of its best frame. New files in the
-folder are read first, with progress on stderr; files that this command or the app has read before
-are not read again. The exit status is 0 if something was found, 1 if nothing matches, 2 after an
+folder are read first, with progress on stderr; files that this command or the app has already read
+are not read again. The exit status is 0 if there are results, 1 if nothing matches, 2 after an
 error.
 """
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.ERROR, format="polyview: %(message)s")
     try:
         return _search(options)
-    except BrokenPipeError:  # the reader, such as head, has closed the pipe
+    except BrokenPipeError:  # the next program, such as head, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FOUND
     except (ValueError, OSError) as error:
@@ -57,53 +57,53 @@ def _search(options: argparse.Namespace) -> int:
         query = Path(options.query[1:]) if options.query.startswith("@") else options.query
         results = library.search(query, options.k)
         if options.explain is not None and results:
-            lit = io.BytesIO()
-            library.explain(query, results[0]).light().save(lit, "PNG")
-            write_whole(options.explain, lit.getvalue())
+            png = io.BytesIO()
+            library.explain(query, results[0]).light().save(png, "PNG")
+            write_whole(options.explain, png.getvalue())
     if options.json:
         hits = [hit.model_dump(mode="json", exclude_defaults=True) for hit in results]
         answer = {"query": options.query, "method": library.method, "matches": results.matches}
         unknown = [word.model_dump() for word in results.unknown]
         print(json.dumps({**answer, "unknown": unknown, "hits": hits}, indent=2))
     elif options.paths0:
-        sys.stdout.buffer.write(b"".join(os.fsencode(one.path) + b"\0" for one in results))
+        sys.stdout.buffer.write(b"".join(os.fsencode(hit.path) + b"\0" for hit in results))
     else:
-        for one in results:
-            when = "" if one.seconds is None else f"\tat {one.seconds:.1f} s"
-            print(f"{one.score:.3f}\t{_shown(one.path)}{when}")
+        for hit in results:
+            when = "" if hit.seconds is None else f"\tat {hit.seconds:.1f} s"
+            print(f"{hit.score:.3f}\t{_printable(hit.path)}{when}")
     sys.stdout.flush()
-    for lacking in results.unknown:
-        read = f"read as “{lacking.read_as}”" if lacking.read_as else "unknown to this pack"
-        print(f"polyview: “{lacking.word}” is {read}", file=sys.stderr)
+    for unknown in results.unknown:
+        read = f"read as “{unknown.read_as}”" if unknown.read_as else "unknown to this pack"
+        print(f"polyview: “{unknown.word}” is {read}", file=sys.stderr)
     if results.matches is False:
-        print("polyview: nothing here matches; these are the nearest", file=sys.stderr)
+        print("polyview: no image matches; these are the closest", file=sys.stderr)
     return NOTHING if results.matches is False or not results else FOUND
 
 
-def _shown(path: Path) -> str:
+def _printable(path: Path) -> str:
     """A path as printable text on one line."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in str(path))
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(path))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m polyview search",
         description="Search a folder of images; prints a score and a path on each line.",
-        epilog="Ends with 0 where something was found, 1 where nothing matches, 2 after an error.",
+        epilog="Exits with 0 if there are results, 1 if nothing matches, 2 after an error.",
     )
-    what = 'words, or terms as "2: dog + beach - people"; or @FILE, an image'
+    what = 'words, terms such as "2: dog + beach - people", or @FILE, an image'
     parser.add_argument("query", help=what)
     what = "a folder of images, or a ZIP archive of them (default: the pack's own images)"
     parser.add_argument("--gallery", help=what)
-    what = "a bundled name, clip, a folder, or a Hub id (default: the one that suits)"
+    what = "a bundled name, a preset such as tinyclip, a folder, or a Hub id (default: by gallery)"
     parser.add_argument("--pack", help=what)
-    parser.add_argument("--method", help="of the pack, or several joined by + (default: the best)")
-    parser.add_argument("-k", type=int, default=10, help="how many, 1 to 1,000 (default: 10)")
+    parser.add_argument("--method", help="a method, or several joined by + (default: the best)")
+    parser.add_argument("-k", type=int, default=10, help="images, 1 to 1,000 (default: 10)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
-    what = "print paths alone, each ended by a NUL, for xargs -0"
+    what = "print only paths, each followed by a NUL, for xargs -0"
     form.add_argument("--paths0", action="store_true", help=what)
-    what = "write the best image, lit where its score comes from"
+    what = "write the best image with the evidence of its score"
     parser.add_argument("--explain", type=Path, metavar="OUT.png", help=what)
     parser.add_argument("--device", default="auto", choices=DEVICES)
     return parser

@@ -29,9 +29,9 @@ from polyview.app.search.retriever import Retriever
 from polyview.models import Method, Views
 
 SAMPLE = 200  # images whose maps are compared
-COLLAPSED = 0.95  # mean cosine at which views are called the same
+COLLAPSED = 0.95  # mean cosine from which views count as nearly the same
 _TIE = 1e-6
-_AT_ONCE = 80  # captions
+_BATCH = 80  # captions in a batch
 
 
 class Collapse(BaseModel):
@@ -115,8 +115,8 @@ def map_overlap(maps: np.ndarray) -> float:
     """
     positive = np.clip(maps.astype(np.float64), 0.0, None)
     totals = positive.sum(axis=2, keepdims=True)
-    even = np.full(positive.shape, 1.0 / maps.shape[2])
-    shares = np.divide(positive, totals, out=even, where=totals > 0)
+    uniform = np.full(positive.shape, 1.0 / maps.shape[2])
+    shares = np.divide(positive, totals, out=uniform, where=totals > 0)
     views = maps.shape[1]
     pairs = np.minimum(shares[:, :, None], shares[:, None]).sum(axis=-1)  # (N, V, V), 1 for v = v
     return float((pairs.sum(axis=(1, 2)).mean() - views) / (views * (views - 1)))
@@ -138,10 +138,10 @@ def measure(retriever: Retriever, name: str) -> Collapse:
         return result
     captions = retriever.index.captions[name]
     owners = [retriever.collection.captions[i][1] for i in captions.ids()]
-    counted = count_all_wins(gallery, captions, np.array(owners, np.int64))
-    result.captions = round(float(counted.sum()))
+    wins = count_all_wins(gallery, captions, np.array(owners, np.int64))
+    result.captions = round(float(wins.sum()))
     if result.captions:
-        result.wins = (counted / result.captions).tolist()
+        result.wins = (wins / result.captions).tolist()
         result.in_use = views_in_use(result.wins)
     result.similarity = mean_similarity(views.embeddings for _, views in gallery.chunks())
     result.collapsed = result.similarity >= COLLAPSED
@@ -179,14 +179,14 @@ def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> T
         (V,) float64.
     """
     wins = torch.zeros((gallery.shape or (1, 1))[0], dtype=torch.float64)
-    known = np.isin(owners, gallery.ids())
-    ids, owners = captions.ids()[known], owners[known]
-    for start in range(0, len(ids), _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
-        own, rows = np.unique(owners[some], return_inverse=True)
+    present = np.isin(owners, gallery.ids())
+    ids, owners = captions.ids()[present], owners[present]
+    for start in range(0, len(ids), _BATCH):
+        sample = slice(start, start + _BATCH)
+        own, rows = np.unique(owners[sample], return_inverse=True)
         images = gallery.views(own)
         where = torch.from_numpy(rows).to(images.embeddings.device)
-        wins += count_wins(gallery.method, images, captions.views(ids[some]), where)
+        wins += count_wins(gallery.method, images, captions.views(ids[sample]), where)
     return wins
 
 
@@ -208,6 +208,6 @@ class Meters(Background):
             return False
         key = ("sample", name, len(gallery))
         if key not in readings:
-            some = gallery.ids()[:: math.ceil(len(gallery) / SAMPLE)]
-            readings[key] = Reading(mean_similarity([gallery.views(some).embeddings]))
+            sample = gallery.ids()[:: math.ceil(len(gallery) / SAMPLE)]
+            readings[key] = Reading(mean_similarity([gallery.views(sample).embeddings]))
         return bool(readings[key].result >= COLLAPSED)

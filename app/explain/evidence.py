@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from PIL import Image
 
-from polyview.app.explain.places import on_sheet, placed
+from polyview.app.explain.places import on_sheet, to_maps
 from polyview.app.search.query import Term, combined
 from polyview.app.search.retriever import Retriever
 from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
 
-NO_PLACE = (
-    "No map can be drawn: in this pack the method reads one summary of the whole image. "
-    "Convert a CLIP again to see patches."
+NO_MAP = (
+    "No map can be drawn: this method reads only a summary of the whole image. "
+    "Convert a CLIP pack again to get evidence of patches."
 )
 
 
@@ -33,7 +33,7 @@ class TermEvidence:
         cells: (n, rows, columns, M) for each cell and each word, or cell of a query image.
         whole_sentence: (n, rows, columns) for each cell and the special tokens, and the part of the
             text that cannot be split over words.
-        base: (n,) the rest: constants and summaries such as [CLS], which have no place.
+        base: (n,) the rest: constants and summaries such as [CLS], which have no location.
     """
 
     term: Term
@@ -61,8 +61,8 @@ class Explained:
     seconds: tuple[tuple[float, ...], ...] = ()
 
     @property
-    def placeless(self) -> bool:
-        """Whether the evidence has no part with a place in an image, so no map can be drawn."""
+    def has_no_map(self) -> bool:
+        """Whether no part of the evidence has a location in the image."""
         maps = (array for term in self.terms for array in (term.cells, term.whole_sentence))
         return bool(self.terms) and not any(array.any() for array in maps)
 
@@ -91,56 +91,56 @@ def explain(
     """
     names = (spec,) if per_view else retriever.methods.names(spec)
     methods = [retriever.methods.one(name) for name in names]
-    seen = [retriever.parts(images, name) for name in names]
-    views = [Views(parts.total) for parts in seen]
+    image_parts = [retriever.parts(images, name) for name in names]
+    views = [Views(parts.total) for parts in image_parts]
     scores = np.zeros(views[0].embeddings.shape[: 2 if per_view else 1])  # (n, V) or (n,)
-    explained = []
+    evidence = []
     for term in combined(terms):
         subject = retriever.subject(term)
         split = []
-        for name, method, parts, own in zip(names, methods, seen, views, strict=True):
+        for name, method, parts, own in zip(names, methods, image_parts, views, strict=True):
             query = retriever.parts(subject, name)
             split.append(method.evidence(parts, query, per_view=per_view).scaled(term.weight))
             score = method.view_scores if per_view else method.score
             rows = score(own, Views(query.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
             scores += term.weight / len(names) * rows.double().cpu().numpy()
-        explained.append(_placed(mean_evidence(split), term, retriever, images))
+        evidence.append(_term_evidence(mean_evidence(split), term, retriever, images))
     seconds: tuple[tuple[float, ...], ...] = ()
     if retriever.reads_sets and not isinstance(images, Image.Image):
         clips = [map(retriever.image, retriever.index.clips.read_with(i)) for i in images]
         seconds = tuple(tuple(f.moment.seconds for f in clip if f.moment) for clip in clips)
-    rows, columns = explained[0].whole_sentence.shape[-2:] if explained else retriever.grid
-    return Explained((rows, columns), scores, tuple(explained), seconds)
+    rows, columns = evidence[0].whole_sentence.shape[-2:] if evidence else retriever.grid
+    return Explained((rows, columns), scores, tuple(evidence), seconds)
 
 
-def _placed(
+def _term_evidence(
     split: Evidence, term: Term, retriever: Retriever, images: Sequence[int] | Image.Image
 ) -> TermEvidence:
-    """Puts evidence on the grid; parts without a place go to the other fields."""
+    """Arranges evidence on the grid; parts without a location go to the other fields."""
     subject = retriever.subject(term)
-    by_words, words = isinstance(subject, str), list[str]()
+    has_words, words = isinstance(subject, str), list[str]()
     table, whole = split.cells, split.whole_sentence  # (n, ..., N, M), (n, ..., N)
     if isinstance(subject, str):
         tokens = retriever.read(subject)
-        marks, places = sorted(tokens.marks), sorted({*range(len(tokens.words))} - tokens.marks)
-        whole, table = whole + table[..., marks].sum(dim=-1), table[..., places]
-        words = [tokens.words[place] for place in places]
+        marks, columns = sorted(tokens.marks), sorted({*range(len(tokens.words))} - tokens.marks)
+        whole, table = whole + table[..., marks].sum(dim=-1), table[..., columns]
+        words = [tokens.words[column] for column in columns]
     if retriever.reads_sets:  # a query image is one column
-        table = table if by_words else table.sum(dim=-1, keepdim=True)
+        table = table if has_words else table.sum(dim=-1, keepdim=True)
         cells, whole_map = on_sheet(retriever, table.mT), on_sheet(retriever, whole)
-        everything = table.sum(dim=(-2, -1)) + whole.sum(dim=-1)
-        base = split.base + everything - cells.sum(dim=(-3, -2, -1)) - whole_map.sum(dim=(-2, -1))
+        total = table.sum(dim=(-2, -1)) + whole.sum(dim=-1)
+        base = split.base + total - cells.sum(dim=(-3, -2, -1)) - whole_map.sum(dim=(-2, -1))
     else:
         count = math.prod(retriever.grid)
         if retriever.runtime.regions is not None:
-            count = whole.shape[-1]  # every region has a place
-        if not isinstance(subject, str):  # the features of a query image have places, too
+            count = whole.shape[-1]  # every region has a location
+        if not isinstance(subject, str):  # the features of a query image have locations, too
             whole = whole + table[..., :-count].sum(dim=-1)
-            table = placed(retriever, table[None, ..., -count:], subject)[0].flatten(-2)
+            table = to_maps(retriever, table[None, ..., -count:], subject)[0].flatten(-2)
         unplaced = table[..., :-count, :].sum(dim=(-2, -1)) + whole[..., :-count].sum(dim=-1)
         base = split.base + unplaced
-        cells = placed(retriever, table[..., -count:, :].mT, images)
-        whole_map = placed(retriever, whole[..., -count:], images)
+        cells = to_maps(retriever, table[..., -count:, :].mT, images)
+        whole_map = to_maps(retriever, whole[..., -count:], images)
     return TermEvidence(
         term,
         tuple(words),

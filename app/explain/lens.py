@@ -53,20 +53,20 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
         plain = best_of_files(Scores(ids, plain), files).values
         best_frames = best_of_files(Scores(ids, scores), files)
         scores, ids = best_frames.values, best_frames.images
-    before = comparison.rank(plain)
+    plain_ranks = comparison.rank(plain)
     best = np.argsort(comparison.rank(scores))[:k]
     weighted = method.weighted(gallery.views(ids[best]), lens)
-    won = method.view_scores(weighted, query)[..., 0].argmax(dim=0)  # (k,), of remaining views
-    stay = torch.arange(len(lens))
+    winners = method.view_scores(weighted, query)[..., 0].argmax(dim=0)  # (k,), of remaining views
+    remaining = torch.arange(len(lens))
     if weighted.embeddings.shape[1] < len(lens):
-        stay = stay[lens > 0]
+        remaining = remaining[lens > 0]
     image_ids = retriever.moments(ids[best].tolist(), [Term(words)], name)
     hits = []
-    for place, (image_id, row) in enumerate(zip(image_ids, best, strict=True)):
-        hit = retriever.hit(image_id, float(scores[row]), int(stay[won[place]]), place + 1)
-        hit.before = int(before[row])
+    for i, (image_id, row) in enumerate(zip(image_ids, best, strict=True)):
+        hit = retriever.hit(image_id, float(scores[row]), int(remaining[winners[i]]), i + 1)
+        hit.before = int(plain_ranks[row])
         hits.append(hit)
-    stayed = int((before[best] <= len(best)).sum())
+    stayed = int((plain_ranks[best] <= len(best)).sum())
     return Lens(
         query=words, method=name, weights=list(weights), searched=len(ids), stayed=stayed, hits=hits
     )

@@ -1,4 +1,4 @@
-"""Maps features to places in an image: an encoder's grid, boxes of regions, or a sheet.
+"""Maps features to locations in an image: an encoder's grid, boxes of regions, or a sheet.
 
 A clip that is read as a set is a sheet of its frames, row by row in time order.
 """
@@ -20,8 +20,8 @@ def attention_maps(
 ) -> Tensor | None:
     """The attention maps of an image's views, see `Method.attention_is`.
 
-    Shares of regions are spread over their boxes and added where boxes overlap; of cosines, a cell
-    shows the largest of its regions. See `export/pack/regions.py`.
+    Shares of regions are spread over their boxes and added where boxes overlap; with cosines, a
+    cell shows the largest cosine of its regions. See `export/pack/regions.py`.
 
     Args:
         retriever: the pack and its images.
@@ -44,12 +44,12 @@ def attention_maps(
     return (regions.summed if adds_up else regions.strongest)(image, values).cpu()
 
 
-def placed(retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image) -> Tensor:
+def to_maps(retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image) -> Tensor:
     """Turns contributions of features into maps with the same sums.
 
     Args:
         retriever: the pack and its images.
-        values: (n, ..., N) for features that have a place.
+        values: (n, ..., N) for features that have a location.
         images: the ids of n images of the collection, or any image.
 
     Returns:
@@ -61,7 +61,7 @@ def placed(retriever: Retriever, values: Tensor, images: Sequence[int] | Image.I
     if regions is None or isinstance(images, Image.Image):
         return retriever.runtime.on_grid(values)
     pairs = zip(images, values, strict=True)
-    return torch.stack([regions.summed(row, own) for row, own in pairs])
+    return torch.stack([regions.summed(row, part) for row, part in pairs])
 
 
 def sheet_shape(count: int) -> tuple[int, int]:
@@ -75,7 +75,7 @@ def sheet_shape(count: int) -> tuple[int, int]:
 
 
 def sheets(retriever: Retriever, images: Sequence[int]) -> tuple[list[int] | None, list[list[int]]]:
-    """Rows and columns of the sheets of clips, and the frames on each; None if there are none."""
+    """The rows and columns of clips' sheets, or None for images, and the frames on each sheet."""
     if not retriever.reads_sets:
         return None, []
     frames = [retriever.index.clips.read_with(image_id) for image_id in images]
@@ -93,8 +93,8 @@ def on_sheet(retriever: Retriever, values: Tensor) -> Tensor:
 
     Args:
         retriever: the pack and its images.
-        values: (..., T * n) for T frames of n features; summaries of frames, which have no place,
-            are dropped.
+        values: (..., T * n) for T frames of n features; summaries of frames, which have no
+            location, are dropped.
 
     Returns:
         (..., rows, columns).
@@ -102,6 +102,6 @@ def on_sheet(retriever: Retriever, values: Tensor) -> Tensor:
     frames = retriever.runtime.on_grid(values.unflatten(-1, (-1, len(retriever.runtime.boxes))))
     count = frames.shape[-3]  # (..., T, r, c)
     rows, columns = sheet_shape(count)
-    filled = torch.nn.functional.pad(frames, (0, 0, 0, 0, 0, rows * columns - count))
-    tiles = filled.unflatten(-3, (rows, columns)).transpose(-3, -2)  # (..., rows, r, columns, c)
+    padded = torch.nn.functional.pad(frames, (0, 0, 0, 0, 0, rows * columns - count))
+    tiles = padded.unflatten(-3, (rows, columns)).transpose(-3, -2)  # (..., rows, r, columns, c)
     return tiles.flatten(-4, -3).flatten(-2)

@@ -53,7 +53,7 @@ def import_transformers() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences the progress bars and weight tables of `transformers`; weights are checked here."""
+    """Silences `transformers`' progress bars and weight tables; this package checks weights."""
     logging = import_transformers().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -98,7 +98,7 @@ def _translate(stated: dict[str, Any], name: str) -> Preprocess:
     if not stated.get("do_resize", True) or size.get("longest_edge"):
         raise ValueError(f"{name}: its processor does not bring images to one size")
     if stated.get("crop_pct") and shortest and not cuts:
-        # ConvNeXT's processor, also used for ResNets, crops below 384 pixels and else stretches
+        # ConvNeXT's processor, also used for ResNets, crops below 384 pixels and stretches above
         cuts = shortest < 384
         crop = {"height": shortest, "width": shortest}
         height = width = shortest

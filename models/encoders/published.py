@@ -264,7 +264,7 @@ class SiglipTextEncoder(TextEncoder):
 
 
 def _joint_space(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
-    """CLIP's projection to the joint space if wanted, and the width of the features."""
+    """CLIP's projection to the joint space, if requested, and the width of the features."""
     if not projected:
         return None, int(config.hidden_size)
     width = int(config.projection_dim)

@@ -87,5 +87,5 @@ def test_the_page_of_a_rehearsal_claims_no_gpu(
     written = page.read_text()
     assert "no GPU; " in written
     assert "rehearsal" in written
-    assert "What ran: " in written
+    assert "Computations: " in written
     assert "times faster" not in written  # the CPU's times twice would mislead

@@ -335,7 +335,7 @@ def test_more_questions_than_may_wait_are_sent_away(private: Server) -> None:
     late = [reply for reply in replies if reply.status_code != 200]
     assert len(late) < 40
     for reply in late:
-        assert "questions are waiting" in refused(reply, 503)
+        assert "requests are waiting" in refused(reply, 503)
         assert int(reply.headers["Retry-After"]) >= 1
     assert private.get("health")["complete"]
 

@@ -116,7 +116,7 @@ def test_a_shell_is_told_that_nothing_matches(capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert main(["asdfgh qwerty", *arguments]) == 1
     printed = capsys.readouterr()
-    assert "nothing here matches" in printed.err
+    assert "no image matches" in printed.err
     assert len(printed.out.splitlines()) == 1
 
 

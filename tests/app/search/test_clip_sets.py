@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from polyview.app.explain import lens
+from polyview.app.explain.drawing import draw, draw_sheet
 from polyview.app.explain.evidence import explain
-from polyview.app.explain.lighting import draw_sheet, light
 from polyview.app.gallery import prepared
 from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.packs.columns import Columns
@@ -115,12 +115,12 @@ def test_what_a_clip_looks_like_inside_is_a_sheet_of_its_frames(retriever: Retri
     sheet = np.asarray(draw_sheet(retriever, hit.image_id))
     side = len(sheet) // 4
     seen = explain(retriever, [Term("a dog")], "vse_infty", [hit.image_id])
-    lit = light(retriever, seen, hit.image_id, "dog")
-    assert lit.size == sheet.shape[1::-1]
+    drawn = draw(retriever, seen, hit.image_id, "dog")
+    assert drawn.size == sheet.shape[1::-1]
     (term,) = seen.terms
     best = int(term.cells[0, ..., term.words.index("dog")].argmax())
     row, column = (slice(side * at + side // 4, side * (at + 1) - 4) for at in divmod(best, 4))
-    np.testing.assert_array_equal(np.asarray(lit)[row, column], sheet[row, column])
+    np.testing.assert_array_equal(np.asarray(drawn)[row, column], sheet[row, column])
     assert seen.seconds[0][best] == seconds[best]
 
 

@@ -1,4 +1,4 @@
-"""How a method represents one image and one text, view by view."""
+"""The views of an image: maps, scores with a text, and intermediate arrays of the method."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = list[Any]  # nested lists of numbers, not validated again
 
 
 class Views(Timed):
-    """The views of one image; the fields from `text` on need a text.
+    """The views of one image; the fields from `text` on are set only with a text.
 
     Each of `views` has its number, its map over the grid (null without attention, see
     `Method.attention_is`) and with a text its score; `similarity` and `text_similarity` are cosines
@@ -54,14 +54,14 @@ class Views(Timed):
 
 
 @torch.inference_mode()
-def look(
+def describe_views(
     retriever: Retriever,
     image_id: int,
     name: str,
     text: str = "",
     settings: Mapping[str, str] | None = None,
 ) -> Views:
-    """Looks at an image of the collection with one method.
+    """Computes the views of an image of the collection with one method.
 
     Args:
         retriever: the pack and its images.
@@ -77,9 +77,9 @@ def look(
     settings = settings or {}
     knobs = {knob.name: knob for knob in method.knobs}
     if unknown := settings.keys() - knobs.keys():
-        known = ", ".join(knobs) or "none"
-        raise ValueError(f'{name} has no setting "{min(unknown)[:80]}"; there are {known}')
-    chosen = {k: int(v) if v.isdecimal() else v for k, v in settings.items()}
+        names = ", ".join(knobs) or "none"
+        raise ValueError(f'{name} has no setting "{min(unknown)[:80]}"; its settings are {names}')
+    values = {k: int(v) if v.isdecimal() else v for k, v in settings.items()}
     images = retriever.views(image_id, name, attention=True)
     texts = retriever.views(text, name, attention=True) if text.strip() else None
     maps = attention_maps(retriever, images, image_id, name)
@@ -102,9 +102,9 @@ def look(
         similarity=_cosines(images.embeddings),
         inside=[
             {**vars(array), "values": nested(array.values.float())}
-            for array in method.inside(images, texts, **chosen)
+            for array in method.inside(images, texts, **values)
         ],
-        knobs=[{**k._asdict(), "value": chosen.get(k.name, k.default)} for k in method.knobs],
+        knobs=[{**k._asdict(), "value": values.get(k.name, k.default)} for k in method.knobs],
     )
     if texts is not None:
         scores = method.view_scores(images, texts)[:, 0, 0].float()  # (V,)
@@ -122,7 +122,7 @@ def look(
 
 
 def nested(values: Tensor | np.ndarray, digits: int = _DIGITS) -> Any:
-    """Numbers as nested lists, rounded."""
+    """Converts numbers to nested lists, rounded."""
     numbers = values.float().cpu().numpy() if isinstance(values, Tensor) else values
     return np.round(np.asarray(numbers, np.float64), digits).tolist()
 

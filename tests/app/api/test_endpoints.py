@@ -1,4 +1,4 @@
-"""Every question answers the same by HTTP and by Gradio, and refuses wrong values in a sentence."""
+"""Every endpoint answers the same by HTTP and by Gradio, and refuses wrong values in a sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from polyview.app.api.questions import QUESTIONS
+from polyview.app.api.endpoints import ENDPOINTS
 from tests.app.api.conftest import data_uri, encoded
 from tests.app.clip_files import write_animation
 from tests.app.conftest import draw
@@ -19,8 +19,8 @@ from tests.app.serving import Serve, Server
 IMAGE = data_uri(encoded(3))
 TABLE = data_uri(b"query,image\na bar,2").replace("image/png", "text/csv")
 TEXT = "a red circle beside a blue bar"
-# a valid question of each kind: the endpoint and its values
-ASKED: list[tuple[str, dict[str, Any]]] = [
+# valid requests: the endpoint and its values
+CALLS: list[tuple[str, dict[str, Any]]] = [
     ("search_text", {"query": TEXT, "method": "mv_vse", "k": 3}),
     ("search_text", {"query": "2: a circle - a bar", "k": 3, "layout": True}),
     ("search_text", {"like": 4, "k": 3}),
@@ -91,16 +91,16 @@ def server(serve: Serve, many_pack: Path, bundled_cache: Path) -> Server:
 
 @pytest.fixture(scope="module")
 def table() -> dict[str, Any]:
-    """Every question by its name."""
-    return {item.name: item for item in QUESTIONS}
+    """All endpoints by name."""
+    return {item.name: item for item in ENDPOINTS}
 
 
-def ask(server: Server, question: Any, values: dict[str, Any]) -> httpx.Response:
+def ask(server: Server, endpoint: Any, values: dict[str, Any]) -> httpx.Response:
     """Asks over HTTP: a GET where there is one and no image is sent."""
     names = {"query": "q", "filters": "filter"}
-    path = question.path.lstrip("/").replace("{image_id}", str(values.get("image_id")))
-    inputs = {names.get(k, k): v for k, v in values.items() if f"{{{k}}}" not in question.path}
-    if "GET" in question.methods and "content" not in values:
+    path = endpoint.path.lstrip("/").replace("{image_id}", str(values.get("image_id")))
+    inputs = {names.get(k, k): v for k, v in values.items() if f"{{{k}}}" not in endpoint.path}
+    if "GET" in endpoint.methods and "content" not in values:
         return server.http.get(path, params=inputs)
     return server.http.post(path, json=inputs)
 
@@ -112,7 +112,7 @@ def timeless(value: Any) -> Any:
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize(("name", "values"), ASKED, ids=lambda item: str(item)[:40])
+@pytest.mark.parametrize(("name", "values"), CALLS, ids=lambda item: str(item)[:40])
 def test_both_ways_answer_the_same(
     server: Server, table: dict[str, Any], name: str, values: dict[str, Any]
 ) -> None:
@@ -130,24 +130,24 @@ def test_both_ways_answer_the_same(
     assert timeless(reply.json()) == timeless(answer)
 
 
-def test_every_question_is_asked(table: dict[str, Any]) -> None:
-    assert {name for name, _ in ASKED} | CHANGING == table.keys()
+def test_every_endpoint_is_called(table: dict[str, Any]) -> None:
+    assert {name for name, _ in CALLS} | CHANGING == table.keys()
 
 
 def test_wrong_values_are_refused_in_the_same_sentence(
     server: Server, table: dict[str, Any]
 ) -> None:
-    valid = dict(reversed(ASKED)) | OTHERS
-    for name, question in table.items():
-        for parameter in question.types:
+    valid = dict(reversed(CALLS)) | OTHERS
+    for name, endpoint in table.items():
+        for parameter in endpoint.types:
             wrong = "x,y" if (name, parameter) == ("search_image", "image") else WRONG[parameter]
             if (name, parameter) == ("results", "pack"):
                 wrong = "x" * 300
-            reply = ask(server, question, {**valid.get(name, {}), parameter: wrong})
+            reply = ask(server, endpoint, {**valid.get(name, {}), parameter: wrong})
             assert reply.status_code in (400, 404, 410), (name, parameter, reply.text)
             sentence = reply.json()["error"]
             assert 10 < len(sentence) < 300, (name, parameter, sentence)
-            if parameter in (*question.types,)[::3]:
+            if parameter in (*endpoint.types,)[::3]:
                 answer = server.predict(name, **{**valid.get(name, {}), parameter: wrong})
                 assert answer == sentence, (name, parameter)
     assert "not true or false" in server.predict("search_text", query="x", k=True)
@@ -163,7 +163,7 @@ def test_wrong_values_are_refused_in_the_same_sentence(
         ("explain", {"image": 3}, 400, "query is missing"),
         ("search", {"q": "x", "k": "many"}, 400, 'k cannot be "many"'),
         ("search", {"q": "x", "weight": "nan"}, 400, "weight cannot be"),
-        ("search", {"q": "x", "colour": "red"}, 400, 'no parameter "colour"'),
+        ("search", {"q": "x", "colour": "red"}, 400, 'unknown parameter "colour"'),
         ("search", {"q": "x", "collection": "folder-0"}, 410, "open the folder again"),
         ("search", {"q": "x", "collection": "upload-0"}, 410, "upload the files again"),
         ("search", {"q": "x", "pack": "mine@12345678"}, 410, "load it again"),
@@ -275,9 +275,9 @@ def test_the_description_lists_every_route_and_no_other(
 
 def test_docs_name_every_route(table: dict[str, Any]) -> None:
     text = (Path(__file__).parents[3] / "docs" / "api.md").read_text("utf-8")
-    for question in table.values():
-        assert f"{question.path}`" in text, question.path
-        assert f"`{question.name}`" in text, question.name
+    for endpoint in table.values():
+        assert f"{endpoint.path}`" in text, endpoint.path
+        assert f"`{endpoint.name}`" in text, endpoint.name
 
 
 def test_a_clip_is_a_data_uri_for_gradio(server: Server, tmp_path: Path) -> None:
