@@ -1,6 +1,6 @@
 /**
- * The only module that talks to the server. Every function returns the answer of one route of
- * `/api/v1` (docs/api.md); a refusal is thrown as `Refusal` with the server's sentence.
+ * The only module that sends requests to the server. Every function returns the answer of one route
+ * of `/api/v1` (docs/api.md); an error is thrown as `Refusal` with the server's message.
  *
  * A request has a *lane*: a newer request of the same lane aborts the older one, so an outdated
  * answer never replaces a newer one. An aborted request never settles.
@@ -8,13 +8,13 @@
 
 const BASE = "/api/v1";
 const RETRIES = 3;
-const PATIENCE = 10; // seconds; what takes longer is said at once
+const PATIENCE = 10; // seconds; if the server asks for a longer wait, the error is shown at once
 /** @type {Map<string, AbortController>} */
 const lanes = new Map();
 
-/** What the server refused, in one sentence. */
+/** An error message of the server. */
 export class Refusal extends Error {
-  /** @param {string} sentence @param {number} status of HTTP; 0 where no answer came */
+  /** @param {string} sentence @param {number} status of HTTP; 0 without an answer */
   constructor(sentence, status) {
     super(sentence);
     this.status = status;
@@ -25,7 +25,7 @@ export class Refusal extends Error {
  * @param {string} path below `/api/v1`
  * @param {Record<string, any>} [parameters] empty ones are left out
  * @param {{lane?: string, method?: string, body?: BodyInit, json?: any}} [options]
- * @returns {Promise<any>} a Blob where the answer is a file
+ * @returns {Promise<any>} a Blob if the answer is a file
  */
 export async function ask(path, parameters = {}, { lane = "", method = "GET", body, json } = {}) {
   let signal;
@@ -80,14 +80,14 @@ const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, mil
 /** @param {string} path @param {any} json */
 const post = (path, json) => ask(path, {}, { method: "POST", json });
 
-/** Which pack and collection a question is about. @param {{pack: string, collection: string}} state */
+/** The parameters for pack and collection. @param {{pack: string, collection: string}} state */
 const where = ({ pack, collection }) => ({ pack, collection });
 
 /**
  * Hits for the state's query, example images or both.
  * @param {import("./state.js").State} state
  * @param {number} k
- * @param {string} [image] data URI of an image that is no part of the collection
+ * @param {string} [image] data URI of an image outside of the collection
  */
 export const search = (state, k, image = "") => {
   const { q, method, like, more, less, filters } = state;
@@ -101,7 +101,7 @@ export const search = (state, k, image = "") => {
  * @param {import("./state.js").State} state
  * @param {number[]} images
  * @param {string} method
- * @param {{lane?: string, image?: string}} [options] image: data URI that is asked with
+ * @param {{lane?: string, image?: string}} [options] image: data URI of the query image
  */
 export const explainHits = (state, images, method, { lane = "", image = "" } = {}) => {
   const { q, like, more, less } = state;
@@ -134,7 +134,7 @@ export const views = async (state, image, method, settings, lane) => {
 export const compare = (state, methods, k) =>
   ask("/compare", { q: state.q, methods, k, like: state.like, ...where(state) }, { lane: "compare" });
 
-/** @param {import("./state.js").State} state @param {string} method @param {number[]} weights 0 to 1, one a view @param {number} k */
+/** @param {import("./state.js").State} state @param {string} method @param {number[]} weights 0 to 1, one for each view @param {number} k */
 export const lens = (state, method, weights, k) =>
   ask("/lens", { q: state.q, method, weights, k, ...where(state) }, { lane: "lens" });
 
@@ -145,12 +145,12 @@ export const timeline = (state, image, method) =>
 /** @param {import("./state.js").State} state @param {string} method */
 export const collapse = (state, method) => ask("/collapse", { method, ...where(state) }, { lane: "collapse" });
 
-/** Captions that one method finds and another misses; all of the cell as a file for "csv". @param {import("./state.js").State} state @param {number} count @param {string} [format] */
+/** Captions that one method finds and another misses; as a file of the whole cell with "csv". @param {import("./state.js").State} state @param {number} count @param {string} [format] */
 export const mistakes = ({ a, b, k, cell, kind, order, within, queries, ...state }, count, format = "") =>
   ask("/mistakes", { a, b, k, cell, kind, order, within, queries, count, format, ...where(state) },
     { lane: `mistakes ${count} ${format}` });
 
-/** Takes queries from a CSV file. @param {import("./state.js").State} state @param {Blob} body */
+/** Uploads a CSV file of queries. @param {import("./state.js").State} state @param {Blob} body */
 export const addQueries = (state, body) => ask("/mistakes/queries", where(state), { method: "POST", body });
 
 /** @param {import("./state.js").State} state */
@@ -171,19 +171,19 @@ export const results = (state) => ask("/results", where(state));
 export const imageUrl = (state, image, large = false) =>
   `${BASE}/image/${image}${queryString({ large: large || "", ...where(state) })}`;
 
-/** Content of an image, as large as the server has it. @param {import("./state.js").State} state @param {number} image @returns {Promise<ArrayBuffer>} */
+/** An image in the largest size that the server sends. @param {import("./state.js").State} state @param {number} image @returns {Promise<ArrayBuffer>} */
 export const imageFile = async (state, image) =>
   (await ask(`/image/${image}`, { large: true, ...where(state) })).arrayBuffer();
 
 /** Address of a clip's file. @param {import("./state.js").State} state @param {number} image */
 export const clipUrl = (state, image) => `${BASE}/clip/${image}${queryString(where(state))}`;
 
-/** Packs on this machine, offers, and what may be opened. */
+/** Packs on this machine, packs to download, and the accepted addresses. */
 export const packs = () => ask("/packs");
 
 export const collections = () => ask("/collections");
 
-/** Opens a folder or ZIP archive of the app's machine. @param {string} place */
+/** Opens a folder or ZIP archive on the app's machine. @param {string} place */
 export const openPlace = (place) => post("/collections/open", { place });
 
 /** Begins an upload; its key is secret. */
@@ -208,7 +208,7 @@ export const resumeReading = (state) => post("/collections/resume", where(state)
 /** Whether a pack preprocesses images and texts as its model expects. @param {{pack: string, collection: string}} state */
 export const checkPack = (state) => ask("/packs/check", where(state));
 
-/** What an address would fetch. @param {string} address @param {string} kind "pack", "clip" or "vse_infty" */
+/** What a download would fetch. @param {string} address @param {string} kind "pack", "clip" or "vse_infty" */
 export const lookPack = (address, kind) => post("/packs/look", { address, kind });
 
 /** @param {string} address @param {string} kind */

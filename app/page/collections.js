@@ -1,16 +1,16 @@
 /**
- * The collection menu: what is searched, own images, packs from the Hub, and this machine. A line
- * below the query says how far the reading of a collection is.
+ * The collection menu: collections, the user's own images, packs from the Hub, and this machine. A
+ * line below the query shows the progress of reading a collection.
  */
 
 import * as api from "./api.js";
 import { announce, button, el, icon, select, toast } from "./dom.js";
 import { go, isOwn, state } from "./state.js";
 
-const TOGETHER = 3; // files on their way at once
+const TOGETHER = 3; // concurrent uploads
 const LARGEST = 50e6; // bytes of an uploaded file
 const MOST = 1000; // files of an upload
-const EVERY = 1000; // milliseconds between questions about progress
+const EVERY = 1000; // milliseconds between requests for progress
 const KINDS = [
   ["pack", "A pack", "owner/name"],
   ["clip", "CLIP or SigLIP, zero-shot", "wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M"],
@@ -21,14 +21,14 @@ const digits = (bytes) => ({ maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
 const size = (bytes) => `${(bytes / 1e6).toLocaleString("en", digits(bytes))} MB`;
 const pause = () => new Promise((done) => setTimeout(done, EVERY));
 const problem = (sentence) => el("p.problem", { role: "alert" }, sentence);
-/** The collection in use, where it is own images: another pack searches them, too. */
+/** The collection in use if it has the user's own images, which other packs can search, too. */
 let own = "";
 
 /** Opens the menu. @param {import("./main.js").Context} context */
 export async function open(context) {
   const box = dialog();
   const body = el("div.choices", {}, el("p", {}, "…"));
-  const title = el("h2", { id: "menu-title" }, "What is searched");
+  const title = el("h2", { id: "menu-title" }, "Collections and models");
   box.replaceChildren(el("header", {}, title, icon("Close", "×", () => box.close())), body);
   box.onclick = (event) => {
     if (event.target === box) box.close(); // returning false would cancel the click
@@ -47,20 +47,20 @@ export async function open(context) {
   }
 }
 
-/** Takes files that were dropped, or chosen, as a collection of their own. @param {File[]} files */
+/** Uploads dropped or chosen files as a new collection. @param {File[]} files */
 export async function upload(files) {
   const fits = files.filter((file) => file.size && file.size <= LARGEST).slice(0, MOST);
   const count = fits.length;
   if (!count) {
-    toast("None of the files can be sent: choose images of at most 50 MB.");
+    toast("No file can be uploaded: choose images of at most 50 MB.");
     return;
   }
   if (count < files.length) {
-    toast(`${files.length - count} of ${files.length} files are left out: at most 1,000, of 50 MB each.`);
+    toast(`${files.length - count} of ${files.length} files are left out: the limit is 1,000 files of 50 MB each.`);
   }
   dialog().close();
   let sent = 0;
-  const tell = () => line(`sending files: ${sent} of ${count}`, sent, count);
+  const tell = () => line(`uploading files: ${sent} of ${count}`, sent, count);
   tell();
   try {
     const { collection } = await api.newUpload();
@@ -81,7 +81,7 @@ export async function upload(files) {
   }
 }
 
-/** Searches another collection; the query stays. */
+/** Switches to another collection and keeps the query. */
 function use(pack, collection) {
   dialog().close();
   const nothing = { method: "", methods: [], image: null, view: null, words: null, inspect: "" };
@@ -91,7 +91,7 @@ function use(pack, collection) {
 function images(packs, collections, current) {
   const card = ({ key, title, pictures }) => {
     const pack = packs.find((each) => each.key === key);
-    const about = pack ? `${pack.description.split(". ")[0].replace(/\.$/, "")}.` : "A folder of this machine.";
+    const about = pack ? `${pack.description.split(". ")[0].replace(/\.$/, "")}.` : "A folder on this machine.";
     const facts = [`${pictures.toLocaleString("en")} images`, pack?.licence, pack && size(pack.bytes)];
     const image = api.imageUrl({ ...state(), pack: "", collection: key }, 0);
     return el(
@@ -131,7 +131,7 @@ function ownImages({ private: near }) {
     folder,
   );
   const wrong = el("div");
-  const label = "A folder or ZIP archive of this machine";
+  const label = "A folder or ZIP archive on this machine";
   const example = "/home/me/photos or photos.zip";
   const place = el("input", { name: "place", required: true, placeholder: example, "aria-label": label });
   const openPlace = async (event) => {
@@ -150,7 +150,7 @@ function ownImages({ private: near }) {
     }
   };
   const path = el("form.row", { onsubmit: openPlace }, place, el("button", { type: "submit" }, "Open"));
-  const secret = "Only who has this tab can search them; they are deleted after some time unused.";
+  const secret = "They can be searched only in this tab, and are deleted after some time without use.";
   return el("section", {}, el("h3", {}, "My photos"), zone, near ? path : el("p.key", {}, secret), wrong);
 }
 
@@ -172,14 +172,14 @@ function models({ packs, offers, accepts, private: near }, current) {
     el("li", {}, el("b", {}, title), el("small", {}, `${about} ${facts}.`), button("Get", () => look(outcome, name, "pack")));
   const kinds = KINDS.map(([value, title]) => el("option", { value }, title));
   const hint = () => (address.placeholder = KINDS[kind.selectedIndex][2]);
-  const kind = select("What the address holds", kinds, KINDS[0][0], hint);
+  const kind = select("Kind of address", kinds, KINDS[0][0], hint);
   const label = { "aria-label": "Hub address or folder", title: accepts };
   const address = el("input", { ...label, placeholder: KINDS[0][2], required: true });
   const ask = (event) => {
     event.preventDefault();
     look(outcome, address.value.trim(), kind.value);
   };
-  const form = el("form.row", { onsubmit: ask }, kind, address, el("button", { type: "submit" }, "Look"));
+  const form = el("form.row", { onsubmit: ask }, kind, address, el("button", { type: "submit" }, "Look up"));
   const rows = [...packs.map(row), ...offers.filter(({ installed }) => !installed).map(offer)];
   const hub = near ? [el("p.key", {}, "From the Hugging Face Hub:"), form] : [];
   return el("section", {}, el("h3", {}, "Models"), el("ul.packs", {}, ...rows), ...hub, outcome);
@@ -187,19 +187,19 @@ function models({ packs, offers, accepts, private: near }, current) {
 
 /** Checks the preprocessing of the pack in use with captioned images. */
 async function check(outcome) {
-  outcome.replaceChildren(el("p", {}, "Reading 50 images and captions in other ways, up to a minute …"));
+  outcome.replaceChildren(el("p", {}, "Testing other preprocessing on 50 images and captions, for up to a minute …"));
   outcome.scrollIntoView({ block: "center" });
   try {
     const { method, pairs, steps } = await api.checkPack(state());
     const wrong = steps.filter((step) => !step.right);
     const row = ({ step, right, way, gain, error }) => {
-      const other = error ? `${way} (${gain > 0 ? "+" : "−"}${Math.abs(gain).toFixed(2)} ± ${error.toFixed(2)})` : "no other way differs";
-      return el("li", {}, el("b", {}, `${right ? "✓" : "✗"} ${step}`), el("small", {}, `${right ? "next best" : "wanted"}: ${other}`));
+      const other = error ? `${way} (${gain > 0 ? "+" : "−"}${Math.abs(gain).toFixed(2)} ± ${error.toFixed(2)})` : "no alternative differs";
+      return el("li", {}, el("b", {}, `${right ? "✓" : "✗"} ${step}`), el("small", {}, `${right ? "next best" : "expected"}: ${other}`));
     };
     const sentence = wrong.length
       ? `This pack's preprocessing differs from what its model expects: ${wrong[0].step}. Fix this first: use ${wrong[0].way}.`
       : "This pack preprocesses images and texts as its model expects.";
-    const about = `${method}, ${pairs} images with a caption each. A number is the gain of matching pairs over others, in standard deviations of scores, if one step is done in another way.`;
+    const about = `${method}, ${pairs} images with a caption each. Numbers: the gain of matching pairs over others, in standard deviations of the scores, if a step is changed.`;
     outcome.replaceChildren(el("p", {}, sentence), el("ul.packs", {}, ...steps.map(row)), el("p.key", {}, about));
     outcome.scrollIntoView({ block: "start" });
   } catch (error) {
@@ -207,30 +207,30 @@ async function check(outcome) {
   }
 }
 
-/** Says that a pack is on this machine; it searches own images that are in use. */
+/** Offers a pack on this machine for use, with the user's own images if they are in use. */
 function ready(outcome, pack, sentence) {
   outcome.replaceChildren(el("p", {}, sentence), button("Use", () => use(pack, own), "button.main"));
 }
 
-/** Says what an address would fetch; only a second press fetches it. */
+/** Shows what a download would fetch, with a button that starts it. */
 async function look(outcome, address, kind) {
-  outcome.replaceChildren(el("p", {}, "Asking the Hub …"));
+  outcome.replaceChildren(el("p", {}, "Contacting the Hub …"));
   try {
     const found = await api.lookPack(address, kind);
     if (found.pack) {
-      ready(outcome, found.pack, "It is on this machine already. ");
+      ready(outcome, found.pack, "This pack is already on this machine. ");
       return;
     }
     const amount = found.missing_bytes ? size(found.missing_bytes) : "Nothing";
     const unknown = found.unknown_sizes ? `, and ${found.unknown_sizes} files of unknown size` : "";
     const part = ({ repository, commit, files, bytes, licence }) => {
-      const terms = licence || "unknown: its card states none";
+      const terms = licence || "unknown (its model card states none)";
       return el("li", {}, `${repository}@${commit.slice(0, 8)}: ${files} files, ${size(bytes)}, licence ${terms}`);
     };
     outcome.replaceChildren(
       el("p", {}, `${amount} to download${unknown}.`),
       el("ul.key", {}, ...found.parts.map(part)),
-      kind === "pack" ? "" : el("p.key", {}, "It is converted once, which takes minutes and about 4 GB of memory."),
+      kind === "pack" ? "" : el("p.key", {}, "It is converted once, which takes some minutes and about 4 GB of memory."),
       button("Download", () => fetchPack(outcome, address, kind), "button.main"),
     );
   } catch (error) {
@@ -254,8 +254,8 @@ async function fetchPack(outcome, address, kind) {
       await pause();
       job = await api.packJob(job.job);
     }
-    if (job.state === "ready") ready(outcome, job.pack, "It is ready. ");
-    else if (job.state === "cancelled") outcome.replaceChildren(el("p", {}, "Cancelled; nothing was kept."));
+    if (job.state === "ready") ready(outcome, job.pack, "The pack is ready. ");
+    else if (job.state === "cancelled") outcome.replaceChildren(el("p", {}, "Cancelled; the downloaded files were deleted."));
     else if (job.state === "failed") outcome.replaceChildren(problem(job.error));
   } catch (error) {
     outcome.replaceChildren(problem(error.message));
@@ -280,7 +280,7 @@ function leftOut({ refused, refused_count: count, copies, copies_count: same }) 
   return el("details.fold", {}, el("summary", {}, `${count + same} files are left out`), list);
 }
 
-/** The line of progress below the query; an empty sentence takes it away. */
+/** Shows the progress line below the query; an empty sentence hides it. */
 function line(sentence, done = 0, total = 0, ...actions) {
   const box = /** @type {any} */ (document.getElementById("reading"));
   const bar = total > 0 && el("progress", { max: total, value: done, "aria-label": "Progress" });
@@ -291,7 +291,7 @@ function line(sentence, done = 0, total = 0, ...actions) {
 let watched = "";
 
 /**
- * Watches a collection until it is read, and calls back when there is more to search.
+ * Watches a collection until it is read, and calls `grown` when more images can be searched.
  * @param {import("./state.js").State} now
  * @param {import("./main.js").Context} context
  * @param {() => void} grown
@@ -336,7 +336,7 @@ export async function watch(now, context, grown) {
   }
 }
 
-/** What is to be known of a collection that was read. */
+/** Shows the outcome of reading a collection. */
 function finished({ stage, progress, refused_count: count, mismatch }, mine, now, context) {
   if (stage === "failed") {
     line(progress);
@@ -346,13 +346,13 @@ function finished({ stage, progress, refused_count: count, mismatch }, mine, now
   const sentences = [left && `${count} ${count === 1 ? "file is" : "files are"} left out.`, mismatch?.sentence];
   const better = mismatch?.better;
   const change = better && button(`Use ${better}`, () => use(better, now.collection));
-  line(sentences.filter(Boolean).join(" "), 0, 0, change, left && button("Which?", () => open(context)));
+  line(sentences.filter(Boolean).join(" "), 0, 0, change, left && button("Show them", () => open(context)));
 }
 
-/** What is said where a collection is gone. @param {string} sentence @returns {HTMLElement} */
+/** The message for a collection that no longer exists. @param {string} sentence @returns {HTMLElement} */
 export function gone(sentence) {
   const choose = () => document.getElementById("collection")?.click();
   const actions = [button("Search the scenes", () => use("", ""), "button.main"), button("Choose images again", choose)];
-  const title = el("h2", {}, "This collection is gone");
+  const title = el("h2", {}, "This collection is no longer available");
   return el("div.gone", { role: "alert" }, title, el("p", {}, sentence), el("div.row", {}, ...actions));
 }

@@ -1,6 +1,6 @@
 /**
- * Compare: one query in 2 to 8 methods. A column a method; the selected image stands below the
- * columns as every method sees it.
+ * Compare: one query with 2 to 8 methods, a column for each. Below the columns, the selected image
+ * with the evidence of every method.
  */
 
 import * as api from "./api.js";
@@ -24,7 +24,7 @@ export function render(container, context) {
   return new Compare(container, context);
 }
 
-/** The columns that a state means. @param {import("./state.js").State} now @param {Record<string, any>} methods of the pack @returns {string[]} */
+/** The methods of the columns. @param {import("./state.js").State} now @param {Record<string, any>} methods of the pack @returns {string[]} */
 export function columnsOf(now, methods) {
   if (now.methods.length) return now.methods;
   const names = Object.keys(methods);
@@ -49,7 +49,7 @@ class Compare {
     this.depth = 0;
     this.answer = null;
     this.question = "";
-    /** Of each column its explanation, the ids that were asked for, or why there is none. @type {Map<string, any>} */
+    /** For each column: the requested ids, its explanation, or why there is none. @type {Map<string, any>} */
     this.evidence = new Map();
     /** @type {Map<string, {element: any, hit: any}[]>} tiles of each column */
     this.tiles = new Map();
@@ -57,7 +57,7 @@ class Compare {
     this.jump = el("div.jump", { role: "group", "aria-label": "Go to a column" });
     this.columns = el("div.columns", { role: "group", "aria-label": "Images by method", tabIndex: -1 });
     this.more = button("", () => this.#deeper(), "button.more", { hidden: true });
-    this.dock = el("section.dock", { hidden: true, "aria-label": "The selected image as every method sees it" });
+    this.dock = el("section.dock", { hidden: true, "aria-label": "The selected image with the evidence of every method" });
     container.append(el("div.compare", {}, this.bar, this.jump, this.columns, this.more, this.dock));
     this.resized = new ResizeObserver(() => this.#layout());
     this.resized.observe(this.columns);
@@ -83,7 +83,7 @@ class Compare {
       const { curated, queries } = this.context.examples;
       const q = (curated.find((each) => methods.includes(each.winner)) ?? curated[0])?.caption ?? queries[0];
       if (q) go({ q }, { replace: true });
-      else this.#refuse("Type what to look for.");
+      else this.#refuse("Type a query.");
       return;
     }
     const question = JSON.stringify([methods, now.q, now.like, now.pack, now.collection]);
@@ -121,7 +121,7 @@ class Compare {
   #refuse(sentence, reset = false) {
     this.question = "";
     this.answer = null;
-    const usual = button("Back to the usual methods", () => go({ methods: [] }));
+    const usual = button("Back to the default methods", () => go({ methods: [] }));
     this.columns.replaceChildren(el("div", {}, el("p.problem", { role: "alert" }, sentence), reset && usual));
     for (const part of [this.bar, this.jump]) part.replaceChildren();
     this.dock.hidden = true;
@@ -254,12 +254,12 @@ class Compare {
       const head = columns.map((column) => el("th", { scope: "col" }, column.title));
       return el("table.numbers", {}, el("caption", {}, title), el("tr", {}, el("td"), ...head), ...values.map(row));
     };
-    const order = "Kendall's tau over the images that either lists: 1 the same order, −1 the opposite";
+    const order = "Kendall's tau over the images that either method lists: 1 is the same order, −1 the opposite";
     return [
       table(`Overlap: share of the first ${k} that two methods have in common`, overlap, percent),
       table(order, tau, (value) => (value === null ? "–" : value.toFixed(2))),
-      el("p.key", {}, "▲3 and ▼2: places higher or lower than in the column to the left; new: not listed there."),
-      truth && el("p.key", {}, "The query is a caption of the collection: the right images are known, and marked ✓."),
+      el("p.key", {}, "▲3 and ▼2: ranks higher or lower than in the column to the left; new: not listed there."),
+      truth && el("p.key", {}, "The query is a caption of the collection: the correct images are known, and marked ✓."),
     ];
   }
 
@@ -301,7 +301,7 @@ class Compare {
     return this.answer.columns.flatMap((column) => column.hits).find((hit) => hit.image_id === id);
   }
 
-  /** Asks for the evidence of a column's images that have none yet, in one request. */
+  /** Requests the evidence of a column's images that have none yet. */
   async #explain(now, column) {
     const { answer } = this;
     const entry = this.evidence.get(column.method) ?? { asked: new Set(), explanation: null, problem: "" };
@@ -321,14 +321,14 @@ class Compare {
     if (answer === this.answer) this.#show(state());
   }
 
-  /** The explanation whose words are the chips: that of the first column that has one. */
+  /** The first column's explanation that exists; its words are shown as chips. */
   get #lead() {
     const entries = this.answer.columns.map((column) => this.evidence.get(column.method));
     const first = entries.find((entry) => !entry?.problem && !entry?.explanation?.remark);
     return first?.explanation ?? null;
   }
 
-  /** The chosen words of the chips, as places among a column's own words. */
+  /** The indices of the chosen words among a column's own words. */
   #words(now, explanation) {
     const lead = this.#lead;
     if (now.plain || !lead || explanation.remark) return [];
@@ -409,7 +409,7 @@ class Compare {
     else element.querySelector("canvas")?.remove();
   }
 
-  /** Between the query and the columns: words, the example's story, what was not understood. */
+  /** The notes between the query and the columns: words, the example's explanation, remarks. */
   #notes(now) {
     const lead = this.#lead;
     const chosen = lead ? this.#words(now, lead) : [];
@@ -419,13 +419,13 @@ class Compare {
       this.context.examples.curated.find((each) => each.caption === now.q)?.why,
       this.answer.remark,
       ...new Set([...this.evidence.values()].map((entry) => entry.explanation?.remark)),
-      ignored && "Compare looks at words, or one image of the collection; filters and examples stay in Explore.",
+      ignored && "Compare uses words or one image of the collection; filters and examples apply only in Explore.",
     ];
     const texts = sentences.filter(Boolean).map((text) => el("span", {}, text));
     redraw(document.getElementById("notes"), el("div.row", {}, ...chips, ...texts));
   }
 
-  /** Arrows move between tiles. */
+  /** Moves between tiles with the arrow keys. */
   #key(event) {
     const tile = document.activeElement?.closest?.(".columns .tile");
     if (!tile || !event.key.startsWith("Arrow")) return;

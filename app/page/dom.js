@@ -55,7 +55,7 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Replaces what a container holds; the child with the same `data-key` keeps the focus. @param {any} container @param {...any} children */
+/** Replaces the content of a container; the child with the same `data-key` keeps the focus. @param {any} container @param {...any} children */
 export function redraw(container, ...children) {
   const focused = container.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   container.replaceChildren(...children.filter(Boolean));
@@ -66,7 +66,7 @@ export function redraw(container, ...children) {
 export const menu = (title, kind, ...content) =>
   el(`details.menu.${kind}`, {}, el("summary", {}, title), el("div.sheet", {}, ...content));
 
-/** Closes open menus that do not hold an element. @param {any} [element] @returns {boolean} whether one was open */
+/** Closes open menus, except one that contains an element. @param {any} [element] @returns {boolean} whether one was open */
 export function closeMenus(element = null) {
   const open = [...document.querySelectorAll("details.menu[open]")].filter((each) => !each.contains(element));
   for (const each of open) each.removeAttribute("open");
@@ -74,11 +74,11 @@ export function closeMenus(element = null) {
 }
 
 /**
- * The element that an arrow key leads to.
+ * The nearest element in the direction of an arrow key.
  * @param {Element} from
  * @param {Iterable<Element>} others
  * @param {string} key "ArrowLeft", "ArrowRight", "ArrowUp" or "ArrowDown"
- * @returns {any} null where there is none in this direction
+ * @returns {any} null if there is none in this direction
  */
 export function nearest(from, others, key) {
   const [right, down] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[key] ?? [0, 0];
@@ -98,7 +98,7 @@ export function nearest(from, others, key) {
   return best.element;
 }
 
-/** Says something to screen readers, without moving the focus. @param {string} sentence */
+/** Announces a sentence to screen readers. @param {string} sentence */
 export function announce(sentence) {
   /** @type {any} */ (document.getElementById("live")).textContent = sentence;
 }

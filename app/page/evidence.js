@@ -1,8 +1,8 @@
 /**
  * Evidence and attention, drawn over images from arrays.
  *
- * Evidence says what a word matched: colours stay inside, are calmer outside, and a contour in the
- * word's colour surrounds it. Attention says where a view looked: one viridis overlay.
+ * Evidence shows what a word matched: colours are kept inside and muted outside, with a contour in
+ * the word's colour. Attention shows where a view looked, as a viridis overlay.
  *
  * @typedef {Object} Map_ values over the cells of one image
  * @property {number[]} values rows * columns numbers, 1 is the strongest
@@ -18,9 +18,9 @@ const SATURATION = 0.7;
 const BRIGHTNESS = 0.88;
 const TINT = 0.28;
 const ATTENTION = 0.45;
-/** Of bars over the frames of a clip. */
+/** The colour of bars over the frames of a clip. */
 export const ATTENTION_COLOUR = "#2a9d8f";
-/** Evidence against words. */
+/** The colour of evidence against words. */
 export const AGAINST = "#7c3aed";
 const VIRIDIS = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725"].map(rgb);
 
@@ -28,7 +28,7 @@ const VIRIDIS = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725
  * Draws an image with the evidence of words.
  * @param {HTMLCanvasElement} canvas its width and height in pixels are used
  * @param {CanvasImageSource} image
- * @param {Map_[]} maps one a word
+ * @param {Map_[]} maps one for each word
  * @param {[number, number]} grid rows and columns of cells
  * @param {number[]} box part of the image that the cells cover: left, top, right, bottom in 0..1
  * @param {{strength?: number, outline?: boolean, against?: number[]|null}} [options] strength: 0 leaves
@@ -98,9 +98,9 @@ export function drawAttention(canvas, image, values, grid, box = [0, 0, 1, 1], o
 }
 
 /**
- * Draws one bar a frame along the lower edge: how much each frame of a clip matches.
+ * Draws a bar for each frame along the lower edge: how much the frames of a clip match.
  * @param {HTMLCanvasElement} canvas
- * @param {Map_[]} maps one a word, values over the frames
+ * @param {Map_[]} maps one for each word, with values over the frames
  */
 export function drawStrip(canvas, maps) {
   const { width, height } = canvas;
@@ -120,8 +120,8 @@ export function drawStrip(canvas, maps) {
 }
 
 /**
- * A view's attention as it is drawn: views that have collapsed are drawn as their difference from
- * the mean view.
+ * The attention of a view as drawn; for collapsed views, its difference from the mean of all
+ * views.
  * @param {any} answer of `/views`
  * @param {number} view
  * @returns {number[]|null}
@@ -175,7 +175,7 @@ function upsample(values, [rows, columns], width, height, [left, top, right, bot
   return field;
 }
 
-/** For every pixel the cells that it is interpolated from, with weights. */
+/** For every pixel, the cells from which it is interpolated, with weights. */
 function weights(cells, pixels, low, high) {
   const result = [];
   for (let pixel = 0; pixel < pixels; pixel += 1) {
@@ -198,7 +198,7 @@ function weights(cells, pixels, low, high) {
   return result;
 }
 
-/** A line on a white casing. */
+/** Draws a line with a white outline. */
 function stroke(context, path, colour, width) {
   context.lineCap = "round";
   for (const [strokeStyle, lineWidth] of [["#ffffff", 2 * width], [colour, width]]) {
@@ -207,7 +207,7 @@ function stroke(context, path, colour, width) {
   }
 }
 
-/** Marching squares: the line at which a field has a level, closed along the image's border. */
+/** Marching squares: the contour of a field at a level, closed along the image's border. */
 function contour(field, width, height, level = CONTOUR) {
   const step = Math.max(1, Math.round(width / 96));
   const path = new Path2D();

@@ -1,25 +1,25 @@
 /**
- * Evidence of a query over many images: the arrays of `/explain/hits`, one column a word.
+ * Evidence of a query over many images: the arrays of `/explain/hits`, one column for each word.
  *
  * @typedef {Object} ImageEvidence
  * @property {number[][]} cells (cells, words): what each cell and word adds to the score
  * @property {number[]} box part of the image that the cells cover
  * @property {number} score
- * @property {number[]} seconds of a clip's frames, where the cells are frames
+ * @property {number[]} seconds of a clip's frames, if the cells are frames
  */
 
 import { COLOURS, drawEvidence, drawStrip } from "./evidence.js";
 
-const MAX_WORDS = 4; // that are shown at once
+const MAX_WORDS = 4; // shown at once
 const WEAK = 0.25; // share of the strongest cell; an image below it has no evidence to draw
 const FUNCTION_WORDS = new Set(
   "a an the of in on at to is are be and or with by for from it its this that there can some as i you".split(" "),
 );
 
-/** Whether a word only connects others. @param {string} word */
+/** Whether a word is a function word. @param {string} word */
 export const isFunctionWord = (word) => FUNCTION_WORDS.has(word.toLowerCase());
 
-/** The chosen words after one was pressed. @param {number[]} chosen @param {number} word @returns {number[]} */
+/** The chosen words after a click on one. @param {number[]} chosen @param {number} word @returns {number[]} */
 export const toggled = (chosen, word) =>
   chosen.includes(word) ? chosen.filter((other) => other !== word) : [...chosen, word].slice(-MAX_WORDS);
 
@@ -30,9 +30,9 @@ export class Explanation {
     this.words = this.columns.map(({ word }) => word);
     this.negative = this.columns.map(({ weight }) => weight < 0);
     this.grid = answer.grid;
-    /** Why there is no map; empty where there is one. */
+    /** Why there is no map; empty if there is one. */
     this.remark = answer.remark;
-    /** Rows and columns of a clip's frames; null where cells are places in one image. */
+    /** Rows and columns of a clip's frames; null if the cells belong to one image. */
     this.sheet = answer.sheet;
     /** @type {Map<number, ImageEvidence>} */
     this.by = new Map();
@@ -75,7 +75,7 @@ export class Explanation {
     return sums;
   }
 
-  /** The same of some words in a sentence. @param {number} id @param {number[]} words */
+  /** The contributions of some words, as a sentence. @param {number} id @param {number[]} words */
   sentence(id, words) {
     const sums = this.contributions(id);
     const score = this.by.get(id)?.score;
@@ -85,7 +85,7 @@ export class Explanation {
     return parts && `${parts} of the score ${score.toFixed(2)}`;
   }
 
-  /** The words to show: those chosen, or the one that adds most to the first page. @param {number[]|null} chosen @returns {number[]} */
+  /** The words to show: the chosen ones, or the one that adds most to the first page. @param {number[]|null} chosen @returns {number[]} */
   shown(chosen) {
     if (this.remark) return [];
     if (chosen) return chosen.filter((word) => word < this.words.length).slice(0, MAX_WORDS);
@@ -99,8 +99,8 @@ export class Explanation {
   /**
    * Maps of words over an image, 1 for the strongest cell of the first page.
    * @param {number} id
-   * @param {number[]} words those that are not part of the query are left out
-   * @param {boolean} [alone] the image is looked at by itself: weak evidence is drawn stronger
+   * @param {number[]} words indices; unknown ones are left out
+   * @param {boolean} [alone] whether the image is shown by itself; weak evidence is then drawn stronger
    * @returns {import("./evidence.js").Map_[]}
    */
   maps(id, words, alone = false) {
@@ -129,8 +129,8 @@ export class Explanation {
 }
 
 /**
- * A term of words has one column a word; an image that is asked with has one column for each of its
- * own cells, which belong together. What an encoder cannot split over words is a column of its own.
+ * A term of words has one column for each word; a query image has one for each of its cells, which
+ * are added up. The part that an encoder cannot split over words is another column.
  */
 function columnsOf({ words, terms, cells, whole_sentence: whole }) {
   const total = cells[0]?.[0]?.length ?? 0;

@@ -1,4 +1,4 @@
-/** Explore: results of a query with the evidence of its words, and the selected image beside them. */
+/** Explore: the results of a query with the evidence of its words, and the selected image. */
 
 import * as api from "./api.js";
 import { announce, button, el, menu, toast } from "./dom.js";
@@ -10,11 +10,11 @@ import { Panel } from "./panel.js";
 import { Selection } from "./selection.js";
 import { content, go, state } from "./state.js";
 
-const PAGE = 60; // hits asked for at a time
+const PAGE = 60; // hits in a request
 const MAX_HITS = 1000;
-const WIDE = 760; // pixels of a window in which the panel stands beside the results
+const WIDE = 760; // pixels of the window from which the panel is beside the results
 const EXPLAINED = 100; // images in one request for evidence
-const COMPUTED = 6; // the same where an image is encoded anew for its evidence
+const COMPUTED = 6; // the same if images must be encoded again for their evidence
 
 /** @param {HTMLElement} container @param {import("./main.js").Context} context */
 export function render(container, context) {
@@ -73,7 +73,7 @@ class Explore {
     await this.#ask(now);
   }
 
-  /** The first screen is an answered example: one whose first hit is right. */
+  /** Opens an example query whose first hit is correct. */
   async #openExample(now) {
     const { curated, queries } = this.context.examples;
     const method = methodOf(now);
@@ -92,7 +92,7 @@ class Explore {
     const question = this.question;
     const image = content(now.upload);
     if (now.upload && !image) {
-      this.#fail("The image of this link stayed in the tab that asked with it. Choose the image again.");
+      this.#fail("The query image of this link is stored only in the tab where it was chosen. Choose the image again.");
       return;
     }
     try {
@@ -109,7 +109,7 @@ class Explore {
     this.grid.unfolded.clear();
     this.grid.show(this.answer.hits);
     const count = this.answer.hits.length;
-    announce(count ? `${count} images for ${now.q || "this image"}` : "No image has these properties.");
+    announce(count ? `${count} images for ${now.q || "this image"}` : "No image passes these filters.");
     if (select) go({ image: first.image_id }, { replace: true });
     else this.#draw(state());
     await this.#explain();
@@ -137,7 +137,7 @@ class Explore {
     this.#draw(state());
   }
 
-  /** Asks for the evidence of the visible tiles that have none yet, in one request. */
+  /** Requests the evidence of the visible tiles that have none yet. */
   async #explain() {
     if (this.explaining === this.question || !this.answer) return;
     const missing = this.grid.hits
@@ -148,7 +148,7 @@ class Explore {
     const question = (this.explaining = this.question);
     const now = state();
     try {
-      if (this.explained) await this.grid.images(); // the answer comes first, but for the example
+      if (this.explained) await this.grid.images(); // images load before evidence, except at the start
       const image = content(now.upload);
       const answer = await api.explainHits(now, missing, methodOf(now), { lane: "evidence", image });
       if (question !== this.question) return;
@@ -199,7 +199,7 @@ class Explore {
     }
   }
 
-  /** Switch of the evidence, filters and selection. */
+  /** Draws the evidence switch, the filters and the selection. */
   #drawBar(now) {
     const key = JSON.stringify([now.plain, now.filters, now.pack, now.collection]);
     if (this.barKey === key) return;

@@ -1,13 +1,13 @@
-/** A comparison as a file: a sheet to print (PNG), a table (CSV), or all of it (JSON). */
+/** Exports a comparison: a sheet for printing (PNG), a table (CSV), or all data (JSON). */
 
 import { el } from "./dom.js";
 
 const OF_COLUMN = ["method", "title", "ms"];
 const OF_HIT = ["rank", "image_id", "file", "seconds", "score", "right", "left_rank"];
-const FORMULA = /^(\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])/; // what a spreadsheet would run
+const FORMULA = /^(\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])/; // text that a spreadsheet would execute
 
 /**
- * One row for each column and rank; what is unknown is empty.
+ * One row for each column and rank; unknown values are empty.
  * @param {any} answer of `/compare`
  * @returns {Blob}
  */
@@ -23,7 +23,7 @@ export function toCsv(answer) {
   return csv([["query", "column", ...OF_COLUMN, ...OF_HIT], ...rows]);
 }
 
-/** @param {any[][]} rows @returns {Blob} a table that spreadsheets show and never run */
+/** @param {any[][]} rows @returns {Blob} a table without formulas that spreadsheets would execute */
 export function csv(rows) {
   const cell = (value) => {
     if (value === null || value === undefined) return "";
@@ -42,7 +42,7 @@ export function toJson(answer, gallery) {
  * @param {any} answer of `/compare`
  * @param {string} gallery title of the collection
  * @param {(id: number) => string} address of a thumbnail
- * @returns {Promise<Blob|null>} a PNG: a column a method, a row a rank
+ * @returns {Promise<Blob|null>} a PNG with a column for each method and a row for each rank
  */
 export async function drawSheet(answer, gallery, address) {
   const [width, height, gap, head] = [200, 180, 12, 118];

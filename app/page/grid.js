@@ -1,13 +1,13 @@
 /**
- * The results: justified rows of tiles with true proportions. Only tiles near the window have an
- * image; near-duplicates stand behind the first of their kind until it is unfolded.
+ * The results: justified rows of tiles with true proportions. Only tiles near the window load their
+ * image; near-duplicates are folded behind the first of them.
  *
  * @typedef {Object} GridOptions
  * @property {(id: number) => string} address of a thumbnail
  * @property {(hit: any, event: MouseEvent) => void} choose called when a tile is chosen
- * @property {(hit: any) => string} confidence "sure", "likely" or nothing
- * @property {() => void} more called when the end comes near
- * @property {() => void} appear called when hits came into view, for evidence
+ * @property {(hit: any) => string} confidence "sure", "likely" or empty
+ * @property {() => void} more called near the end of the results
+ * @property {() => void} appear called when tiles scroll into view
  */
 
 import { el, nearest } from "./dom.js";
@@ -16,7 +16,7 @@ import { state } from "./state.js";
 const GAP = 8;
 const ROW = 190; // height of a row on a wide screen
 const ROW_NARROW = 172;
-const EAGER = 16; // images that are asked for before they are laid out
+const EAGER = 16; // images that load before the layout
 
 export class Grid {
   /** @param {HTMLElement} container @param {GridOptions} options */
@@ -39,7 +39,7 @@ export class Grid {
     this.resized.observe(container);
   }
 
-  /** Shows hits; those that were shown before keep their tiles. @param {any[]} hits */
+  /** Shows hits and reuses existing tiles. @param {any[]} hits */
   show(hits) {
     this.all = hits;
     this.alike.clear();
@@ -100,7 +100,7 @@ export class Grid {
     await Promise.all([...this.visible].map(decode));
   }
 
-  /** Takes evidence away from all tiles. */
+  /** Removes the evidence from all tiles. */
   clear() {
     for (const canvas of this.container.querySelectorAll("canvas")) canvas.remove();
   }
@@ -110,7 +110,7 @@ export class Grid {
     this.resized.disconnect();
   }
 
-  /** The hit as it is now. @param {number} id */
+  /** The current hit of an image. @param {number} id */
   current(id) {
     return this.hits.find((hit) => hit.image_id === id);
   }
@@ -167,7 +167,7 @@ export class Grid {
   }
 
   #layout() {
-    const width = Math.floor(this.container.getBoundingClientRect().width) - 1; // never wraps by rounding
+    const width = Math.floor(this.container.getBoundingClientRect().width) - 1; // rounding must not wrap a row
     if (width <= 0 || width === this.width) return;
     this.width = width;
     const tiles = this.hits.map((hit) => ({ element: this.tiles.get(hit.image_id), hit }));
@@ -176,10 +176,10 @@ export class Grid {
 }
 
 /**
- * Sets sizes that fill rows: proportions stay, heights of a row are equal, and near to the wanted one.
+ * Sizes tiles to fill rows: proportions are kept, and a row has one height, close to `height`.
  * @param {{element: any, hit: {width?: number|null, height?: number|null}}[]} tiles
  * @param {number} width of the rows in pixels
- * @param {number} height of a row, nearly
+ * @param {number} height target height of a row in pixels
  */
 export function justify(tiles, width, height) {
   let row = [];
@@ -196,14 +196,14 @@ export function justify(tiles, width, height) {
   for (const { element, hit } of tiles) {
     const ratio = Math.min(3, Math.max(0.4, (hit.width || 1) / (hit.height || 1)));
     const [before, after] = [fit(row.length, ratios), fit(row.length + 1, ratios + ratio)];
-    if (row.length && before * after < height * height) flush(before); // nearer than with this tile
+    if (row.length && before * after < height * height) flush(before); // closer to the target without this tile
     row.push([element, ratio]);
     ratios += ratio;
   }
   if (row.length) flush(Math.min(height, fit(row.length, ratios)));
 }
 
-/** The caption that was asked for where it is the image's, else its first, else its file. @param {any} hit @param {string} q */
+/** The query if it is a caption of the image, else its first caption, else its file name. @param {any} hit @param {string} q */
 export const captionOf = ({ captions = [], file }, q) =>
   captions.find((caption) => caption === q) ?? captions[0] ?? file.split("/").pop();
 

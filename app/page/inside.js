@@ -1,17 +1,17 @@
-/** Words for the named arrays that methods show of themselves (`Method.inside`), and how each is drawn. */
+/** Titles and descriptions of the arrays that methods return from `Method.inside`, and how to draw them. */
 
-const POOLING = `How much the largest, the second largest … value of every dimension counts (the coefficients of
-  VSE∞, sections 3.2 and 5.3). Average pooling would be a flat line, max pooling would have all its weight at 1.`;
-const CODES = `The cosine of every two learned view codes (MVAM, section 3.3, Eq. 7). They are the same for every
-  query; codes near 1 ask for the same.`;
+const POOLING = `The weights of the largest, the second-largest … value of every dimension (the coefficients of VSE∞,
+  sections 3.2 and 5.3). Average pooling would be a flat line; max pooling would have its whole weight at 1.`;
+const CODES = `The cosine of each pair of learned view codes (MVAM, section 3.3, Eq. 7). It does not depend on the
+  query; codes with a cosine near 1 attend to the same elements.`;
 const SINKHORN_SCORE = "The sum of the plan's highest value for each text block (Eq. 2).";
 const MAXSIM_SCORE = "The sum of the highest cosine for each text block, as in the authors' code.";
 
 /** Title and meaning of each array. */
 const ARRAYS = {
   view_pairs: [
-    "Every image view with every text view",
-    `The scores of all pairs of views. The score is the marked one, or the mean of the marked ones (PVSE, sections
+    "Pairs of image and text views",
+    `The scores of all pairs of views. The total is the marked score, or the mean of the marked ones (PVSE, sections
       3.4 and 5.3).`,
   ],
   affinity: [
@@ -21,8 +21,8 @@ const ARRAYS = {
   ],
   plan: [
     "Sinkhorn plan",
-    `How the blocks are matched (section 3.2): the rows and columns of blocks add up to 1, and what finds no partner
-      goes to a dustbin. The score adds the marked cells, the highest of each text block (Eq. 2).`,
+    `How the blocks are matched (section 3.2): the rows and columns of blocks add up to 1, and unmatched blocks
+      go to a dustbin. The score adds the marked cells, the highest of each text block (Eq. 2).`,
   ],
   sinkhorn_score: ["Score by Sinkhorn", SINKHORN_SCORE],
   maxsim_score: ["Score by MaxSim", MAXSIM_SCORE],
@@ -32,8 +32,8 @@ const ARRAYS = {
   text_codes: ["The text's view codes", CODES],
   attention_spread: [
     "Spread of each view's attention",
-    `The entropy of each view's attention (Eq. 7), from 0, one element alone, to 1, all alike. The diversity loss
-      (section 3.4, Eq. 10) wants views that look at few elements, each at others.`,
+    `The entropy of each view's attention (Eq. 7), from 0 (one element) to 1 (all elements equally). The diversity
+      loss (section 3.4, Eq. 10) favours views that attend to few and different elements.`,
   ],
 };
 const CURVES = ["image_pooling", "text_pooling", "attention_spread"];
@@ -58,7 +58,7 @@ export function describeArray(array, views) {
   if (!array.axes.length) return { kind: "number", title, meaning, values: array.values };
   const counts = [array.values.length, array.values[0].length];
   const dustbin = array.name === "plan";
-  const blocks = Math.max(1, Math.floor((counts[0] - Number(dustbin)) / views)); // of a view
+  const blocks = Math.max(1, Math.floor((counts[0] - Number(dustbin)) / views)); // in a view
   const label = (axis, count, place) => {
     if (dustbin && place === count - 1) return "dustbin";
     if (axis === "rank") return String(place + 1);

@@ -1,4 +1,4 @@
-/** Inspect: the selected image on the full page, with its words, its views, the lens and the insides of the method. */
+/** Inspect: the selected image on the full page, with words, views, lens and the intermediate arrays of the method. */
 
 import * as api from "./api.js";
 import { button, el, icon, redraw, select, toast, toggle } from "./dom.js";
@@ -16,13 +16,13 @@ const TABS = { words: "Words", views: "Views", lens: "Lens", inside: "Inside" };
 const BIG = 900; // pixels of the large canvas
 const SMALL = 180;
 const LENS_HITS = 12;
-const ASK_AGAIN = 700; // milliseconds between questions about the collapse
+const ASK_AGAIN = 700; // milliseconds between requests for the collapse meter
 
 export class Inspect {
   /** @param {HTMLDialogElement} dialog @param {import("./main.js").Context} context */
   constructor(dialog, context) {
     Object.assign(this, { dialog, context, strength: 1, outline: false, against: false, perView: false });
-    /** Of the lens, one a view. @type {number[]} */
+    /** The weights of the lens, one for each view. @type {number[]} */
     this.weights = [];
     /** "name:value" of the method's knobs. @type {string[]} */
     this.settings = [];
@@ -160,7 +160,7 @@ export class Inspect {
     this.#drawStage(now);
   }
 
-  /** The image as the screen behind knows it, if it does. */
+  /** The hit of the image on the screen behind, if it has one. */
   get #hit() {
     return this.context.hit?.image_id === state().image ? this.context.hit : null;
   }
@@ -173,7 +173,7 @@ export class Inspect {
     return this.explanation ? this.explanation.shown(now.words) : [];
   }
 
-  /** The large image: a view's map on the tab Views, else the evidence of words. */
+  /** Draws the large image: a view's map on the tab Views, otherwise the evidence of words. */
   #drawStage(now) {
     const { image, canvas, views, explanation, strength, outline } = this;
     if (!image.naturalWidth || !views) return;
@@ -197,7 +197,7 @@ export class Inspect {
     } else canvas.width = 0;
   }
 
-  /** Evidence of all words in one view. */
+  /** The evidence of all words in one view. */
   #viewMaps(view) {
     const cells = this.split?.[view]?.cells;
     if (!cells) return [];
@@ -206,7 +206,7 @@ export class Inspect {
     return [{ values: sums.map((value) => value / most), colour: COLOURS[0] }];
   }
 
-  /** A clip's frames with a bar each, in order of time. */
+  /** Draws a clip's frames in time order, each with a bar. */
   #drawFrames(now, maps) {
     const seconds = this.explanation?.by.get(now.image)?.seconds ?? [];
     const frame = (id, i) => {
@@ -230,7 +230,7 @@ export class Inspect {
 
   #drawWords(now) {
     const { explanation } = this;
-    if (!explanation) return [el("p.caption", {}, "Ask with words or an image to see what matched.")];
+    if (!explanation) return [el("p.caption", {}, "Search with words or an image to see what matched.")];
     if (explanation.remark) return [el("p.caption", {}, explanation.remark)];
     const own = explanation.by.get(now.image);
     const sums = explanation.contributions(now.image);
@@ -250,14 +250,14 @@ export class Inspect {
     return [
       el("h3", {}, "What each word adds to the score"),
       ...rows,
-      Math.abs(rest) > 0.0005 && el("p.caption", {}, `${rest.toFixed(3)} belongs to no word or place.`),
+      Math.abs(rest) > 0.0005 && el("p.caption", {}, `${rest.toFixed(3)} belongs to no word or cell.`),
       el("p", {}, explanation.sentence(now.image, chosen)),
-      el("p.caption", {}, "Choose up to four words. “Evidence against” hatches in violet what speaks against them."),
+      el("p.caption", {}, "Choose up to four words. “Evidence against” hatches cells that lower the score."),
       this.#isClip && this.#timeline(now, own, chosen),
     ];
   }
 
-  /** How a clip's frames match over time. */
+  /** A chart of how a clip's frames match over time. */
   #timeline(now, own, words) {
     const holder = el("div");
     const show = (values, seconds) => {
@@ -271,7 +271,7 @@ export class Inspect {
       api
         .timeline(now, now.image, this.method)
         .then(({ hits }) => hits.length > 1 && show(hits.map(({ score }) => score), hits.map(({ seconds }) => seconds)))
-        .catch(() => {}); // the words remain
+        .catch(() => {}); // the words are still shown
     }
     return holder;
   }
@@ -347,7 +347,7 @@ export class Inspect {
         el("div.chips", {}, ...several.map(choose)),
       ];
     }
-    if (!now.q) return [el("p.caption", {}, "Ask with words to search through some of the views only.")];
+    if (!now.q) return [el("p.caption", {}, "Search with words to use only some of the views.")];
     this.lensHits ??= el("div.lens");
     const set = (weights) => {
       this.weights = weights;
@@ -366,7 +366,7 @@ export class Inspect {
       button(label, () => set(this.weights.map((_, view) => Number(weight(view)))), "button", { "data-key": label });
     this.#askLens(now);
     return [
-      el("p.caption", {}, "Search through some of the views: 0 mutes a view."),
+      el("p.caption", {}, "Search with only some of the views: a weight of 0 mutes a view."),
       el("div.chips", {}, preset("All views", () => 1), preset(`Only view ${best + 1}`, (view) => view === best),
         preset(`Without view ${best + 1}`, (view) => view !== best)),
       el("div.sliders", {}, ...this.weights.map(slider)),
@@ -413,17 +413,17 @@ export class Inspect {
     const matrix = (title, meaning, values, rows, columns, limits = null) =>
       figures.push(section(title, meaning, heatmap({ title, values, rows, columns, limits })));
     if (similarity.length > 1) {
-      const meaning = "Cosine of every two views; near 1 means that they say the same.";
+      const meaning = "Cosine of each pair of views; near 1 means that they are nearly the same.";
       matrix("Similarity of the image's views", meaning, similarity, names(similarity), names(similarity), [-1, 1]);
     }
-    if (reading && words?.length) matrix("Which words each view of the text reads", "", reading, names(reading), words);
+    if (reading && words?.length) matrix("Words that each view of the text attends to", "", reading, names(reading), words);
     if (explanation) {
       const { cells, seconds } = explanation.by.get(now.image);
       const across = explanation.grid[1];
       const place = (cell) => `row ${Math.floor(cell / across) + 1}, column ${(cell % across) + 1}`;
       const columns = cells.map((_, cell) => (seconds.length ? `${seconds[cell]} s` : place(cell)));
       const values = explanation.words.map((_, word) => cells.map((cell) => cell[word]));
-      const meaning = "What each place of the image and each word together add to the score.";
+      const meaning = "What each pair of a cell and a word adds to the score.";
       matrix("Cells and words", meaning, values, explanation.words, columns);
     }
     return [this.#knobs(), ...figures, this.weights.length > 1 && this.#collapse(now)];
@@ -461,19 +461,19 @@ export class Inspect {
         return;
       }
       const { in_use: used, views, similarity, overlap, wins, images, captions } = answer;
-      const number = (value) => ((value ?? null) === null ? "not known" : value.toFixed(2));
+      const number = (value) => ((value ?? null) === null ? "unknown" : value.toFixed(2));
       const about = `Mean cosine of two views ${number(similarity)}, overlap of their maps ${number(overlap)}`;
       const title = "Share of captions that each view wins";
       const columns = wins?.map((_, view) => `view ${view + 1}`);
       holder.replaceChildren(
         (used ?? null) === null ? "" : el("p.figure", {}, `${used.toFixed(1)} of ${views} views in use`),
-        el("p", {}, answer.collapsed ? "The views have collapsed: they say nearly the same." : "The views differ."),
+        el("p", {}, answer.collapsed ? "The views have collapsed: they are nearly the same." : "The views differ."),
         el("p.caption", {}, `${about}; over ${images} images and ${captions} captions.`),
         wins ? heatmap({ title, values: [wins], rows: ["wins"], columns }) : "",
       );
     };
-    setTimeout(ask, 0); // once it is on the page
-    return section("Collapse", "How many of the views are used, over the whole collection.", holder);
+    setTimeout(ask, 0); // after it is on the page
+    return section("Collapse", "How many of the views are used, measured over the whole collection.", holder);
   }
 }
 

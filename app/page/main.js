@@ -1,15 +1,15 @@
 /**
- * The frame around the screens: header, query, keyboard, and which screen is shown.
+ * The frame around the screens: header, query, keyboard, and the choice of the screen.
  *
  * A screen is a module that exports `render(container, context)`, called once, which returns
  * `{update(state, before), close?()}`. `update` is called after every change of the state; a screen
- * draws what the state says and changes it with `go`. Add a screen: its module, a line in
- * `SCREENS`, a link in index.html.
+ * draws the state and changes it with `go`. A new screen needs a module, a line in `SCREENS` and a
+ * link in index.html.
  *
  * @typedef {Object} Context
  * @property {any} info answer of `/info` for the state's pack and collection
  * @property {any} examples answer of `/examples`
- * @property {any} hit the selected hit as the screen knows it; null for none
+ * @property {any} hit the selected hit of the screen; null for none
  */
 
 import * as api from "./api.js";
@@ -33,7 +33,7 @@ let loaded = "";
 /** @type {any} */
 let inspect = null;
 
-/** Loads what belongs to a pack and a collection, where these have changed. */
+/** Loads the description of a pack and a collection after they changed. */
 async function load(now) {
   const source = `${now.pack} ${now.collection}`;
   if (source === loaded) return;
@@ -53,7 +53,7 @@ async function load(now) {
 
 async function update(now, before) {
   if (now.gone) {
-    await refuse(410, "The link leads to images that were uploaded in another browser. Such images are never shared.");
+    await refuse(410, "This link refers to images that were uploaded in another browser, and are never shared.");
     return;
   }
   const name = now.screen in SCREENS ? now.screen : "explore";
@@ -64,7 +64,7 @@ async function update(now, before) {
     await refuse(error.status, error.message);
     return;
   }
-  if (now !== state()) return; // a newer state is on its way
+  if (now !== state()) return; // a newer state exists
   if (document.activeElement !== byId("query") || now.q !== before?.q) byId("query").value = now.q;
   byId("method").value = methodOf(now);
   drawExample(now);
@@ -94,14 +94,14 @@ async function update(now, before) {
   });
 }
 
-/** Closes the screen, so that the next update loads everything anew. */
+/** Closes the screen, so that the next update loads everything again. */
 function leave() {
   current.screen?.close?.();
   current = { name: "", screen: null };
   loaded = "";
 }
 
-/** Shows why there is no screen, and what can be done. */
+/** Shows an error instead of a screen, with possible actions. */
 async function refuse(status, sentence) {
   leave();
   const { gone } = await import("./collections.js");
@@ -109,25 +109,25 @@ async function refuse(status, sentence) {
   byId("screen").replaceChildren(message);
 }
 
-/** Draws the image that is asked with into the query's box. */
+/** Draws the query image in the query box. */
 function drawExample(now) {
   const source = now.upload ? content(now.upload) : now.like === null ? "" : api.imageUrl(now, now.like);
   const remove = () => go({ upload: "", like: null, image: null, words: null });
-  const image = source ? el("img", { src: source, alt: "The image that is asked with" }) : "image";
+  const image = source ? el("img", { src: source, alt: "The query image" }) : "image";
   const parts = now.upload || now.like !== null ? [image, icon("Remove the image", "×", remove)] : [];
   byId("example").replaceChildren(...parts);
 }
 
 /**
- * The method that a state means: the named one, or the one whose words lie on their objects most
- * often; where that is not measured, the one that retrieves best.
+ * The method of a state: the named one, or the one whose evidence of words is on their objects most
+ * often; if that is not measured, the one with the best retrieval.
  * @param {import("./state.js").State} now
  */
 export function methodOf(now) {
   const methods = Object.entries(context.info?.methods ?? {});
   if (now.method) return now.method;
-  if (context.info?.gallery.searchable === 0) return context.info.gallery.first; // others wait until all is read
-  const measured = ([, about]) => about.metrics?.values ?? {}; // null where nothing was measured
+  if (context.info?.gallery.searchable === 0) return context.info.gallery.first; // the only method that can search before all images are read
+  const measured = ([, about]) => about.metrics?.values ?? {}; // null if nothing was measured
   const quality = (each) => measured(each).evidence_word_pointing ?? measured(each).rsum ?? 0;
   return methods.reduce((best, each) => (quality(each) > quality(best) ? each : best), methods[0])?.[0] ?? "";
 }
@@ -139,7 +139,7 @@ function ask() {
   byId("query").blur();
 }
 
-/** What the page does, its keys, and where the pack is from. */
+/** Shows what the page does, its keys, and the source of the pack. */
 function about() {
   const { pack } = context.info ?? {};
   const from = pack?.from ? ` From the Hub: ${pack.from.repository}@${pack.from.commit.slice(0, 8)}.` : "";
@@ -171,7 +171,7 @@ function pastQueries() {
   }
 }
 
-/** Asks with an image file. @param {File} file */
+/** Searches with an image file. @param {File} file */
 async function askWith(file) {
   try {
     const upload = await keep(file);

@@ -1,4 +1,4 @@
-/** Mistakes: the captions that method A finds and method B misses, what they are about, and whether labels are wrong. */
+/** Mistakes: the captions that method A finds and method B misses, their words and kinds, and doubtful labels. */
 
 import * as api from "./api.js";
 import { methodOptions } from "./compare.js";
@@ -87,7 +87,7 @@ class Mistakes {
     const alone = (one, other) => `that ${one} finds and ${other} misses`;
     const others = { both: "that both find", neither: "that neither finds", labels: "with a doubtful label" };
     const about = { "": alone(a, b), b: alone(b, a), ...others }[now.cell];
-    const orders = [["", "widest gap"], ["a", `${a}'s rank`], ["b", `${b}'s rank`], ["caption", "as they are"]];
+    const orders = [["", "widest gap"], ["a", `${a}'s rank`], ["b", `${b}'s rank`], ["caption", "original order"]];
     const options = orders.map(([value, words]) => el("option", { value }, words));
     const order = select("Order", options, now.order, (value) => go({ order: value }, { replace: true }));
     const title = el("h2.grow", {}, count, el("span.words", {}, ` ${about ?? ""}`));
@@ -114,11 +114,11 @@ class Mistakes {
       select("Found in the", depths, answer.k, (k) => go({ k: Number(k) })),
       el("span.words", {}, icon("Swap A and B", "⇄", () => go({ a: answer.b, b: answer.a, within: [] }))),
       now.kind && chip(now.kind.replace(/^word:(.*)/, "“$1”"), { kind: "" }),
-      now.queries && chip("queries of a file", { queries: "" }),
+      now.queries && chip("queries from a file", { queries: "" }),
     );
   }
 
-  /** Chooses a CSV file of queries. */
+  /** A button that uploads a CSV file of queries. */
   #file() {
     const take = (key) => go({ ...FIRST, ...key });
     const choose = () => api.addQueries(state(), input.files[0]).then(take, ({ message }) => toast(message));
@@ -139,7 +139,7 @@ class Mistakes {
       each.title = title;
       return each;
     };
-    const why = exact ? "Another image is right, too, and ranks first" : "Every method ranks another image higher";
+    const why = exact ? "Another correct image ranks first" : "Every method ranks another image above the labelled one";
     redraw(this.cells, cell("both", "both find", counts.both), cell("a", `only ${a}`, counts.a),
       cell("b", `only ${b}`, counts.b), cell("neither", "neither", counts.neither),
       cell("labels", "doubtful labels", labels, why));
@@ -205,7 +205,7 @@ class Mistakes {
     };
     const tiles = [tile(row.first_a, `${this.a}'s first`, a, row.rank_a === 1)];
     tiles.push(tile(row.first_b, `${this.b}'s first`, b, row.rank_b === 1), tile(row.image, "labelled", a, true));
-    if (now.cell === "labels") tiles.push(tile(row.suspect, this.answer.exact ? "right, too" : "right, too?", a, this.answer.exact));
+    if (now.cell === "labels") tiles.push(tile(row.suspect, this.answer.exact ? "also right" : "also right?", a, this.answer.exact));
     const compare = () => go({ ...fresh, image: null, methods: [a, b], screen: "compare" });
     const title = { title: "Compare both methods", "data-key": `caption ${row.caption}` };
     return el(
@@ -217,7 +217,7 @@ class Mistakes {
     );
   }
 
-  /** Pixels of ranks, logarithmic, and ranks of pixels. */
+  /** The logarithmic scale: ranks to pixels, and back. */
   #scale() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
     const [wide, tall, most] = [width - EDGE - 2 * PAD, height - FOOT - 2 * PAD, Math.log(this.most)];
@@ -227,7 +227,7 @@ class Mistakes {
     return { width, height, x, y, ranks };
   }
 
-  /** A point for each pair of ranks, its area by the number of captions. */
+  /** Draws a point for each pair of ranks, whose area shows the number of captions. */
   #scatter() {
     const { canvas, answer } = this;
     if (!answer || !canvas.clientWidth) return;
@@ -264,7 +264,7 @@ class Mistakes {
     pen.strokeRect(x0, y0, x1 - x0, y1 - y0);
   }
 
-  /** Dragging over the scatter chooses ranks; a click shows all again. */
+  /** Selects ranks by dragging over the scatter plot; a click selects all. */
   #brush() {
     const { canvas } = this;
     canvas.onpointerdown = ({ offsetX, offsetY, pointerId }) => {

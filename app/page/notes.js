@@ -1,4 +1,4 @@
-/** The line between the query and the results: words, examples that are asked with, hints, suggestions. */
+/** The line between the query and the results: words, example images, hints, suggestions. */
 
 import * as api from "./api.js";
 import { button, el, icon, redraw, select, toggle } from "./dom.js";
@@ -8,9 +8,9 @@ import { go, state } from "./state.js";
 
 const NOTICE = "polyview.photos-notice";
 const NEGATION = /\b(?:no|not|without|lacks|lacking)\s+(?:an?\s+|any\s+|the\s+)?([\p{L}-]+)/iu;
-const [SURE, LIKELY] = [0.8, 0.4]; // least probabilities
-const INFORMATIVE = 0.8; // least area under the ROC curve of a calibration: docs/evidence.md
-const QUIET = 0.2; // words that add less than this share of the strongest one
+const [SURE, LIKELY] = [0.8, 0.4]; // minimum probabilities
+const INFORMATIVE = 0.8; // minimum area under a calibration's ROC curve: docs/evidence.md
+const QUIET = 0.2; // words below this share of the strongest word are faint
 
 /**
  * @param {import("./state.js").State} now
@@ -37,7 +37,7 @@ export function drawNotes(now, answer, explanation, chosen, context) {
 }
 
 /**
- * One chip a word; its tint says how much the word adds to the score of an image.
+ * A chip for each word, tinted by how much the word adds to the score of an image.
  * @param {import("./state.js").State} now
  * @param {import("./explanation.js").Explanation|null} explanation
  * @param {number[]} chosen words that are shown
@@ -65,11 +65,11 @@ export function wordChips(now, explanation, chosen, id, preview) {
   });
 }
 
-/** Whether a method's calibration tells hits that are right from others. @param {any} method of `/info` */
+/** Whether a method's calibration separates correct hits from others. @param {any} method of `/info` */
 const informative = (method) => (method?.calibration?.area ?? 0) >= INFORMATIVE;
 
 /**
- * How sure a hit is: "sure", "likely", or nothing where that is not known or the right answer is.
+ * The confidence of a hit: "sure", "likely", or empty if it is unknown or the correct answer is known.
  * @param {any} hit
  * @param {any} method of `/info`
  */
@@ -121,18 +121,18 @@ function hints(now, answer, context) {
   const right = answer.hits.some((hit) => hit.satisfies);
   const sure = informative(context.info.methods[answer.method]);
   if (answer.matches === false && sure && !right && !small && !hints.length) {
-    hints.push(el("span", {}, "Nothing here seems to match; these are the nearest."));
+    hints.push(el("span", {}, "No image seems to match; these are the closest."));
   }
-  if (answer.unfamiliar && !small) hints.push(el("span", {}, "This image is unlike those that the model was trained on."));
+  if (answer.unfamiliar && !small) hints.push(el("span", {}, "This image is unlike the model's training images."));
   if (small && !localStorage.getItem(NOTICE)) hints.push(notice());
   return hints;
 }
 
-/** Said once to each visitor. */
+/** A notice that each visitor sees until it is closed. */
 function notice() {
   const models = () => document.getElementById("collection")?.click();
   const clip = button("TinyCLIP (97 MB)", models, "button.link");
-  const box = el("span", {}, "This small model often misses; results are guesses. Better: ", clip);
+  const box = el("span", {}, "This small model often misses; results are guesses. More accurate: ", clip);
   const close = () => {
     localStorage.setItem(NOTICE, "read");
     box.remove();
@@ -143,7 +143,7 @@ function notice() {
 
 const ask = (q) => go({ q, image: null, words: null, view: null, inspect: "" });
 
-/** A link that asks. @param {string} query @param {string} words */
+/** A link that starts a search. @param {string} query @param {string} words */
 function askFor(query, words) {
   const anchor = el("a", { href: `/?q=${encodeURIComponent(query)}` }, words);
   anchor.addEventListener("click", (event) => {
@@ -155,9 +155,9 @@ function askFor(query, words) {
 }
 
 /**
- * Choices of facts, such as setting and weather, that restrict the results.
+ * Filters by metadata, such as setting and weather.
  * @param {Record<string, Record<string, number>>} facts of `/info`
- * @returns {any[]} one select a fact
+ * @returns {any[]} a select for each fact
  */
 export function factSelects(facts) {
   const { filters } = state();

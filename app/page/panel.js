@@ -1,4 +1,4 @@
-/** The selected image: its words and its views, beside the results or as a sheet on a phone. */
+/** The selected image with its words and views, beside the results or, on a phone, as a sheet. */
 
 import * as api from "./api.js";
 import { button, el, icon, redraw, toggle } from "./dom.js";
@@ -19,7 +19,7 @@ export class Panel {
    */
   constructor(container, context, grid, step) {
     Object.assign(this, { container, context, grid, step });
-    /** What the pointer is on: {word} or {view}. */
+    /** The word or view below the pointer: {word} or {view}. */
     this.preview = null;
   }
 
@@ -54,7 +54,7 @@ export class Panel {
     const key = `${this.key} ${method}`;
     if (key === this.viewKey) return;
     this.viewKey = key;
-    await this.grid.images(); // which are the answer
+    await this.grid.images(); // results load first
     const views = await api.views(now, this.hit.image_id, method, [], "panel").catch(() => null);
     if (key !== this.viewKey) return;
     this.views = views;
@@ -181,7 +181,7 @@ export class Panel {
   }
 }
 
-/** What the two kinds of maps mean. @returns {HTMLElement} */
+/** The meaning of the two kinds of maps. @returns {HTMLElement} */
 export const legend = () =>
   el(
     "div.legend",

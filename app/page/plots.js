@@ -52,7 +52,7 @@ export function heatmap({ values, rows, columns, marks = [], limits = null, titl
   return chart;
 }
 
-/** Blue for negative and orange for positive values; viridis where nothing is negative. */
+/** Blue for negative and orange for positive values; viridis if nothing is negative. */
 function colour(value, low, high) {
   if (low >= 0) return css(viridis((value - low) / (high - low || 1)));
   const share = Math.min(1, Math.abs(value) / Math.max(high, -low, 1e-9));
@@ -64,7 +64,7 @@ const css = (parts) => `rgb(${parts.map(Math.round).join(" ")})`;
 const round = (value) => (Math.abs(value) >= 0.01 || value === 0 ? value.toFixed(2) : value.toExponential(1));
 
 /**
- * @param {any} curve one line a row: `values`, `rows` (names of the lines), `columns` (of the points), `title`
+ * @param {any} curve a line for each row: `values`, `rows` (names of the lines), `columns` (of the points), `title`
  * @returns {HTMLElement}
  */
 export function curves({ values, rows, columns, title: name }) {

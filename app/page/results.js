@@ -1,4 +1,4 @@
-/** Results: what was measured of the pack's methods, and what each costs. */
+/** Results: accuracy, speed and size of the pack's methods. */
 
 import * as api from "./api.js";
 import { announce, button, el, svg } from "./dom.js";
@@ -15,7 +15,7 @@ class Results {
     container.append(this.root);
     this.place = null;
     this.sort = { key: "rsum", down: true };
-    this.tip = el("p.tip", { "aria-hidden": "true" }, "Point at a title, or move to it, to see what it measures.");
+    this.tip = el("p.tip", { "aria-hidden": "true" }, "Point at a column title, or focus it, to see what it measures.");
   }
 
   /** @param {import("./state.js").State} now */
@@ -40,7 +40,7 @@ class Results {
       el("h2", {}, `${pack.title}: ${measured ? "measured results" : "no results were measured"}`),
       table,
       this.tip,
-      el("p.key", {}, "★ best of its column. ↓ lower is better, in all others higher. Choose a title to sort by it."),
+      el("p.key", {}, "★ marks the best of a column. In columns with ↓ lower is better, in all others higher. Click a title to sort."),
       plot(answer),
       trainings(answer.curves, titles),
       ablations(answer.ablations),
@@ -86,7 +86,7 @@ class Results {
       el(
         "table.numbers",
         {},
-        el("caption.hidden", {}, "Results of every method; choose a column's title to sort by it"),
+        el("caption.hidden", {}, "Results of every method; a column's title sorts by it"),
         el("thead", {}, el("tr.groups", {}, el("td"), ...over), el("tr", {}, ...heads)),
         el("tbody", {}, ...names.map(row)),
       ),
@@ -115,7 +115,7 @@ const rounded = (number, digits) =>
   number.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const short = (value) => (Math.abs(value) >= 1000 ? rounded(value, 0) : String(Number(value.toPrecision(4))));
 
-/** Methods with a column's best number as it is shown; none where all have the same. */
+/** The methods with a column's best number, after rounding; none if all are equal. */
 function bestOf({ key, digits, best }, methods) {
   const known = Object.entries(methods).filter(([, row]) => best && row.values[key] !== undefined);
   const shown = known.map(([name, row]) => [name, Number(row.values[key].toFixed(digits))]);
@@ -149,7 +149,7 @@ function plot({ methods, speed }) {
   const numbers = points.map(({ title, ms, rsum }) => [title, ms.toFixed(2), rsum.toFixed(1)]);
   const about = [
     "Up is more accurate, left is faster; the area of a circle is the size on disk.",
-    "No method beats both numbers of one on the dashed line.",
+    "No method is both faster and more accurate than one on the dashed line.",
     `Median of ${speed.queries} queries over ${speed.pictures.toLocaleString("en")} images, ${speed.hardware}.`,
   ];
   return el(
@@ -157,7 +157,7 @@ function plot({ methods, speed }) {
     {},
     el("h2", {}, label),
     el("figure.plot", {}, scatter(points, 640, 340, label, "wide"), scatter(points, 340, 320, label, "narrow"),
-      el("div.hidden", {}, grid(`${label} in numbers`, ["method", "ms a query", "rsum of 600"], numbers))),
+      el("div.hidden", {}, grid(`${label} in numbers`, ["method", "ms per query", "rsum of 600"], numbers))),
     el("p.key", {}, about.join(" ")),
   );
 }
@@ -184,7 +184,7 @@ function scatter(points, width, height, label, kind) {
   for (const value of ticks(points.map(({ ms }) => ms))) {
     root.append(text(String(value), [x(Math.log(value)), height - bottom + 18]));
   }
-  root.append(text("milliseconds a query", [(left + width - right) / 2, height - 8]));
+  root.append(text("milliseconds per query", [(left + width - right) / 2, height - 8]));
   root.append(text("rsum", [left - 8, 12], "end"));
   let highest = -Infinity;
   const best = ({ rsum }) => rsum > highest && ((highest = rsum), true);
@@ -201,7 +201,7 @@ function scatter(points, width, height, label, kind) {
   return root;
 }
 
-/** A box for a label: beside its circle, above or below it, moved until it covers nothing. */
+/** A box for a label near its circle that overlaps no other box. */
 function freeBox([cx, cy], r, wide, taken, width) {
   const tall = 17;
   for (const far of [0, 16, 32, 48]) {
@@ -230,7 +230,7 @@ function ticks(values) {
   return marks;
 }
 
-/** How each training went: a small curve of the loss and one of the validation. */
+/** Small curves of the loss and the validation rsum of each training run. */
 function trainings(curves, titles) {
   if (!curves.length) return null;
   const spark = (points, logarithmic) => {
@@ -253,10 +253,10 @@ function trainings(curves, titles) {
     ...spark(loss, true),
     ...spark(rsum, false),
   ];
-  return fold("Training curves", grid("Trainings", head, curves.map(row)));
+  return fold("Training curves", grid("Training runs", head, curves.map(row)));
 }
 
-/** Each ablation: what the paper found, and what was found here. */
+/** The ablations, with the paper's findings and ours. */
 function ablations(tables) {
   if (!tables.length) return null;
   const table = ({ title, paper, found, here, columns, rows, note, hardware, seeds, command }) => {
@@ -275,7 +275,7 @@ function ablations(tables) {
   return el("section.ablations", {}, el("h2", {}, "Ablations"), ...tables.map(table));
 }
 
-/** The commands that made the table, one where they differ in the method only. */
+/** The commands that produced the table; those that differ only in the method are merged. */
 function sources({ methods, speed }) {
   const found = new Map();
   for (const { title, measured } of Object.values(methods)) {

@@ -2,9 +2,9 @@
  * The URL is the state. Every screen reads the same state and changes it with `go`; Back, Forward,
  * reload and a copied link restore it.
  *
- * An image that is asked with stays in this tab's session storage, too; the URL has its name only.
- * An uploaded collection's key is secret: it stays in this tab's session storage, and the URL only
- * says `c=mine`. A link with `c=mine` that is opened elsewhere has `gone: true`.
+ * Query images and the secret key of an uploaded collection are stored in this tab's session storage;
+ * the URL has only the name of the image, and `c=mine` for the collection. A link with `c=mine` that
+ * is opened elsewhere has `gone: true`.
  *
  * @typedef {Object} State
  * @property {string} screen "explore", "compare", "mistakes" or "results"
@@ -12,19 +12,19 @@
  * @property {string} method key of one method; empty for the pack's best
  * @property {string[]} methods of Compare; empty for its default
  * @property {number|null} image id of the selected image
- * @property {number|null} like id of an image that is asked with
- * @property {string} upload name of an image file that is asked with; its content stays in this tab
+ * @property {number|null} like id of a query image of the collection
+ * @property {string} upload name of a query image file, whose content is stored in this tab
  * @property {number[]} more ids of examples to be like
  * @property {number[]} less ids of examples to be unlike
  * @property {string[]} filters "fact:value"
  * @property {string} pack key; empty for the one that the app was started with
  * @property {string} collection key; empty for the pack's own
- * @property {boolean} gone an uploaded collection that this tab does not have
+ * @property {boolean} gone whether the collection is an upload of another tab
  * @property {number[]|null} words indices of the chosen words; null for the strongest one
  * @property {string} inspect open tab of Inspect: "", "words", "views", "lens" or "inside"
  * @property {number|null} view chosen view of the selected image
- * @property {string} by method whose views are looked at; empty for the method that searches
- * @property {string} a of Mistakes, as all that follow: who finds; `b` misses, within the first `k`; empty for the default
+ * @property {string} by method whose views are shown; empty for the method that searches
+ * @property {string} a of Mistakes: the method that finds; `b` misses, within the first `k`; empty for the default
  * @property {string} cell whose captions of `kind` ("word:dog", too) are listed in an `order`, of a file of `queries`
  * @property {number[]} within lowest and highest rank by A, then by B
  * @property {boolean} plain whether images are shown without evidence
@@ -53,7 +53,7 @@ const numbers = (name) => ({
   write: list(name).write,
 });
 
-/** How each field stands in the query string. @type {Record<string, any>} */
+/** How each field is written in the query string. @type {Record<string, any>} */
 const FIELDS = {
   screen: { name: "screen", read: (all) => all[0] || "explore", write: (v) => (v === "explore" ? [] : [v]) },
   q: text("q"),
@@ -108,7 +108,7 @@ export function link(state) {
   return search ? `/?${search}` : "/";
 }
 
-/** Whether a collection is somebody's own images, not those of a pack. @param {string} key */
+/** Whether a collection has a user's own images, not those of a pack. @param {string} key */
 export const isOwn = (key) => /^(upload|folder)-/.test(key);
 
 /** Whether a collection is an upload, whose key must not be shared. @param {string} key */
@@ -119,13 +119,13 @@ let current = parse(location.search);
 /** @type {Set<(state: State, before: State) => void>} */
 const listeners = new Set();
 
-/** The state now. @returns {State} */
+/** The current state. @returns {State} */
 export const state = () => current;
 
 /**
  * Changes the state, and the URL with it.
  * @param {Partial<State>} change
- * @param {{replace?: boolean}} [options] replace: no step of its own in the history
+ * @param {{replace?: boolean}} [options] replace: do not add an entry to the history
  */
 export function go(change, { replace = false } = {}) {
   const before = current;
@@ -155,7 +155,7 @@ addEventListener("popstate", () => {
 });
 
 /**
- * Keeps an image file for asking.
+ * Stores an image file for searching.
  * @param {File} file
  * @returns {Promise<string>} the name to put into the state
  * @throws {Error} with a sentence, if the browser cannot decode the file
@@ -179,5 +179,5 @@ export async function keep(file) {
   return name;
 }
 
-/** The content as a data URI; empty where this tab does not have it. @param {string} name */
+/** The content as a data URI; empty if this tab does not have it. @param {string} name */
 export const content = (name) => (name ? sessionStorage.getItem(IMAGE + name) ?? "" : "");

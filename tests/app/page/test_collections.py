@@ -91,7 +91,7 @@ def test_a_folder_is_opened_and_a_wrong_one_is_named(
     page.fill("#menu input[name=place]", str(tmp_path))
     page.press("#menu input[name=place]", "Enter")
     expect(page.locator("#reading")).to_contain_text("1 file is left out", timeout=60_000)
-    page.get_by_role("button", name="Which?").click()
+    page.get_by_role("button", name="Show them").click()
     page.locator("#menu .fold summary").click()
     expect(page.locator("#menu .fold")).to_contain_text("notes.png")
 
@@ -133,7 +133,7 @@ def test_the_menu_names_packs_the_device_and_is_accessible(
     expect(menu.locator(".packs")).to_contain_text("97 MB")
     expect(menu).to_contain_text("CPUExecutionProvider")
     menu.locator("input[aria-label='Hub address or folder']").fill("nobody/nothing")
-    menu.get_by_role("button", name="Look").click()
+    menu.get_by_role("button", name="Look up").click()
     expect(menu.locator(".problem:not([hidden])")).to_be_visible(timeout=30_000)
     assert tab.serious() == []
     page.keyboard.press("Escape")

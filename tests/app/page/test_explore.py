@@ -225,7 +225,7 @@ def test_similar_images_and_an_image_file(bundled: Server, new_tab: NewTab, tmp_
     expect(tab.tiles.first).to_have_attribute("data-id", "5")
     other = new_tab(bundled.url)
     other.page.goto(tab.page.url)
-    expect(other.page.locator("#notes").get_by_text("stayed in the tab")).to_be_visible()
+    expect(other.page.locator("#notes").get_by_text("stored only in the tab")).to_be_visible()
     tab.button("Remove the image").click()
     expect(tab.page.locator("#example img")).to_have_count(0)
     expect(tab.page.locator("#query")).not_to_have_value("")

@@ -146,7 +146,7 @@ def test_files_and_queries(new_tab: NewTab, bundled: Server) -> None:
     page.locator("summary", has_text="Save").click()
     content = {"name": "queries.csv", "mimeType": "text/csv", "buffer": b"a dog,3\na zebra,5"}
     page.locator("input[type=file][accept*=csv]").set_input_files(content)  # type: ignore[arg-type]
-    expect(page.locator(".bar .chip")).to_contain_text("queries of a file")
+    expect(page.locator(".bar .chip")).to_contain_text("queries from a file")
     expect(page.locator(".cell b").first).to_have_text(re.compile("^[0-2]$"))
     page.go_back()
     expect(page.locator("h2")).to_contain_text(f"{expected['total']} captions")

@@ -53,7 +53,7 @@ def look(tab: Tab, address: str) -> None:
     tab.open("?q=a+red+circle")
     tab.page.locator("#collection").click()
     tab.page.get_by_label("Hub address or folder").fill(address)
-    tab.button("Look").click()
+    tab.button("Look up").click()
     expect(tab.page.locator("#menu")).to_contain_text("licence apache-2.0")
 
 
@@ -62,7 +62,7 @@ def test_a_pack_is_fetched_and_used(server: Server, new_tab: NewTab) -> None:
     look(tab, ADDRESS)
     menu = tab.page.locator("#menu")
     tab.button("Download").click()
-    expect(menu).to_contain_text("It is ready.")
+    expect(menu).to_contain_text("The pack is ready.")
     menu.locator("[role=status]").get_by_role("button", name="Use").click()
     expect(tab.page.locator("#method option")).to_have_count(2)
     expect(tab.tiles.first).to_be_visible()
@@ -81,7 +81,7 @@ def test_a_download_shows_progress_and_is_cancelled(
     expect(menu.get_by_role("progressbar", name="Download")).to_be_visible()
     expect(menu.locator("[role=status] .row span")).to_contain_text(" s")
     tab.button("Cancel").click()
-    expect(menu).to_contain_text("Cancelled; nothing was kept.")
+    expect(menu).to_contain_text("Cancelled; the downloaded files were deleted.")
     hub.faults = {}
     assert [pack["key"] for pack in server.get("packs")["packs"]] == [p["key"] for p in before]
 
@@ -100,7 +100,7 @@ def test_photographs_have_no_badges_and_one_notice(server: Server, new_tab: NewT
     expect(notice).to_have_count(0)
     tab.page.locator("#collection").click()
     cards = tab.page.locator("#menu .card")
-    expect(cards.filter(has_text="A folder of this machine")).to_have_attribute(
+    expect(cards.filter(has_text="A folder on this machine")).to_have_attribute(
         "aria-pressed", "true"
     )
     cards.filter(has_text="emoji over painted").click()
