@@ -1,6 +1,6 @@
 # The two commands of the README are `make app` and `make test`; each does its own set-up.
 #   make app ARGS="--gallery ~/Pictures"     arguments for the app
-#   make gpu                                  what a GPU computes and how fast, into docs/results/gpu.md
+#   make gpu                                  a GPU compared with the CPU, in docs/results/gpu.md
 #   make app TORCH_INDEX=URL                 an extra package index, e.g. one with CPU builds of torch
 #   make space ARGS="--hardware zero-gpu"    the folder of a Hugging Face Space, in build/space
 #   make space-check SPACE_PYTHON=python3.12 the same, installed and started as the Hub would
@@ -22,21 +22,21 @@ app: $(VENV)/app.stamp
 test: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest
 
-# whole journeys: a folder of one's own, downloads, the browser's history, a clone's first pack, a proxy
+# end-to-end tests: a user's folder, downloads, browser history, the first pack of a clone, a proxy
 slow: $(VENV)/dev.stamp system nginx
 	$(VENV)/bin/python -m pytest -m "slow and not soak"
 
-# the long forms, each bounded in number and time: a hundred killed processes, and ten thousand random
-# damages to whatever comes from outside, of which another SOAK_SEED draws other cases
+# long tests, bounded in number and time: a hundred killed processes, and ten thousand random
+# corruptions of packs, images and requests; another SOAK_SEED draws other cases
 soak: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest -m soak
 	SOAK_CASES=$(SOAK_CASES) $(VENV)/bin/python -m pytest -n 0 tests/soak/fuzz.py \
 		--hypothesis-seed=$(SOAK_SEED) -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 
-# the tests that want CUDA, then numbers, copies and times beside the CPU's; without CUDA a rehearsal
+# the tests that need CUDA, then results and times compared with the CPU's; without CUDA a rehearsal
 gpu: $(VENV)/dev.stamp
 	@$(VENV)/bin/python -c "import torch; torch.cuda.is_available() or \
-		print('There is no CUDA device: this rehearses on the CPU, and measures no GPU.')"
+		print('There is no CUDA device: this is a rehearsal on the CPU.')"
 	$(VENV)/bin/python -m pytest -n 0 -m gpu
 	$(VENV)/bin/python -m benchmarks.gpu --out docs/results/gpu.md $(ARGS)
 
@@ -62,7 +62,7 @@ space-check: space
 	$(VENV)/bin/python -m tests.export.rehearsal build/space --python $(SPACE_PYTHON) \
 		$(if $(TORCH_INDEX),--index $(TORCH_INDEX))
 
-# what the tests need beside Python: a browser to drive the app, the font the scenes are made of
+# what the tests need besides Python: a browser to drive the app, the font the scenes are made of
 system:
 	@fc-list 2>/dev/null | grep -qi NotoColorEmoji && command -v chromium >/dev/null || { \
 		$(SUDO) apt-get update -qq && \
