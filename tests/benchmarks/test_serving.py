@@ -26,7 +26,7 @@ def test_wrong_and_missing_answers_are_noticed(private: Server) -> None:
     assert not serving.ask(private.url, questions[:2], reference)
     reference[questions[0]] = [(image, score + 1) for image, score in reference[questions[0]]]
     wrong, missing = serving.ask(private.url, questions, reference)
-    assert wrong == "vsepp, a dog: another answer than the single client's"
+    assert wrong == "vsepp, a dog: not the answer of a single client"
     assert missing.startswith("no such method, a cat: 400 ")
 
 

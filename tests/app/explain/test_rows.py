@@ -99,7 +99,7 @@ def test_a_pack_without_rows_says_that_there_is_no_map(
     assert item.words == some.words == ["a", "red", "dog"]
     assert item.base == pytest.approx(item.score, abs=1e-6)
     assert not np.any(item.cells)
-    assert "one summary of the whole image" in item.remark
+    assert "a summary of the whole image" in item.remark
     assert item.remark.endswith(some.remark)
     with pytest.raises(ValueError, match="No map can be drawn"):
         evidence.explain_image(retriever, TEXT, 2, word="dog")
