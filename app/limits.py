@@ -188,8 +188,8 @@ class RequestGuard:
                     self._body_bytes += len(message.get("body", b""))
                     size, more = max(size, len(received)), message.get("more_body", False)
         except TimeoutError:
-            message = f"the body did not arrive within {BODY_SECONDS:g} seconds; send it again"
-            raise Refusal(408, message) from None
+            late = f"the body did not arrive within {BODY_SECONDS:g} seconds; send it again"
+            raise Refusal(408, late) from None
 
     def _complete_request(self, name: str | None, body: bytes) -> tuple[bytes, str]:
         """Adds default values to a request for Gradio's queue; returns the body and the session."""

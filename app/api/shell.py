@@ -72,9 +72,9 @@ def _search(options: argparse.Namespace) -> int:
             when = "" if hit.seconds is None else f"\tat {hit.seconds:.1f} s"
             print(f"{hit.score:.3f}\t{_printable(hit.path)}{when}")
     sys.stdout.flush()
-    for unknown in results.unknown:
-        read = f"read as “{unknown.read_as}”" if unknown.read_as else "unknown to this pack"
-        print(f"polyview: “{unknown.word}” is {read}", file=sys.stderr)
+    for entry in results.unknown:
+        read = f"read as “{entry.read_as}”" if entry.read_as else "unknown to this pack"
+        print(f"polyview: “{entry.word}” is {read}", file=sys.stderr)
     if results.matches is False:
         print("polyview: no image matches; these are the closest", file=sys.stderr)
     return NOTHING if results.matches is False or not results else FOUND
