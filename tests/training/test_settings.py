@@ -62,6 +62,9 @@ def test_a_recipe_drops_tables_and_values_of_the_one_it_extends(tmp_path: Path) 
     recipe.write_text('extends = "yours/vse_infty"\ndrop = ["objective.lam"]')
     with pytest.raises(ValueError, match=r'drops "objective.lam", which yours/vse_infty does not'):
         load_recipe(TrainConfig, str(recipe))
+    recipe.write_text(f'extends = "{recipe}"')
+    with pytest.raises(ValueError, match="a recipe cannot extend itself"):
+        load_recipe(TrainConfig, str(recipe))
 
 
 @pytest.mark.parametrize(

@@ -221,8 +221,11 @@ def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) 
     return check(kind, values, f"recipe {name}")
 
 
-def _read(name: str) -> dict[str, Any]:
+def _read(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
     """The values of a recipe merged over those of the recipe it extends."""
+    if name in extended_by:
+        circle = " extends ".join((*extended_by, name))
+        raise ValueError(f"recipe {circle}: a recipe cannot extend itself")
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     if not path.is_file():
         raise FileNotFoundError(unknown_name("recipe", name, recipe_names()))
@@ -230,7 +233,7 @@ def _read(name: str) -> dict[str, Any]:
     base, dropped = values.pop("extends", None), values.pop("drop", [])
     if base is None:
         return values
-    inherited = _read(str(base))
+    inherited = _read(str(base), (*extended_by, name))
     for setting in dropped:
         *parents, last = setting.split(".")
         table = functools.reduce(lambda part, key: part.get(key, {}), parents, inherited)
