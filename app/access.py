@@ -29,11 +29,11 @@ HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
 _log = logging.getLogger(__name__)
 
 
-class Refusal(Exception):  # noqa: N818 it is an answer
+class Refusal(ValueError):  # noqa: N818 it is an answer
     """A refused request, with the HTTP status and message of its answer.
 
     Args:
-        status: the HTTP status: 403, 404, 405, 408, 413, 421, 429, 500 or 503.
+        status: the HTTP status: 403, 404, 405, 408, 410, 413, 421, 429, 500 or 503.
         message: one sentence that names the value and what to do.
         wait: seconds after which the same request may succeed; 0 if never.
     """

@@ -19,7 +19,7 @@ from polyview.app.gallery.indexing import Index, ProgressBar
 from polyview.app.gallery.qdrant import FORM, Points, check_pack
 from polyview.app.gallery.scan import CollectionImage, from_pack, open_images
 from polyview.app.gallery.store import cache_folder
-from polyview.app.packs.presets import pack_folder
+from polyview.app.packs.downloads import pack_folder
 from polyview.app.settings import DEVICES
 from polyview.export.runtime import Runtime
 

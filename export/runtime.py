@@ -95,17 +95,6 @@ class Runtime:
         self.methods[method]  # refuses an unknown one
         return self.info.methods[method].image_encoder or self.info.image_encoder.file
 
-    def features_by_method(
-        self, images: Sequence[Image.Image], methods: Sequence[str]
-    ) -> dict[str, Tensor]:
-        """`image_features` (B, N, d) for several methods, computed once for each encoder."""
-        by_file: dict[str | None, Tensor] = {}
-        for name in methods:
-            file = self.image_encoder_of(name)
-            if file not in by_file:
-                by_file[file] = self.image_features(images, name)
-        return {name: by_file[self.image_encoder_of(name)] for name in methods}
-
     def image_features(self, images: Sequence[Image.Image], method: str | None = None) -> Tensor:
         """Encodes images of any size and mode, at least one, into (B, N, d) features.
 

@@ -83,7 +83,7 @@ for module, *sys.argv[1:] in commands:
 from polyview.app.explain.evidence import explain
 from polyview.app.explain.views import describe_views
 from polyview.app.gallery.scan import from_pack
-from polyview.app.search.query import Term
+from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
 from polyview.export.runtime import Runtime
 

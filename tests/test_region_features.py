@@ -14,7 +14,7 @@ import pytest
 from polyview.app.api.library import Library
 from polyview.app.explain.evidence import explain
 from polyview.app.gallery.scan import from_pack
-from polyview.app.search.query import Term
+from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
 from polyview.export import to_onnx
 from polyview.export.pack.reading import load_info
@@ -126,7 +126,7 @@ def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) 
             (term,) = results.terms
             brought = term.cells[place].sum() + term.whole_sentence[place].sum()
             assert term.base[place] + brought == pytest.approx(score, abs=1e-5)
-        seen = retriever.views(row, name, attention=True).attention
+        seen = retriever.views([row], name, attention=True).attention
         assert seen is not None
         drawn = regions.summed if method.attention_sums_to_one else regions.strongest
         maps = maps_of(retriever, row, name)

@@ -34,25 +34,14 @@ from polyview.app.access import Refusal
 from polyview.app.api.answers import Blob, Refused
 from polyview.app.api.parameters import CONTENT, IMAGE_BYTES, Collection, Pack
 from polyview.app.limits import read_json
-from polyview.app.packs.downloads import Downloads
-from polyview.app.packs.errors import ForbiddenError, FullError, GoneError
 from polyview.app.packs.opened import Opened
-from polyview.app.search.hits import NotReadyError, Timed
+from polyview.app.search.hits import Timed
 from polyview.app.search.ranking import MANY
 
 PREFIX = "/api/v1"
 MAX_WAITING = 64  # requests at a time, including those being answered
 _SLOTS = max(2, os.cpu_count() or 1)  # requests that run a model at the same time
 _MAX_MESSAGE = 2000  # characters of an error message, which may quote the request
-# HTTP status of an error, and seconds to wait
-_STATUSES: dict[type[Exception], tuple[int, int]] = {
-    GoneError: (410, 0),
-    ForbiddenError: (403, 0),
-    FullError: (503, 60),
-    NotReadyError: (503, 5),
-    FileNotFoundError: (404, 0),
-    ValueError: (400, 0),
-}
 
 
 class Server(gr.Server):
@@ -67,9 +56,9 @@ class Endpoint:
     """A function of the API.
 
     Args:
-        function: has flat, typed parameters and a docstring for users. Parameters `opened` and
-            `downloads` receive the app's objects; a parameter `retriever` receives the retriever of
-            the requested `pack` and `collection`, which become parameters of the endpoint.
+        function: has flat, typed parameters and a docstring for users. A parameter `opened`
+            receives the app's; a parameter `retriever` receives the retriever of the requested
+            `pack` and `collection`, which become parameters of the endpoint.
         path: the path of the route below `PREFIX`.
         methods: HTTP methods.
         quick: whether it takes about a millisecond with a small gallery.
@@ -94,7 +83,7 @@ class Endpoint:
         self.function, self.path, self.methods, self.quick = function, path, methods, quick
         self.name, self.doc = function.__name__, inspect.cleandoc(function.__doc__ or "")
         own = inspect.signature(function, eval_str=True)
-        self._injected = {"opened", "downloads", "retriever"} & own.parameters.keys()
+        self._injected = {"opened", "retriever"} & own.parameters.keys()
         public = [each for name, each in own.parameters.items() if name not in self._injected]
         if "retriever" in self._injected:
             public += [*inspect.signature(_keys, eval_str=True).parameters.values()]
@@ -107,14 +96,17 @@ class Endpoint:
             for each in public
         }
         self.parameters = create_model(self.name, __config__=config, **fields)
+        self._flags = {
+            name for name, f in self.parameters.model_fields.items() if f.annotation is bool
+        }
         self.defaults = [None if default is ... else default for _, default in fields.values()]
         self.types, self.body = {each.name: each.annotation for each in public}, ""
         for name, field in self.parameters.model_fields.items():
             if CONTENT in field.metadata:
                 self.body, self.types[name] = name, str if field.is_required() else str | None
 
-    def run(self, services: Mapping[str, Any], values: Mapping[str, Any]) -> BaseModel:
-        """Calls the function with `values` and those of the `services` that it takes.
+    def run(self, opened: Opened, values: Mapping[str, Any]) -> BaseModel:
+        """Calls the function with `values`.
 
         Raises:
             ValidationError: a value is not valid.
@@ -124,11 +116,16 @@ class Endpoint:
         if unknown := sorted(values.keys() - names - self.types.keys()):
             known = ", ".join(sorted(names)) or "none"
             raise ValueError(f'unknown parameter "{unknown[0][:80]}"; known: {known}')
+        for name, value in values.items():  # pydantic would accept true and false as 1 and 0
+            flag = bool in map(type, value if isinstance(value, list) else [value])
+            if flag and name not in self._flags:
+                raise ValueError(f"{name} must be a number or a text, not true or false")
         checked = dict(self.parameters.model_validate(values))
         if "retriever" in self._injected:
             keys = checked.pop("pack"), checked.pop("collection")
-            checked["retriever"] = services["opened"].retriever(*keys)
-        checked |= {name: services[name] for name in self._injected & services.keys()}
+            checked["retriever"] = opened.retriever(*keys)
+        if "opened" in self._injected:
+            checked["opened"] = opened
         start = time.perf_counter()
         answer = self.function(**checked)
         if isinstance(answer, Timed):
@@ -151,7 +148,6 @@ class Adapter:
 
     def __init__(self, server: Server, opened: Opened, endpoints: Sequence[Endpoint]) -> None:
         self._opened, self._waiting = opened, asyncio.Semaphore(MAX_WAITING)
-        self._services = {"opened": opened, "downloads": Downloads(opened)}
         self._limiter, self._images = CapacityLimiter(_SLOTS), CapacityLimiter(_SLOTS - 1)
         self._single = CapacityLimiter(1)
         for kind in (ValueError, FileNotFoundError, HTTPException, RequestValidationError, Refusal):
@@ -190,11 +186,11 @@ class Adapter:
         """
         if self._waiting.locked():
             raise Refusal(503, f"{MAX_WAITING} requests are waiting; try again soon", 1)
-        quick = endpoint.quick and len(self._opened.first.index) < MANY
+        quick = endpoint.quick and self._opened.first.index.files < MANY
         limiter = self._single if quick else self._limiter
         images = self._images if values.get(endpoint.body) else nullcontext()
         async with self._waiting, images:
-            return await run_sync(endpoint.run, self._services, values, limiter=limiter)
+            return await run_sync(endpoint.run, self._opened, values, limiter=limiter)
 
     def _gradio_function(self, endpoint: Endpoint) -> Callable[..., Any]:
         """Wraps an endpoint for Gradio: positional values, plain types, a dictionary as answer."""
@@ -230,9 +226,9 @@ class Adapter:
             return Refusal(400, f"{message}; see {PREFIX}")
         if isinstance(error, FileNotFoundError) and error.filename:
             return Refusal(404, f"{Path(error.filename).name} no longer exists")
-        for kind, (status, wait) in _STATUSES.items():
-            if isinstance(error, kind):
-                return Refusal(status, self._opened.sentence(error)[:_MAX_MESSAGE], wait)
+        if isinstance(error, ValueError | FileNotFoundError):
+            status = 404 if isinstance(error, FileNotFoundError) else 400
+            return Refusal(status, self._opened.sentence(error)[:_MAX_MESSAGE])
         return Refusal.for_unexpected(error, "a request")
 
 

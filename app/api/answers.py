@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from polyview.app.explain.views import Rows
 from polyview.app.gallery.images import Refusal
 from polyview.app.gallery.indexing import Copy
-from polyview.app.packs.fit import Mismatch
+from polyview.app.packs.description import Mismatch
 from polyview.app.search.examples import Example
 from polyview.app.search.hits import Hit, QueryTerm, Timed
 from polyview.export.check import Verdict

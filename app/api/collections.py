@@ -5,18 +5,17 @@ from __future__ import annotations
 import io
 from pathlib import Path, PurePath
 
+from polyview.app.access import Refusal
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.api.answers import Progress
-from polyview.app.packs import fit
-from polyview.app.packs.description import describe, describe_gallery
+from polyview.app.packs.description import describe, describe_gallery, mismatch
 from polyview.app.packs.description import results as recorded
-from polyview.app.packs.downloads import Downloads, Job
-from polyview.app.packs.errors import ForbiddenError
+from polyview.app.packs.downloads import PRESETS, Job, converted_pack
 from polyview.app.packs.opened import Opened
-from polyview.app.packs.presets import PRESETS
 from polyview.app.search.retriever import Retriever
 from polyview.export.check import PackCheck, choose_pairs
+from polyview.export.obtain import CLIP
 
 _MAX_DESCRIPTION = 500  # characters of a pack's description
 _CLIPS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video/webm"} | {
@@ -40,7 +39,7 @@ def clip(
     """Returns a clip's file; over HTTP, only the bytes that the `Range` header requests."""
     pack, collection = opened.resolve(pack, collection)
     if not opened.sends_files(collection):
-        raise ForbiddenError("clips of this collection are sent only to its owner's machine")
+        raise Refusal(403, "clips of this collection are sent only to its owner's machine")
     retriever = opened.retriever(pack, collection)
     try:
         source = retriever.image(image_id)
@@ -119,7 +118,7 @@ def add_file(
     opened: Opened, collection: p.Upload, name: p.FileName, content: p.Content
 ) -> Progress:
     """Adds a file to an upload; `start_collection` reads it."""
-    opened.add_file(collection, name, content)
+    opened.uploads.add(collection, name, content)
     return progress(opened, "", collection)
 
 
@@ -141,7 +140,7 @@ def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -
         collection=collection,
         pack=key,
         complete=retriever.index.complete,
-        mismatch=fit.mismatch(retriever),
+        mismatch=mismatch(retriever),
         **vars(retriever.index.progress),
         **describe_gallery(retriever),
     )
@@ -170,7 +169,7 @@ def _require_own(opened: Opened, collection: str) -> None:
         )
 
 
-def packs(opened: Opened, downloads: Downloads) -> answers.Packs:
+def packs(opened: Opened) -> answers.Packs:
     """Lists the packs on this machine, and those that can be downloaded by name."""
     packs = [
         {
@@ -188,18 +187,16 @@ def packs(opened: Opened, downloads: Downloads) -> answers.Packs:
     names = ("name", "title", "about", "facts")
     offers = [
         {name: getattr(preset, name) for name in names}
-        | {"installed": preset.find(opened.cache) is not None}
+        | {"installed": converted_pack(opened.cache, CLIP, preset.name) is not None}
         for preset in (PRESETS.values() if opened.private else ())
     ]
-    accepts = downloads.accepts
+    accepts = opened.downloads.accepts
     return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=opened.private)
 
 
-def look_pack(
-    opened: Opened, downloads: Downloads, address: p.Address, kind: p.Kind = "pack"
-) -> answers.Look:
+def look_pack(opened: Opened, address: p.Address, kind: p.Kind = "pack") -> answers.Look:
     """Describes the files that a download would fetch."""
-    offer = downloads.look(address, kind)
+    offer = opened.downloads.look(address, kind)
     if isinstance(offer, Path):
         key = opened.add_pack(offer)
         return answers.Look(pack=key, missing_bytes=0, unknown_sizes=0, parts=[])
@@ -217,16 +214,16 @@ def look_pack(
     return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=parts)
 
 
-def fetch_pack(downloads: Downloads, address: p.Address, kind: p.Kind = "pack") -> Job:
+def fetch_pack(opened: Opened, address: p.Address, kind: p.Kind = "pack") -> Job:
     """Starts downloading a pack in the background; one download runs at a time."""
-    return downloads.start(address, kind)
+    return opened.downloads.start(address, kind)
 
 
-def pack_job(downloads: Downloads, job: p.Job) -> Job:
+def pack_job(opened: Opened, job: p.Job) -> Job:
     """Returns the state of a download; once it is finished, `pack` is the new pack's key."""
-    return downloads.get(job)
+    return opened.downloads.get(job)
 
 
-def cancel_pack(downloads: Downloads, job: p.Job) -> Job:
+def cancel_pack(opened: Opened, job: p.Job) -> Job:
     """Cancels a download and removes incomplete files."""
-    return downloads.cancel(job)
+    return opened.downloads.cancel(job)

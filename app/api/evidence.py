@@ -9,22 +9,20 @@ import numpy as np
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.api.search import decode_query_image
+from polyview.app.api.search import decode_query_image, pairs
 from polyview.app.explain import evidence
-from polyview.app.explain.collapse import Collapse, Meters
+from polyview.app.explain.collapse import Collapse, collapsed, meter
 from polyview.app.explain.drawing import draw
 from polyview.app.explain.places import box, sheets
 from polyview.app.explain.views import Views, describe_views, nested
 from polyview.app.gallery.scan import CollectionImage
 from polyview.app.packs.opened import Opened
-from polyview.app.search.answers import Question, remark
+from polyview.app.search.answers import Question, describe, parse, remark
 from polyview.app.search.hits import QueryTerm
-from polyview.app.search.query import checked, describe, parse
 from polyview.app.search.retriever import Retriever
 
 _MAX_NUMBERS = 500_000  # in an answer of `explain_hits`
 _DIGITS = 8  # of evidence, so that it still sums to the score
-_meters = Meters()  # for all packs
 
 
 def explain(
@@ -105,7 +103,7 @@ def explain_image(
     word: p.Word = "",
 ) -> answers.Blob:
     """Draws the evidence of words, or of one of them, over an image, as a PNG."""
-    terms, target = parse(checked(query)), find_image(retriever, image)
+    terms, target = parse(query), find_image(retriever, image)
     spec = method or retriever.methods.best
     result = evidence.explain(retriever, terms, spec, [target.image_id])
     png = io.BytesIO()
@@ -122,9 +120,9 @@ def views(
 ) -> Views:
     """Returns every view of an image with its map and, for a text, its score."""
     spec, image_id = method or retriever.methods.best, find_image(retriever, image).image_id
-    chosen = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
+    chosen = {k: v[-1] for k, v in pairs(settings, "settings", "match:maxsim").items()}
     answer = describe_views(retriever, image_id, spec, query, chosen)
-    answer.collapsed = _meters.collapsed(retriever, spec)
+    answer.collapsed = collapsed(retriever, spec)
     if query.strip():
         answer.remark = remark(retriever, query)
     return answer
@@ -134,7 +132,7 @@ def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> Col
     """Measures whether a method's views differ; the first call starts the measurement."""
     spec = method or retriever.methods.best
     retriever.methods.one(spec)
-    reading = _meters.meter(retriever, spec)
+    reading = meter(retriever, spec)
     if isinstance(reading.result, Collapse):
         return Collapse(**dict(reading.result))  # sets every field
     state = "failed" if reading.problem else "running"

@@ -123,7 +123,7 @@ class Library:
         cache = cache_folder()
         folder = bundled_pack(settings.first_pack)
         if folder is None:
-            from polyview.app.packs.presets import pack_folder  # imported only if needed
+            from polyview.app.packs.downloads import pack_folder  # imported only if needed
 
             folder = pack_folder(settings.first_pack, cache)
         runtime = Runtime.load(folder, device)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from polyview.app.access import Refusal
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.packs.opened import GoneError, Opened
+from polyview.app.packs.opened import Opened
 from polyview.app.search import mistakes as ranking
 from polyview.app.search.retriever import Retriever
 from polyview.export import mistakes as results
@@ -42,7 +43,7 @@ def mistakes(
         raise ValueError(f'"{a[:80]}" is compared with itself; choose two methods')
     captions = ranking.captions_of(retriever, queries)
     if captions is None:
-        raise GoneError("these queries are no longer stored; send the file again")
+        raise Refusal(410, "these queries are no longer stored; send the file again")
     reading = ranking.read_ranks(retriever, captions, (a, b), queries)
     if reading.result is None:
         state = "failed" if reading.problem else "running"

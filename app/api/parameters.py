@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from polyview.app.search.query import MAX_QUERY, MAX_WEIGHT
+from polyview.app.search.answers import MAX_QUERY, MAX_WEIGHT
 from polyview.app.search.retriever import MAX_HITS
 
 IMAGE_BYTES = 50_000_000  # of one uploaded image
@@ -43,13 +43,6 @@ def _content(value: Any) -> Any:
         raise ValueError("the content of the data URI is not valid base64") from error
 
 
-def _not_boolean(value: Any) -> Any:
-    """Rejects true and false, which pydantic would accept as 1 and 0."""
-    if isinstance(value, bool) or (isinstance(value, list) and bool in map(type, value)):
-        raise ValueError("it must be a number, not true or false")
-    return value
-
-
 def _sized(high: int, description: str, low: int | None = None, alias: str | None = None) -> Any:
     return Field(alias=alias, description=description, min_length=low, max_length=high)
 
@@ -58,7 +51,7 @@ def _range(low: float, high: float, description: str = "") -> Any:
     return Field(description=description, ge=low, le=high)
 
 
-NUMBER, LIST, TEXTS, CONTENT = map(BeforeValidator, (_not_boolean, _split, _as_list, _content))
+LIST, TEXTS, CONTENT = map(BeforeValidator, (_split, _as_list, _content))
 NONE: list[Any] = []  # the default of lists; must not be changed
 
 _WORDS = "a sentence, or terms whose weighted scores are added: 2: dog + beach - people"
@@ -74,22 +67,22 @@ _TABLE = "CSV with the columns query, image, kind: a data URI, over HTTP the bod
 
 _Item = Annotated[str, Field(max_length=500)]
 _File = Annotated[str, Field(max_length=4096)]
-_Id = Annotated[int, NUMBER, _range(0, 10**9)]
+_Id = Annotated[int, _range(0, 10**9)]
 _Orders = Literal["gap", "a", "b", "caption"]
 _Cells = Literal["a", "b", "both", "neither", "all", "labels"]
 Words = Annotated[str, _sized(MAX_QUERY, _WORDS, alias="q")]  # "q" over HTTP
 Method = Annotated[str, _sized(500, _METHOD)]
 Methods = Annotated[list[_Item], LIST, _sized(8, _METHODS, 2)]
-Count = Annotated[int, NUMBER, _range(1, MAX_HITS, "number of images, 1 to 1,000")]
-CompareCount = Annotated[int, NUMBER, _range(1, 100, "number of images for each method, 1 to 100")]
+Count = Annotated[int, _range(1, MAX_HITS, "number of images, 1 to 1,000")]
+CompareCount = Annotated[int, _range(1, 100, "number of images for each method, 1 to 100")]
 Facts = Annotated[list[_Item], TEXTS, _sized(100, _FACTS, alias="filter")]
-ImageId = Annotated[int, NUMBER, _range(0, 10**9, "an image of the collection, by its id")]
+ImageId = Annotated[int, _range(0, 10**9, "an image of the collection, by its id")]
 Like = Annotated[_Id | None, Field(description="a query image of the collection, by its id")]
 ImageIds = Annotated[list[_Id], LIST, _sized(10, "at most 10 example images, by their ids")]
 ManyIds = Annotated[list[_Id], LIST, _sized(100, "1 to 100 images, by their ids", 1)]
-ImageOrFile = Annotated[int | _File, Field(union_mode="left_to_right", description=_EITHER), NUMBER]
-Weight = Annotated[float, NUMBER, _range(-MAX_WEIGHT, MAX_WEIGHT, _WEIGHT)]
-_Share = Annotated[float, NUMBER, _range(0, 1)]
+ImageOrFile = Annotated[int | _File, Field(union_mode="left_to_right", description=_EITHER)]
+Weight = Annotated[float, _range(-MAX_WEIGHT, MAX_WEIGHT, _WEIGHT)]
+_Share = Annotated[float, _range(0, 1)]
 Weights = Annotated[list[_Share], LIST, _sized(1000, "0 (off) to 1 for each view, not all 0", 1)]
 _Setting = Annotated[str, Field(max_length=100)]
 Settings = Annotated[list[_Setting], LIST, _sized(20, "name:value for settings of the method")]
@@ -104,35 +97,17 @@ Place = Annotated[str, _sized(4096, "a folder of images on this machine, or a ZI
 FileName = Annotated[str, _sized(1000, "the name of the file")]
 Address = Annotated[str, _sized(500, "owner/name[@revision], a folder, or the name of an offer")]
 Kind = Annotated[Literal["pack", "clip", "vse_infty"], Field(description="kind of the address")]
-Start = Annotated[int, NUMBER, _range(0, 10**9, "index of the first item, from 0")]
-Depth = Annotated[int, NUMBER, _range(1, MAX_HITS, "found: a correct image ranks within k")]
+Start = Annotated[int, _range(0, 10**9, "index of the first item, from 0")]
+Depth = Annotated[int, _range(1, MAX_HITS, "found: a correct image ranks within k")]
 Cell = Annotated[_Cells, Field(description=_CELL)]
 CaptionKind = Annotated[str, _sized(100, "a kind of caption, or word:dog for those with a word")]
 Order = Annotated[_Orders, Field(description="by the gap of ranks, a's, b's, or the caption")]
-_Rank = Annotated[int, NUMBER, _range(1, 2**31)]
+_Rank = Annotated[int, _range(1, 2**31)]
 Within = Annotated[list[_Rank], LIST, _sized(4, "lowest, highest rank by a, then by b; empty: all")]
-Rows = Annotated[int, NUMBER, _range(1, 5000, "number of captions, 1 to 5,000")]
+Rows = Annotated[int, _range(1, 5000, "number of captions, 1 to 5,000")]
 Queries = Annotated[str, _sized(100, "a key from mistakes/queries; empty: the captions")]
 Table = Annotated[bytes, CONTENT, _sized(TABLE_BYTES, _TABLE, 1)]
 Format = Annotated[Literal["json", "csv"], Field(description="csv: all captions of the cell")]
 Upload = Annotated[str, _sized(200, "the secret key of an upload")]
 Pack = Annotated[str, _sized(200, "a key from packs; empty: the pack that the app started with")]
 Collection = Annotated[str, _sized(200, "a key from collections; empty: the first one")]
-
-
-def pairs(texts: list[str], name: str, example: str) -> dict[str, list[str]]:
-    """Groups texts `key:value` by key.
-
-    Raises:
-        ValueError: a text has no colon.
-
-    >>> pairs(["setting:beach", "setting:sea"], "filter", "setting:beach")
-    {'setting': ['beach', 'sea']}
-    """
-    values: dict[str, list[str]] = {}
-    for text in texts:
-        key, colon, value = text.partition(":")
-        if not colon:
-            raise ValueError(f'{name} must be key:value, such as {example}, not "{text[:80]}"')
-        values.setdefault(key, []).append(value)
-    return values

@@ -13,14 +13,11 @@ from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.explain.lens import Lens, rank
 from polyview.app.gallery.images import decode
-from polyview.app.packs.columns import Columns
 from polyview.app.packs.opened import Opened
-from polyview.app.search.answers import Question, answer, remark
-from polyview.app.search.comparison import Comparison, Place
-from polyview.app.search.duplicates import fingerprint, first_alike, image_size
+from polyview.app.search import comparison
+from polyview.app.search.answers import Question, answer, parse, remark
 from polyview.app.search.examples import algebra, curated, sentences
-from polyview.app.search.hits import Answer, Hit
-from polyview.app.search.query import checked, parse
+from polyview.app.search.hits import Answer, Hit, fingerprint, first_alike, image_size
 from polyview.app.search.retriever import Retriever
 
 
@@ -43,7 +40,7 @@ def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
         hit.alike = None if present[first] is hit else present[first].rank
 
 
-def add_size(image: Hit | Place, thumbnails: Mapping[int, Path]) -> None:
+def add_size(image: Hit, thumbnails: Mapping[int, Path]) -> None:
     """Adds the size of an image's thumbnail, if it has one."""
     with suppress(OSError, KeyError):
         image.width, image.height = image_size(thumbnails[image.image_id])
@@ -90,18 +87,18 @@ def compare(
     methods: p.Methods,
     k: p.CompareCount = 10,
     like: p.Like = None,
-) -> Comparison:
+) -> comparison.Comparison:
     """Ranks the images by several methods and measures their agreement."""
-    columns = Columns(retriever, opened.beside(retriever))
-    comparison = columns.ask(Question(query, like).terms(retriever), methods, k, like)
-    thumbnails = retriever.thumbnails(list(comparison.ranks))
-    for place in (place for column in comparison.columns for place in column.hits):
+    terms, beside = Question(query, like).terms(retriever), opened.beside(retriever)
+    result = comparison.compare(retriever, beside, terms, methods, k, like)
+    thumbnails = retriever.thumbnails(list(result.ranks))
+    for place in (place for column in result.columns for place in column.hits):
         image = retriever.image(place.image_id)
         place.file, place.captions = image.file, list(image.captions)
         if image.moment is not None:
             place.seconds, place.frame = image.moment.seconds, image.moment.frame
         add_size(place, thumbnails)
-    return comparison
+    return result
 
 
 def lens(
@@ -124,7 +121,7 @@ def timeline(
     retriever: Retriever, image: p.ImageId, query: p.Words, method: p.Method = ""
 ) -> answers.Hits:
     """Scores the indexed frames of a clip, in time order."""
-    frames = retriever.timeline(image, parse(checked(query)), method or retriever.methods.best)
+    frames = retriever.timeline(image, parse(query), method or retriever.methods.best)
     return answers.Hits(total=len(frames), hits=frames)
 
 
@@ -140,8 +137,26 @@ def examples(retriever: Retriever) -> answers.Examples:
 def _answer(
     retriever: Retriever, question: Question, method: str, k: int, filters: list[str], layout: bool
 ) -> Answer:
-    facts = p.pairs(filters, "filter", "setting:beach")
+    facts = pairs(filters, "filter", "setting:beach")
     result = answer(retriever, question, method or retriever.methods.best, k, facts)
     if layout:
         add_layout(retriever, result.hits)
     return result
+
+
+def pairs(texts: list[str], name: str, example: str) -> dict[str, list[str]]:
+    """Groups texts `key:value` by key.
+
+    Raises:
+        ValueError: a text has no colon.
+
+    >>> pairs(["setting:beach", "setting:sea"], "filter", "setting:beach")
+    {'setting': ['beach', 'sea']}
+    """
+    values: dict[str, list[str]] = {}
+    for text in texts:
+        key, colon, value = text.partition(":")
+        if not colon:
+            raise ValueError(f'{name} must be key:value, such as {example}, not "{text[:80]}"')
+        values.setdefault(key, []).append(value)
+    return values

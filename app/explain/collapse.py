@@ -24,8 +24,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from polyview.app.gallery.index import Gallery
-from polyview.app.search.background import Background, Reading
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Reading, Retriever
 from polyview.models import Method, Views
 
 SAMPLE = 200  # images whose maps are compared
@@ -148,7 +147,7 @@ def measure(retriever: Retriever, name: str) -> Collapse:
     maps = []
     for image_id in ids[:: math.ceil(len(ids) / SAMPLE)].tolist():
         try:
-            attention = retriever.views(image_id, name, attention=True).attention
+            attention = retriever.views([image_id], name, attention=True).attention
         except ValueError:  # its file was deleted
             continue
         if attention is not None:
@@ -190,24 +189,21 @@ def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> T
     return wins
 
 
-class Meters(Background):
-    """Measures in the background, once for each method and size of each gallery."""
+def meter(retriever: Retriever, name: str) -> Reading:
+    """The reading of a method, whose result is a `Collapse`; once for each size of its gallery."""
+    key = (name, len(retriever.gallery(name)))
+    failure = "the views could not be compared"
+    return retriever.compute(key, lambda _: measure(retriever, name), failure)
 
-    def __init__(self) -> None:
-        super().__init__("the views could not be compared")
 
-    def meter(self, retriever: Retriever, name: str) -> Reading:
-        """The reading of a method, whose result is a `Collapse`; see `Background.read`."""
-        key = (name, len(retriever.gallery(name)))
-        return self.read(retriever, key, lambda _: measure(retriever, name))
-
-    def collapsed(self, retriever: Retriever, name: str) -> bool:
-        """Whether a method's views are nearly the same on a sample of images."""
-        gallery, readings = retriever.gallery(name), self.readings(retriever)
-        if gallery.shape is None or gallery.shape[0] == 1:
-            return False
-        key = ("sample", name, len(gallery))
-        if key not in readings:
-            sample = gallery.ids()[:: math.ceil(len(gallery) / SAMPLE)]
-            readings[key] = Reading(mean_similarity([gallery.views(sample).embeddings]))
-        return bool(readings[key].result >= COLLAPSED)
+def collapsed(retriever: Retriever, name: str) -> bool:
+    """Whether a method's views are nearly the same on a sample of images."""
+    gallery = retriever.gallery(name)
+    if gallery.shape is None or gallery.shape[0] == 1:
+        return False
+    key = ("sample", name, len(gallery))
+    if (reading := retriever.readings.get(key)) is None:
+        sample = gallery.ids()[:: math.ceil(len(gallery) / SAMPLE)]
+        similarity = mean_similarity([gallery.views(sample).embeddings])
+        reading = retriever.keep(key, Reading(similarity))
+    return bool(reading.result >= COLLAPSED)

@@ -28,7 +28,7 @@ def draw(retriever: Retriever, parts: Explained, image_id: int, word: str | None
     if parts.has_no_map:
         raise ValueError(NO_MAP)
     if word is not None and word.strip():  # the form that the pack knows
-        word = retriever.reworded(word).text
+        word = retriever.reworded(word)
     cells = _cells(parts, word)
     if retriever.reads_sets and retriever.image(image_id).moment:
         opened, box, smooth = draw_sheet(retriever, image_id), (0.0, 0.0, 1.0, 1.0), False

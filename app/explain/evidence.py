@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from polyview.app.explain.places import on_sheet, to_maps
-from polyview.app.search.query import Term, combined
+from polyview.app.search.ranking import Term, combined
 from polyview.app.search.retriever import Retriever
 from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
@@ -50,7 +50,7 @@ class Explained:
     Attributes:
         grid: rows and columns of an image's cells.
         scores: (n,) as in a search; (n, V) for each view with `per_view`.
-        terms: the terms with a weight, see `app.search.query.combined`.
+        terms: the terms with a weight, see `app.search.ranking.combined`.
         seconds: for clips that are read as sets, the times of the frames on each of n sheets
             (`app/explain/places.py`); empty for others.
     """

@@ -9,8 +9,7 @@ import torch
 
 from polyview.app.search import comparison
 from polyview.app.search.hits import Hit, Timed
-from polyview.app.search.query import Term, checked
-from polyview.app.search.ranking import Scores, best_of_files
+from polyview.app.search.ranking import Scores, Term, best_of_files
 from polyview.app.search.retriever import Retriever
 
 
@@ -41,7 +40,7 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
         ValueError: the method is unknown, the weights are not valid, or nothing is searchable.
     """
     method, lens = retriever.methods.one(name), torch.tensor(weights, dtype=torch.float32)
-    query, gallery = retriever.views(checked(words), name), retriever.gallery(name)
+    query, gallery = retriever.views(words, name), retriever.gallery(name)
     parts = []
     for some, views in gallery.chunks():
         query = query.to(views.embeddings.device)
@@ -50,8 +49,8 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
     ids, scores, plain = map(np.concatenate, zip(*parts, strict=True))  # (N,) each
     if retriever.index.clips:  # the best frame of each clip, with and without the lens
         files = retriever.index.files
-        plain = best_of_files(Scores(ids, plain), files).values
-        best_frames = best_of_files(Scores(ids, scores), files)
+        plain = best_of_files(Scores(ids, plain, ids), files).values
+        best_frames = best_of_files(Scores(ids, scores, ids), files)
         scores, ids = best_frames.values, best_frames.images
     plain_ranks = comparison.rank(plain)
     best = np.argsort(comparison.rank(scores))[:k]

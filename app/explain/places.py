@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from polyview.app.search.duplicates import image_size
+from polyview.app.search.hits import image_size
 from polyview.app.search.retriever import Retriever
 from polyview.models import Views
 

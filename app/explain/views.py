@@ -80,7 +80,7 @@ def describe_views(
         names = ", ".join(knobs) or "none"
         raise ValueError(f'{name} has no setting "{min(unknown)[:80]}"; its settings are {names}')
     values = {k: int(v) if v.isdecimal() else v for k, v in settings.items()}
-    images = retriever.views(image_id, name, attention=True)
+    images = retriever.views([image_id], name, attention=True)
     texts = retriever.views(text, name, attention=True) if text.strip() else None
     maps = attention_maps(retriever, images, image_id, name)
     sheet, frames = sheets(retriever, [image_id])

@@ -12,19 +12,23 @@ Results are metrics of the pack, and files beside it:
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from polyview.app.search.retriever import Retriever
+from polyview.app.settings import PHOTOGRAPHS, SCENES
 from polyview.export.hub.client import cached_commit
-from polyview.export.pack.schema import PackInfo
+from polyview.export.pack.schema import PackInfo, current_name
 from polyview.export.pack.validation import read_json
 
 _LISTED = 1000  # files
-_MOST = 2**20  # bytes of a file
+_MOST_BYTES = 2**20  # of a file
 _SOURCE = ("split", "command", "hardware", "seed")
+_SAMPLE = 48  # images compared with those that a pack was trained on
+_UNFAMILIAR = 0.5  # largest share of images that differ from those
 
 # for each measure: key, title, group, digits, which value is best, meaning
 COLUMNS: list[dict[str, Any]] = json.loads(
@@ -34,9 +38,8 @@ COLUMNS: list[dict[str, Any]] = json.loads(
 
 def describe(retriever: Retriever) -> dict[str, Any]:
     """The content of `/info`, as plain JSON values."""
-    info = retriever.info
+    info, came = retriever.info, cached_commit(retriever.info.folder.resolve())
     file = info.image_encoder.file
-    came = cached_commit(info.folder.resolve())
     return {
         "pack": {
             "name": info.name,
@@ -48,8 +51,8 @@ def describe(retriever: Retriever) -> dict[str, Any]:
             "from": None if came is None else {"repository": came[0], "commit": came[1]},
             "bytes": sum(file.bytes for file in info.files.values()),
         },
-        "device": str(retriever.device),
-        "providers": retriever.providers,
+        "device": str(retriever.runtime.device),
+        "providers": retriever.runtime.providers,
         "image_encoder": {
             "dim": info.image_encoder.dim,
             "grid": list(info.image_encoder.grid),
@@ -64,8 +67,7 @@ def describe(retriever: Retriever) -> dict[str, Any]:
 def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
     """Describes a method: its source, sizes, metrics and export parity."""
     info = retriever.info
-    entry, method = info.methods[name], retriever.methods[name]
-    gallery, sure = retriever.gallery(name), entry.calibration_metrics
+    entry, method, gallery = info.methods[name], retriever.methods[name], retriever.gallery(name)
     views, dim = gallery.shape or (None, None)
     return {
         "title": method.title,
@@ -78,9 +80,9 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
         "head_bytes": info.files[entry.head].bytes,
         "text_encoder_bytes": info.files[entry.text_encoder].bytes,
         "search": {"caveat": gallery.caveat(), "kept_as": gallery.kept_as, "bytes": gallery.bytes},
-        "metrics": None if entry.metrics is None else asdict(entry.metrics),
-        "parity": {} if entry.parity is None else asdict(entry.parity),
-        "calibration": None if sure is None else sure.values,
+        "metrics": entry.metrics and asdict(entry.metrics),
+        "parity": asdict(entry.parity) if entry.parity else {},
+        "calibration": entry.calibration_metrics and entry.calibration_metrics.values,
     }
 
 
@@ -109,75 +111,103 @@ def results(retriever: Retriever) -> dict[str, Any]:
         `curves`, `ablations`, and `problems`, a message for each unreadable file.
     """
     info, problems = retriever.info, list[str]()
-    beside = info.folder.parent
-    speed = _record(beside / f"{info.folder.name}.speed.json", problems)
-    tables = sorted((beside / "ablations" / info.folder.name).glob("*.json"))
-    methods = {name: _method(retriever, name, speed) for name in retriever.methods}
+
+    def record(path: Path) -> dict[str, Any] | None:
+        try:
+            return dict(read_json(path, _MOST_BYTES)) if path.is_file() else None
+        except (ValueError, TypeError, OSError) as error:  # do not show the path to visitors
+            problems.append(f"{str(error).replace(str(path), path.name)}; it is not shown")
+            return None
+
+    beside, name = info.folder.parent, info.folder.name
+    speed = record(beside / f"{name}.speed.json")
+    methods = {key: _method(retriever, key, speed or {}) for key in retriever.methods}
     used = {key for method in methods.values() for key in method["values"]}
+    tables = map(record, sorted((beside / "ablations" / name).glob("*.json")))
+    curves = (_curve(info, key) for key in info.methods)
     return {
         "pack": info.name,
         "checksum": info.checksum,
         "columns": [column for column in COLUMNS if column["key"] in used],
         "methods": methods,
         "speed": speed,
-        "curves": [curve for name in info.methods if (curve := _curve(info, name))],
-        "ablations": [table for path in tables if (table := _record(path, problems))],
+        "curves": list(filter(None, curves)),
+        "ablations": list(filter(None, tables)),
         "problems": problems,
     }
 
 
-def _record(path: Path, problems: list[str]) -> dict[str, Any] | None:
-    """Reads a JSON record; returns None and adds to `problems` if it cannot be read."""
-    if not path.is_file():
-        return None
-    try:
-        return dict(read_json(path, _MOST))
-    except (ValueError, TypeError, OSError) as error:
-        # do not show the path to visitors
-        problems.append(f"{str(error).replace(str(path), path.name)}; it is not shown")
-        return None
-
-
-def _method(retriever: Retriever, name: str, speed: dict[str, Any] | None) -> dict[str, Any]:
-    facts, metrics = describe_method(retriever, name), retriever.info.methods[name].metrics
-    values: dict[str, Any] = {} if metrics is None else dict(metrics.values)
-    sure = retriever.info.methods[name].calibration_metrics
-    for key, value in () if sure is None else sure.values.items():
+def _method(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str, Any]:
+    """Title, paper and source of a method, and its values by column."""
+    facts = describe_method(retriever, name)
+    values: dict[str, Any] = dict((facts["metrics"] or {}).get("values", {}))
+    for key, value in (facts["calibration"] or {}).items():
         values[key] = 100 * value if key.startswith("refused") else value
-    values["query_ms"] = (speed or {}).get("median", {}).get(name)
+    values["query_ms"] = speed.get("median", {}).get(name)
     values["megabytes"] = (facts["head_bytes"] + facts["text_encoder_bytes"]) / 1e6
     values["parameters"] = facts["head_parameters"]
     values["view_numbers"] = facts["views"] and facts["views"] * facts["dim"]
-    known = {column["key"] for column in COLUMNS}
-    source = None if metrics is None else asdict(metrics)
+    known = [column["key"] for column in COLUMNS if values.get(column["key"]) is not None]
     return {
         "title": facts["title"],
         "paper": facts["paper"],
-        "values": {
-            key: value for key, value in values.items() if key in known and value is not None
-        },
-        "measured": source and {key: source[key] for key in _SOURCE},
+        "values": {key: values[key] for key in known},
+        "measured": facts["metrics"] and {key: facts["metrics"][key] for key in _SOURCE},
     }
 
 
 def _curve(info: PackInfo, name: str) -> dict[str, Any] | None:
-    """Loss and validation rsum by epoch; None without a training log."""
+    """Pairs (epoch, value) of loss and validation rsum; None without a training log."""
     path = info.folder / "training" / name / "log.csv"
-    if not path.is_file() or path.stat().st_size > _MOST:
+    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
         return None
+    series: dict[str, list[tuple[int, float]]] = {"loss": [], "rsum": [], "seconds": []}
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        series = {key: _points(rows, key) for key in ("loss", "rsum", "seconds")}
+        rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
+        for key, points in series.items():
+            values = enumerate((float(row.get(key) or "nan") for row in rows), start=1)
+            points += [(epoch, value) for epoch, value in values if math.isfinite(value)]
     except (ValueError, OSError, csv.Error):
         return None
-    if not series["loss"] or not series["rsum"]:
-        return None
     minutes = sum(value for _, value in series.pop("seconds")) / 60
+    if not all(series.values()):
+        return None
     return {"name": name, "epochs": len(rows), "minutes": minutes, **series}
 
 
-def _points(rows: Sequence[Mapping[str, str]], key: str) -> list[tuple[int, float]]:
-    """Pairs (epoch, value) of epochs with a value; epochs count from 1."""
-    values = enumerate((float(row.get(key) or "nan") for row in rows), start=1)
-    return [(epoch, value) for epoch, value in values if math.isfinite(value)]
+@dataclass(frozen=True)
+class Mismatch:
+    """A message for people, and the bundled pack that suits better."""
+
+    sentence: str
+    better: str
+
+
+def mismatch(retriever: Retriever) -> Mismatch | None:
+    """Why a pack does not suit a collection; None if no reason is known.
+
+    As soon as a few images are read, they are compared with the pack's training images, see
+    `export.pack.calibration`. The domain of the pack for photographs is so wide that it includes
+    rendered scenes, which are recognised by their ground truth.
+    """
+    info, index, domain = retriever.info, retriever.index, retriever.info.domain
+    if retriever.collection.comes_with(info.folder):
+        return None
+    if current_name(info.name) == PHOTOGRAPHS:
+        if retriever.collection.relevant:
+            return Mismatch("This pack knows photographs, and these are drawn scenes.", SCENES)
+        return None
+    own = [name for name, method in info.methods.items() if method.image_encoder is None]
+    ids = retriever.gallery(index.first).ids()
+    if domain is None or not own or (len(ids) < _SAMPLE and not index.first_done.is_set()):
+        return None
+    some = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE].tolist()
+    images = [retriever.image(image_id).reached() for image_id in some]
+    features = list(index.features(images, own[0], at_hand=True).values())
+    if not features:
+        return None
+    distances = domain.distances(torch.stack(features).numpy())
+    if (distances > domain.limit).mean() <= _UNFAMILIAR:
+        return None
+    known = "drawn scenes of emoji only" if info.name == SCENES else "other images than these"
+    return Mismatch(f"{info.title} knows {known}: what it finds here means little.", PHOTOGRAPHS)

@@ -1,25 +1,135 @@
-"""Packs that visitors name: checks whether they may be loaded, and fetches them."""
+"""Packs by name and address: presets, the Hub, folders; downloads in the background."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+import sys
+import tempfile
 import threading
 import time
+import tomllib
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
+from huggingface_hub import constants
 from pydantic import BaseModel, PrivateAttr, computed_field
+from tqdm import tqdm
 
-from polyview.app.packs.errors import FullError, GoneError
-from polyview.app.packs.opened import Opened
-from polyview.app.packs.presets import PRESETS, converted_folder, converted_pack
-from polyview.app.settings import bundled_pack, bundled_packs
-from polyview.export.hub.client import CancelledError, UnreachableError, is_hub_id, parse_hub_id
-from polyview.export.hub.packs import find_cached
-from polyview.export.obtain import PACK, Offer, look, obtain
+from polyview.app.access import Refusal
+from polyview.app.settings import Settings, bundled_pack, bundled_packs
+from polyview.export.hub.client import (
+    CancelledError,
+    Token,
+    UnreachableError,
+    is_hub_id,
+    parse_hub_id,
+)
+from polyview.export.hub.packs import find_cached, resolve
+from polyview.export.obtain import CLIP, PACK, NoWeightsError, Offer, look, obtain
+from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import MANIFEST
 
-_REMEMBERED = 8
+_REMEMBERED = 8  # downloads
+_LONGEST = 1000  # characters of a message
+# an absolute path; not part of a URL, not owner/name
+_ABSOLUTE = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:)?/(?:[^\s\"'/]+/)*([^\s\"'/]*)")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Published weights of a CLIP or SigLIP that are fetched and converted by name."""
+
+    name: str  # for `--pack`; see `presets.toml` for the others
+    title: str
+    about: str
+    published: list[str]
+    licence: str
+    megabytes: int
+    time: str
+
+    @property
+    def facts(self) -> str:
+        """Size, licence and time, for people, without asking the Hub."""
+        return f"about {self.megabytes} MB once, {self.licence} licence, {self.time}"
+
+
+_TABLE = tomllib.loads(Path(__file__).with_name("presets.toml").read_text("utf-8"))
+PRESETS = {name: Preset(name, **about) for name, about in _TABLE.items()}
+
+
+def converted_folder(cache: Path, kind: str, address: str) -> Path:
+    """The folder for a pack converted from published weights, by address."""
+    readable = re.sub(r"[^A-Za-z0-9.-]+", "-", address).strip("-.")[:80]
+    digest = hashlib.sha256(f"{kind} {address}".encode()).hexdigest()[:8]
+    return cache / "packs" / f"{kind}-{readable}-{digest}"
+
+
+def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
+    """The pack to which a preset or an address was converted before; None if there is none."""
+    for each in PRESETS[address].published if address in PRESETS else [address]:
+        folder = converted_folder(cache, kind, each)
+        with suppress(ValueError, OSError):
+            load_info(folder, verify=False)
+            return folder
+    return None
+
+
+def make_offer(kind: str, address: str, token: Token = None) -> Offer:
+    """`export.obtain.look`, also for a preset: of several repositories the first with weights."""
+    *others, last = PRESETS[address].published if address in PRESETS else [address]
+    for each in others:
+        with suppress(NoWeightsError):
+            return look(kind, each, token)
+    return look(kind, last, token)
+
+
+def pack_folder(pack: str, cache: Path) -> Path:
+    """The folder of a pack by name; fetches presets and Hub ids once.
+
+    Args:
+        pack: a bundled name, a folder, a preset's name, or a Hub id `owner/name[@revision]`.
+        cache: the user's cache folder.
+
+    Raises:
+        FileNotFoundError: the name is none of these.
+        ValueError: it cannot be fetched.
+    """
+    if folder := bundled_pack(pack):
+        return folder
+    if pack not in PRESETS or Path(pack).is_dir():
+        try:
+            return resolve(pack)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error}; or one of {', '.join(PRESETS)}") from error
+    if folder := converted_pack(cache, CLIP, pack):
+        return folder
+    title, time_needed = PRESETS[pack].title, PRESETS[pack].time
+    try:
+        offer = make_offer(CLIP, pack)
+    except UnreachableError as error:
+        raise UnreachableError(
+            f"{error}. {title} is not on this machine yet; it is fetched once, and then needs no "
+            "network"
+        ) from error
+    first, size = offer.parts[0], f"{offer.missing_bytes / 1e6:,.0f} MB"
+    print(
+        f"polyview: fetching {title} from {first.repo_id}@{first.commit[:8]}: {size}, "
+        f"licence {first.licence or 'not stated'}; {time_needed}",
+        file=sys.stderr,
+        flush=True,
+    )
+    with tqdm(total=offer.missing_bytes, unit="B", unit_scale=True, mininterval=0.5) as bar:
+
+        def report(done: int, total: int, doing: str) -> None:
+            bar.set_description(doing)
+            bar.update(done - bar.n if total else 0)
+
+        out = converted_folder(cache, CLIP, offer.address)
+        return obtain(offer, out, report, threading.Event())
 
 
 class Job(BaseModel):
@@ -48,28 +158,36 @@ class Downloads:
     """Finds packs by their addresses, and fetches one at a time.
 
     Args:
-        opened: receives the fetched packs; its settings name those that visitors may fetch.
+        settings: say which packs visitors may fetch.
+        cache: the user's cache folder.
+        add_pack: makes the pack in a folder available, and returns its key.
+        sentence: the message of an error.
 
     Raises:
         ValueError: an entry of `settings.allow_packs` is not a Hub id.
     """
 
-    def __init__(self, opened: Opened) -> None:
-        self._opened, self._allowed = opened, opened.settings.allow_packs
+    def __init__(
+        self,
+        settings: Settings,
+        cache: Path,
+        add_pack: Callable[[Path], str],
+        sentence: Callable[[Exception], str],
+    ) -> None:
+        self._private, self._allowed = settings.private, settings.allow_packs
+        self._cache, self._add_pack, self._sentence = cache, add_pack, sentence
         for address in self._allowed:
             try:
                 parse_hub_id(address)
             except ValueError as error:
                 raise ValueError(f"--allow-pack: {error}") from error
-        self._lock = threading.Lock()
-        self._known: dict[str, Job] = {}
-        self._thread: threading.Thread | None = None
-        self._cancelled = threading.Event()
+        self._lock, self._jobs = threading.Lock(), dict[str, Job]()
+        self._thread, self._cancelled = threading.Thread(), threading.Event()
 
     @property
     def accepts(self) -> str:
         """The accepted pack addresses, for people."""
-        if self._opened.private:
+        if self._private:
             return "a Hub id such as owner/name or a folder on this machine"
         return f"one of {', '.join([*bundled_packs(), *self._allowed])}"
 
@@ -83,69 +201,57 @@ class Downloads:
             kind: "pack", "clip" or "vse_infty".
 
         Raises:
-            ForbiddenError: only the owner may fetch presets.
+            Refusal: only the owner may have weights converted.
             ValueError: the address is unknown or not allowed, or the Hub refuses.
             UnreachableError: the Hub cannot be reached, and the pack is not in the cache.
         """
-        if preset := PRESETS.get(address):
-            self._opened.require_owner(
-                f"{preset.title} is fetched only by the app's owner, with --pack"
+        private, kind = self._private, CLIP if address in PRESETS else kind
+        if kind != PACK and not private:  # conversion takes minutes and much memory
+            raise Refusal(
+                403,
+                "published weights are converted only by the app's owner, with --pack, or where no "
+                "other machine reaches the app; convert them there, and name the pack",
             )
-            return preset.find(self._opened.cache) or preset.offer()
-        if folder := self._find(address, kind):
+        folder = bundled_pack(address) or (Path(address) if private and address else None)
+        if kind != PACK:
+            folder = converted_pack(self._cache, kind, address)
+        if folder is not None and folder.is_dir():
             return folder
-        private = self._opened.private
+        if kind == PACK and not (is_hub_id(address) and (private or address in self._allowed)):
+            raise ValueError(
+                f'"{address[:200]}" is no pack that may be loaded here; name {self.accepts}'
+            )
         try:  # visitors have no token
-            offer = look(kind, address, None if private else False)
+            offer = make_offer(kind, address, None if private else False)
         except UnreachableError as error:
             if kind == PACK:
                 return find_cached(address, error)
-            own = "; a pack in a folder on this machine loads without" if private else ""
-            raise UnreachableError(f"{error}{own}") from error
+            own = "a pack in a folder on this machine loads without"
+            raise UnreachableError(f"{error}; {own}") from error
         repo = offer.parts[0]
         if kind == PACK and MANIFEST not in repo.missing:
             with suppress(ValueError):  # incomplete
                 return find_cached(f"{repo.repo_id}@{repo.commit}")
         return offer
 
-    def _find(self, address: str, kind: str) -> Path | None:
-        """The local folder of an address; None if the Hub must be asked."""
-        private = self._opened.private
-        if not address:
-            raise ValueError("name a pack: a Hub id such as owner/name")
-        if kind != PACK:
-            if not private:  # conversion takes minutes and much memory
-                raise ValueError(
-                    "published weights are converted only where no other machine reaches the app; "
-                    "convert them there, and name the pack"
-                )
-            return converted_pack(self._opened.cache, kind, address)
-        folder = bundled_pack(address) or (Path(address) if private else None)
-        if folder is not None and folder.is_dir():
-            return folder
-        if not private and address not in self._allowed:
-            raise ValueError(f'"{address[:200]}" may not be loaded here; name {self.accepts}')
-        if not is_hub_id(address):
-            raise ValueError(f'"{address[:200]}" is no pack; name {self.accepts}')
-        return None
-
     def start(self, address: str, kind: str) -> Job:
         """Starts a download; see `look`.
 
         Raises:
-            FullError: another download is running.
+            Refusal: another download is running.
         """
         source = self.look(address, kind)
         with self._lock:
-            if self._thread is not None and self._thread.is_alive():
-                raise FullError("something is being fetched already; try again when it has ended")
+            if self._thread.is_alive():
+                sentence = "something is being fetched already; try again when it has ended"
+                raise Refusal(503, sentence, 60)
             key, doing = token_hex(8), "Starting"
             job = Job(job=key, state="running", done=0, total=0, doing=doing, pack="", error="")
-            self._known[key] = job
-            for oldest in list(self._known)[:-_REMEMBERED]:
-                del self._known[oldest]
+            self._jobs[key] = job
+            for oldest in list(self._jobs)[:-_REMEMBERED]:
+                del self._jobs[oldest]
             if isinstance(source, Path):
-                job.pack, job.state = self._opened.add_pack(source), "ready"
+                job.pack, job.state = self._add_pack(source), "ready"
                 return job
             self._cancelled = threading.Event()
             arguments = job, source, self._cancelled
@@ -157,11 +263,11 @@ class Downloads:
         """A download by its key.
 
         Raises:
-            GoneError: the download is no longer known.
+            Refusal: the download is no longer known.
         """
-        if job := self._known.get(key):
+        if job := self._jobs.get(key):
             return job
-        raise GoneError("this download is no longer known; fetch the pack again")
+        raise Refusal(410, "this download is no longer known; fetch the pack again")
 
     def cancel(self, key: str) -> Job:
         """Cancels a download and removes incomplete files. A conversion runs on, unused."""
@@ -175,12 +281,25 @@ class Downloads:
         def report(done: int, total: int, doing: str) -> None:
             job.done, job.total, job.doing = done, total, doing
 
-        out = converted_folder(self._opened.cache, offer.kind, offer.address)
-        visitor = not self._opened.private
+        out = converted_folder(self._cache, offer.kind, offer.address)
         try:
-            folder = obtain(offer, out, report, cancelled, visitor)
-            job.pack, job.state = self._opened.add_pack(folder), "ready"
+            folder = obtain(offer, out, report, cancelled, not self._private)
+            job.pack, job.state = self._add_pack(folder), "ready"
         except CancelledError:
             job.state = "cancelled"
         except Exception as error:  # failures are reported in the job's state
-            job.state, job.error = "failed", self._opened.sentence(error)
+            job.state, job.error = "failed", self._sentence(error)
+
+
+def without_paths(sentence: str) -> str:
+    """Shortens paths in a message to file names.
+
+    >>> without_paths('/home/me/hub/pack.json has 2 bytes; see http://host/owner/name')
+    'pack.json has 2 bytes; see http://host/owner/name'
+    """
+    roots = (Path(constants.HF_HUB_CACHE), Path(tempfile.gettempdir()), Path.home(), Path.cwd())
+    known = {str(place) for root in roots for place in (root, root.resolve())}
+    for root in sorted(known, key=len, reverse=True):  # folders may contain spaces and each other
+        sentence = sentence.replace(f"{root}/", "/")
+    sentence = _ABSOLUTE.sub(r"\1", sentence)
+    return sentence if len(sentence) <= _LONGEST else f"{sentence[:_LONGEST]} …"

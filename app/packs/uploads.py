@@ -11,36 +11,27 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 
-from polyview.app.gallery.scan import Collection, from_uploads
-from polyview.app.packs.errors import FullError, GoneError
+from polyview.app.access import Refusal
+from polyview.app.gallery.scan import Collection
 
 MAX_FILES = 1000  # of one upload
-FILE_BYTES = 50_000_000
-ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # of all uploads together
+ALL_BYTES = 2_000_000_000  # of all uploads together
 SPARE_BYTES = 500_000_000  # of the disk that must stay free
 MAX_UPLOADS = 16
 UPLOAD_SECONDS = 2 * 3600.0  # until an unused upload is deleted
-YOUNG_SECONDS = 600.0  # during which an upload is not deleted to make room for another
+YOUNG_SECONDS = 600.0  # the same where another upload needs the place
 _NAME = 200  # characters of a file's name
 
 
 @dataclass
 class Upload:
-    """The files of one upload.
-
-    Attributes:
-        folder: the folder of the files.
-        files: each file with its original name.
-        size: total bytes.
-        used: time of the last request for it, by `time.monotonic`.
-        images: the images that are being or have been read; None before reading.
-    """
+    """The files of one upload."""
 
     folder: Path
-    files: list[tuple[Path, str]] = field(default_factory=list)
-    size: int = 0
-    used: float = field(default_factory=time.monotonic)
-    images: Collection | None = None
+    files: list[tuple[Path, str]] = field(default_factory=list)  # each with its original name
+    size: int = 0  # total bytes
+    used: float = field(default_factory=time.monotonic)  # time of the last request for it
+    images: Collection | None = None  # those that are being or have been read
 
 
 class Uploads(dict[str, Upload]):
@@ -51,26 +42,19 @@ class Uploads(dict[str, Upload]):
         self._lock = threading.RLock()
 
     def begin(self) -> str:
-        """Creates an upload; returns its secret key.
-
-        Raises:
-            FullError: the maximum number is reached.
-        """
+        """Creates an upload; returns its secret key. Raises `Refusal` if there are too many."""
         with self._lock:
             if len(self) >= MAX_UPLOADS:
-                raise FullError("there is no room for more uploads; try again in ten minutes")
+                sentence = "there is no room for more uploads; try again in ten minutes"
+                raise Refusal(503, sentence, 60)
             key = f"upload-{token_hex(16)}"
             self[key] = Upload(Path(tempfile.mkdtemp(prefix="polyview-upload-")).resolve())
         return key
 
     def use(self, key: str) -> Upload:
-        """Returns an upload and extends its lifetime.
-
-        Raises:
-            GoneError: the upload no longer exists.
-        """
+        """Returns an upload and extends its lifetime. Raises `Refusal` if it no longer exists."""
         if (upload := self.get(key)) is None:
-            raise GoneError("this upload no longer exists; upload the files again")
+            raise Refusal(410, "this upload no longer exists; upload the files again")
         upload.used = time.monotonic()
         return upload
 
@@ -78,42 +62,25 @@ class Uploads(dict[str, Upload]):
         """Adds a file to an upload.
 
         Raises:
-            GoneError: the upload no longer exists.
-            FullError: no room is left.
-            ValueError: the file is too large, or there are too many.
+            Refusal: the upload no longer exists, or no room is left.
+            ValueError: the file has no name, or there are too many.
         """
         name = "".join(c for c in PurePosixPath(name.replace("\\", "/")).name if c.isprintable())
-        name = name[-_NAME:]
         if not name:
             raise ValueError("name is empty; name the file, such as beach.jpg")
-        if len(content) > FILE_BYTES:
-            raise ValueError(
-                f"{name} has {len(content) / 1e6:,.0f} MB; upload files of at most 50 MB"
-            )
         with self._lock:
             upload = self.use(key)
             if len(upload.files) >= MAX_FILES:
                 raise ValueError(f"there are {MAX_FILES:,} files already; begin a new collection")
             size = sum(other.size for other in self.values()) + len(content)
-            count = sum(len(other.files) for other in self.values()) + 1
-            free = shutil.disk_usage(upload.folder).free
-            if size > ALL_BYTES or count > ALL_FILES or free - len(content) < SPARE_BYTES:
-                raise FullError("there is no room for more files; try again in some minutes")
+            free = shutil.disk_usage(upload.folder).free - len(content)
+            if size > ALL_BYTES or free < SPARE_BYTES:
+                sentence = "there is no room for more files; try again in some minutes"
+                raise Refusal(503, sentence, 60)
             path = upload.folder / f"{len(upload.files):04}"
-            upload.files.append((path, name))
+            upload.files.append((path, name[-_NAME:]))
             upload.size += len(content)
         path.write_bytes(content)
-
-    def collect(self, key: str) -> None:
-        """Makes the files sent so far the images of the upload.
-
-        Raises:
-            GoneError: the upload no longer exists.
-            ValueError: none of the files is an image.
-        """
-        with self._lock:
-            upload = self.use(key)
-            upload.images = from_uploads(upload.folder, list(upload.files))
 
     def delete(self, key: str) -> None:
         """Deletes an upload with its files."""
@@ -121,22 +88,20 @@ class Uploads(dict[str, Upload]):
             shutil.rmtree(upload.folder, ignore_errors=True)
 
     def unused(self, making_room: bool = False) -> list[str]:
-        """The keys of uploads to delete: unused ones, and the oldest if room is needed.
+        """The keys of uploads to delete: unused ones, the sooner if room is needed for another.
 
         Also the largest if all uploads and their results take too much of the disk.
         """
-        now = time.monotonic()
+        crowded = making_room and len(self) >= MAX_UPLOADS
+        now, limit = time.monotonic(), YOUNG_SECONDS if crowded else UPLOAD_SECONDS
         with self._lock:
-            keys = [key for key, upload in self.items() if now - upload.used > UPLOAD_SECONDS]
+            keys = [key for key, upload in self.items() if now - upload.used > limit]
             sizes = {key: _disk_bytes(self[key].folder) for key in self if key not in keys}
-            if sizes and not making_room:
-                largest = max(sizes, key=lambda key: sizes[key])
-                free = shutil.disk_usage(self[largest].folder).free
-                if sum(sizes.values()) > ALL_BYTES or free < SPARE_BYTES:
-                    keys.append(largest)
-            if making_room and not keys and len(self) >= MAX_UPLOADS:
-                oldest = min(self, key=lambda key: self[key].used)
-                keys = [oldest] if now - self[oldest].used >= YOUNG_SECONDS else []
+        if sizes and not making_room:
+            largest = max(sizes, key=lambda key: sizes[key])
+            free = shutil.disk_usage(tempfile.gettempdir()).free
+            if sum(sizes.values()) > ALL_BYTES or free < SPARE_BYTES:
+                keys.append(largest)
         return keys
 
 

@@ -1,4 +1,9 @@
-"""Questions and their answers."""
+"""Questions as people ask them, and their answers.
+
+a dog on a beach                one term
+dog + beach - people            scores are added and subtracted
+2: dog + 0.5: beach             terms are weighted
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,10 +15,15 @@ from PIL import Image
 
 from polyview.app.gallery.scan import Collection
 from polyview.app.search.hits import Answer, QueryTerm, Unknown
-from polyview.app.search.query import Term, checked, describe, parse
+from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
 from polyview.export.pack.schema import PackInfo
 
+MAX_QUERY = 10_000  # characters
+MAX_TERMS = 16
+MAX_WEIGHT = 100.0
+_SIGN = re.compile(r"(?:^|(?<=\s))([+-])(?=\s|$)")  # a sign surrounded by spaces
+_WEIGHT = re.compile(r"\s*(?:(\d+(?:\.\d+)?|\.\d+)\s*:(?=\s|$))?\s*(.*?)\s*", re.DOTALL)
 _UNSUPPORTED = {
     "sides": "These methods do not distinguish left from right or above from below.",
     "negation": "These methods ignore negation; subtract the object instead: “dog - 0.5: cat”.",
@@ -28,58 +38,91 @@ _LONGEST_WORD = 40  # characters of a word for which others are suggested
 _VALUES = 20  # of a fact, listed in an error message
 
 
+def parse(text: str) -> list[Term]:
+    """Parses a query; a sentence without signs is one term of weight 1.
+
+    Args:
+        text: words with " + ", " - " and "weight:" as at the top of the module. A hyphen within a
+            word is part of the word.
+
+    Raises:
+        ValueError: no words, or too many; a sign without words, or a weight out of range.
+
+    >>> [(t.weight, t.words) for t in parse("2: dog + t-shirt - people")]
+    [(2.0, 'dog'), (1.0, 't-shirt'), (-1.0, 'people')]
+    """
+    if not text.strip():
+        raise ValueError("the query is empty; type what the image should show")
+    if len(text) > MAX_QUERY:
+        raise ValueError(
+            f"the query has {len(text):,} characters; use at most {MAX_QUERY:,}, a sentence is best"
+        )
+    pieces = _SIGN.split(text)  # words, sign, words, sign, words ...
+    pieces = ["+", *pieces] if pieces[0].strip() else pieces[1:]
+    if len(pieces) > 2 * MAX_TERMS:
+        raise ValueError(
+            f"the query has {len(pieces) // 2} terms; use at most {MAX_TERMS}, or write a sentence"
+        )
+    terms = []
+    for sign, part in zip(pieces[::2], pieces[1::2], strict=True):
+        number, words = _WEIGHT.fullmatch(part).groups()  # type: ignore[union-attr]
+        weight = float(number or 1)
+        if not words:
+            before = f"{number}:" if number else sign
+            raise ValueError(
+                f'there are no words after "{before}"; write a word there or leave it out'
+            )
+        if weight > MAX_WEIGHT:
+            raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {weight:g}")
+        terms.append(Term(words, weight=-weight if sign == "-" else weight))
+    return terms
+
+
+def describe(terms: Sequence[Term], typed: bool = False) -> list[str]:
+    """Describes the terms of a query; with `typed` by the signs that people type.
+
+    >>> describe(parse("2: dog + beach -  people"), typed=True)
+    ['2: dog', '+ beach', '- people']
+    """
+    minus, times = ("-", ":") if typed else ("\N{MINUS SIGN}", " \N{MULTIPLICATION SIGN}")
+    parts = []
+    for i, term in enumerate(terms):
+        sign = f"{minus} " if term.weight < 0 else "+ " if i else ""
+        size = "" if abs(term.weight) == 1 else f"{abs(term.weight):g}{times} "
+        parts.append(f"{sign}{size}{' '.join(term.words.split()) or term.name}")
+    return parts
+
+
 @dataclass(frozen=True)
 class Question:
-    """A question.
+    """Words, or an image, or both, and examples."""
 
-    Attributes:
-        words: a sentence, or several terms as in `app/search/query.py`; may be empty if there is an
-            image or example.
-        image_id: a query image of the collection.
-        image: a decoded query image from elsewhere.
-        weight: weight of the image's scores if there are also words.
-        more: images of the collection that results should be like.
-        less: images that results should not be like.
-    """
-
-    words: str = ""
-    image_id: int | None = None
-    image: Image.Image | None = None
-    weight: float = 1.0
-    more: Sequence[int] = ()
-    less: Sequence[int] = ()
-
-    @property
-    def own(self) -> frozenset[int]:
-        """The images of the collection in the question, which are excluded from the answer."""
-        with_image = () if self.image_id is None else (self.image_id,)
-        return frozenset((*with_image, *self.more, *self.less))
+    words: str = ""  # a sentence, or several terms, see `parse`
+    image_id: int | None = None  # a query image of the collection
+    image: Image.Image | None = None  # a decoded query image from elsewhere
+    weight: float = 1.0  # of the image's scores if there are also words
+    more: Sequence[int] = ()  # images of the collection that results should be like
+    less: Sequence[int] = ()  # images that results should not be like
 
     def terms(self, retriever: Retriever) -> list[Term]:
         """The terms of the question: an image first, then words, then examples.
 
-        Examples together have the weight of a sentence, negative ones half of it.
-
-        Raises:
-            ValueError: an image is unknown, or the image or the words cannot be read.
+        Examples together have the weight of a sentence, negative ones half of it. Raises ValueError
+        for an unknown image, and for words that cannot be read.
         """
-
-        def term(image_id: int, weight: float = 1.0, name: str = "") -> Term:
-            source = retriever.image(image_id)
-            name = name and f"{name} {Path(source.file).name}"
-            return Term("", retriever.open(image_id), weight, name, source)
-
-        terms = [] if self.image_id is None else [term(self.image_id)]
+        terms = []
         if self.image is not None:
-            terms = [Term(image=self.image)]
+            terms = [Term(image=self.image, name="the image")]
+        elif self.image_id is not None:
+            image = retriever.image(self.image_id)
+            terms = [Term(image=image, name=image.file)]
         examples = [
-            term(image_id, weight / len(images), "like")
+            Term(image=image, weight=weight / len(images), name=f"like {Path(image.file).name}")
             for weight, images in ((1.0, self.more), (-0.5, self.less))
-            for image_id in images
+            for image in map(retriever.image, images)
         ]
         if self.words.strip() or not (terms or examples):
-            terms = [replace(term, weight=self.weight) for term in terms]
-            terms += parse(checked(self.words))
+            terms = [replace(term, weight=self.weight) for term in terms] + parse(self.words)
         return [*terms, *examples]
 
 
@@ -90,7 +133,7 @@ def answer(
     k: int,
     filters: Mapping[str, Sequence[str]] | None = None,
 ) -> Answer:
-    """Answers a question.
+    """Answers a question; images of the collection in the question are no hits.
 
     Args:
         retriever: the pack and the collection.
@@ -106,24 +149,28 @@ def answer(
     terms = question.terms(retriever)
     texts = [term.words for term in terms if term.image is None]
     alone = len(terms) == 1 and not texts and not (question.more or question.less)
-    own = {collection.file_id(image_id) for image_id in question.own}
+    own_ids = (question.image_id, *question.more, *question.less)
+    own = {collection.file_id(image_id) for image_id in own_ids if image_id is not None}
     result = retriever.search(terms, spec, k + len(own), only, captions=k if alone else 0)
     others = [h for h in result.hits if not own or collection.file_id(h.image_id) not in own]
     result.searched -= len(result.hits) - len(others)
     result.hits, result.k = others[:k], k
+    relevant = known_to_satisfy(collection, terms)
     for rank, hit in enumerate(result.hits, start=1):
         hit.rank = rank
-    if relevant := known_to_satisfy(collection, terms):
-        for hit in result.hits:
+        if relevant:
             hit.satisfies = collection.file_id(hit.image_id) in relevant
     sent = question.image
     unlike = None if sent is None else retriever.runtime.unfamiliar([sent])
-    image = "" if question.image_id is None else retriever.image(question.image_id).file
-    result.query, result.read_as = question.words, ", ".join(describe(terms, image or "the image"))
+    result.query, result.read_as = question.words, ", ".join(describe(terms))
     result.filters = {fact: [*dict.fromkeys(values)] for fact, values in (filters or {}).items()}
     result.terms = [QueryTerm(words=term.words, weight=term.weight) for term in terms]
     result.unfamiliar = None if unlike is None else bool(unlike.any())
-    result.unknown = unknown_words(retriever, *texts)
+    result.unknown = []
+    for typed, read_as in retriever.unknown(*texts).items():
+        word, known = typed[:_LONGEST_WORD], [] if read_as else retriever.runtime.reader.words()
+        nearest = get_close_matches(word.lower(), known, _NEAREST, _ALIKE)
+        result.unknown.append(Unknown(word=word, nearest=nearest, read_as=read_as))
     result.unsupported = unsupported_aspects(retriever.info, *texts)
     result.remark = " ".join(filter(None, (result.remark, remark(retriever, *texts))))
     return result
@@ -139,22 +186,18 @@ def satisfying(
     Raises:
         ValueError: no image has such a fact or value.
     """
-    if not filters:
-        return None
-    chosen, known = list[frozenset[int]](), collection.facts
+    chosen, facts = list[frozenset[int]](), collection.facts
     for fact, values in filters.items():
-        if not known:
-            raise ValueError("these images have no metadata to filter by")
-        if fact not in known:
-            facts = ", ".join(known)
-            raise ValueError(f'images cannot be filtered by "{fact[:80]}"; choose one of {facts}')
-        if lacking := [value for value in values if value not in known[fact]]:
-            some = [*list(known[fact])[:_VALUES], *(["…"] if len(known[fact]) > _VALUES else [])]
+        if fact not in facts:
+            known = f"choose one of {', '.join(facts)}" if facts else "they have no metadata"
+            raise ValueError(f'images cannot be filtered by "{fact[:80]}"; {known}')
+        if lacking := [value for value in values if value not in facts[fact]]:
+            some = [*list(facts[fact])[:_VALUES], *(["…"] if len(facts[fact]) > _VALUES else [])]
             raise ValueError(
                 f'no image has the {fact} "{lacking[0][:80]}"; choose from {", ".join(some)}'
             )
-        chosen.append(frozenset().union(*(known[fact][value] for value in values)))
-    return frozenset.intersection(*chosen)
+        chosen.append(frozenset().union(*(facts[fact][value] for value in values)))
+    return frozenset.intersection(*chosen) if chosen else None
 
 
 def remark(retriever: Retriever, *texts: str) -> str:
@@ -163,27 +206,15 @@ def remark(retriever: Retriever, *texts: str) -> str:
     remarks = []
     if longest := max((len(read.ids) for read in tokens if read.truncated), default=0):
         remarks.append(f"Only the first {longest} words were read.")
-    named = retriever.unknown(*texts)
-    if unknown := [_quoted(word) for word, known in named.items() if known is None]:
+    named = {f"“{w[:_LONGEST_WORD]}”": known for w, known in retriever.unknown(*texts).items()}
+    if unknown := [word for word, known in named.items() if known is None]:
         remarks.append(f"Unknown to this pack: {', '.join(unknown)}.")
-    for word, known in named.items():
-        if known:
-            remarks.append(f"{_quoted(word)} is read as {_quoted(known)}.")
+    remarks += [f"{word} is read as “{known}”." for word, known in named.items() if known]
     aspects = unsupported_aspects(retriever.info, *texts)
     remarks += [sentence for name, sentence in _UNSUPPORTED.items() if name in aspects]
     if not retriever.index.complete:
         remarks.append(f"The gallery is not complete yet ({retriever.index.progress}).")
     return " ".join(remarks)
-
-
-def unknown_words(retriever: Retriever, *texts: str) -> list[Unknown]:
-    """The first few distinct words that the pack does not know."""
-    unknown = []
-    for typed, read_as in retriever.unknown(*texts).items():
-        word, known = typed[:_LONGEST_WORD], [] if read_as else retriever.runtime.reader.words()
-        nearest = get_close_matches(word.lower(), known, _NEAREST, _ALIKE)
-        unknown.append(Unknown(word=word, nearest=nearest, read_as=read_as))
-    return unknown
 
 
 def known_to_satisfy(collection: Collection, terms: Sequence[Term]) -> frozenset[int]:
@@ -194,16 +225,13 @@ def known_to_satisfy(collection: Collection, terms: Sequence[Term]) -> frozenset
 
 
 def unsupported_aspects(pack: PackInfo, *texts: str) -> list[str]:
-    """Query aspects (negation, left/right) that no method handles.
+    """Query aspects in texts, "negation" and "sides", that no method handles.
 
     Negation is unsupported in every pack: for captions that deny an object, no method of this
     project ranks the right image above one with that object in more than half of the cases
     (docs/results.md). Sides and heights are unsupported in packs whose methods were measured with
     `training.evaluate --foils` and scored fewer than 60 % of the true captions above those with the
     opposite relation.
-
-    Returns:
-        Those of "negation" and "sides" that occur in the texts.
     """
     values = [method.metrics.values for method in pack.methods.values() if method.metrics]
     measured = [metrics[_SIDES_MEASURE] for metrics in values if _SIDES_MEASURE in metrics]
@@ -211,7 +239,3 @@ def unsupported_aspects(pack: PackInfo, *texts: str) -> list[str]:
     if any(map(_SIDES.search, texts)) and measured and max(measured) < _DISTINGUISHED:
         aspects.append("sides")
     return aspects
-
-
-def _quoted(word: str) -> str:
-    return f"“{word[:_LONGEST_WORD]}”"

@@ -1,135 +1,220 @@
-"""Compares the answers of several methods to one query.
+"""Compares the answers of several methods, averages of methods, and open packs to one query.
 
-Everything is computed from scores. In the shapes, C is the number of columns (methods compared) and
-N the number of images that all of them ranked.
+The key of a column is a method ("mvam"), several methods whose scores are averaged ("mvam+pvse"),
+or either of another open pack ("photos/mvam"). Ranks are compared image by image, so another pack
+can take part only if it searches the same images. In the shapes, C is the number of columns and N
+the number of images that all of them ranked.
 """
 
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import Any
+from statistics import median
 
 import numpy as np
 from pydantic import BaseModel
 
+from polyview.app.access import Refusal
+from polyview.app.search.answers import describe, known_to_satisfy, remark
 from polyview.app.search.hits import Hit
-from polyview.app.search.ranking import Scores
+from polyview.app.search.ranking import Scores, Term
+from polyview.app.search.retriever import Retriever
+from polyview.export.pack.schema import current_name
+
+_RUNS = 3  # answers; the time of a column is their median
+_ENOUGH = 1.0  # seconds spent on a column after which no further answer is timed
+_PATIENCE = 20.0  # seconds a comparison waits for a gallery
 
 
 class Truth(BaseModel):
-    """The images known to be right for a query.
+    """The images known to be right for a query."""
 
-    Attributes:
-        image_ids: ids of the right files, ascending.
-        complete: whether all other images are known to be wrong.
-    """
-
-    image_ids: list[int]
-    complete: bool
+    image_ids: list[int]  # ids of the right files, ascending
+    complete: bool  # whether all other images are known to be wrong
 
 
 class Place(Hit):
-    """A hit at a rank of a column; of a clip, the best frame.
+    """A hit at a rank of a column; of a clip, the best frame."""
 
-    Attributes:
-        right: whether it satisfies the query; None if not known.
-        left_rank: its rank in the column to the left; None in the first column.
-        new: whether the column to the left does not list it; False in the first column.
-        move: ranks it is higher than in the column to the left, negative for lower; None in the
-            first column and for a new image.
-    """
-
-    right: bool | None
-    left_rank: int | None
-    new: bool
+    right: bool | None  # whether it satisfies the query; None if not known
+    left_rank: int | None  # its rank in the column to the left; None in the first column
+    new: bool  # whether the column to the left does not list it; False in the first column
+    # ranks it is higher than to the left, negative for lower; None in the first column and if new
     move: int | None
 
 
 class Column(BaseModel):
-    """The list of one method and its quality.
+    """The list of one method and its quality; the last three are None if the truth is unknown."""
 
-    Attributes:
-        method: the name of the method, or average of methods, for programs.
-        title: its name for people.
-        paper: its publication; empty for an average.
-        ms: median milliseconds of an answer, including encoding the query.
-        runs: number of timed answers.
-        hits: the k best images, best first.
-        true_ranks: the ranks among all N of the images known to be right, ascending.
-        best_true_rank: the first of them; None if the truth is unknown.
-        r_precision: the share of right images among the first R, with R the number of right images;
-            None if the truth is unknown or not complete.
-        right_in_list: number of hits known to be right; None if the truth is unknown.
-    """
-
-    method: str
-    title: str
-    paper: str
-    ms: float
-    runs: int
-    hits: list[Place] = []
-    true_ranks: list[int] = []
-    best_true_rank: int | None = None
+    method: str  # its name, or that of an average, for programs
+    title: str  # for people
+    paper: str  # its publication; empty for an average
+    ms: float = 0.0  # median milliseconds of an answer, including encoding the query
+    runs: int = 0  # number of timed answers
+    hits: list[Place] = []  # the k best images, best first
+    true_ranks: list[int] = []  # ranks among all N of the images known to be right, ascending
+    best_true_rank: int | None = None  # the first of them
+    # share of right images among the first R, for R right images; None if the truth is incomplete
     r_precision: float | None = None
-    right_in_list: int | None = None
+    right_in_list: int | None = None  # number of hits known to be right
 
 
 class Comparison(BaseModel):
     """The answers of C methods to one query, side by side.
 
-    Attributes:
-        query: the query in words.
-        k: number of images in each column, or fewer if there are not enough.
-        pictures: N, the number of ranked images.
-        truth: the images known to be right; None if unknown.
-        columns: in the requested order.
-        overlap: C x C, see `overlap`.
-        tau: C x C, see `kendall_tau`, over the images listed in either of two columns. Over all N
-            images, the order of hundreds of low ranks would dominate.
-        only_found: for each column, `image_id` and `rank` of the right images that no other column
-            lists; if the truth is unknown, of all such images.
-        ranks: image id -> its rank in each column, for every listed image.
-        remark: remarks about how the query was read; may be empty.
+    `tau` is over the images listed in either of two columns: over all N images, the order of
+    hundreds of low ranks would dominate. `only_found` has the right images that no other column
+    lists; if the truth is unknown, all such images.
     """
 
-    query: str
-    k: int
-    pictures: int
-    truth: Truth | None
-    columns: list[Column]
-    overlap: list[list[float]]
-    tau: list[list[float | None]]
-    only_found: dict[str, list[dict[str, int]]]
-    ranks: dict[int, list[int]]
-    remark: str
+    query: str = ""  # in words
+    k: int  # number of images in each column, or fewer if there are not enough
+    pictures: int  # N, the number of ranked images
+    truth: Truth | None  # None if unknown
+    columns: list[Column]  # in the requested order
+    overlap: list[list[float]]  # C x C, see `overlap`
+    tau: list[list[float | None]]  # C x C, see `kendall_tau`
+    only_found: dict[str, list[dict[str, int]]]  # by column: `image_id` and `rank`
+    ranks: dict[int, list[int]]  # id of every listed image -> its rank in each column
+    remark: str = ""  # about how the query was read
 
 
 def compare(
-    query: str,
+    home: Retriever,
+    beside: Iterable[Retriever],
+    terms: Sequence[Term],
+    keys: Sequence[str],
+    k: int,
+    image_id: int | None = None,
+) -> Comparison:
+    """Answers a query with every column in turn and compares the answers.
+
+    Args:
+        home: the pack in use, over its images.
+        beside: other open packs; those over the same images can take part.
+        terms: at least one.
+        keys: the distinct columns, see the top of the module; "a+b" equals "b+a".
+        k: number of images in each column, at least 1.
+        image_id: the query image, if it is in the gallery; it is not ranked.
+
+    Raises:
+        ValueError: the query or a column is not valid.
+        Refusal: a gallery is not complete.
+    """
+    packs = {"": home, **guests(home, beside)}
+    columns: dict[str, tuple[Column, Retriever, str]] = {}
+    for key in keys:
+        label, _, spec = key.strip().rpartition("/")
+        label = label if label in packs else current_name(label)
+        if label not in packs:
+            known = ", ".join(filter(None, packs)) or "none"
+            raise ValueError(
+                f'no open pack "{label}" searches the same images; those that do: {known}'
+            )
+        pack = packs[label]
+        names = pack.methods.names(spec)
+        spec = "+".join(name for name in pack.methods if name in names)
+        method, title = (f"{label}/" if label else "") + spec, pack.methods.title(spec)
+        if method in columns:
+            raise ValueError(f'"{method}" is named twice; name each column once')
+        column = Column(
+            method=method,
+            title=f"{title} of {pack.info.title}" if label else title,
+            paper=pack.methods[names[0]].paper if len(names) == 1 else "",
+        )
+        columns[method] = column, pack, spec
+    for index in {pack.index for _, pack, _ in columns.values()}:
+        index.images_done.wait(_PATIENCE)
+        if not index.complete:
+            sentence = f"not all images are read yet ({index.progress}); compare once they are"
+            raise Refusal(503, sentence, 5)
+    own = None if image_id is None else home.collection.file_id(image_id)
+    runs = [
+        (column, _run(column, home, pack, terms, spec, k + (own is not None)))
+        for column, pack, spec in columns.values()
+    ]
+    words = [term.words for term in terms if term.image is None]
+    measured = measure(runs, k, truth(home, terms), own)
+    measured.query = " ".join(describe(terms, typed=True))
+    measured.remark = remark(home, *words) if words else ""
+    return measured
+
+
+def guests(home: Retriever, beside: Iterable[Retriever]) -> dict[str, Retriever]:
+    """The packs over the same images as `home`, by name.
+
+    A name is extended by a part of the checksum if another pack has the same one.
+    """
+    same = [p for p in beside if p.collection is home.collection or _images(p) == _images(home)]
+    names = Counter(pack.info.name for pack in same)
+    return {
+        name if names[name] == 1 else f"{name}@{pack.info.identity[:8]}": pack
+        for pack in same
+        for name in [pack.info.name]
+    }
+
+
+def truth(home: Retriever, terms: Sequence[Term]) -> Truth | None:
+    """The images known to be right if the query is, word for word, a caption of the gallery."""
+    ids = known_to_satisfy(home.collection, terms)
+    # in data sets without judgements for all images, captions name only their own image
+    truths = [image.truth for image in home.collection.images if image.truth]
+    complete = any(len(text.relevant) > 1 for truth in truths for text in truth.captions)
+    return Truth(image_ids=sorted(ids), complete=complete) if ids else None
+
+
+def _run(
+    column: Column, home: Retriever, pack: Retriever, terms: Sequence[Term], spec: str, k: int
+) -> Scores:
+    """Runs and times one column, while no other column runs.
+
+    The best clips are represented by the home pack's frames nearest to the column's moments.
+    """
+    spent: list[float] = []
+    while len(spent) < _RUNS and sum(spent) < _ENOUGH:
+        start = time.perf_counter()
+        scores = pack.scores(terms, spec)
+        spent.append(time.perf_counter() - start)
+    column.ms, column.runs = round(1000 * median(spent), 1), len(spent)
+    if pack.index.clips:
+        best, images = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
+        moments = pack.moments(images[best].tolist(), terms, spec)
+        images[best] = [home.local_image_id(pack.image(image_id)) for image_id in moments]
+        scores = scores._replace(images=images)
+    return scores
+
+
+def _images(pack: Retriever) -> tuple[str, ...]:
+    """The identity of a collection: its files, or names and checksum of a pack's images."""
+    info, collection = pack.info, pack.collection
+    if info.gallery is None or not collection.comes_with(info.folder):
+        return tuple(str(image.path) for image in collection.images)
+    return info.gallery.images_sha256, *(image.file for image in collection.images)
+
+
+def measure(
     runs: Sequence[tuple[Column, Scores]],
     k: int,
     truth: Truth | None = None,
     leave_out: int | None = None,
-    remark: str = "",
 ) -> Comparison:
-    """Compares the answers of several methods.
+    """Compares the answers of several methods, all computed from scores.
 
     Only images that every method scored are ranked, so that ranks mean the same in all columns.
     Equal scores are ordered by id.
 
     Args:
-        query: the query in words.
         runs: for each method, at least one, a column without its list, which is filled in, and the
             scores of all searchable images.
         k: number of images in each column, at least 1.
         truth: the images known to be right.
         leave_out: a file to exclude: the query image, which would always win.
-        remark: see `Comparison`.
 
     Raises:
         ValueError: no image is left to rank.
     """
-    columns, scores = map(list[Any], zip(*runs, strict=True))
+    columns, scores = [column for column, _ in runs], [scores for _, scores in runs]
     ids = reduce(np.intersect1d, [each.ids for each in scores])  # (N,) files, ascending
     ids = ids[ids != leave_out]
     if not len(ids):
@@ -139,12 +224,11 @@ def compare(
     images = np.stack([each.images[row] for each, row in rows])  # (C, N)
     ranks = np.stack([rank(row) for row in values])  # (C, N)
     lists = [np.argsort(row)[:k].tolist() for row in ranks]  # places in `ids`
-    right = np.isin(ids, [] if truth is None else truth.image_ids)  # (N,)
+    right = np.isin(ids, truth.image_ids if truth else [])  # (N,)
     if truth is not None:
         known = Truth(image_ids=ids[right].tolist(), complete=truth.complete)
         truth = known if right.any() else None
     listing = Counter(i for row in lists for i in row if truth is None or right[i])
-    only_found = {}
     for c, (column, places) in enumerate(zip(columns, lists, strict=True)):
         column.hits = []
         for i in places:
@@ -154,24 +238,17 @@ def compare(
                 image_id=int(images[c, i]),
                 rank=own,
                 score=float(values[c, i]),
-                right=None if truth is None or not (right[i] or truth.complete) else bool(right[i]),
+                right=bool(right[i]) if truth and (right[i] or truth.complete) else None,
                 left_rank=left,
                 new=new,
                 move=None if left is None or new else left - own,
             )
             column.hits.append(hit)
-        column.true_ranks = sorted(ranks[c, right].tolist())
-        count = len(column.true_ranks)
-        column.best_true_rank = column.true_ranks[0] if count else None
-        column.right_in_list = None if truth is None else int(right[places].sum())
-        judged = truth is not None and truth.complete
-        within = sum(r <= count for r in column.true_ranks)
-        column.r_precision = within / count if judged else None
-        only_found[column.method] = [
-            {"image_id": hit.image_id, "rank": hit.rank}
-            for hit, i in zip(column.hits, places, strict=True)
-            if listing[i] == 1
-        ]
+        true_ranks = sorted(ranks[c, right].tolist())
+        column.true_ranks, column.best_true_rank = true_ranks, min(true_ranks, default=None)
+        column.right_in_list = int(right[places].sum()) if truth else None
+        within = sum(each <= len(true_ranks) for each in true_ranks)
+        column.r_precision = within / len(true_ranks) if truth and truth.complete else None
 
     def tau(a: int, b: int) -> float | None:
         union = (ranks[a] <= k) | (ranks[b] <= k)  # (N,)
@@ -180,16 +257,21 @@ def compare(
     pairs = range(len(runs))
     rows_by_id = {int(images[c, i]): i for c, places in enumerate(lists) for i in places}
     return Comparison(
-        query=query,
         k=k,
         pictures=len(ids),
         truth=truth,
         columns=columns,
         overlap=[[overlap(a, b) for b in lists] for a in lists],
         tau=[[tau(a, b) for b in pairs] for a in pairs],
-        only_found=only_found,
+        only_found={
+            column.method: [
+                {"image_id": hit.image_id, "rank": hit.rank}
+                for hit, i in zip(column.hits, places, strict=True)
+                if listing[i] == 1
+            ]
+            for column, places in zip(columns, lists, strict=True)
+        },
         ranks={image_id: ranks[:, i].tolist() for image_id, i in rows_by_id.items()},
-        remark=remark,
     )
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, PositiveInt, ValidationError
 
 from polyview.app.gallery.scan import Collection
-from polyview.app.search.answers import unsupported_aspects
-from polyview.app.search.query import parse
+from polyview.app.search.answers import parse, unsupported_aspects
 from polyview.app.search.retriever import Retriever
 from polyview.export.pack.schema import PackInfo
 
@@ -27,21 +26,13 @@ _log = logging.getLogger(__name__)
 
 
 class Example(BaseModel):
-    """A caption to compare methods with.
-
-    Attributes:
-        caption: a caption of the gallery.
-        view: the aspect of the image that it describes, if known.
-        winner: the only method that ranks a right image first.
-        ranks: the rank of the first right image by method.
-        why: an explanation for people; empty if it may no longer hold.
-    """
+    """A caption of the gallery to compare methods with."""
 
     caption: str
-    view: str | None
-    winner: str
-    ranks: dict[str, PositiveInt]
-    why: str
+    view: str | None  # the aspect of the image that it describes, if known
+    winner: str  # the only method that ranks a right image first
+    ranks: dict[str, PositiveInt]  # the rank of the first right image by method
+    why: str  # an explanation for people; empty if it may no longer hold
 
 
 class Curated(BaseModel):

@@ -1,53 +1,40 @@
-"""The results of a search: hits, captions and their metadata, as every interface returns them.
+"""Hits and answers, as every interface returns them, and which hits look nearly the same.
 
 Ids of images and views count from 0.
 """
 
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
 from pydantic import BaseModel
 
-
-class NotReadyError(ValueError):
-    """Nothing can be searched yet; the message states the progress."""
+_SIDE = 16  # rows and columns of a fingerprint
+_MEAN, _MOST = 4.0, 24.0  # of 255: largest mean difference, and largest difference of a cell
+_RATIO = 0.02  # largest relative difference of width / height
 
 
 class Hit(BaseModel):
-    """An image found; for a clip its best frame, or the frame that adds most to the score.
+    """An image found; for a clip its best frame, or the frame that adds most to the score."""
 
-    Attributes:
-        image_id: its id in the collection; for frames of clips, see `Collection.frame`.
-        file: its file name in the collection.
-        score: the method's score, higher is better.
-        view: the image view that won, from 0; None if no single view did.
-        rank: 1 for the best.
-        seconds: the time of the frame in its clip; None for a still image.
-        frame: its number in the clip, from 0; None for a still image.
-        captions: captions of the image, if any.
-        objects: objects in the image, if known.
-        satisfies: whether it is known to satisfy the query, if that is a caption of the collection.
-        probability: the probability that it satisfies the query, if the pack is calibrated.
-        width: width of its thumbnail in pixels, if requested, like the next two.
-        height: height of its thumbnail.
-        alike: rank of the first hit that looks nearly the same.
-        before: rank without the lens.
-    """
-
-    image_id: int
-    file: str = ""
-    score: float
-    view: int | None = None
-    rank: int
-    seconds: float | None = None
-    frame: int | None = None
+    image_id: int  # its id in the collection; for frames of clips, see `Collection.frame`
+    file: str = ""  # its file name in the collection
+    score: float  # the method's score, higher is better
+    view: int | None = None  # the image view that won, from 0; None if no single view did
+    rank: int  # 1 for the best
+    seconds: float | None = None  # the time of the frame in its clip; None for a still image
+    frame: int | None = None  # its number in the clip, from 0; None for a still image
     captions: list[str] = []
-    objects: list[Any] = []
-    satisfies: bool | None = None
-    probability: float | None = None
-    width: int | None = None
+    objects: list[Any] = []  # in the image, if known
+    satisfies: bool | None = None  # if the query is a caption: is it known to satisfy that?
+    probability: float | None = None  # that it satisfies the query, if the pack is calibrated
+    width: int | None = None  # of its thumbnail in pixels, if requested
     height: int | None = None
-    alike: int | None = None
-    before: int | None = None
+    alike: int | None = None  # rank of the first hit that looks nearly the same, if requested
+    before: int | None = None  # rank without the lens
 
 
 class Caption(BaseModel):
@@ -61,29 +48,19 @@ class Caption(BaseModel):
 
 
 class Unknown(BaseModel):
-    """A word that the pack lacks.
+    """A word that the pack lacks."""
 
-    Attributes:
-        word: the word as typed.
-        nearest: similar known words, if it is not replaced.
-        read_as: the known word that replaces it; None if there is none.
-    """
-
-    word: str
-    nearest: list[str]
-    read_as: str | None
+    word: str  # as typed
+    nearest: list[str]  # similar known words, if it is not replaced
+    read_as: str | None  # the known word that replaces it, if there is one
 
 
 class QueryTerm(BaseModel):
-    """A term of a query: words (empty for an image) and a weight.
+    """A term of a query."""
 
-    Attributes:
-        count: in an explanation, the number of words that its encoder reads.
-    """
-
-    words: str
+    words: str  # empty for an image
     weight: float
-    count: int | None = None
+    count: int | None = None  # in an explanation, the number of words that its encoder reads
 
 
 class Timed(BaseModel):
@@ -93,28 +70,64 @@ class Timed(BaseModel):
 
 
 class Answer(Timed):
-    """The answer to a question, best hits first.
-
-    `matches` says whether anything satisfies the query (null if the pack cannot tell); `exact`
-    whether the hits are certainly the best; `unfamiliar` whether the query image is unlike the
-    pack's training images (null without one, or if the pack cannot tell); `unsupported` lists query
-    aspects that no method of the pack supports: "sides", "negation". For an uploaded query image,
-    `images` repeats the hits.
-    """
+    """The answer to a question, best hits first."""
 
     query: str = ""
-    read_as: str = ""
+    read_as: str = ""  # the query in words
     method: str
     k: int
     filters: dict[str, list[str]] = {}
-    searched: int
+    searched: int  # number of images ranked
     terms: list[QueryTerm] = []
-    exact: bool
-    matches: bool | None
+    exact: bool  # whether the hits are certainly the best
+    matches: bool | None  # whether anything satisfies the query; None if the pack cannot tell
+    # whether the query image is unlike those of training; None without one, or if unknown
     unfamiliar: bool | None = None
     unknown: list[Unknown] = []
-    unsupported: list[str] = []
+    unsupported: list[str] = []  # aspects that no method of the pack supports: "sides", "negation"
     remark: str
     hits: list[Hit]
     captions: list[Caption]
-    images: list[Hit] = []
+    images: list[Hit] = []  # the hits again, for an uploaded query image
+
+
+@lru_cache(10_000)
+def fingerprint(thumbnail: Path) -> np.ndarray:
+    """The aspect ratio of an image and its colours in coarse cells: (1 + 16 * 16 * 3,) float32.
+
+    Args:
+        thumbnail: the image's thumbnail, whose name changes with the image.
+    """
+    with Image.open(thumbnail) as image:
+        ratio = image.width / image.height
+        cells = image.convert("RGB").resize((_SIDE, _SIDE), Image.Resampling.BOX)
+    return np.concatenate([[ratio], np.asarray(cells).ravel()]).astype(np.float32)
+
+
+@lru_cache(50_000)
+def image_size(thumbnail: Path) -> tuple[int, int]:
+    """Width and height of a thumbnail in pixels.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with Image.open(thumbnail) as image:
+        return image.size
+
+
+def first_alike(prints: Sequence[np.ndarray]) -> list[int]:
+    """For each of n fingerprints, the index of the first that is nearly the same, or its own.
+
+    These are images that were saved again, resized, or made slightly brighter. Images are compared
+    only with the first of each group, so that groups cannot grow through chains of similar images.
+    """
+    firsts, alike, known = list[int](), list[int](), np.array(prints)  # (n, 1 + 16 * 16 * 3)
+    for place, cells in enumerate(known):
+        apart = np.abs(known[firsts] - cells)
+        same = apart[:, 0] <= _RATIO * cells[0]
+        same &= apart[:, 1:].mean(axis=1) <= _MEAN
+        same &= apart[:, 1:].max(axis=1, initial=0) <= _MOST
+        first = firsts[int(same.argmax())] if same.any() else place
+        firsts += [place] if first == place else []
+        alike.append(first)
+    return alike

@@ -12,22 +12,20 @@ import numpy as np
 import torch
 
 from polyview.app.gallery.index import Gallery
-from polyview.app.search.background import Background, Reading
-from polyview.app.search.query import MAX_QUERY
+from polyview.app.search.answers import MAX_QUERY
 from polyview.app.search.ranking import shared_processors
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Reading, Retriever
 from polyview.export.mistakes import Caption, rank_captions
 from polyview.models import Views
 
 MAX_QUERIES = 5000  # captions of one file
 _IMAGES, _LOWEST = 512, -1e9  # scored at a time; the score of an image that cannot be searched
-_background = Background("the captions could not be ranked")  # also keeps captions of files
 
 
 def add_queries(retriever: Retriever, content: bytes) -> str:
     """Adds the captions of a file for `captions_of`; returns their key; see `read_queries`."""
     key = hashlib.sha256(content).hexdigest()[:16]
-    _background.readings(retriever)[key] = Reading(read_queries(retriever, content))
+    retriever.keep(key, Reading(read_queries(retriever, content)))
     return key
 
 
@@ -38,7 +36,7 @@ def captions_of(retriever: Retriever, queries: str = "") -> list[Caption] | None
         ValueError: the collection has no captions.
     """
     if queries:
-        return _background.readings(retriever).get(queries, Reading()).result
+        return retriever.readings.get(queries, Reading()).result
     collection = retriever.collection
     if not collection.captions:
         raise ValueError("these images have no captions; send a CSV file of queries and images")
@@ -53,11 +51,11 @@ def captions_of(retriever: Retriever, queries: str = "") -> list[Caption] | None
 def read_ranks(
     retriever: Retriever, captions: list[Caption], specs: Iterable[str], queries: str = ""
 ) -> Reading:
-    """Ranks captions by all methods and by averages; see `rank_captions`, `Background.read`."""
+    """Ranks captions by all methods and by averages; see `rank_captions`, `Retriever.compute`."""
     ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.best_first),)
     for some in (methods, *((spec,) for spec in specs if spec not in methods)):
         work = partial(_rank, retriever, captions, some, not queries)
-        reading = _background.read(retriever, (queries, some), work)
+        reading = retriever.compute((queries, some), work, "the captions could not be ranked")
         if reading.result is None:
             return reading
         ranks |= reading.result
@@ -69,7 +67,7 @@ def _rank(
 ) -> dict[str, np.ndarray]:
     """Ranks captions by methods or averages; those of the collection's `own` are stored."""
     index = retriever.index
-    texts = [] if own else [retriever.reworded(caption.text).text for caption in captions]
+    texts = [] if own else [retriever.reworded(caption.text) for caption in captions]
     every, encode = range(len(captions)), retriever.runtime.text_views
 
     def scores(spec: str, part: slice) -> np.ndarray:

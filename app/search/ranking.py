@@ -1,29 +1,34 @@
-"""Scores and ranks the images of a gallery for a query."""
+"""Queries of weighted terms, and the ranking of a gallery's images for an encoded query.
+
+*Scores* are combined, not embeddings, so that the result does not depend on a method's scoring
+rule: for an image x, score(x) = sum of weight * score(x, term).
+"""
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 
+from polyview.app.access import Refusal
 from polyview.app.gallery.index import Gallery, Match
 from polyview.app.gallery.indexing import Index
-from polyview.app.search.hits import NotReadyError
+from polyview.app.gallery.scan import CollectionImage
 from polyview.models import Views
 
-SAMPLED = 1024  # images in the sample that represents the gallery
-_SAMPLE_BYTES = 8 * 2**20  # bytes of their views
+SAMPLED = 1024  # images whose scores represent those of the gallery
+MANY = 10_000  # images; scoring fewer is faster in one thread
 _PATIENCE = 20.0  # seconds a query waits for the first images, or for all captions
 _BRIEF = 2.0  # seconds it waits for the remaining images
-MANY = 10_000  # images; scoring fewer is faster in one thread
 _TORCH_THREADS = torch.get_num_threads()
 _lock = threading.Lock()
 _active = 0  # number of questions in `shared_processors`
@@ -31,6 +36,57 @@ _active = 0  # number of questions in `shared_processors`
 # An encoded query: method -> weight and views (1, W, D) of each term. Terms are distinct and have
 # nonzero weights; empty if all terms cancel out.
 Query = Mapping[str, Sequence[tuple[float, Views]]]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a query: words, or an image."""
+
+    words: str = ""  # a sentence; empty for an image
+    image: CollectionImage | Image.Image | None = None  # of a collection, or any decoded image
+    weight: float = 1.0  # factor of its scores; negative to subtract
+    name: str = "image"  # the name of an image, for people
+
+
+def combined(terms: Sequence[Term]) -> list[Term]:
+    """Adds up equal terms and drops terms with a total weight of 0.
+
+    >>> dog, cat = Term("dog"), Term("cat")
+    >>> [(t.weight, t.words) for t in combined([dog, cat, dog, Term("cat", weight=-1.0)])]
+    [(2.0, 'dog')]
+    """
+    sums: dict[tuple[str, int], Term] = {}
+    for term in terms:
+        image = term.image.image_id if isinstance(term.image, CollectionImage) else id(term.image)
+        key = (" ".join(term.words.split()), image)
+        weight = term.weight + (sums[key].weight if key in sums else 0.0)
+        sums[key] = replace(sums.get(key, term), weight=weight)
+    return [term for term in sums.values() if abs(term.weight) > 1e-9]  # sums are rounded
+
+
+class Scores(NamedTuple):
+    """Scores (N,) float32 of images or files with their ids (N,), in the order of the gallery.
+
+    `images` (N,) are the same ids, or those of the best image of each file.
+    """
+
+    ids: np.ndarray
+    values: np.ndarray
+    images: np.ndarray
+
+
+def best_of_files(scores: Scores, files: int) -> Scores:
+    """Scores of files by their best images, in file order; a clip has several images.
+
+    `files` is the number of files in the collection, see `Collection.file_id`.
+
+    >>> ids = np.array([0, 1, 3, 5])
+    >>> best_of_files(Scores(ids, np.array([0.1, 0.2, 0.4, 0.3]), ids), 2)
+    Scores(ids=array([0, 1]), values=array([0.1, 0.4]), images=array([0, 3]))
+    """
+    best = np.lexsort((scores.ids, -scores.values))
+    owners, first = np.unique(scores.ids[best] % files, return_index=True)
+    return Scores(owners, scores.values[best[first]], scores.ids[best[first]])
 
 
 @contextmanager
@@ -54,53 +110,21 @@ def shared_processors(images: int) -> Iterator[None]:
         torch.set_num_threads(_TORCH_THREADS)
 
 
-class Scores(NamedTuple):
-    """Scores (N,) float32 of images and their ids (N,), in the order of the gallery.
-
-    For scores of files, `best_images` (N,) are the ids of the best image of each.
-    """
-
-    ids: np.ndarray
-    values: np.ndarray
-    best_images: np.ndarray | None = None
-
-    @property
-    def images(self) -> np.ndarray:
-        """Ids (N,) of the images with these scores."""
-        return self.ids if self.best_images is None else self.best_images
-
-
-def best_of_files(scores: Scores, files: int) -> Scores:
-    """Scores of files by their best images, in file order; a clip has several images.
-
-    Args:
-        scores: scores of images.
-        files: number of files in the collection; see `Collection.file_id`.
-
-    >>> best_of_files(Scores(np.array([0, 1, 3, 5]), np.array([0.1, 0.2, 0.4, 0.3])), 2)
-    Scores(ids=array([0, 1]), values=array([0.1, 0.4]), best_images=array([0, 3]))
-    """
-    best = np.lexsort((scores.ids, -scores.values))
-    owners, first = np.unique(scores.ids[best] % files, return_index=True)
-    return Scores(owners, scores.values[best[first]], scores.ids[best[first]])
-
-
 def single(query: Query) -> tuple[str, Views] | None:
     """Method and views of a query with one method and one term of weight 1; else None."""
     (name, terms), *others = query.items()
     return (name, terms[0][1]) if not others and [weight for weight, _ in terms] == [1] else None
 
 
-def subsample(values: np.ndarray, most: int) -> np.ndarray:
+def subsample(values: np.ndarray, most: int = SAMPLED) -> np.ndarray:
     """Every k-th of (N,) values, at most `most`."""
     return values[:: max(1, -(-len(values) // most))]
 
 
 class Ranking:
-    """Ranks the items in the galleries of a pack.
+    """Ranks the items in an index's galleries; `only` are ids of the files to rank, or None.
 
-    Args:
-        index: builds the galleries.
+    Every method raises `Refusal` if nothing is searchable yet.
     """
 
     def __init__(self, index: Index) -> None:
@@ -111,9 +135,6 @@ class Ranking:
         """Scores of all searchable items: weighted sums over terms, averaged over methods.
 
         All are 0 if the terms cancel out. Each frame of a clip has its own score.
-
-        Raises:
-            NotReadyError: nothing is searchable yet.
         """
         parts: list[tuple[np.ndarray, np.ndarray]] = []
         for name, terms in query.items():
@@ -128,41 +149,54 @@ class Ranking:
             # galleries grow meanwhile, and an image may be unreadable for a later method
             ids = reduce(np.intersect1d, [others for others, _ in parts])
             parts = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in parts]
-        return Scores(ids, reduce(np.add, [values for _, values in parts]))
+        return Scores(ids, reduce(np.add, [values for _, values in parts]), ids)
 
     def best(
         self, query: Query, k: int, only: AbstractSet[int] | None = None, texts: bool = False
-    ) -> tuple[list[Match], Scores | None]:
-        """The k best images or captions with their winning views, and all scores if computed.
+    ) -> tuple[list[Match], np.ndarray | None]:
+        """The k best images or captions with their winning views; all scores (N,), if computed.
 
         A view wins if it scores best for every term. Only the best frame of a clip is among the k;
         the scores include every frame.
-
-        Raises:
-            NotReadyError: nothing is searchable yet.
         """
-        files = self._index.files if self._index.clips and not texts else 0
         if plain := single(query):
             gallery = self._gallery(query, plain[0], texts)
             if texts or not gallery.local or len(gallery) > SAMPLED:
-                return _search(gallery, plain[1], k, self._items(gallery, only), files), None
-        scores = self.scores(query, texts)
-        if only is not None:
-            chosen = self._chosen(scores.ids, only)
-            scores = Scores(scores.ids[chosen], scores.values[chosen])
-        best = np.argsort(-scores.values, kind="stable")
-        if files:
-            _, first = np.unique(scores.ids[best] % files, return_index=True)
+                return self._search(gallery, plain[1], k, only, texts), None
+        ids, values, _ = self.scores(query, texts)
+        chosen = self._among(ids, only)
+        ids, values = ids[chosen], values[chosen]
+        best = np.argsort(-values, kind="stable")
+        if not texts and self._index.clips:
+            _, first = np.unique(ids[best] % self._index.files, return_index=True)
             best = best[np.sort(first)]
-        ids, values = scores.ids[best[:k]].tolist(), scores.values[best[:k]].tolist()
-        views = [None] * len(ids) if texts else self._winners(query, ids)
-        return [Match(*each) for each in zip(ids, values, views, strict=True)], scores
+        best = best[:k]
+        views = [None] * len(best) if texts else self._winners(query, ids[best])
+        triples = zip(ids[best].tolist(), values[best].tolist(), views, strict=True)
+        return [Match(*triple) for triple in triples], values
+
+    def _search(
+        self, gallery: Gallery, views: Views, k: int, only: AbstractSet[int] | None, texts: bool
+    ) -> list[Match]:
+        """The k best items of a gallery, at most one for each clip."""
+        if texts or not self._index.clips:
+            return gallery.search(views, k, only)
+        ids = gallery.ids()
+        frames = None if only is None else {*ids[self._among(ids, only)].tolist()}
+        most = k
+        while True:
+            matches, best = gallery.search(views, most, frames), dict[int, Match]()
+            for match in matches:
+                best.setdefault(match.id % self._index.files, match)
+            if len(best) >= k or len(matches) < most:
+                return list(best.values())[:k]
+            most *= 4
 
     @torch.inference_mode()
-    def _winners(self, query: Query, ids: Sequence[int]) -> list[int | None]:
+    def _winners(self, query: Query, ids: np.ndarray) -> list[int | None]:
         """For each image, its best view if it is the same for all terms, else None."""
         (name, terms), *others = query.items()
-        if others or not terms or not ids:
+        if others or not terms or not len(ids):
             return [None] * len(ids)
         gallery = self._index.images[name]
         images, method = gallery.views(ids), gallery.method  # (n, V, D)
@@ -172,22 +206,12 @@ class Ranking:
 
     @torch.inference_mode()
     def sample(self, name: str, text: Views, only: AbstractSet[int] | None) -> np.ndarray:
-        """Scores (S,) of an even sample of the images for a text (1, W, D).
-
-        Args:
-            name: the method.
-            text: the views of the text.
-            only: ids of the files to search; None for all.
-        """
+        """Scores (S,) of an even sample of the images by a method for a text (1, W, D)."""
         gallery, (count, views) = self._index.images[name], self._samples.get(name, (-1, None))
         ids = gallery.ids()
-        if only is not None:
-            ids = ids[self._chosen(ids, only)]
-        if not len(ids):
-            return np.zeros(0, np.float32)
+        ids = ids[self._among(ids, only)]
         if only is not None or views is None or count != len(ids):
-            most = max(1, min(SAMPLED, _SAMPLE_BYTES // (4 * math.prod(gallery.shape or (1,)))))
-            views = gallery.views(subsample(ids, most))
+            views = gallery.views(subsample(ids))
             if only is None:
                 self._samples[name] = len(ids), views
         scores = gallery.method.score(views, text.to(views.embeddings.device))
@@ -197,28 +221,16 @@ class Ranking:
         """Counts the ranked images and files, and says why the ranking is approximate."""
         gallery = min((self._index.images[name] for name in query), key=len)
         ids = gallery.ids()
-        if only is not None:
-            ids = ids[self._chosen(ids, only)]
+        ids = ids[self._among(ids, only)]
         files = int((ids < self._index.files).sum())  # without further frames of clips
         return len(ids), files, gallery.caveat(only) if single(query) else ""
 
-    def _chosen(self, ids: np.ndarray, only: AbstractSet[int]) -> np.ndarray:
-        """Whether images (n,), which may be frames of clips, belong to files."""
-        return np.isin(ids % self._index.files, list(only))
-
-    def _items(self, gallery: Gallery, only: AbstractSet[int] | None) -> AbstractSet[int] | None:
-        """The ids of files with those of all their frames."""
-        if only is None or not self._index.clips:
-            return only
-        ids = gallery.ids()
-        return {*ids[self._chosen(ids, only)].tolist()}
+    def _among(self, ids: np.ndarray, only: AbstractSet[int] | None) -> np.ndarray | slice:
+        """Selects the images (n,) that belong to files; these may be frames of clips."""
+        return slice(None) if only is None else np.isin(ids % self._index.files, list(only))
 
     def _gallery(self, query: Query, name: str, texts: bool) -> Gallery:
-        """A method's gallery of images or captions; waits until it is not empty.
-
-        Raises:
-            NotReadyError: it is still empty.
-        """
+        """A method's gallery of images or captions; waits until it is not empty."""
         index, end = self._index, time.monotonic() + _PATIENCE
         gallery, done = index.images[name], index.images_done
         if texts:
@@ -228,27 +240,7 @@ class Ranking:
         done.wait(_PATIENCE if texts else _BRIEF)
         while not len(gallery) and time.monotonic() < end and not done.wait(0.1):
             pass
-        if not len(gallery) and done.is_set():
-            raise NotReadyError(f"there is nothing to search ({index.progress})")
         if not len(gallery):
-            raise NotReadyError(
-                f"nothing can be searched yet ({index.progress}); try again in a moment"
-            )
+            state = "there is nothing to search" if done.is_set() else "nothing is searchable yet"
+            raise Refusal(503, f"{state} ({index.progress}); try again in a moment", 5)
         return gallery
-
-
-def _search(
-    gallery: Gallery, views: Views, k: int, only: AbstractSet[int] | None, files: int
-) -> list[Match]:
-    """The k best items of a gallery; with `files`, at most one for each file."""
-    most = k
-    while True:
-        matches = gallery.search(views, most, only)
-        if not files:
-            return matches
-        best: dict[int, Match] = {}
-        for match in matches:
-            best.setdefault(match.id % files, match)
-        if len(best) >= k or len(matches) < most:
-            return list(best.values())[:k]
-        most *= 4

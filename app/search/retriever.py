@@ -2,50 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
 from polyview.app.gallery.images import sweep
-from polyview.app.gallery.index import Gallery, Match
+from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, CollectionImage
-from polyview.app.search.duplicates import fingerprint
-from polyview.app.search.hits import Answer, Caption, Hit
-from polyview.app.search.query import Term, checked, checked_k, combined
+from polyview.app.search.hits import Answer, Caption, Hit, fingerprint
 from polyview.app.search.ranking import (
-    SAMPLED,
     Query,
     Ranking,
     Scores,
+    Term,
     best_of_files,
+    combined,
     shared_processors,
     single,
     subsample,
 )
-from polyview.app.search.sets import Sets
-from polyview.app.search.word_forms import Reworded, reword
-from polyview.export.pack.calibration import TENTH, Judgement
+from polyview.app.search.word_forms import read_word, reword
+from polyview.export.pack.calibration import TENTH
 from polyview.export.runtime import Runtime
 from polyview.export.texts import Tokens
 from polyview.models import Views
 from polyview.models.evidence import Parts
+from polyview.models.views import pad_sets
 
 MAX_HITS = 1000
 _DRAWING = 4  # thumbnails made in parallel for one answer
 _AHEAD = 1000  # thumbnails made in advance
 _NAMED = 5  # unknown words reported
+_SETS_AT_ONCE = 16  # sets of frames whose parts are in memory at a time
+_READINGS = 32  # results of long computations that are kept
 _CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
+Subject = str | Sequence[int] | Image.Image  # a text, ids of images of the collection, any image
+_turn = threading.Lock()  # of long computations, of which one runs at a time
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Reading:
+    """The state of a long computation: a result, or progress, or a problem."""
+
+    result: Any = None
+    progress: str = "measuring"
+    problem: str = ""
 
 
 class Retriever:
     """Searches one collection with one pack; safe to use from several threads.
+
+    A query is a sequence of terms. `spec` names a method of the pack, or several joined by "+",
+    whose scores are averaged; `name` names one method. Every method raises ValueError for an
+    unknown method or image, and for a text without a word.
 
     Args:
         runtime: the loaded pack.
@@ -54,17 +78,6 @@ class Retriever:
         ready: ready-made galleries of the images by method, if there are any.
         encoded: folder for encoded views; None for the cache folder.
         first: the method whose gallery is filled first; None for the best.
-
-    Attributes:
-        runtime: the loaded pack; use the methods below rather than the runtime.
-        info: the content of pack.json.
-        methods: the methods of the pack, by name.
-        device: the device of the methods.
-        providers: the providers of its ONNX sessions, see `Runtime`.
-        grid: rows and columns of maps.
-        reads_sets: whether the methods read the frames of clips as sets.
-        collection: the images.
-        index: the searchable galleries; `index.start()` fills them.
     """
 
     def __init__(
@@ -76,16 +89,17 @@ class Retriever:
         encoded: Path | None = None,
         first: str | None = None,
     ) -> None:
-        self.runtime = runtime
-        self.info, self.device, self.providers = runtime.info, runtime.device, runtime.providers
+        self.runtime, self.info, self.collection = runtime, runtime.info, collection
+        # rows and columns of maps
         self.grid = runtime.grid if runtime.regions is None else runtime.regions.grid
+        # whether the methods read the frames of clips as sets
         self.reads_sets = runtime.info.image_encoder.frames > 1
         self.methods = runtime.methods
-        self.collection = collection
         first = self.methods.names(first)[0] if first else self.methods.best
+        # the searchable galleries; `index.start()` fills them
         self.index = Index(runtime, collection, encoded or cache, first, ready)
-        self._ranking = Ranking(self.index)
-        self._sets = Sets(runtime, self.index, self.image)
+        self.readings: OrderedDict[Hashable, Reading] = OrderedDict()  # see `compute`
+        self._ranking, self._lock = Ranking(self.index), threading.Lock()
 
     def search(
         self,
@@ -95,27 +109,38 @@ class Retriever:
         only: AbstractSet[int] | None = None,
         captions: int = 0,
     ) -> Answer:
-        """Finds the best images for a query of several terms; ties in gallery order.
+        """Finds the best images for a query, with ties in gallery order.
 
         Scores of terms are multiplied by their weights and added; methods of an ensemble are
         averaged. A hit has a winning view if there is one method and the same view scores best for
-        every term.
+        every term. The hits of a single sentence are judged if the method is calibrated.
 
         Args:
             terms: at least one; equal terms are combined.
-            spec: a method of the pack, or several joined by "+", whose scores are averaged.
+            spec: see above.
             k: at least 1; at most 1,000 images are returned.
-            only: ids of the images to rank; None ranks all.
+            only: ids of the files to rank; None ranks all.
             captions: number of captions to find as well; 0 for none.
 
         Raises:
-            ValueError: a term, a method or k is not valid, or nothing is searchable yet.
+            ValueError: a term, a method or k is not valid.
+            Refusal: nothing is searchable yet.
         """
+        if k < 1:
+            raise ValueError(f"k must be at least 1, not {k}")
         with shared_processors(len(self.collection.images)):
-            query, k = self._encoded(terms, spec), min(checked_k(k), MAX_HITS)
+            query, k = self._encoded(terms, spec), min(k, MAX_HITS)
             matches, scores = self._ranking.best(query, max(k, TENTH), only)
             counted, searched, caveat = self._ranking.extent(query, only)
-            judgement = self._judgement(query, terms, matches, scores, only, counted)
+            judgement, plain = None, single(query)
+            calibration = plain and self.info.methods[plain[0]].calibration
+            sentence = plain and combined(terms)[0].words
+            if plain and calibration and sentence:
+                best, read = np.array([match.score for match in matches]), self.read(sentence)
+                sample = self._ranking.sample(*plain, only) if scores is None else subsample(scores)
+                judgement = calibration.judge_answer(
+                    best, sample, counted, read.words, read.unknown
+                )
             image_ids = self.moments([match.id for match in matches[:k]], terms, spec)
             hits = []
             for place, image_id in enumerate(image_ids):
@@ -130,101 +155,90 @@ class Retriever:
                 matches=judgement and judgement.matches,
                 remark=caveat if any(query.values()) else _CANCELLED,
                 hits=hits,
-                captions=self._captions(query, captions),
+                captions=self._captions(query, captions) if captions else [],
             )
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
-        """Scores of all searchable images for a query of several terms; see `search`.
-
-        Returns:
-            Ids and scores (N,) in gallery order; all 0 if the terms cancel out.
-
-        Raises:
-            ValueError: there is no term, the method is unknown, or nothing is searchable yet.
-        """
+        """Scores of all searchable files for a query, in gallery order; 0 if it cancels out."""
         scores = self._ranking.scores(self._encoded(terms, spec))
         return best_of_files(scores, self.index.files) if self.index.clips else scores
 
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
-        """The chosen frames of a clip with their scores, in time order.
+        """The chosen frames of a clip, by the id of any of them, with their scores in time order.
 
-        Frames of a set have no scores of their own: only the first of each window is returned.
-
-        Args:
-            image_id: the id of any of its frames; the result is empty for a still image.
-            terms: see `search`.
-            spec: a method of the pack, or several joined by "+".
-
-        Raises:
-            ValueError: as in `search`, or the image is unknown.
+        Frames of a set have no scores of their own: only the first of each window is returned. The
+        result is empty for a still image.
         """
         file_id = self.collection.file_id(self.image(image_id).image_id)
-        scores = self._ranking.scores(self._encoded(terms, spec))
-        known = dict(zip(scores.ids.tolist(), scores.values.tolist(), strict=True))
-        count, files = len(self.index.clips.get(file_id, ())), self.index.files
-        ids = range(file_id, file_id + count * files, files)
-        return [self.hit(frame_id, known[frame_id]) for frame_id in ids if frame_id in known]
+        ids, values, _ = self._ranking.scores(self._encoded(terms, spec))
+        frames = np.flatnonzero(ids % self.index.files == file_id).tolist()
+        clip = file_id in self.index.clips
+        return [self.hit(int(ids[i]), float(values[i])) for i in frames if clip]
 
-    def views(self, subject: str | int | Image.Image, name: str, attention: bool = False) -> Views:
-        """The views (1, V, D) of one text or image.
-
-        Args:
-            subject: a sentence, the id of an image of the collection, or any image.
-            name: a method of the pack.
-            attention: also compute maps over words, or over the image's features.
-
-        Raises:
-            ValueError: the method or image is unknown, or the subject cannot be read.
-        """
-        self.methods.one(name)
+    def views(self, subject: Subject, name: str, attention: bool = False) -> Views:
+        """The views (n, V, D) of a text or of images; with `attention` also their maps."""
         if isinstance(subject, str):
-            return self.runtime.text_views([self.reworded(subject).text], name, attention)
-        features, _ = self._features([subject] if isinstance(subject, int) else subject, name)
-        return self.runtime.image_views(features, name, attention)
+            return self.runtime.text_views([self.reworded(subject)], name, attention)
+        features, mask = self._features(subject, name)
+        return self.runtime.image_views(features, name, attention, mask)
 
-    def parts(self, subject: str | Sequence[int] | Image.Image, name: str) -> Parts:
-        """The contributions of words, or of images' features, to views: see `Parts`.
+    def parts(self, subject: Subject, name: str) -> Parts:
+        """The contributions of words, or of images' features, to views; see `Parts`.
 
-        Args:
-            subject: a sentence, ids of images of the collection, or any image.
-            name: a method of the pack.
-
-        Raises:
-            ValueError: as in `views`, or the method's score cannot be split.
+        Raises ValueError if the method's score cannot be split.
         """
-        self.methods.one(name)
         if isinstance(subject, str):
-            return self.runtime.text_parts([self.reworded(subject).text], name)
+            return self.runtime.text_parts([self.reworded(subject)], name)
         features, mask = self._features(subject, name)
         return self.runtime.image_parts(features, name, mask)
 
-    def subject(self, term: Term) -> str | list[int] | Image.Image:
-        """The argument of `parts` for a term: its words or its image.
+    def subject(self, term: Term) -> Subject:
+        """What `views` and `parts` take for a term."""
+        if isinstance(term.image, CollectionImage):
+            return [self.local_image_id(term.image)]  # it may come from another pack
+        return term.words if term.image is None else term.image
 
-        If features are ready-made or read as sets, an image of the collection is given by its id.
-
-        Raises:
-            ValueError: the term has no words.
-        """
-        if term.image is None:
-            return checked(term.words)
-        if term.source is None or (self.runtime.regions is None and not self.reads_sets):
-            return term.image
-        own, source = self.local_image_id(term.source), term.source  # maybe from another pack
-        image = self.image(own)
-        return [own] if (image.path, image.file) == (source.path, source.file) else term.image
-
+    @torch.inference_mode()
     def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
-        """The images that represent results; for a set, the frame that contributes most."""
-        if self.reads_sets and self.index.clips:
-            names, distinct = self.methods.names(spec), combined(terms)
-            with suppress(ValueError):  # the score cannot be split: keep the first frames
-                parts = {
-                    n: [(t.weight / len(names), self.parts(self.subject(t), n)) for t in distinct]
-                    for n in names
-                }
-                return self._sets.moments(image_ids, parts)
-        return list(image_ids)
+        """The images that represent results; of a set of frames, the one that contributes most.
+
+        If methods read frames as sets, a score belongs to a window of a clip. The frame with the
+        most evidence (`models/evidence.py`), summed over words, represents it; the first one if the
+        score cannot be split, or the features of the window are not at hand.
+        """
+        if not (self.reads_sets and self.index.clips):
+            return list(image_ids)
+        moments, names, distinct = list(image_ids), self.methods.names(spec), combined(terms)
+        with suppress(ValueError):  # the score cannot be split
+            query = {
+                name: [(term.weight, self.parts(self.subject(term), name)) for term in distinct]
+                for name in names
+            }
+            for start in range(0, len(moments), _SETS_AT_ONCE):
+                part = slice(start, start + _SETS_AT_ONCE)
+                moments[part] = self._moments(moments[part], query)
+        return moments
+
+    def _moments(
+        self, windows: Sequence[int], query: Mapping[str, Sequence[tuple[float, Parts]]]
+    ) -> list[int]:
+        """For each window, the frame that contributes most, or the window's id; see `moments`."""
+        sets = {window: self.index.clips.read_with(window) for window in windows}
+        read = {name: self._frames(sets.values(), name, at_hand=True) for name in query}
+        sets = {w: s for w, s in sets.items() if all(own.keys() >= {*s} for own in read.values())}
+        if not sets:
+            return list(windows)
+        curves = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T)
+        for name, terms in query.items():
+            padded = pad_sets([torch.cat([read[name][i] for i in s]) for s in sets.values()])
+            images = self.runtime.image_parts(padded[0], name, padded[1])
+            for weight, term in terms:
+                part = self.methods[name].evidence(images, term).scaled(weight)
+                cells = part.cells.sum(dim=2) + part.whole_sentence  # (B, N)
+                curves += cells.unflatten(1, (curves.shape[1], -1)).sum(dim=2).float().cpu()
+        for curve, (window, frames) in zip(curves, list(sets.items()), strict=True):
+            sets[window] = [frames[int(curve[: len(frames)].argmax())]]
+        return [sets.get(window, [window])[0] for window in windows]
 
     def gallery(self, name: str) -> Gallery:
         """The gallery of the images that are searchable so far."""
@@ -232,51 +246,35 @@ class Retriever:
 
     def read(self, text: str) -> Tokens:
         """Splits text into tokens as the encoders read it."""
-        return self.runtime.tokenize(self.reworded(text).text)
+        return self.runtime.tokenize(self.reworded(text))
 
-    def reworded(self, text: str) -> Reworded:
-        """Replaces words that the pack does not know; applied to every question.
-
-        Raises:
-            ValueError: it is not a text, or has no word.
-        """
-        tokens = self.runtime.tokenize(checked(text))
-        if not tokens.unknown:
-            return Reworded(text.strip(), {})
-        return reword(tokens, text.strip(), self.runtime.reader.known)
+    def reworded(self, text: str) -> str:
+        """A text in which known words replace unknown ones; applied to every question."""
+        tokens, text = self.runtime.tokenize(text), text.strip()
+        return reword(tokens, text, self.runtime.reader.known) if tokens.unknown else text
 
     def unknown(self, *texts: str) -> dict[str, str | None]:
-        """The first few unknown words of texts, and their replacements."""
-        corrections: dict[str, str | None] = {}
-        for text in texts:
-            corrections.update(dict.fromkeys(self.read(text).unknown.values()))
-            corrections.update(self.reworded(text).corrections)
-        named = [word for word in corrections if any(map(str.isalnum, word))]
-        return {word: corrections[word] for word in named[:_NAMED]}
+        """The first few unknown words of texts, as typed, and their replacements."""
+        typed = [word for text in texts for word in self.runtime.tokenize(text).unknown.values()]
+        words = [word for word in dict.fromkeys(typed) if any(map(str.isalnum, word))]
+        return {word: read_word(word, self.runtime.reader.known) for word in words[:_NAMED]}
 
     def shown_images(self) -> Sequence[CollectionImage]:
         """The images without duplicates and unreadable files."""
-        index = self.index
-        out = {refusal.file for refusal in index.refused} | {copy.file for copy in index.copies}
-        images = self.collection.images
-        return [image for image in images if image.file not in out] if out else images
+        left_out = {refusal.file for refusal in self.index.refused}
+        left_out |= {copy.file for copy in self.index.copies}
+        return [image for image in self.collection.images if image.file not in left_out]
 
     def image(self, image_id: int) -> CollectionImage:
-        """An image of the collection: a file or a frame of a clip.
-
-        Raises:
-            ValueError: no image has this id.
-        """
+        """An image of the collection: a file or a frame of a clip."""
         return self.index.clips.image(image_id)
 
     def hit(self, image_id: int, score: float = 0.0, view: int | None = 0, rank: int = 0) -> Hit:
         """An image of the collection as a hit, with its metadata."""
         image = self.image(image_id)
-        seconds, frame = (getattr(image.moment, name, None) for name in ("seconds", "frame"))
-        hit = Hit(
-            image_id=image_id, file=image.file, score=score, view=view, rank=rank,
-            seconds=seconds, frame=frame,
-        )  # fmt: skip
+        hit = Hit(image_id=image_id, file=image.file, score=score, view=view, rank=rank)
+        hit.seconds = image.moment and image.moment.seconds
+        hit.frame = image.moment and image.moment.frame
         if image.captions:
             hit.captions = list(image.captions)
         if image.objects:
@@ -305,15 +303,15 @@ class Retriever:
 
     def thumbnails(self, image_ids: Sequence[int]) -> dict[int, Path]:
         """Thumbnails of images by id, without those that cannot be opened."""
+        made: dict[int, Path] = {}
 
-        def make(image_id: int) -> Path | None:
+        def make(image_id: int) -> None:
             with suppress(ValueError, OSError):
-                return self.thumbnail(image_id)
-            return None
+                made[image_id] = self.thumbnail(image_id)
 
         with ThreadPoolExecutor(_DRAWING, "thumbnail") as pool:
-            made = zip(image_ids, pool.map(make, image_ids), strict=True)
-            return {image_id: file for image_id, file in made if file is not None}
+            pool.map(make, image_ids)
+        return made
 
     def make_thumbnails(self) -> None:
         """Makes thumbnails and fingerprints of the first images after everything is read."""
@@ -323,25 +321,46 @@ class Retriever:
                 fingerprint(self.thumbnail(image.image_id))
         sweep(self.index.encoder.thumbnails)
 
+    def compute(self, key: Hashable, function: Callable[[Reading], Any], failure: str) -> Reading:
+        """The reading of a long computation; the first call starts it in a thread.
+
+        Args:
+            key: identifies the result.
+            function: returns the result, and may set the `progress` of the reading.
+            failure: the beginning of the sentence if it fails.
+        """
+        progress = self.index.progress
+        if not progress.finished:
+            return Reading(progress=f"waits for the gallery ({progress})")
+
+        def run(reading: Reading) -> None:
+            try:
+                with _turn:
+                    reading.result = function(reading)
+            except Exception as error:  # the page shows the sentence
+                _log.exception(failure)
+                reading.problem = f"{failure}: {error}"
+
+        with self._lock:
+            if key not in self.readings:
+                reading = self.keep(key, Reading())
+                threading.Thread(target=run, args=(reading,), daemon=True).start()
+            return self.readings[key]
+
+    def keep(self, key: Hashable, reading: Reading) -> Reading:
+        """Adds a reading to `readings`; the oldest of many are removed."""
+        self.readings[key] = reading
+        while len(self.readings) > _READINGS:
+            self.readings.popitem(last=False)
+        return reading
+
     def _encoded(self, terms: Sequence[Term], spec: str) -> Query:
         """Encodes a query with each method of an ensemble."""
-        names = self.methods.names(spec)
-        if not terms:
-            raise ValueError("the query is empty; type what the image should show")
-        query: dict[str, list[tuple[float, Views]]] = {name: [] for name in names}
-        for term in combined(terms):
-            subject = self.subject(term)
-            if isinstance(subject, Image.Image):
-                features = self.runtime.features_by_method([subject], names)
-                views = {name: self.runtime.image_views(features[name], name) for name in names}
-            elif isinstance(subject, str):
-                read = [self.reworded(subject).text]
-                views = {name: self.runtime.text_views(read, name) for name in names}
-            else:
-                views = {name: self.views(subject[0], name) for name in names}
-            for name in names:
-                query[name].append((term.weight, views[name]))
-        return query
+        distinct = [(term.weight, self.subject(term)) for term in combined(terms)]
+        return {
+            name: [(weight, self.views(subject, name)) for weight, subject in distinct]
+            for name in self.methods.names(spec)
+        }
 
     def _features(
         self, subject: Sequence[int] | Image.Image, name: str
@@ -349,42 +368,23 @@ class Retriever:
         """The features (n, N, d) of images for a method, and the mask (n, N) if sizes differ."""
         if isinstance(subject, Image.Image):
             return self.runtime.image_features([subject], name), None
-        return self._sets.features(subject, name)
+        sets = [self.index.clips.read_with(image_id) for image_id in subject]
+        features = self._frames(sets, name)
+        return pad_sets([torch.cat([features[i] for i in frames]) for frames in sets])
+
+    def _frames(
+        self, sets: Iterable[Sequence[int]], name: str, *, at_hand: bool = False
+    ) -> dict[int, Tensor]:
+        """Features (n, d) of the frames of sets, by id; with `at_hand`, of those not to encode."""
+        images = [self.image(image_id).reached() for image_id in dict.fromkeys(chain(*sets))]
+        return self.index.features(images, name, at_hand=at_hand)
 
     def _captions(self, query: Query, k: int) -> list[Caption]:
         """The k best captions; empty if the collection has none."""
         captions = self.collection.captions
-        if not k or not captions:
-            return []
-        matches, _ = self._ranking.best(query, k, texts=True)
+        matches = self._ranking.best(query, k, texts=True)[0] if captions else []
         return [
-            Caption(
-                text=captions[match.id][0],
-                image_id=captions[match.id][1],
-                score=match.score,
-                view=match.view,
-                rank=rank,
-            )
+            Caption(text=text, image_id=image_id, score=match.score, view=match.view, rank=rank)
             for rank, match in enumerate(matches, start=1)
+            for text, image_id in [captions[match.id]]
         ]
-
-    def _judgement(
-        self,
-        query: Query,
-        terms: Sequence[Term],
-        matches: Sequence[Match],
-        scores: Scores | None,
-        only: AbstractSet[int] | None,
-        count: int,
-    ) -> Judgement | None:
-        """The calibrated judgement of the hits of a single sentence; None for other queries."""
-        plain, words = single(query), next((term.words for term in combined(terms)), "")
-        calibration = plain and self.info.methods[plain[0]].calibration
-        if plain is None or calibration is None or not words:
-            return None
-        if scores is None:
-            sample = self._ranking.sample(*plain, only)
-        else:
-            sample = subsample(scores.values, SAMPLED)
-        best, read = np.array([match.score for match in matches]), self.read(words)
-        return calibration.judge_answer(best, sample, count, read.words, read.unknown)

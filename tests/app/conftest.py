@@ -17,7 +17,7 @@ from polyview.app.explain.places import attention_maps
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.hits import Hit
-from polyview.app.search.query import Term
+from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.schema import Labels
@@ -235,7 +235,8 @@ def find(retriever: Retriever, text: str, method: str, k: int) -> list[Hit]:
 
 def maps_of(retriever: Retriever, image: int | Image.Image, name: str) -> np.ndarray:
     """The maps (V, rows, columns) of a method that has attention."""
-    maps = attention_maps(retriever, retriever.views(image, name, attention=True), image, name)
+    subject = [image] if isinstance(image, int) else image
+    maps = attention_maps(retriever, retriever.views(subject, name, attention=True), image, name)
     assert maps is not None
     return maps.numpy()
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
-from polyview.app.packs import fit
 from polyview.app.packs.opened import Opened
-from polyview.app.settings import BUNDLED, Settings
+from polyview.app.settings import BUNDLED, PHOTOGRAPHS, Settings
 from polyview.export.hub.packs import resolve
 from polyview.export.pack.reading import load_info
+from polyview.export.pack.schema import current_name
 from polyview.export.space import Plan, build_space
 from polyview.models import argument_defaults
 from polyview.training.evaluate import main as evaluate
@@ -88,7 +88,7 @@ def test_its_former_name_still_means_it(images: Path, tmp_path: Path) -> None:
     info = load_info(PACK)
     before = replace(info, name="photos_mini", title="Photographs, small")
     assert before.checksum == info.checksum  # so what was encoded under that name holds
-    assert fit.knows_photographs(before)  # a copy, such as one on the Hub
+    assert current_name(before.name) == PHOTOGRAPHS  # a copy, such as one on the Hub
     assert resolve(str(BUNDLED / "photos_mini")) == PACK
     opened = Opened(Settings("photos_mini", images, "cpu"), tmp_path / "cache")
     assert opened.first.info.folder == PACK

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from polyview.app.gallery.scan import from_folder
 from polyview.app.packs.opened import Opened
-from polyview.app.search.query import parse
+from polyview.app.search.answers import parse
 from polyview.app.search.retriever import Retriever
 from polyview.app.server import build
 from polyview.app.settings import Settings

@@ -123,7 +123,7 @@ def test_a_shell_is_told_that_nothing_matches(capsys: pytest.CaptureFixture[str]
 def test_it_is_stopped_and_its_reader_may_leave(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [sys.executable, "-m", "app.search", *arguments]
+    command = [sys.executable, "-m", "polyview", "search", *arguments]
     reader, writer = os.pipe()
     os.close(reader)
     ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=120)

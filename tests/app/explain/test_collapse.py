@@ -10,17 +10,17 @@ import torch
 from polyview.app.explain import collapse as module
 from polyview.app.explain.collapse import (
     Collapse,
-    Meters,
+    collapsed,
     count_all_wins,
     count_wins,
     map_overlap,
     mean_similarity,
     measure,
+    meter,
 )
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_folder
-from polyview.app.search.background import Reading
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Reading, Retriever
 from polyview.models import Views
 from polyview.models.mv_vse import MVVSE, MVVSEConfig
 from polyview.models.mvam import MVAM
@@ -127,16 +127,16 @@ def test_collapse_is_known_before_the_meter_was_read(
 ) -> None:
     similarity = measure(many_retriever, name).similarity
     assert similarity is not None
-    for more, collapsed in ((-1e-4, True), (1e-4, False)):
+    for more, expected in ((-1e-4, True), (1e-4, False)):
         monkeypatch.setattr(module, "COLLAPSED", similarity + more)
-        assert Meters().collapsed(many_retriever, name) is collapsed
+        assert collapsed(many_retriever, name) is expected
     monkeypatch.setattr(module, "COLLAPSED", -1.0)
-    assert not Meters().collapsed(many_retriever, "vse_infty")  # one view
+    assert not collapsed(many_retriever, "vse_infty")  # one view
 
 
-def finished(meters: Meters, retriever: Retriever, name: str) -> Reading:
+def finished(retriever: Retriever, name: str) -> Reading:
     deadline = time.monotonic() + SECONDS
-    while not ((reading := meters.meter(retriever, name)).result or reading.problem):
+    while not ((reading := meter(retriever, name)).result or reading.problem):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return reading
@@ -152,11 +152,10 @@ def test_a_reading_is_taken_in_the_background_and_once(
         return measure(retriever, name)
 
     monkeypatch.setattr(module, "measure", count)
-    meters = Meters()
-    assert meters.meter(many_retriever, "pvse").progress == "measuring"
-    result = finished(meters, many_retriever, "pvse").result
+    assert meter(many_retriever, "pvse").progress == "measuring"
+    result = finished(many_retriever, "pvse").result
     assert result is not None
-    assert meters.meter(many_retriever, "pvse").result is result
+    assert meter(many_retriever, "pvse").result is result
     assert taken == ["pvse"]
 
 
@@ -165,10 +164,9 @@ def test_without_captions_similarity_and_overlap_are_left(
 ) -> None:
     runtime, folder = many_retriever.runtime, many_pack / "gallery/images"
     retriever = Retriever(runtime, from_folder(folder), tmp_path)
-    meters = Meters()
-    assert "waits for the gallery" in meters.meter(retriever, "avse").progress
+    assert "waits for the gallery" in meter(retriever, "avse").progress
     finish(retriever.index)
-    result = finished(meters, retriever, "avse").result
+    result = finished(retriever, "avse").result
     assert result is not None
     assert result.wins is None
     assert result.in_use is None
@@ -181,5 +179,5 @@ def test_failures_are_told(many_retriever: Retriever, monkeypatch: pytest.Monkey
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(module, "measure", fail)
-    reading = finished(Meters(), many_retriever, "mvam")
+    reading = finished(many_retriever, "mvam")
     assert reading.problem == "the views could not be compared: out of memory"

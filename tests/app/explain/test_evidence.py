@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from polyview.app.explain.evidence import Explained, explain
-from polyview.app.search.query import Term, parse
+from polyview.app.search.answers import parse
+from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
 from polyview.export.methods import Methods
@@ -44,7 +45,7 @@ def own_scores(retriever: Retriever, query: str, spec: str) -> np.ndarray:
     for name in names:
         method = retriever.methods[name]
         for row, image_id in enumerate(IMAGES):
-            image = retriever.views(image_id, name)
+            image = retriever.views([image_id], name)
             for term in parse(query):
                 score = float(method.score(image, retriever.views(term.words, name)))
                 scores[row] += term.weight * score / len(names)
@@ -72,7 +73,7 @@ def test_evidence_of_views_adds_up_to_their_scores(scenes: Retriever, name: str)
     results = explain(scenes, [Term(TEXT)], name, IMAGES, per_view=True)
     text = scenes.views(TEXT, name)
     for row, image_id in enumerate(IMAGES):
-        expected = scenes.methods[name].view_scores(scenes.views(image_id, name), text)[:, 0, 0]
+        expected = scenes.methods[name].view_scores(scenes.views([image_id], name), text)[:, 0, 0]
         np.testing.assert_allclose(results.scores[row], expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(sums(results), results.scores, rtol=1e-4, atol=1e-6)
 

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from polyview.app.access import Refusal
 from polyview.app.gallery import encode, images
 from polyview.app.gallery import indexing as index_module
 from polyview.app.gallery.images import Frames
@@ -20,7 +21,6 @@ from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.search.answers import Question, answer, remark
-from polyview.app.search.hits import NotReadyError
 from polyview.app.search.retriever import Retriever
 from polyview.export.runtime import Runtime
 from polyview.models import Views
@@ -45,10 +45,10 @@ class Counting:
             self.images += len(squares)
         return self._runtime.square_features(squares, method, alone)
 
-    def text_views(self, texts: Sequence[str], method: str) -> Views:
+    def text_views(self, texts: Sequence[str], method: str, attention: bool = False) -> Views:
         """Counts texts times methods."""
         self.texts += len(texts)
-        return self._runtime.text_views(texts, method)
+        return self._runtime.text_views(texts, method, attention)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_a_stopped_gallery_answers_with_what_it_has_and_says_so(
     assert len(find(retriever, "a red circle", index.first, 100)) == 10
     assert "not complete yet (stopped after 10 of" in remark(retriever, "a red circle")
     other = next(name for name in index.images if name != index.first)
-    with pytest.raises(NotReadyError, match="stopped after 10 of"):
+    with pytest.raises(Refusal, match="stopped after 10 of"):
         find(retriever, "a red circle", other, 1)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyview.app.packs.fit import mismatch
+from polyview.app.packs.description import mismatch
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import PHOTOGRAPHS, SCENES, Settings
 

@@ -11,11 +11,10 @@ import pytest
 import torch
 from huggingface_hub import constants
 
+from polyview.app.access import Refusal
 from polyview.app.packs.description import describe
-from polyview.app.packs.downloads import Downloads, Job
-from polyview.app.packs.errors import FullError, GoneError
+from polyview.app.packs.downloads import Downloads, Job, converted_pack
 from polyview.app.packs.opened import Opened
-from polyview.app.packs.presets import converted_pack
 from polyview.app.settings import Settings
 from polyview.export.hub.client import UnreachableError
 from polyview.export.obtain import CLIP, PACK, VSE_INFTY, look, obtain
@@ -35,22 +34,26 @@ def opened(tiny_pack: Path, tmp_path: Path) -> Opened:
 
 @pytest.fixture
 def downloads(opened: Opened) -> Downloads:
-    return Downloads(opened)
+    return opened.downloads
 
 
-def stock_pack(hub: HubState, pack: Path, title: str = "From the Hub") -> None:
+def stock(hub: HubState, repo_id: str, files: dict[str, bytes], licence: str | None = None) -> str:
+    """Puts files on the Hub; returns their commit."""
+    hub.repos[repo_id] = Repo(card={"license": licence} if licence else {})
+    return hub.repos[repo_id].add_commit("main", files)
+
+
+def stock_pack(hub: HubState, pack: Path) -> None:
     files = {name: (pack / name).read_bytes() for name in list_files(load_info(pack))}
     manifest = json.loads(files["pack.json"])
-    manifest["title"], manifest["tokenizer"]["max_length"] = title, 9
+    manifest["title"], manifest["tokenizer"]["max_length"] = "From the Hub", 9
     files["pack.json"] = json.dumps(manifest).encode()
-    hub.repos[ID] = Repo(card={"license": "apache-2.0"})
-    hub.repos[ID].add_commit("main", {**files, "huge.bin": b"0" * 1000})
+    stock(hub, ID, {**files, "huge.bin": b"0" * 1000}, "apache-2.0")
 
 
 def stock_clip(hub: HubState, folder: Path) -> None:
     files = {path.name: path.read_bytes() for path in save_clip(folder).iterdir()}
-    hub.repos[NET] = Repo(card={"license": "mit"})
-    hub.repos[NET].add_commit("main", {**files, "pytorch_model.bin": b"never"})
+    stock(hub, NET, {**files, "pytorch_model.bin": b"never"}, "mit")
 
 
 def fetched(hub: HubState) -> list[str]:
@@ -80,11 +83,9 @@ def test_the_hub_is_asked_for_sizes_and_licences_and_nothing_is_fetched(
     stock_clip(hub, tmp_path / "clip")
     stored = io.BytesIO()
     torch.save(releases.vse_infty_grid(), stored)
-    hub.repos[VSE] = Repo()
-    hub.repos[VSE].add_commit("main", {"f30k/model_best.pth": stored.getvalue(), "else.pth": b"x"})
-    hub.repos["google-bert/bert-base-uncased"] = Repo(card={"license": "apache-2.0"})
+    stock(hub, VSE, {"f30k/model_best.pth": stored.getvalue(), "else.pth": b"x"})
     pieces = {"vocab.txt": b"v" * 10, "config.json": b"{}", "model.safetensors": b"large"}
-    hub.repos["google-bert/bert-base-uncased"].add_commit("main", pieces)
+    stock(hub, "google-bert/bert-base-uncased", pieces, "apache-2.0")
 
     packed = look(PACK, ID)
     whole = sum(map(len, hub.repos[ID].commits[packed.parts[0].commit].values()))
@@ -104,8 +105,7 @@ def test_the_hub_is_asked_for_sizes_and_licences_and_nothing_is_fetched(
 def test_what_cannot_be_had_is_a_sentence(hub: HubState, tiny_pack: Path, tmp_path: Path) -> None:
     stock_clip(hub, tmp_path / "clip")
     hub.repos["owner/secret"] = Repo(private=True)
-    hub.repos["owner/old"] = Repo()
-    hub.repos["owner/old"].add_commit("main", {"config.json": b"{}", "pytorch_model.bin": b"x"})
+    stock(hub, "owner/old", {"config.json": b"{}", "pytorch_model.bin": b"x"})
     stock_pack(hub, tiny_pack)
     for kind, address, sentence in (
         (PACK, "owner/nothing", "there is no owner/nothing at"),
@@ -176,9 +176,9 @@ def test_a_cancelled_download_leaves_nothing(
     stock_clip(hub, tmp_path / "clip")
     hub.faults["GET .*model.safetensors"] = Fault("trickle", 100)  # so that it cannot have ended
     job = downloads.start(NET, CLIP)
-    with pytest.raises(FullError, match="something is being fetched already"):
+    with pytest.raises(Refusal, match="something is being fetched already"):
         downloads.start(NET, CLIP)
-    with pytest.raises(GoneError):
+    with pytest.raises(Refusal):
         downloads.cancel("another")
     assert downloads.cancel(job.job).state == "cancelled"
     assert "Cancelled after" in job.error
@@ -187,7 +187,7 @@ def test_a_cancelled_download_leaves_nothing(
     deadline = time.monotonic() + 60
     while True:  # the next one starts when the thread has noticed
         assert time.monotonic() < deadline
-        with suppress(FullError):
+        with suppress(Refusal):
             downloads.cancel(downloads.start(NET, CLIP).job)
             break
         time.sleep(0.1)

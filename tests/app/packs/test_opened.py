@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from polyview.app.access import Refusal
 from polyview.app.packs import opened as module
 from polyview.app.packs import uploads
-from polyview.app.packs.errors import ForbiddenError, FullError, GoneError
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
 from tests.app.api.conftest import encoded
@@ -24,7 +24,7 @@ def opened(tiny_pack: Path, tmp_path: Path) -> Opened:
 def upload(opened: Opened, count: int = 1) -> str:
     key = opened.new_upload()
     for i in range(count):
-        opened.add_file(key, f"{i}.png", encoded(i))
+        opened.uploads.add(key, f"{i}.png", encoded(i))
     return key
 
 
@@ -32,44 +32,44 @@ def test_uploads_nobody_used_are_deleted_with_their_files(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = upload(opened)
-    folder = opened._uploads[key].folder
+    folder = opened.uploads[key].folder
     retriever = opened.start_upload(key, "")
     assert opened.retriever("", key) is retriever
     assert retriever.index.wait(60)
     monkeypatch.setattr(uploads, "UPLOAD_SECONDS", -1.0)
     opened.sweep()
     assert not folder.exists()
-    for ask in (lambda: opened.retriever("", key), lambda: opened.add_file(key, "x.png", b"x")):
-        with pytest.raises(GoneError, match="upload the files again"):
+    for ask in (
+        lambda: opened.retriever("", key),
+        lambda: opened.uploads.add(key, "x.png", b"x"),
+        lambda: opened.waiting(key),
+    ):
+        with pytest.raises(Refusal, match="upload the files again"):
             ask()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("ALL_BYTES", 10), ("ALL_FILES", 1), ("SPARE_BYTES", 10**18), ("MAX_FILES", 1)],
-)
-def test_uploads_are_bounded(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch, name: str, value: int
-) -> None:
-    key = opened.new_upload()
-    opened.add_file(key, "0.png", b"12345")
-    monkeypatch.setattr(uploads, name, value)
-    with pytest.raises(ValueError, match=r"no room for more files|files already"):
-        opened.add_file(key, "1.png", b"123456")
-    assert len(opened._uploads[key].files) == 1
-
-
-def test_what_is_computed_of_an_upload_counts(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uploads_are_bounded(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     small, large = upload(opened), upload(opened, 3)
     opened.sweep()
-    assert set(opened._uploads) == {small, large}
-    (opened._uploads[large].folder / "encoded").mkdir()
-    (opened._uploads[large].folder / "encoded" / "views").write_bytes(bytes(200_000))
+    assert set(opened.uploads) == {small, large}
+    for name, value in (("ALL_BYTES", 10), ("SPARE_BYTES", 10**18), ("MAX_FILES", 1)):
+        with monkeypatch.context() as limited:
+            limited.setattr(uploads, name, value)
+            with pytest.raises(ValueError, match=r"no room for more files|files already"):
+                opened.uploads.add(small, "1.png", b"123456")
+    assert len(opened.uploads[small].files) == 1
+    (opened.uploads[large].folder / "encoded").mkdir()  # what is computed of an upload counts
+    (opened.uploads[large].folder / "encoded" / "views").write_bytes(bytes(200_000))
     monkeypatch.setattr(uploads, "ALL_BYTES", 100_000)
     opened.sweep()
-    assert set(opened._uploads) == {small}
+    assert set(opened.uploads) == {small}
+    monkeypatch.setattr(uploads, "MAX_UPLOADS", 2)
+    second = upload(opened)
+    with pytest.raises(Refusal, match="ten minutes"):
+        opened.new_upload()
+    opened.uploads[small].used = time.monotonic() - uploads.YOUNG_SECONDS - 1
+    third = opened.new_upload()
+    assert set(opened.uploads) == {second, third}
 
 
 def test_strangers_make_no_other_pack_read_the_owner_s_images(
@@ -80,7 +80,7 @@ def test_strangers_make_no_other_pack_read_the_owner_s_images(
     opened = Opened(settings, tmp_path / "cache")
     (key,) = (key for key in opened.collections() if key.startswith("folder-"))
     assert opened.retriever("", key) is opened.retriever()
-    with pytest.raises(ForbiddenError, match=r"only .* may read these images"):
+    with pytest.raises(Refusal, match=r"only .* may read these images"):
         opened.retriever("scenes", key)
 
 
@@ -88,18 +88,6 @@ def test_places_that_cannot_be_are_refused(opened: Opened) -> None:
     for place in ("~nosuchuser/x", "x" * 5000):
         with pytest.raises(ValueError, match=r"\".*\" cannot be read \("):
             opened.open_place(place)
-
-
-def test_the_oldest_upload_makes_room_unless_it_is_young(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uploads, "MAX_UPLOADS", 2)
-    first, second = upload(opened), upload(opened)
-    with pytest.raises(FullError, match="ten minutes"):
-        opened.new_upload()
-    opened._uploads[first].used = time.monotonic() - uploads.YOUNG_SECONDS - 1
-    third = opened.new_upload()
-    assert set(opened._uploads) == {second, third}
 
 
 def test_folders_and_packs_make_room(
@@ -114,7 +102,7 @@ def test_folders_and_packs_make_room(
         draw(i)[0].save(folder / "x.png")
         keys.append(opened.open_place(str(folder)))
         opened.retriever(opened.first_pack, keys[-1])
-    with pytest.raises(GoneError, match="open the folder again"):
+    with pytest.raises(Refusal, match="open the folder again"):
         opened.retriever("", keys[0])
     assert opened.retriever(opened.first_pack, keys[2]).collection.title == "2"
     opened.retriever("scenes")

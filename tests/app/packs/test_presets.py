@@ -8,13 +8,14 @@ from PIL import Image
 
 from polyview.app.api.library import Library
 from polyview.app.api.shell import main as search
+from polyview.app.packs.downloads import make_offer, pack_folder
 from polyview.app.packs.opened import Opened
-from polyview.app.packs.presets import PRESETS, pack_folder
 from polyview.app.settings import Settings
 from polyview.export.hub.client import UnreachableError
-from tests.app.packs.test_obtaining import fetched, leftovers
+from polyview.export.obtain import CLIP
+from tests.app.packs.test_obtaining import fetched, leftovers, stock
 from tests.clip_twins import SIGLIP, VIT_B_32, enlarge, save_twin
-from tests.export.hub_server import HubState, Repo
+from tests.export.hub_server import HubState
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 TINY = "wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M"
@@ -30,7 +31,7 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def twin(hub: HubState, tmp_path: Path) -> Path:
     """A twin of the preset's CLIP, on the Hub under its name, large enough to be cut off."""
     folder = enlarge(save_twin(tmp_path / "twin", VIT_B_32))
-    stock(hub, TINY, folder)
+    stock(hub, TINY, read(folder), "mit")
     return folder
 
 
@@ -45,11 +46,8 @@ def photographs(tmp_path: Path) -> Path:
     return folder
 
 
-def stock(hub: HubState, repo_id: str, folder: Path) -> str:
-    """Puts a network on the Hub; returns its commit."""
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    hub.repos[repo_id] = Repo(card={"license": "mit"})
-    return hub.repos[repo_id].add_commit("main", files)
+def read(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_clip_is_fetched_by_name_and_then_needs_no_network(
@@ -79,10 +77,9 @@ def test_clip_is_fetched_by_name_and_then_needs_no_network(
 def test_of_several_repositories_the_first_with_safe_weights_is_taken(
     hub: HubState, tmp_path: Path
 ) -> None:
-    hub.repos[SIGLIP_224] = Repo()
-    hub.repos[SIGLIP_224].add_commit("main", {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
-    stock(hub, SIGLIP_256, save_twin(tmp_path / "twin", SIGLIP))
-    offer = PRESETS["siglip"].offer()
+    stock(hub, SIGLIP_224, {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
+    stock(hub, SIGLIP_256, read(save_twin(tmp_path / "twin", SIGLIP)))
+    offer = make_offer(CLIP, "siglip")
     assert offer.address == SIGLIP_256
     assert not any("pytorch_model" in name for name in offer.parts[0].files)
     assert fetched(hub) == []

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from polyview.app.packs.downloads import Downloads
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
 from polyview.export.obtain import PACK
@@ -18,74 +17,64 @@ from tests.export.hub_server import READER, HubState, Repo
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 ALLOWED = tuple(f"owner/{name}" for name in ("shapes", "altered", "secret", "large"))
-
-
-class Public:
-    """A public app that knows the Hub; its machine's owner has a token.
-
-    Args:
-        hub: the Hub.
-        pack: what `stock` puts on it.
-        cache: of the app, and of what is fetched.
-    """
-
-    def __init__(self, hub: HubState, pack: Path, cache: Path) -> None:
-        settings = Settings(str(pack), device="cpu", host="0.0.0.0", allow_packs=ALLOWED)
-        self.opened = Opened(settings, cache)
-        self._downloads = Downloads(self.opened)
-        self._hub, self._pack, self._cache = hub, pack, cache
-
-    def stock(self, name: str, change: Callable[[dict[str, bytes]], None] | None = None) -> None:
-        """Puts the tiny pack on the Hub, changed."""
-        files = {f: (self._pack / f).read_bytes() for f in list_files(load_info(self._pack))}
-        if change is not None:
-            change(files)
-        self._hub.repos[f"owner/{name}"] = Repo()
-        self._hub.repos[f"owner/{name}"].add_commit("main", files)
-
-    def load(self, address: str) -> str:
-        """The title of a pack that a visitor fetched, or the sentence of the refusal."""
-        try:
-            job = fetch(self._downloads, PACK, address)
-        except ValueError as error:
-            sentence = self.opened.sentence(error)
-        else:
-            if job.state == "ready":
-                return self.opened.retriever(job.pack).info.title
-            sentence = job.error
-        for secret in (str(self._cache), str(self._pack), "/tmp", "snapshots"):
-            assert secret not in sentence
-        assert len(sentence) < 1000
-        return sentence
-
-    def kept(self, name: str) -> int:
-        """How many bytes of a repository are in the cache."""
-        files = Path(constants.HF_HUB_CACHE, f"models--owner--{name}").rglob("*")
-        return sum(
-            path.stat().st_size for path in files if path.is_file() and not path.is_symlink()
-        )
+Stock = Callable[..., None]
 
 
 @pytest.fixture
 def public(
-    hub: HubState, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Public:
+    hub: HubState,  # noqa: ARG001
+    tiny_pack: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Opened:
+    """A public app that knows the Hub; its machine's owner has a token."""
     monkeypatch.setenv("HF_TOKEN", READER)
-    return Public(hub, tiny_pack, tmp_path / "cache with a space")
+    settings = Settings(str(tiny_pack), device="cpu", host="0.0.0.0", allow_packs=ALLOWED)
+    return Opened(settings, tmp_path / "cache with a space")
 
 
-def said_in(content: dict[str, bytes], **values: Any) -> None:
-    """Changes what pack.json says."""
-    content["pack.json"] = json.dumps({**json.loads(content["pack.json"]), **values}).encode()
+@pytest.fixture
+def stock(hub: HubState, tiny_pack: Path) -> Stock:
+    """Puts the tiny pack on the Hub, with other values in pack.json, and more files."""
+
+    def put(name: str, more: dict[str, bytes] | None = None, **values: Any) -> None:
+        files = {f: (tiny_pack / f).read_bytes() for f in list_files(load_info(tiny_pack))}
+        files["pack.json"] = json.dumps({**json.loads(files["pack.json"]), **values}).encode()
+        hub.repos[f"owner/{name}"] = Repo()
+        hub.repos[f"owner/{name}"].add_commit("main", files | (more or {}))
+
+    return put
 
 
-def test_the_owners_token_is_not_used(public: Public, hub: HubState) -> None:
-    public.stock("secret")
+def load(public: Opened, address: str) -> str:
+    """The title of a pack that a visitor fetched, or the sentence of the refusal."""
+    try:
+        job = fetch(public.downloads, PACK, address)
+    except ValueError as error:
+        sentence = public.sentence(error)
+    else:
+        if job.state == "ready":
+            return public.retriever(job.pack).info.title
+        sentence = job.error
+    for secret in (str(public.cache), str(public.settings.pack), "/tmp", "snapshots"):
+        assert secret not in sentence
+    assert len(sentence) < 1000
+    return sentence
+
+
+def cached_bytes(name: str) -> int:
+    """How many bytes of a repository are in the cache."""
+    files = Path(constants.HF_HUB_CACHE, f"models--owner--{name}").rglob("*")
+    return sum(path.stat().st_size for path in files if path.is_file() and not path.is_symlink())
+
+
+def test_the_owners_token_is_not_used(public: Opened, hub: HubState, stock: Stock) -> None:
+    stock("secret")
     hub.repos["owner/secret"].private = True
-    assert "here is no owner/secret" in public.load("owner/secret")
+    assert "here is no owner/secret" in load(public, "owner/secret")
     assert any("owner/secret" in request for request in hub.requests)
     assert set(hub.tokens) == {""}
-    assert public.kept("secret") == 0
+    assert cached_bytes("secret") == 0
 
 
 @pytest.mark.parametrize(
@@ -99,47 +88,41 @@ def test_the_owners_token_is_not_used(public: Public, hub: HubState) -> None:
         f"owner/{'x' * 40_000}",
     ],
 )
-def test_only_what_was_allowed_is_asked_for(public: Public, hub: HubState, address: str) -> None:
-    public.stock("unknown")
-    sentence = public.load(address)
-    assert (
-        "may not be loaded here; name one of clip_tiny, photos, scenes, scenes_moving" in sentence
-    )
+def test_only_what_was_allowed_is_asked_for(
+    public: Opened, hub: HubState, stock: Stock, address: str
+) -> None:
+    stock("unknown")
+    allowed = "may be loaded here; name one of clip_tiny, photos, scenes, scenes_moving"
+    assert allowed in load(public, address)
     assert hub.requests == []
 
 
 def test_an_allowed_pack_loads_and_only_its_own_files_are_fetched(
-    public: Public, hub: HubState
+    public: Opened, hub: HubState, stock: Stock
 ) -> None:
-    def add(files: dict[str, bytes]) -> None:
-        said_in(files, title="From the Hub")
-        files["gallery/big.bin"] = bytes(3_000_000)
-
-    public.stock("shapes", add)
-    assert public.load("owner/shapes") == "From the Hub"
-    assert 0 < public.kept("shapes") < 3_000_000
+    stock("shapes", {"gallery/big.bin": bytes(3_000_000)}, title="From the Hub")
+    assert load(public, "owner/shapes") == "From the Hub"
+    assert 0 < cached_bytes("shapes") < 3_000_000
     assert not any("big.bin" in request for request in hub.requests)
     assert set(hub.tokens) == {""}
 
 
-def test_the_limits_of_visitors_hold(public: Public, hub: HubState) -> None:
-    def claim(files: dict[str, bytes]) -> None:
-        stated = json.loads(files["pack.json"])["files"]
-        stated["image_encoder.onnx"]["bytes"] = 2_100_000_000
-        said_in(files, files=stated)
-
-    public.stock("large", claim)
-    hub.stated["image_encoder.onnx"] = 2_100_000_000
-    refusal = public.load("owner/large")
-    assert "more than the 2,000,000,000 in 20,000 that visitors may" in refusal
-    assert public.kept("large") == 0
+def test_the_limits_of_visitors_hold(
+    public: Opened, hub: HubState, tiny_pack: Path, stock: Stock
+) -> None:
+    stated = json.loads((tiny_pack / "pack.json").read_text("utf-8"))["files"]
+    stated["image_encoder.onnx"]["bytes"] = hub.stated["image_encoder.onnx"] = 2_100_000_000
+    stock("large", files=stated)
+    refusal = load(public, "owner/large")
+    assert "more than the 2,000,000,000 in 20,000 that visitors may have fetched" in refusal
+    assert cached_bytes("large") == 0
     assert not any("onnx" in request for request in hub.requests)
 
 
-def test_an_altered_pack_is_never_shown_for_another(public: Public) -> None:
-    public.stock("altered", lambda files: said_in(files, title="Altered", credits="A thief"))
-    public.stock("shapes", lambda files: said_in(files, title="Genuine"))
-    assert public.load("owner/altered") == "Altered"
-    assert public.load("owner/shapes") == "Genuine"
+def test_an_altered_pack_is_never_shown_for_another(public: Opened, stock: Stock) -> None:
+    stock("altered", title="Altered", credits="A thief")
+    stock("shapes", title="Genuine")
+    assert load(public, "owner/altered") == "Altered"
+    assert load(public, "owner/shapes") == "Genuine"
     # the same weights as those that the app began with, under other words
-    assert {"Altered", "Genuine"} <= {info.title for info in public.opened.packs().values()}
+    assert {"Altered", "Genuine"} <= {info.title for info in public.packs().values()}

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from polyview.app.gallery.scan import from_pack
-from polyview.app.search.answers import unsupported_aspects
+from polyview.app.search.answers import parse, unsupported_aspects
 from polyview.app.search.examples import Example, curated_file
 from polyview.app.search.mistakes import file_scores
-from polyview.app.search.query import Term, parse
+from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
 from polyview.export.mistakes import Caption, rank_captions
 from polyview.export.runtime import Runtime

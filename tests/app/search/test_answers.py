@@ -12,21 +12,23 @@ from polyview.app.api.shell import main as shell
 from polyview.app.explain.evidence import explain
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.answers import (
+    MAX_TERMS,
     Question,
     answer,
+    describe,
     known_to_satisfy,
+    parse,
     remark,
     satisfying,
-    unknown_words,
     unsupported_aspects,
 )
 from polyview.app.search.hits import Answer
-from polyview.app.search.query import Term, parse
+from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.schema import PackInfo, parse_info
 from polyview.export.runtime import Runtime
-from tests.app.conftest import IMAGES, SETTINGS, draw, find
+from tests.app.conftest import IMAGES, SETTINGS, draw
 from tests.app.serving import Server
 
 LACKING, KNOWN = "two Labradors on a hill", "two dogs on a mountain"
@@ -37,11 +39,47 @@ def ask(retriever: Retriever, words: str, method: str = "mv_vse") -> Answer:
     return answer(retriever, Question(words), method, 5)
 
 
-def test_words_find_what_the_retriever_finds(retriever: Retriever) -> None:
-    results = answer(retriever, Question(" a  red\tbar "), "vsepp", 4)
-    assert results.hits == find(retriever, " a  red\tbar ", "vsepp", 4)
-    assert (results.captions, results.matches, results.hits[0].probability) == ([], None, None)
-    assert results.hits[0].captions == list(retriever.collection.images[0].captions) or results.hits
+@pytest.mark.parametrize(
+    ("text", "expected", "read"),
+    [
+        ("a t-shirt, 3:15 pm", [(1, "a t-shirt, 3:15 pm")], "a t-shirt, 3:15 pm"),
+        (
+            "2: dog + beach - people",
+            [(2, "dog"), (1, "beach"), (-1, "people")],
+            "2 x dog, + beach, - people",
+        ),
+        ("- people", [(-1, "people")], "- people"),
+        (" +  dog - .5: cat", [(1, "dog"), (-0.5, "cat")], "dog, - 0.5 x cat"),
+        ("dog+beach", [(1, "dog+beach")], "dog+beach"),
+    ],
+)
+def test_terms_are_read_and_described(
+    text: str, expected: list[tuple[float, str]], read: str
+) -> None:
+    def terms(text: str) -> list[tuple[float, str]]:
+        return [(term.weight, term.words) for term in parse(text)]
+
+    assert terms(text) == expected
+    assert terms(" ".join(describe(parse(text), typed=True))) == expected
+    described = ", ".join(describe(parse(text))).replace("\N{MULTIPLICATION SIGN}", "x")
+    assert described.replace("\N{MINUS SIGN}", "-") == read
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("dog +", 'no words after "+"'),
+        ("dog - + cat", 'no words after "-"'),
+        ("2: + cat", 'no words after "2:"'),
+        ("1000: dog", "a weight must be a number of at most 100, not 1000"),
+        (" \n ", "the query is empty"),
+        ("a" * 10_001, "has 10,001 characters; use at most 10,000"),
+        (" + ".join(["dog"] * (MAX_TERMS + 1)), f"{MAX_TERMS + 1} terms"),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        parse(text)
 
 
 def test_images_of_the_collection_and_from_elsewhere_find_captions_too(
@@ -53,7 +91,8 @@ def test_images_of_the_collection_and_from_elsewhere_find_captions_too(
     assert [hit.score for hit in own.hits][:2] == [hit.score for hit in sent.hits][1:]
     assert len(own.captions) == 3
     assert own.captions == sent.captions
-    assert answer(retriever, Question(more=(6,)), "vse_infty", 3).captions == []
+    for question in (Question(more=(6,)), Question("a bar"), Question("a bar", image_id=6)):
+        assert answer(retriever, question, "vse_infty", 3).captions == []
 
 
 @pytest.mark.parametrize("spec", ["vse_infty", "mv_vse+vse_infty"])
@@ -81,7 +120,8 @@ def test_terms_are_added_image_first_examples_last(views_retriever: Retriever) -
         assert [(t.words, t.weight) for t in read] == [(t.words, t.weight) for t in terms]
         scores = views_retriever.scores(terms, "mv_vse").values
         hits = answer(views_retriever, question, "mv_vse", IMAGES).hits
-        others = [i for i in np.argsort(-scores, kind="stable") if i not in question.own]
+        own = {question.image_id, *question.more, *question.less}
+        others = [i for i in np.argsort(-scores, kind="stable") if i not in own]
         assert [hit.image_id for hit in hits] == others
         np.testing.assert_allclose([hit.score for hit in hits], scores[others], atol=1e-6)
     assert [t.weight for t in Question(more=(3, 4), weight=9).terms(views_retriever)] == [0.5] * 2
@@ -124,19 +164,15 @@ def test_filters_join_facts_by_and_values_by_or(views_retriever: Retriever, tmp_
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     assert satisfying(from_folder(tmp_path), {"folder": ["b"]}) == {1, 2}
-
-
-def test_filters_that_nothing_satisfies_get_a_sentence(
-    views_retriever: Retriever, tmp_path: Path
-) -> None:
-    (tmp_path / "a.png").write_bytes(b"x")
-    for collection, fact, value, sentence in (
-        (from_folder(tmp_path), "setting", "sky", "these images have no metadata"),
-        (views_retriever.collection, "colour", "red", '"colour"; choose one of setting, time'),
-        (views_retriever.collection, "setting", "moon", '"moon"; choose from dusk, sand, sky'),
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "a.png").write_bytes(b"x")
+    for images, fact, value, sentence in (
+        (from_folder(tmp_path / "bare"), "setting", "sky", '"setting"; they have no metadata'),
+        (collection, "colour", "red", '"colour"; choose one of setting, time'),
+        (collection, "setting", "moon", '"moon"; choose from dusk, sand, sky'),
     ):
         with pytest.raises(ValueError, match=re.escape(sentence)):
-            satisfying(collection, {fact: [value]})
+            satisfying(images, {fact: [value]})
 
 
 def test_remarks_say_how_a_sentence_was_read(retriever: Retriever) -> None:
@@ -152,7 +188,8 @@ def test_an_unknown_word_is_named_with_known_ones_to_ask_instead(retriever: Retr
         ("qwertyuiop", []),
     ]
     assert "“qwertyuiop”" in results.remark
-    named = unknown_words(retriever, " ".join(["x" * 9000, *(f"word{i}" for i in range(50))]))
+    words = " ".join(["x" * 9000, *(f"word{i}" for i in range(50))])
+    named = ask(retriever, words, "vsepp").unknown
     assert len(named) <= 5
     assert max(len(item.word) for item in named) <= 40
 
@@ -167,6 +204,7 @@ def test_a_word_is_read_as_one_that_means_the_same(scenes: Retriever) -> None:
     for typed, known_word in READINGS.items():
         assert f"“{typed}” is read as “{known_word}”." in lacking.remark
     assert not known.remark
+    assert list(scenes.runtime.tokenize(LACKING).unknown.values()) == list(READINGS)  # as measured
     results = ask(scenes, "2: labradors + a hill - a photo")
     assert results.hits == ask(scenes, "2: dogs + a mountain - a picture").hits
     assert [word.read_as for word in results.unknown] == ["dogs", "mountain", "picture"]
@@ -178,37 +216,36 @@ def test_evidence_speaks_of_the_words_that_were_read(scenes: Retriever) -> None:
     np.testing.assert_array_equal(lacking.terms[0].cells, known.terms[0].cells)
 
 
-@pytest.mark.parametrize(
-    ("words", "read"),
-    [
+def test_a_known_word_stays(tmp_path: Path) -> None:
+    draw(1)[0].save(tmp_path / "a.png")
+    runtime = Runtime.load(BUNDLED / "photos", "cpu")
+    retriever = Retriever(runtime, from_folder(tmp_path), tmp_path)
+    for words, read in (
         ("two kittens", "two kitten"),
         ("lakes, and an automobile", "lake, and an car"),
         ("she SLEPT!", "she sleeps!"),
         ("dogs and puppies run", "dogs and puppies run"),
         ("a zebra", "a zebra"),
+    ):
+        assert retriever.reworded(words) == read
+
+
+@pytest.mark.parametrize(
+    ("words", "matches"),
+    [
+        ("a cute dog", True),  # a word that only describes refuses nothing
+        ("the whale is adorable", True),
+        ("some fluffy cats", True),
+        ("cute", False),
+        ("adorable fluffy", False),
+        ("a truck and a telescope", False),  # an unknown thing
     ],
 )
-def test_a_known_word_stays(tmp_path: Path, words: str, read: str) -> None:
-    draw(1)[0].save(tmp_path / "a.png")
-    runtime = Runtime.load(BUNDLED / "photos", "cpu")
-    assert Retriever(runtime, from_folder(tmp_path), tmp_path).reworded(words).text == read
-
-
-def test_captions_are_measured_word_for_word(scenes: Retriever) -> None:
-    assert list(scenes.runtime.tokenize(LACKING).unknown.values()) == list(READINGS)
-
-
-@pytest.mark.parametrize("words", ["a cute dog", "the whale is adorable", "some fluffy cats"])
-def test_a_word_that_only_describes_refuses_nothing(scenes: Retriever, words: str) -> None:
+def test_only_unknown_things_are_refused(scenes: Retriever, words: str, matches: bool) -> None:
     results = ask(scenes, words, scenes.methods.best)
-    assert results.matches
-    assert [word.read_as for word in results.unknown] == [None]
+    assert results.matches is matches
+    assert {word.read_as for word in results.unknown} == {None}
     assert all(0 < (hit.probability or 0) < 1 for hit in results.hits)
-
-
-@pytest.mark.parametrize("words", ["cute", "adorable fluffy", "a truck and a telescope"])
-def test_unknown_things_are_refused(scenes: Retriever, words: str) -> None:
-    assert ask(scenes, words).matches is False
 
 
 def test_sums_and_ensembles_are_not_judged(scenes: Retriever) -> None:

@@ -15,9 +15,9 @@ from polyview.app.explain.drawing import draw, draw_sheet
 from polyview.app.explain.evidence import explain
 from polyview.app.gallery import prepared
 from polyview.app.gallery.scan import from_folder, from_pack
-from polyview.app.packs.columns import Columns
-from polyview.app.search.answers import Question
-from polyview.app.search.query import Term, parse
+from polyview.app.search.answers import Question, parse
+from polyview.app.search.comparison import compare
+from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import load_info
@@ -163,7 +163,7 @@ def test_packs_of_sets_and_of_still_images_are_compared_by_clip(
         finish(each.index)
         assert len(each.index) == 5
         assert len(each.index.clips) == 4
-    results = Columns(home, [guest]).ask([Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 5)
+    results = compare(home, [guest], [Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 5)
     assert results.pictures == 5
     for place, hit in zip(
         results.columns[1].hits, guest.search([Term("a dog")], "pvse", 5).hits, strict=True

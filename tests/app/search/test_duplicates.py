@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image, ImageEnhance
 
-from polyview.app.search.duplicates import fingerprint, first_alike
+from polyview.app.search.hits import fingerprint, first_alike
 from tests.app.conftest import IMAGES, draw
 
 

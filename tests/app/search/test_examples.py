@@ -4,10 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from polyview.app.gallery.scan import from_folder
-from polyview.app.packs.columns import Columns
-from polyview.app.search.answers import unknown_words, unsupported_aspects
+from polyview.app.search.answers import parse, unsupported_aspects
+from polyview.app.search.comparison import compare
 from polyview.app.search.examples import Example, algebra, curated, curated_file, sentences
-from polyview.app.search.query import parse
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
 from polyview.export.runtime import Runtime
@@ -31,7 +30,7 @@ def test_a_folder_without_captions_gets_sentences_that_the_pack_knows(
         opened = Retriever(Runtime.load(pack, "cpu"), folder, tmp_path / "cache")
         chosen = sentences(opened, 5)
         assert len(chosen) >= fewest
-        assert not unknown_words(opened, *chosen)
+        assert not opened.unknown(*chosen)
         assert (algebra(opened) != "") == (fewest == 5)
 
 
@@ -48,7 +47,7 @@ def test_the_bundled_examples_are_true(scenes: Retriever) -> None:
     assert len({example.winner for example in examples}) == len(home.methods)
     for example in examples:
         assert not unsupported_aspects(home.info, example.caption)
-        results = Columns(home).ask(parse(example.caption), list(home.methods), 3)
+        results = compare(home, [], parse(example.caption), list(home.methods), 3)
         reached = {column.method: column.best_true_rank for column in results.columns}
         assert reached == example.ranks
         assert [name for name, best in reached.items() if best == 1] == [example.winner]

@@ -1,7 +1,8 @@
-"""Questions: the answers are the method's own scores, and nonsense gets a sentence."""
+"""Queries of one or several terms: the answers are the method's own scores."""
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from polyview.app.access import Refusal
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search import ranking
-from polyview.app.search.hits import NotReadyError
-from polyview.app.search.query import parse
+from polyview.app.search.answers import parse
+from polyview.app.search.ranking import Term, combined
 from polyview.app.search.retriever import Retriever
 from polyview.export.methods import Methods
 from polyview.export.pack.calibration import Calibration
@@ -42,43 +45,97 @@ def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "method", "k", "sentence"),
+    ("text", "spec", "k", "sentence"),
     [
-        ("", "vsepp", 3, "the query is empty"),
-        (" \n ", "vsepp", 3, "the query is empty"),
-        ("a" * 10_001, "vsepp", 3, "has 10,001 characters; use at most 10,000"),
+        (" \n ", "vsepp", 3, "the text is empty"),
         ("a bar", "nope", 3, 'no method "nope" in this pack; choose one of vsepp, vse_infty'),
         ("a bar", ["vsepp"], 3, "there is no method"),
-        ("a bar", "vsepp", 0, "k must be a whole number of at least 1, not 0"),
+        ("a bar", "vsepp+nothing", 3, "there is no method"),
+        ("a bar", "vsepp+vsepp", 3, "twice"),
+        ("a bar", "+", 3, "there is no method"),
+        ("a bar", "vsepp", 0, "k must be at least 1, not 0"),
     ],
 )
-def test_nonsense(retriever: Retriever, text: str, method: str, k: int, sentence: str) -> None:
+def test_nonsense(retriever: Retriever, text: str, spec: str, k: int, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        find(retriever, text, method, k)
+        find(retriever, text, spec, k)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_heatmap_is_the_methods_attention(retriever: Retriever, method: str) -> None:
     maps = maps_of(retriever, 4, method)
-    rows, columns = retriever.info.image_encoder.grid
-    assert maps.shape == (1, rows, columns)
+    assert maps.shape == (1, *retriever.info.image_encoder.grid)
     assert (maps >= 0).all()
     assert maps.sum() == pytest.approx(1.0, abs=1e-4)
     np.testing.assert_allclose(maps, maps_of(retriever, retriever.open(4), method), atol=1e-6)
     assert np.abs(maps - maps_of(retriever, 5, method)).max() > 1e-6
 
 
-def test_questions_before_the_first_picture_get_a_sentence(
+@pytest.mark.parametrize("spec", ["vsepp", "vsepp+vse_infty"])
+def test_algebra_of_scores(retriever: Retriever, spec: str) -> None:
+    once = retriever.scores(parse("a red circle"), spec)
+    twice = retriever.scores(parse("a red circle + a red circle"), spec)
+    none = retriever.scores(parse("a red circle - a red circle"), spec)
+    both = retriever.scores(parse("2: a red circle - a bar"), spec).values
+    bar = retriever.scores(parse("a bar"), spec).values
+    np.testing.assert_allclose(both, 2 * once.values - bar, atol=1e-6)
+    np.testing.assert_allclose(twice.values, 2 * once.values, rtol=1e-6)
+    np.testing.assert_array_equal(none.values, 0)
+    assert once.ids.tolist() == list(range(len(once.values)))
+    parts = [retriever.scores(parse("a red circle"), name).values for name in spec.split("+")]
+    np.testing.assert_allclose(once.values, np.mean(parts, axis=0), atol=1e-6)
+
+
+def test_equal_terms_are_one(retriever: Retriever) -> None:
+    image, other = Image.new("RGB", (4, 4)), Image.new("RGB", (4, 4))
+    own = [Term(image=retriever.image(i)) for i in (3, 3, 4)]
+    values = [*parse("a  dog + cat + a dog - cat"), Term(image=image), Term(image=other), *own]
+    terms = combined([*values, Term(image=image, weight=0.5)])
+    assert [(term.weight, term.words) for term in terms] == [
+        (2, "a  dog"), (1.5, ""), (1, ""), (2, ""), (1, ""),
+    ]  # fmt: skip
+    assert terms[1].image is image
+    assert combined(parse("0.1: a + 0.2: a - 0.3: a")) == []
+
+
+def test_a_view_wins_where_all_terms_agree(views_retriever: Retriever) -> None:
+    terms, method = parse("a + picture of a pink bar"), views_retriever.methods["mv_vse"]
+    results = views_retriever.search(terms, "mv_vse", IMAGES)
+    images = views_retriever.gallery("mv_vse").views(range(IMAGES))
+    expected = []
+    for term in terms:
+        scores = method.view_scores(images, views_retriever.views(term.words, "mv_vse"))
+        expected.append(scores[..., 0].argmax(dim=0).tolist())
+    agreed = 0
+    for hit in results.hits:
+        won = [views[hit.image_id] for views in expected]
+        assert hit.view == (won[0] if won[0] == won[1] else None)
+        agreed += won[0] == won[1]
+    assert 0 < agreed < IMAGES
+
+
+def test_an_ensemble_finds_captions(views_retriever: Retriever) -> None:
+    image = Term(image=views_retriever.open(3))
+    both = views_retriever.search([image], "vse_infty+mv_vse", 1, captions=5).captions
+    totals: dict[tuple[str, int], float] = {}
+    for name in ("vse_infty", "mv_vse"):
+        for hit in views_retriever.search([image], name, 1, captions=1000).captions:
+            key = (hit.text, hit.image_id)
+            totals[key] = totals.get(key, 0.0) + hit.score / 2
+    best = sorted(totals.values(), reverse=True)[:5]
+    assert [hit.score for hit in both] == pytest.approx(best, abs=1e-6)
+    assert [totals[hit.text, hit.image_id] for hit in both] == pytest.approx(best, abs=1e-6)
+
+
+def test_questions_wait_for_the_gallery(
     runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranking, "_PATIENCE", 0.01)
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
-    with pytest.raises(NotReadyError, match=f"reading images: 0 of {IMAGES}"):
-        find(retriever, "a bar", "vsepp", 1)
-
-
-def test_questions_wait_for_the_gallery(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
-    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
+    with monkeypatch.context() as brief:
+        brief.setattr(ranking, "_PATIENCE", 0.01)
+        brief.setattr(ranking, "_BRIEF", 0.01)
+        with pytest.raises(Refusal, match=f"reading images: 0 of {IMAGES}"):
+            find(retriever, "a bar", "vsepp", 1)
     threading.Timer(0.3, retriever.index.start).start()
     assert len(find(retriever, "a bar", "vsepp", 99)) == IMAGES
 
@@ -100,20 +157,13 @@ def test_the_best_measured_methods_come_first(retriever: Retriever) -> None:
 
 def test_many_threads_get_the_same_answers(retriever: Retriever) -> None:
     queries = [f"a {colour} {shape}" for colour in ("red", "blue") for shape in ("circle", "bar")]
-    alone = {query: find(retriever, query, "vse_infty", 5) for query in queries}
-    wrong: list[str] = []
 
-    def ask(query: str) -> None:
-        for _ in range(10):
-            if find(retriever, query, "vse_infty", 5) != alone[query]:
-                wrong.append(query)
+    def ask(query: str) -> str:
+        return str(find(retriever, query, "vse_infty", 5))
 
-    threads = [threading.Thread(target=ask, args=(query,)) for query in queries * 2]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    alone = list(map(ask, queries))
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, 20 * queries)) == 20 * alone
 
 
 @pytest.mark.parametrize("spec", ["vse_infty", "mv_vse", "vse_infty+mv_vse"])
@@ -132,25 +182,14 @@ def test_some_images_are_ranked_exactly(views_retriever: Retriever, spec: str, t
     assert (none.hits, none.searched) == ([], 0)
 
 
-def test_a_sample_stands_for_the_gallery(
-    retriever: Retriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = next(iter(retriever.methods))
-    gallery, index = retriever.gallery(name), retriever.index
-    text = retriever.views("a red circle", name)
-    _, values = gallery.scores(text)
-    sampled = ranking.Ranking(index).sample(name, text, set(range(0, IMAGES, 3)))
+def test_a_sample_stands_for_the_gallery(retriever: Retriever) -> None:
+    text = retriever.views("a red circle", "vsepp")
+    _, values = retriever.gallery("vsepp").scores(text)
+    sampled = ranking.Ranking(retriever.index).sample("vsepp", text, set(range(0, IMAGES, 3)))
     np.testing.assert_allclose(sampled, values[::3], atol=1e-6)
-    assert len(ranking.Ranking(index).sample(name, text, set())) == 0
-    assert gallery.shape is not None
-    monkeypatch.setattr(ranking, "_SAMPLE_BYTES", 3 * 4 * gallery.shape[0] * gallery.shape[1])
-    sampled = ranking.Ranking(index).sample(name, text, None)
-    np.testing.assert_allclose(sampled, values[:: IMAGES // 3], atol=1e-6)
-
-
-@pytest.mark.parametrize(("count", "most", "left"), [(0, 3, 0), (3, 3, 3), (4, 3, 2), (10, 3, 3)])
-def test_a_subsample_is_even(count: int, most: int, left: int) -> None:
-    assert len(ranking.subsample(np.arange(count), most)) == left
+    assert len(ranking.Ranking(retriever.index).sample("vsepp", text, set())) == 0
+    for count, left in ((0, 0), (3, 3), (4, 2), (10, 3)):
+        assert len(ranking.subsample(np.arange(count), 3)) == left
 
 
 def test_hits_and_confidence_are_the_same_by_all_scores_and_by_a_search(
