@@ -119,7 +119,7 @@ def foil_metrics(
     """
     texts = text_views(runtime, name, [f.true for f in foils] + [f.false for f in foils])
     image_of = np.tile([foil.image for foil in foils], 2)
-    scores = own_scores(runtime.methods[name].score, images, texts, image_of)
+    scores = own_scores(runtime.methods[name].score, images, texts, image_of, at_once=1)
     true, false = np.split(scores, 2)
     above = (true > false) + 0.5 * (true == false)
     kinds = np.array([foil.kind for foil in foils])

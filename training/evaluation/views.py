@@ -32,18 +32,25 @@ VALUES = 256  # of a pixel of a mask
 
 @torch.inference_mode()
 def own_scores(
-    score: Callable[[Views, Views], Tensor], images: Views, texts: Views, image_of: np.ndarray
+    score: Callable[[Views, Views], Tensor],
+    images: Views,
+    texts: Views,
+    image_of: np.ndarray,
+    at_once: int = 16,
 ) -> np.ndarray:
     """The scores (..., N_txt) of texts with their own images, whose rows are `image_of` (N_txt,).
 
-    `score` is `Method.score` or `Method.view_scores`.
+    `score` is `Method.score` or `Method.view_scores`, of so many images `at_once`.
     """
-    scores = []
-    for row in np.unique(image_of).tolist():
-        own = torch.from_numpy(np.flatnonzero(image_of == row))
-        scores.append(score(images[row : row + 1], texts[own])[..., 0, :].float().cpu())
-    back = np.argsort(np.argsort(image_of, kind="stable"), kind="stable")
-    table: np.ndarray = torch.cat(scores, dim=-1).numpy()[..., back]
+    scores, places = [], []
+    for start in range(0, len(images), at_once):
+        rows = np.flatnonzero((image_of >= start) & (image_of < start + at_once))
+        if len(rows):
+            block = score(images[start : start + at_once], texts[torch.from_numpy(rows)])
+            own = block[..., image_of[rows] - start, np.arange(len(rows))]  # of (..., b, R)
+            scores.append(own.float().cpu().numpy())
+            places.append(rows)
+    table: np.ndarray = np.concatenate(scores, axis=-1)[..., np.concatenate(places).argsort()]
     return table
 
 
