@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def megabytes(process: int) -> float:
 @pytest.mark.parametrize("calls", [50, pytest.param(5000, marks=pytest.mark.soak)])
 @pytest.mark.timeout(3600)
 def test_questions_leave_nothing_in_memory(private: Server, way: str, calls: int) -> None:
-    image = data_uri(encoded(3))
+    image, lost = data_uri(encoded(3)), list[int]()
 
     def ask(number: int) -> None:
         text = TEXTS[number % len(TEXTS)]
@@ -32,9 +33,12 @@ def test_questions_leave_nothing_in_memory(private: Server, way: str, calls: int
             private.get("search", q=text, k=5)
             private.get("explain/hits", q=text, images="1,2,3")
             return
-        assert isinstance(private.predict("search_text", query=text, k=5), dict)
-        if number % 10 == 0:
-            assert isinstance(private.predict("search_image", image=image), dict)
+        try:
+            assert isinstance(private.predict("search_text", query=text, k=5), dict)
+            if number % 10 == 0:
+                assert isinstance(private.predict("search_image", image=image), dict)
+        except CancelledError:  # its stream closed as a query was sent, see gradio-app/gradio#13760
+            lost.append(number)
 
     for number in range(50):  # what the first ones load and keep
         ask(number)
@@ -44,3 +48,4 @@ def test_questions_leave_nothing_in_memory(private: Server, way: str, calls: int
     after = megabytes(private.process)
     print(f"{way}: {before:.0f} MB, after {calls} calls {after:.0f} MB")
     assert after < before * 1.05
+    assert len(lost) <= calls / 1000
