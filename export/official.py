@@ -82,7 +82,7 @@ def convert_vse_infty(checkpoint: Checkpoint, options: argparse.Namespace) -> Co
     if trained.no_imgnorm or trained.no_txtnorm:
         raise ValueError(
             f"{checkpoint.path} was trained with no_imgnorm={trained.no_imgnorm} and no_txtnorm="
-            f"{trained.no_txtnorm}; only models that scale both embeddings to unit length convert"
+            f"{trained.no_txtnorm}; only models that normalise both embeddings can be converted"
         )
     embed_dim, image_dim = checkpoint.shape("method.project_image.linear.weight")
     image, preprocess, mlp_dim = None, Preprocess(), 0
@@ -90,8 +90,8 @@ def convert_vse_infty(checkpoint: Checkpoint, options: argparse.Namespace) -> Co
         source = trained.backbone_source.removeprefix("vsepp_")
         if source not in LAYOUTS:
             raise ValueError(
-                f'{checkpoint.path}: its option backbone_source is "{source}", which decides the '
-                f"layout of its CNN; known are {', '.join(LAYOUTS)}"
+                f'{checkpoint.path}: its backbone_source is "{source}", which selects the layout '
+                f"of the CNN; known are {', '.join(LAYOUTS)}"
             )
         image = _build_resnet(checkpoint, LAYOUTS[source])
         preprocess = replace(IMAGENET, size=int(256 * trained.input_scale_factor))

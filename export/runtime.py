@@ -242,7 +242,7 @@ class Runtime:
         def encode(rows: np.ndarray) -> Tensor:
             longest = int(lengths[rows].max())
             inputs = np.ascontiguousarray(ids[rows, :longest]), lengths[rows]
-            # on the CPU in its caller's thread: a few texts need no more
+            # on a CPU, in the calling thread, since small batches gain nothing from more threads
             batch = self._sessions.run(
                 entry.text_encoder,
                 dict(zip(TEXT_INPUTS, inputs, strict=True)),
@@ -250,9 +250,9 @@ class Runtime:
             )
             if batch.shape != (len(rows), longest, entry.text_dim):
                 raise PackError(
-                    f"{entry.text_encoder} gives {tuple(batch.shape)} features for tokens "
-                    f"{(len(rows), longest)}, but pack.json says {entry.text_dim} for each; export "
-                    "it again"
+                    f"{entry.text_encoder} returned features of shape {tuple(batch.shape)} for "
+                    f"tokens of shape {(len(rows), longest)}, but pack.json states a width of "
+                    f"{entry.text_dim}; export it again"
                 )
             return batch
 

@@ -86,7 +86,7 @@ class CLIP(Method):
         return Views(embedding, maps)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.split`; the row of a summary ([IMG], [EOS]) is that of the whole."""
+        """See `Method.split`; the row of a summary token ([IMG] or [EOS]) is `whole`."""
         rows = features * mask[..., None]
         place = last_place(mask) if side == "text" else torch.zeros_like(mask[:, 0]).long()  # (B,)
         whole = rows[torch.arange(len(rows), device=rows.device), place]  # (B, D)

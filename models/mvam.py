@@ -102,8 +102,8 @@ class MVAM(Method):
             raise ValueError(f"learned_temperature must be 0 or more, not {learned_temperature}")
         if not embed_dim and image_dim != text_dim:
             raise ValueError(
-                "embed_dim 0 leaves features as they are, so both encoders must give the same "
-                f"width, here {image_dim} and {text_dim}"
+                "embed_dim 0 skips the projections, so both encoders must have the same width, not "
+                f"{image_dim} and {text_dim}"
             )
         self.project_image: nn.Module = nn.Identity()
         self.project_text: nn.Module = nn.Identity()

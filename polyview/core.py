@@ -68,7 +68,7 @@ def register(name: str, method: type[Method], objective: type[Any] | None = None
             method can be loaded but not trained.
 
     Raises:
-        TypeError: `method` is not such a class.
+        TypeError: `method` is not a subclass of `Method`.
         ValueError: the name belongs to another class.
     """
     if not (isinstance(method, type) and issubclass(method, Method)):

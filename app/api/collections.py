@@ -129,7 +129,7 @@ def start_collection(opened: Opened, collection: p.Upload, pack: p.Pack = "") ->
 
 
 def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
-    """Returns the progress of reading a collection, and the files left out."""
+    """Returns the progress of indexing a collection, and the skipped files."""
     key, collection = opened.resolve(pack, collection)
     waiting = opened.waiting(collection)
     if waiting is not None:

@@ -34,7 +34,7 @@ def explain(
     like: p.Like = None,
     content: p.MaybeContent = None,
 ) -> answers.Explanation:
-    """Splits the score of an image over its cells and the words, or cells, of the query."""
+    """Attributes the score of an image to its cells and to the words, or cells, of the query."""
     terms = Question(query, like, decode_query_image(content)).terms(retriever)
     target, spec = find_image(retriever, image), method or retriever.methods.best
     result = evidence.explain(retriever, terms, spec, [target.image_id])

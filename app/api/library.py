@@ -176,7 +176,7 @@ class Library:
         return hits
 
     def explain(self, query: Query, image: Hit | int, method: str | None = None) -> Why:
-        """Splits the score of an image over its cells and the words of the query.
+        """Attributes the score of an image to its cells and to the words of the query.
 
         Raises:
             ValueError: as in `search`; or the image is unknown, or the score cannot be split.

@@ -33,7 +33,7 @@ def mistakes(
     queries: p.Queries = "",
     format: p.Format = "json",
 ) -> answers.Mistakes | answers.Blob:
-    """Lists captions by which of two methods ranks the correct image among its first k."""
+    """Groups captions by which of two methods ranks the correct image in its top k."""
     methods, galleries = retriever.methods, retriever.index.images
     has_views = {name: (galleries[name].shape or (1,))[0] > 1 for name in methods.best_first}
     a = a or min(has_views, key=lambda name: (name == b, has_views[name] == has_views.get(b)))

@@ -62,7 +62,7 @@ def read_word(word: str, known: frozenset[str]) -> str | None:
 
 @cache
 def _by_base(known: frozenset[str]) -> dict[str, list[str]]:
-    """The words of a pack by the base words that they may come from."""
+    """Maps each base word to the words of the pack that may derive from it."""
     words: dict[str, list[str]] = {}
     for word in known - SMALL_WORDS:
         for base in _bases(word):

@@ -166,7 +166,7 @@ def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that are numbers, texts, or lists of them."""
+    """The entries whose values are numbers, strings, or lists of these."""
     kinds = str | int | float | None
     return {
         key: value

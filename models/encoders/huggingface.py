@@ -53,7 +53,7 @@ def import_transformers() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences `transformers`' progress bars and weight tables; this package checks weights."""
+    """Silences `transformers`' progress bars and weight reports; we check weights ourselves."""
     logging = import_transformers().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

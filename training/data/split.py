@@ -140,7 +140,7 @@ class Split:
         return self.select(np.flatnonzero(self.image_of < count)) if count else self
 
     def select(self, texts: np.ndarray) -> Split:
-        """The captions in some rows (n,), with their kinds."""
+        """Selects captions by their rows (n,), with their kinds."""
         captions, *kinds = (
             [each[text] for text in texts] for each in (self.captions, self.kinds) if each
         )

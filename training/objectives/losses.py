@@ -84,9 +84,9 @@ def pair_costs(scores: Tensor, positives: Tensor, cost: Cost, own: Tensor | None
 
     With `Hinge` it is the triplet loss of VSE-infinity Eq. (1), MV-VSE Eq. (7) and AVSE Eq. (5),
     [margin - s(x, t) + s(x, t^)]+ with t^ the hardest negative text, plus the same with the hardest
-    negative image. Pairs stand on the diagonal of scores (..., B, B), unless `own` (..., B) has
-    other scores of them. `positives` (B, B) bool are never rivals; the releases exclude only the
-    pair itself, which is `torch.eye(B)`.
+    negative image. The diagonal of the scores (..., B, B) has the matching pairs, unless `own`
+    (..., B) has other scores of them. `positives` (B, B) bool are never rivals; the releases
+    exclude only the pair itself, which is `torch.eye(B)`.
 
     >>> scores = torch.tensor([[0.9, 0.8], [0.1, 0.5]])
     >>> pair_costs(scores, torch.eye(2).bool(), Hinge(0.2)).tolist()
@@ -100,9 +100,9 @@ def pair_costs(scores: Tensor, positives: Tensor, cost: Cost, own: Tensor | None
 def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
     """In-batch contrastive loss, MVAM Eqs. (5)-(6): the mean over the batch and both directions.
 
-    Pairs stand on the diagonal of the cosines (B, B); only the pair itself is the positive, its
-    image's other captions (`positives`) are left out of the sum. The temperature divides the scores
-    (the paper has none, which is 1) and may be learnable.
+    The diagonal of `scores` (B, B) has the matching pairs. Other captions of the same image
+    (`positives`) are left out of the denominator. The temperature divides the scores and may be
+    learnable; the paper uses none, which equals 1.
     """
     costs = pair_costs(scores, positives, Softmax(temperature))
     return costs.mean() / (2 * temperature)  # Eq. (6)

@@ -20,7 +20,7 @@ class Contrastive(Objective):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        del epoch  # the objective stays the same
+        del epoch  # the loss does not depend on it
         learned = method.contrastive_temperature()
         temperature = self.temperature if learned is None else learned
         positives = same_image(image_ids, image_ids)

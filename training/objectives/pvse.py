@@ -121,10 +121,10 @@ def maximum_mean_discrepancy(
 ) -> Tensor:
     """PVSE's domain discrepancy loss L_mmd of views (B, K, D) of both sides, section 3.4.
 
-    A scalar, at least 0 up to rounding. The kernel is exp(-gamma ||x - y||^2), `released`
+    A scalar, at least 0 up to rounding. The kernel is exp(-gamma ||x - y||^2), or with `released`
     exp(-gamma ||x - y||). Distances are computed from differences, because the expanded square is
-    inaccurate for nearly equal rows. Each pair of rows is visited once, without an array of
-    differences.
+    inaccurate for nearly equal rows. Each pair of rows is visited once, and the differences of all
+    pairs are never in memory together.
     """
     rows = torch.cat([images.flatten(0, 1), texts.flatten(0, 1)])  # (2 B K, D)
     count = len(rows) // 2
