@@ -67,7 +67,7 @@ class Methods(dict[str, Method]):
             raise ValueError(f'the ensemble "{spec[:80]}" names a method twice; name each once')
         return names
 
-    def one(self, name: str) -> Method:
+    def require_single(self, name: str) -> Method:
         """A single method.
 
         Raises:

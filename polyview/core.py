@@ -92,7 +92,7 @@ class Model:
 
     def __init__(self, runtime: Runtime, method: str | None = None) -> None:
         self.name = runtime.methods.best if method is None else method
-        self.method = runtime.methods.one(self.name)
+        self.method = runtime.methods.require_single(self.name)
         self.runtime = runtime
 
     def encode_images(

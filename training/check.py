@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         pack, split = resolve(options.pack), options.split or ("val" if options.data else "test")
         runtime = Runtime.load(pack, "cpu")
         method = options.method or runtime.methods.best
-        runtime.methods.one(method)
+        runtime.methods.require_single(method)
         data = open_split(options.data, split) if options.data else from_pack(pack, split)
         if data.frames > 1:
             raise ValueError(f"{data.folder} has clips; only images can be used in a check")

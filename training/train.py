@@ -34,8 +34,8 @@ def _build(config: TrainConfig, options: argparse.Namespace) -> Trainer | ClipTr
             "--skip-damaged needs backbone_frozen=true; remove the images that "
             f"python -m polyview data {config.data} names instead"
         )
-    how = Extraction(options.cache, skip_damaged=options.skip_damaged)
-    return build_trainer(config, options.out, resume=options.resume, how=how)
+    extraction = Extraction(options.cache, skip_damaged=options.skip_damaged)
+    return build_trainer(config, options.out, resume=options.resume, extraction=extraction)
 
 
 def _settings() -> Iterator[str]:

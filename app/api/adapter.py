@@ -36,7 +36,7 @@ from polyview.app.api.parameters import CONTENT, IMAGE_BYTES, Collection, Pack
 from polyview.app.limits import read_json
 from polyview.app.packs.opened import Opened
 from polyview.app.search.hits import Timed
-from polyview.app.search.ranking import MANY
+from polyview.app.search.ranking import LARGE_GALLERY
 
 PREFIX = "/api/v1"
 MAX_WAITING = 64  # requests at a time, including those being answered
@@ -186,7 +186,7 @@ class Adapter:
         """
         if self._waiting.locked():
             raise Refusal(503, f"{MAX_WAITING} requests are waiting; try again soon", 1)
-        quick = endpoint.quick and self._opened.first.index.files < MANY
+        quick = endpoint.quick and self._opened.first.index.files < LARGE_GALLERY
         limiter = self._single if quick else self._limiter
         images = self._images if values.get(endpoint.body) else nullcontext()
         async with self._waiting, images:
@@ -228,7 +228,7 @@ class Adapter:
             return Refusal(404, f"{Path(error.filename).name} no longer exists")
         if isinstance(error, ValueError | FileNotFoundError):
             status = 404 if isinstance(error, FileNotFoundError) else 400
-            return Refusal(status, self._opened.sentence(error)[:_MAX_MESSAGE])
+            return Refusal(status, self._opened.public_message(error)[:_MAX_MESSAGE])
         return Refusal.for_unexpected(error, "a request")
 
 

@@ -131,12 +131,12 @@ def views(
 def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> Collapse:
     """Measures whether a method's views differ; the first call starts the measurement."""
     spec = method or retriever.methods.best
-    retriever.methods.one(spec)
+    retriever.methods.require_single(spec)
     reading = meter(retriever, spec)
     if isinstance(reading.result, Collapse):
         return Collapse(**dict(reading.result))  # sets every field
     state = "failed" if reading.problem else "running"
-    progress = opened.sentence(ValueError(reading.problem or reading.progress))
+    progress = opened.public_message(ValueError(reading.problem or reading.progress))
     return Collapse(method=spec, state=state, progress=progress)
 
 

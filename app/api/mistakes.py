@@ -47,7 +47,7 @@ def mistakes(
     reading = ranking.read_ranks(retriever, captions, (a, b), queries)
     if reading.result is None:
         state = "failed" if reading.problem else "running"
-        progress = opened.sentence(ValueError(reading.problem or reading.progress))
+        progress = opened.public_message(ValueError(reading.problem or reading.progress))
         return answers.Mistakes(state=state, progress=progress, a=a, b=b, k=k)
     first, second, best = (reading.result[spec] for spec in (a, b, methods.best))
     all_rows = results.compare(captions, first[:2], second[:2], best[2], k)

@@ -90,7 +90,7 @@ def explain(
             split.
     """
     names = (spec,) if per_view else retriever.methods.names(spec)
-    methods = [retriever.methods.one(name) for name in names]
+    methods = [retriever.methods.require_single(name) for name in names]
     image_parts = [retriever.parts(images, name) for name in names]
     views = [Views(parts.total) for parts in image_parts]
     scores = np.zeros(views[0].embeddings.shape[: 2 if per_view else 1])  # (n, V) or (n,)

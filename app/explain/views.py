@@ -73,7 +73,7 @@ def describe_views(
     Raises:
         ValueError: the image, method or a setting is unknown, or the text cannot be read.
     """
-    method, source = retriever.methods.one(name), retriever.image(image_id)
+    method, source = retriever.methods.require_single(name), retriever.image(image_id)
     settings = settings or {}
     knobs = {knob.name: knob for knob in method.knobs}
     if unknown := settings.keys() - knobs.keys():

@@ -106,16 +106,16 @@ class Points:
         self.address = address.strip().partition("?")[0]
         # qdrant-client in a folder is not thread-safe
         self._lock = threading.Lock() if folder else nullcontext()
-        how: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
+        options: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
         with warnings.catch_warnings(), self._asking():
             if parts.hostname:
                 socket.create_connection((parts.hostname, port), _CONNECT).close()
-                how = {"host": parts.hostname, "port": port, "https": parts.scheme == "qdrants"}
-                how |= {"api_key": os.environ.get(KEY) or None, "timeout": _ANSWER}
-                how["check_compatibility"] = False  # would connect in a thread, and warn
+                options = {"host": parts.hostname, "port": port, "https": parts.scheme == "qdrants"}
+                options |= {"api_key": os.environ.get(KEY) or None, "timeout": _ANSWER}
+                options["check_compatibility"] = False  # would connect in a thread, and warn
             # a folder is slow; a key is sent unencrypted
             warnings.simplefilter("ignore", UserWarning)
-            self._client = QdrantClient(**how)
+            self._client = QdrantClient(**options)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -181,9 +181,9 @@ class Points:
             only: ids of the points to search; None for all.
         """
         chosen = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
-        how: dict[str, Any] = {"using": vector, "limit": count, "filter": chosen}
-        how["params"] = api.SearchParams(exact=True)
-        requests = [api.QueryRequest(query=rows.tolist(), **how) for rows in queries]
+        options: dict[str, Any] = {"using": vector, "limit": count, "filter": chosen}
+        options["params"] = api.SearchParams(exact=True)
+        requests = [api.QueryRequest(query=rows.tolist(), **options) for rows in queries]
         answers = self._ask("query_batch_points", requests=requests)
         return list(dict.fromkeys(str(point.id) for answer in answers for point in answer.points))
 

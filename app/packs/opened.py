@@ -73,7 +73,7 @@ class Opened:
         self._ready: Callable[[Runtime], Any] | None = None  # makes galleries of images in Qdrant
         self._start = ""  # the key of --gallery
         self.uploads = Uploads()
-        self.downloads = Downloads(settings, cache, self.add_pack, self.sentence)
+        self.downloads = Downloads(settings, cache, self.add_pack, self.public_message)
         self.first_pack = self.add_pack(pack_folder(settings.first_pack, cache))
         if isinstance(settings.gallery, str):
             from polyview.app.gallery.qdrant import Points, open_points  # needs an optional package
@@ -286,7 +286,7 @@ class Opened:
         if not self.private:
             raise Refusal(403, sentence)
 
-    def sentence(self, error: Exception) -> str:
+    def public_message(self, error: Exception) -> str:
         """The message of an error; in a public app without paths of this machine."""
         return str(error) if self.private else without_paths(str(error))
 

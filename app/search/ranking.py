@@ -26,7 +26,7 @@ from polyview.app.gallery.scan import CollectionImage
 from polyview.models import Views
 
 SAMPLED = 1024  # images whose scores represent those of the gallery
-MANY = 10_000  # images; scoring fewer is faster in one thread
+LARGE_GALLERY = 10_000  # images; scoring fewer is faster in one thread
 _PATIENCE = 20.0  # seconds a query waits for the first images, or for all captions
 _BRIEF = 2.0  # seconds it waits for the remaining images
 _TORCH_THREADS = torch.get_num_threads()
@@ -94,13 +94,13 @@ def shared_processors(images: int) -> Iterator[None]:
     """Divides torch's threads among concurrent questions.
 
     Within the block, torch's operators use this question's share of threads, or one thread below
-    `MANY` images. An operator in several threads waits for the slowest, which is slow if other
-    questions use the cores.
+    `LARGE_GALLERY` images. An operator in several threads waits for the slowest, which is slow if
+    other questions use the cores.
     """
     global _active
     with _lock:
         _active += 1
-        share = max(1, _TORCH_THREADS // _active) if images >= MANY else 1
+        share = max(1, _TORCH_THREADS // _active) if images >= LARGE_GALLERY else 1
     torch.set_num_threads(share)
     try:
         yield

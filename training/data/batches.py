@@ -45,7 +45,7 @@ def batches(
     seed: tuple[int, ...],
     unknown_rate: float = 0.0,
     captions_per_image: int = 1,
-    among: np.ndarray | None = None,
+    candidates: np.ndarray | None = None,
 ) -> Iterator[Batch]:
     """Shuffled batches over captions, without the incomplete last one.
 
@@ -59,13 +59,13 @@ def batches(
         captions_per_image: captions of an image, or of alike images, that are put into a batch
             together, drawn anew each time; the image is encoded once. With 1 each pair has its own
             image.
-        among: (n,) rows of the captions to draw from; None for all.
+        candidates: (n,) rows of the captions to draw from; None for all.
     """
     random = np.random.default_rng(seed)
     together = data.image_of if data.alike is None else data.alike[data.image_of]
-    if among is None:
-        among = np.arange(len(together))
-    order = among[caption_order(together[among], captions_per_image, random)]
+    if candidates is None:
+        candidates = np.arange(len(together))
+    order = candidates[caption_order(together[candidates], captions_per_image, random)]
     for start in range(0, len(order) - batch_size + 1, batch_size):
         index = order[start : start + batch_size]
         ids, lengths = table.rows(index)

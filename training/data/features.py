@@ -88,14 +88,14 @@ def read_features(
     if len(split.features):
         return split
     refuse_missing(backbone, "backbone")
-    how, spec = extraction or Extraction(), describe_image_source(backbone)
+    extraction, spec = extraction or Extraction(), describe_image_source(backbone)
     parts = []
     for copy in range(copies):
-        path = feature_file(split, backbone, how, copy)
+        path = feature_file(split, backbone, extraction, copy)
         if not path.is_file():
             images = crops(split.images, copy) if copy else split.images
-            encoder, preprocess, _ = load_image_source(backbone, how.torch_device)
-            extract(encoder, preprocess, images, path, how.torch_device)
+            encoder, preprocess, _ = load_image_source(backbone, extraction.torch_device)
+            extract(encoder, preprocess, images, path, extraction.torch_device)
         made = np.load(path, mmap_mode="r")  # (images, n, d)
         parts.append(made.reshape(-1, split.frames * made.shape[1], made.shape[2]))
     features = Copies(parts) if copies > 1 else parts[0]
@@ -130,23 +130,23 @@ def feature_file(split: Split, backbone: str | Path, extraction: Extraction, cop
     return _cache_file(split, sha256, extraction, f"-copy{copy}.npy" if copy else ".npy")
 
 
-def _cache_file(split: Split, sha256: str, how: Extraction, end: str) -> Path:
+def _cache_file(split: Split, sha256: str, extraction: Extraction, end: str) -> Path:
     """A file about a split's photographs, whose name includes a checksum of their names."""
     assert isinstance(split.images, ImageFiles)
     listed = [sha256, [path.name for path in split.images.paths]]
     key = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:12]
-    return how.cache / split.folder.parent.resolve().name / f"{split.folder.name}-{key}{end}"
+    return extraction.cache / split.folder.parent.resolve().name / f"{split.folder.name}-{key}{end}"
 
 
-def without_damaged(split: Split, how: Extraction) -> Split:
-    """A split without the photographs that a run with `how.skip_damaged` could not read.
+def without_damaged(split: Split, extraction: Extraction) -> Split:
+    """A split without the photographs that a run with `extraction.skip_damaged` could not read.
 
     Such a run reads every photograph once, and caches the list of those that are damaged.
     """
     if not isinstance(split.images, ImageFiles):
         return split
-    path = _cache_file(split, "", how, "-damaged.json")
-    if how.skip_damaged and not path.is_file():
+    path = _cache_file(split, "", extraction, "-damaged.json")
+    if extraction.skip_damaged and not path.is_file():
         write_whole(path, json.dumps(sorted(find_damaged(split.images))))
     if not path.is_file():
         return split

@@ -71,7 +71,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         val: the split that chooses the best epoch.
         out: run folder.
         resume: see `Loop`.
-        how: computes and caches the features of frozen image and text encoders.
+        extraction: computes and caches the features of frozen image and text encoders.
 
     Raises:
         ValueError, OSError: something is missing or does not fit.
@@ -87,10 +87,10 @@ class Trainer(Loop[TrainConfig, Batch]):
         out: Path,
         *,
         resume: bool = False,
-        how: Extraction | None = None,
+        extraction: Extraction | None = None,
     ) -> None:
         super().__init__(config, out, resume=resume)
-        self.how = how or Extraction()
+        self.extraction = extraction or Extraction()
         if config.exchange_halves or config.order_epochs:
             refuse_without_twins(train)
         if config.feature_copies > 1 and not isinstance(train.images, ImageFiles):
@@ -107,7 +107,7 @@ class Trainer(Loop[TrainConfig, Batch]):
             self.train = with_exchanged_halves(self._with_features(self.train))
         captions = self.train.captions, self.val.captions
         self.texts = build_text_side(
-            config.text, *captions, self.how.cache, self.device, known_words
+            config.text, *captions, self.extraction.cache, self.device, known_words
         )
         self.objective = build_objective(config.method, config.objective)
         dims = self.image_dim, self.texts.encoder.dim
@@ -159,7 +159,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         if self.encoder is not None:
             return read_pixels(split, self.encoder, self.preprocess)
         with torch.random.fork_rng():
-            return read_features(split, self.config.backbone, self.how, copies)
+            return read_features(split, self.config.backbone, self.extraction, copies)
 
     def _groups(self) -> list[dict[str, Any]]:
         """The trained parameters, in a group for each share of the base rate."""
@@ -186,11 +186,11 @@ class Trainer(Loop[TrainConfig, Batch]):
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """See `Loop`."""
-        config, among = self.config, None
+        config, candidates = self.config, None
         seeds: list[tuple[int, ...]] = [(config.seed, epoch)]
         if epoch < config.order_epochs:
-            among = np.flatnonzero(np.array(self.train.kinds) == "order")
-            rounds = -(-self.steps // steps_in_epoch(len(among), config.batch_size))
+            candidates = np.flatnonzero(np.array(self.train.kinds) == "order")
+            rounds = -(-self.steps // steps_in_epoch(len(candidates), config.batch_size))
             seeds = [(config.seed, epoch, number) for number in range(rounds)]
         parts = (
             batches(
@@ -200,7 +200,7 @@ class Trainer(Loop[TrainConfig, Batch]):
                 seed,
                 config.text.unknown_rate,
                 config.captions_per_image,
-                among,
+                candidates,
             )
             for seed in seeds
         )
@@ -253,13 +253,13 @@ class Trainer(Loop[TrainConfig, Batch]):
 
 
 def build_trainer(
-    config: TrainConfig, out: Path, *, resume: bool, how: Extraction | None = None
+    config: TrainConfig, out: Path, *, resume: bool, extraction: Extraction | None = None
 ) -> Trainer:
     """A trainer over the splits that a configuration names; see `Trainer`."""
-    data, how = Path(config.data), how or Extraction()
+    data, extraction = Path(config.data), extraction or Extraction()
     splits = open_training(data, config.also), open_split(data, "val")
-    train, val = (without_damaged(split, how) for split in splits)
-    return Trainer(config, train, val, out, resume=resume, how=how)
+    train, val = (without_damaged(split, extraction) for split in splits)
+    return Trainer(config, train, val, out, resume=resume, extraction=extraction)
 
 
 def _start_as_released(method: Method) -> None:

@@ -82,8 +82,8 @@ def _draw_clip(clip: Clip, row: int, folder: Path) -> dict[str, Any]:
     """Writes the frames of a clip; returns their file's name, the objects and the pair's number."""
     file, frames = f"images/{clip.id}.webp", list(clip_frames(clip))
     first, *others = (frame.image for frame in frames)
-    how: dict[str, Any] = {"duration": _FRAME_MILLISECONDS, "quality": _CLIP_QUALITY, "loop": 0}
-    first.save(folder / file, save_all=True, append_images=others, **how)
+    options: dict[str, Any] = {"duration": _FRAME_MILLISECONDS, "quality": _CLIP_QUALITY, "loop": 0}
+    first.save(folder / file, save_all=True, append_images=others, **options)
     shares = np.array([frame.visible for frame in frames])  # (frames, objects)
     objects = []
     for index, item in enumerate(clip.objects):

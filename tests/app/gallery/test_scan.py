@@ -152,8 +152,8 @@ def image(seed: int = 0) -> bytes:
     return out.getvalue()
 
 
-def make(path: Path, entries: dict[str, bytes], how: int = zipfile.ZIP_DEFLATED) -> Path:
-    with zipfile.ZipFile(path, "w", how) as packed:
+def make(path: Path, entries: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as packed:
         for name, content in entries.items():
             packed.writestr(name, content)
     return path

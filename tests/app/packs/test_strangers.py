@@ -51,7 +51,7 @@ def load(public: Opened, address: str) -> str:
     try:
         job = fetch(public.downloads, PACK, address)
     except ValueError as error:
-        sentence = public.sentence(error)
+        sentence = public.public_message(error)
     else:
         if job.state == "ready":
             return public.retriever(job.pack).info.title

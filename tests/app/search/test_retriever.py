@@ -212,9 +212,9 @@ def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.M
     monkeypatch.setattr(ranking, "_TORCH_THREADS", 4)
     before = torch.get_num_threads()
     try:
-        with ranking.shared_processors(ranking.MANY):
+        with ranking.shared_processors(ranking.LARGE_GALLERY):
             assert torch.get_num_threads() == 4
-            with ranking.shared_processors(ranking.MANY):  # another question
+            with ranking.shared_processors(ranking.LARGE_GALLERY):  # another question
                 assert torch.get_num_threads() == 2
             with suppress(ValueError), ranking.shared_processors(1):
                 assert torch.get_num_threads() == 1

@@ -46,8 +46,8 @@ def build(world: Path, out: Path, *, resume: bool = False, **changes: Any) -> Tr
         "batch_size": 8,
     }
     config = check(TrainConfig, values | changes)
-    how = Extraction(world / "cache", device="cpu")
-    return build_trainer(config, out, resume=resume, how=how)
+    extraction = Extraction(world / "cache", device="cpu")
+    return build_trainer(config, out, resume=resume, extraction=extraction)
 
 
 def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Path) -> None:

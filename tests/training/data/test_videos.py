@@ -113,7 +113,7 @@ def test_a_pack_over_clips_looks_at_as_many_frames(mrw: Path, tmp_path: Path) ->
     small = ["epochs=1", "patience=1", "batch_size=8", "text.min_count=1", "text.word_dim=6"]
     config = load_recipe(TrainConfig, "vatex/vse_infty", [f"data={mrw}", *small, "frames=4"])
     config = config.changed(arguments={"embed_dim": 8}, text={"word_dim": 6, "hidden_dim": 8})
-    build_trainer(config, tmp_path / "run", resume=False, how=Extraction(tmp_path)).fit()
+    build_trainer(config, tmp_path / "run", resume=False, extraction=Extraction(tmp_path)).fit()
     to_onnx.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "pack"), *LABELS])
     rows = []
     for source in (["--run", str(tmp_path / "run")], ["--pack", str(tmp_path / "pack")]):

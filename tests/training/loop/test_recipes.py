@@ -75,7 +75,7 @@ def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
         changes += ["arguments.contextual_layers=1", "arguments.contextual_width=24"]
     config = load_recipe(TrainConfig, name, changes)
     data = replace(stand_in(), summary_token=name.endswith("_vit"))
-    trainer = Trainer(config, data, data, tmp_path / "run", how=Extraction(tmp_path))
+    trainer = Trainer(config, data, data, tmp_path / "run", extraction=Extraction(tmp_path))
     if config.text.vectors:
         row = trainer.texts.tokenizer.token_to_id("dog")
         encoder = trainer.model.text_encoder
@@ -93,7 +93,7 @@ def test_every_recipe_of_clips_takes_a_step(name: str, tmp_path: Path) -> None:
     data = write_clips(tmp_path / "data", name.partition("/")[0])
     changes = [f"data={data}", f"batch_size={PAIRS}", "text.vectors=", "text.min_count=1"]
     config = load_recipe(TrainConfig, name, changes)
-    trainer = build_trainer(config, tmp_path / "run", resume=False, how=Extraction(tmp_path))
+    trainer = build_trainer(config, tmp_path / "run", resume=False, extraction=Extraction(tmp_path))
     assert trainer.train.lengths is not None
     seen = [min(3 * i + 1, config.frames or 99) for i in range(PAIRS)]
     assert sorted(trainer.train.lengths.tolist()) == seen
@@ -116,7 +116,7 @@ def test_an_image_encoder_is_trained_along(name: str, tmp_path: Path) -> None:
         text["source"] = source if clip else str(save_bert(tmp_path / "bert"))
     small = {"data": str(photographs), "backbone": source, "batch_size": PAIRS, "text": text}
     tiny = config.changed(**small, init="", epochs=1, patience=1)
-    trainer = build_trainer(tiny, tmp_path / "run", resume=False, how=Extraction(tmp_path))
+    trainer = build_trainer(tiny, tmp_path / "run", resume=False, extraction=Extraction(tmp_path))
     encoder = trainer.model.image_encoder
     assert encoder is not None
     before = {key: p.detach().clone() for key, p in encoder.named_parameters()}
