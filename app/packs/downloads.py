@@ -219,7 +219,7 @@ class Downloads:
             return folder
         if kind == PACK and not (is_hub_id(address) and (private or address in self._allowed)):
             raise ValueError(
-                f'"{address[:200]}" is no pack that may be loaded here; name {self.accepts}'
+                f'"{address[:200]}" is not a pack that may be loaded here; name {self.accepts}'
             )
         try:  # visitors have no token
             offer = make_offer(kind, address, None if private else False)
