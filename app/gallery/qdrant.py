@@ -106,16 +106,20 @@ class Points:
         self.address = address.strip().partition("?")[0]
         # qdrant-client in a folder is not thread-safe
         self._lock = threading.Lock() if folder else nullcontext()
-        options: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
+        connection: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
         with warnings.catch_warnings(), self._asking():
             if parts.hostname:
                 socket.create_connection((parts.hostname, port), _CONNECT).close()
-                options = {"host": parts.hostname, "port": port, "https": parts.scheme == "qdrants"}
-                options |= {"api_key": os.environ.get(KEY) or None, "timeout": _ANSWER}
-                options["check_compatibility"] = False  # would connect in a thread, and warn
+                connection = {
+                    "host": parts.hostname,
+                    "port": port,
+                    "https": parts.scheme == "qdrants",
+                }
+                connection |= {"api_key": os.environ.get(KEY) or None, "timeout": _ANSWER}
+                connection["check_compatibility"] = False  # would connect in a thread, and warn
             # a folder is slow; a key is sent unencrypted
             warnings.simplefilter("ignore", UserWarning)
-            self._client = QdrantClient(**options)
+            self._client = QdrantClient(**connection)
 
     def close(self) -> None:
         """Closes the connection."""
