@@ -194,9 +194,12 @@ class Retriever:
 
     def subject(self, term: Term) -> Subject:
         """What `views` and `parts` take for a term."""
-        if isinstance(term.image, CollectionImage):
-            return [self.local_image_id(term.image)]  # it may come from another pack
-        return term.words if term.image is None else term.image
+        if not isinstance(term.image, CollectionImage):
+            return term.words if term.image is None else term.image
+        own = self.collection.images[self.collection.file_id(term.image.image_id)]
+        if own.path != term.image.path:  # an image of another collection
+            return term.image.decode()
+        return [self.local_image_id(term.image)]  # packs may choose other frames of a clip
 
     @torch.inference_mode()
     def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
