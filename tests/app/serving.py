@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -74,6 +75,8 @@ class Server:
     def predict(self, endpoint: str, **values: Any) -> Any:
         """What an endpoint of Gradio's answers, or the sentence of its refusal."""
         try:
+            with suppress(CancelledError):  # a race of the client: gradio-app/gradio#13760
+                return self.gradio.predict(**values, api_name=f"/{endpoint}")
             return self.gradio.predict(**values, api_name=f"/{endpoint}")
         except AppError as error:
             return str(error)
