@@ -32,11 +32,10 @@ from polyview.export.build.released import (
     read_checkpoint,
     read_releases,
 )
-from polyview.export.encoders.sources import read_tokenizer
 from polyview.export.hub.client import fetch, fetch_matching, find_folder
 from polyview.export.pack.schema import UNKNOWN_LICENCE, PackInfo
 from polyview.export.pack.validation import OPEN, check, read_json
-from polyview.export.texts import WORDS
+from polyview.export.texts import WORDS, read_tokenizer
 from polyview.models import METHODS
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.encoders.encoder import ImageEncoder, TextEncoder

@@ -15,6 +15,7 @@ from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram
 
 from polyview.export.pack.validation import PackError, read_json
+from polyview.models.encoders.huggingface import import_transformers, quiet
 
 _CACHED = 64  # texts: one query reads its text several times
 
@@ -64,6 +65,28 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise PackError(
             f"{path} is not a readable tokenizer: {error}; export the pack again"
         ) from error
+    return tokenizer
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder, which neither pads nor truncates."""
+    path = folder / "tokenizer.json"
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
+        raise FileNotFoundError(
+            f"{folder} holds no tokenizer; put the model's tokenizer.json there, or its vocab.txt"
+        )
+    try:
+        if path.is_file():
+            tokenizer = Tokenizer.from_file(str(path))
+        else:
+            with quiet():
+                auto = import_transformers().AutoTokenizer
+                tokenizer = auto.from_pretrained(folder, local_files_only=True).backend_tokenizer
+    except Exception as error:  # tokenizers raises the bare Exception
+        raise ValueError(f"{folder} holds no tokenizer that can be read: {error}") from error
+    tokenizer = siglip_tokenizer(tokenizer)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
     return tokenizer
 
 

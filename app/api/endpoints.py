@@ -7,7 +7,6 @@ from polyview.app.api.adapter import Endpoint
 
 _POST, _GET_POST = ("POST",), ("GET", "POST")
 
-
 ENDPOINTS = [
     Endpoint(search.search_text, "/search", quick=True),
     Endpoint(search.search_image, "/search", _POST),

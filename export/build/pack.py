@@ -268,11 +268,11 @@ def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarr
         entries = gallery.images[:RANKED]
         captions = [caption.text for entry in entries for caption in entry.captions[:2]]
         if runtime.regions is not None:
-            shown = runtime.regions.features(range(len(entries))).numpy()
+            inputs = runtime.regions.features(range(len(entries))).numpy()
         else:
             files = [Image.open(gallery.folder / entry.file) for entry in entries]
-            shown = runtime.preprocess(files)
-        yield shown, *runtime.reader.batch(captions)
+            inputs = runtime.preprocess(files)
+        yield inputs, *runtime.reader.batch(captions)
 
 
 @torch.no_grad()

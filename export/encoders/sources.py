@@ -31,7 +31,7 @@ from polyview.export.hub.client import HubError, fetch_matching, find_folder
 from polyview.export.pack.reading import check_file, read_info
 from polyview.export.pack.schema import MANIFEST
 from polyview.export.pack.validation import PackError
-from polyview.export.texts import GEMMA_END, siglip_tokenizer
+from polyview.export.texts import GEMMA_END, read_tokenizer
 from polyview.models.checkpoint import load_strict, load_tensors, round_to_half
 from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
@@ -156,28 +156,6 @@ def describe_text_source(source: str | Path) -> dict[str, Any]:
 def is_pack(folder: Path) -> bool:
     """Whether a folder holds a pack."""
     return (folder / MANIFEST).is_file()
-
-
-def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a Hugging Face folder, which neither pads nor truncates."""
-    path = folder / "tokenizer.json"
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
-        raise FileNotFoundError(
-            f"{folder} holds no tokenizer; put the model's tokenizer.json there, or its vocab.txt"
-        )
-    try:
-        if path.is_file():
-            tokenizer = Tokenizer.from_file(str(path))
-        else:
-            with quiet():
-                auto = import_transformers().AutoTokenizer
-                tokenizer = auto.from_pretrained(folder, local_files_only=True).backend_tokenizer
-    except Exception as error:  # tokenizers raises the bare Exception
-        raise ValueError(f"{folder} holds no tokenizer that can be read: {error}") from error
-    tokenizer = siglip_tokenizer(tokenizer)
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
 
 
 def _locate(source: str | Path) -> _Source:

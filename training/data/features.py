@@ -151,10 +151,10 @@ def without_damaged(split: Split, extraction: Extraction) -> Split:
     if not path.is_file():
         return split
     rows = json.loads(path.read_text("utf-8"))
-    kept = np.delete(np.arange(len(split.images)), rows)
+    readable = np.delete(np.arange(len(split.images)), rows)
     split = split.select(np.flatnonzero(~np.isin(split.image_of, rows)))
-    images = ImageFiles([split.images.paths[row] for row in kept])  # type: ignore[attr-defined]
-    return replace(split, images=images, image_of=np.searchsorted(kept, split.image_of))
+    images = ImageFiles([split.images.paths[row] for row in readable])  # type: ignore[attr-defined]
+    return replace(split, images=images, image_of=np.searchsorted(readable, split.image_of))
 
 
 def refuse_missing(source: str | Path, setting: str) -> None:

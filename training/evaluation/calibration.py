@@ -95,9 +95,9 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
     spare = images - questions.relevant.sum(axis=0) >= min(_MIN_LEFT, images // 2)
     again = questions.relevant.any(axis=0) & spare & (questions.kinds != "inserted")
     columns = np.concatenate([np.arange(total), np.flatnonzero(again)])  # (B,)
-    asked = questions.some(slice(None), columns)
-    removed = asked.relevant & (np.arange(len(columns)) >= total)  # (N, B)
-    right = asked.relevant & ~removed
+    repeated = questions.select(slice(None), columns)
+    removed = repeated.relevant & (np.arange(len(columns)) >= total)  # (N, B)
+    right = repeated.relevant & ~removed
     left = np.where(removed, np.nan, scores[:, columns])
     ranked = np.nan_to_num(left, nan=-np.inf)
     order = np.argsort(-ranked, axis=0)[:HITS]
@@ -108,17 +108,17 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
     count = (~removed).sum(axis=0)
     tenth = hits[np.arange(len(columns)), np.minimum(TENTH, count) - 1]
     mean, deviation = np.nanmean(left, axis=0), np.nanstd(left, axis=0)
-    facts = asked.words, asked.unknown
+    facts = repeated.words, repeated.unknown
     background = Background(hits[:, 0], tenth, mean, deviation, count, *facts)
     answered: np.ndarray = right.any(axis=0)
     weights = np.zeros(len(columns))
     for shares, present in ((_PRESENT, True), (_ABSENT, False)):
         for kind, share in shares.items():
-            rows = (asked.kinds == kind) & (answered == present)
+            rows = (repeated.kinds == kind) & (answered == present)
             weights[rows] = share / max(rows.sum(), 1)
         weights[answered == present] /= 2 * weights[answered == present].sum()
     weights /= weights.sum()
-    return Answers(background, hits, right_hits, answered, asked.kinds, asked.whole, weights)
+    return Answers(background, hits, right_hits, answered, repeated.kinds, repeated.whole, weights)
 
 
 def _ask_galleries(questions: Questions, scores: np.ndarray, seed: int) -> Answers:
@@ -129,8 +129,8 @@ def _ask_galleries(questions: Questions, scores: np.ndarray, seed: int) -> Answe
         draws = min(10, images // size)
         for _ in range(draws):
             rows = np.sort(random.choice(images, size, replace=False))
-            some = random.choice(total, min(total, _QUESTIONS // draws), False)
-            answers = ask(questions.some(rows, some), scores[np.ix_(rows, some)])
+            columns = random.choice(total, min(total, _QUESTIONS // draws), False)
+            answers = ask(questions.select(rows, columns), scores[np.ix_(rows, columns)])
             parts.append(answers._replace(weights=answers.weights / draws))
     background, *others = zip(*parts, strict=True)
     joined = Background(*map(np.concatenate, zip(*background, strict=True)))
@@ -259,11 +259,11 @@ def calibrate_pack(
     """
     pack, questions = runtime.info.folder, make_questions(data, runtime, SEED)
     texts = questions.texts.tolist()
-    asked = replace(data, captions=texts, image_of=np.zeros(len(texts), int))
+    text_data = replace(data, captions=texts, image_of=np.zeros(len(texts), int))
     features = features_by_method(runtime, data, records)
     changes, rows = dict[str, dict[str, Any]](), dict[str, dict[str, float]]()
     for name, record in records.items():
-        views = split_views(runtime, name, asked, features[name])
+        views = split_views(runtime, name, text_data, features[name])
         scores = score_matrix(runtime.methods[name], *views)
         about = {**record, "hardware": hardware(), "seed": SEED}
         if refit:

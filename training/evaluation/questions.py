@@ -52,7 +52,7 @@ class Questions(NamedTuple):
     words: np.ndarray
     unknown: np.ndarray
 
-    def some(self, rows: np.ndarray | slice, columns: np.ndarray) -> Questions:
+    def select(self, rows: np.ndarray | slice, columns: np.ndarray) -> Questions:
         """Selects questions (columns) and images (rows)."""
         chosen = Questions(*(values[..., columns] for values in self))
         return chosen._replace(relevant=chosen.relevant[rows])

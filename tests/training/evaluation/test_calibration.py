@@ -47,7 +47,7 @@ def calibration() -> Calibration:
 
 def asked_of(seed: int, images: int) -> Answers:
     questions, scores = made_up(seed)
-    return ask(questions.some(np.arange(images), np.arange(QUESTIONS)), scores[:images])
+    return ask(questions.select(np.arange(images), np.arange(QUESTIONS)), scores[:images])
 
 
 @pytest.mark.parametrize("images", [30, 150, 400])
