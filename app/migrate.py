@@ -25,9 +25,10 @@ from polyview.export.runtime import Runtime
 
 _PAGE = 256  # images written at once
 _MAX_LISTED = 20  # refused files listed
+_LAST_STEP = 60.0  # seconds to wait at the end for reading to stop
 
 
-def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, list[Refusal]]:
+def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, list[Refusal]]:
     """Writes the images that Qdrant lacks; may be stopped and repeated.
 
     Args:
@@ -36,16 +37,13 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, list[R
         points: the target collection.
 
     Returns:
-        The number of images written, and the files left out.
+        The numbers of images written and of existing ones, and the files left out.
 
     Raises:
         QdrantError: Qdrant cannot be reached, or the collection is another pack's.
     """
-    views = {name: gallery.shape or (1, 1) for name, gallery in index.images.items()}
-    widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in views.items()}
-    if not points.exist():
-        points.create(widths)
-    if first := next(points.payloads(), None):
+    exists = points.exist()
+    if first := next(points.payloads(), None) if exists else None:
         check_pack(points, str(first[1].get("pack")), runtime)
     refused, written, ids = list(index.refused), 0, index.images[index.first].ids()
     for clip in index.clips:
@@ -57,14 +55,18 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, list[R
         for image_id in still_ids[start : start + _PAGE]:
             image = index.clips.image(image_id)
             images[_point_id(image, index.encoder.key([image]))] = image
-        known = {point: old.get("file") for point, (old, _) in points.fetch([*images]).items()}
+        old = points.fetch([*images]) if exists else {}
+        known = {point: payload.get("file") for point, (payload, _) in old.items()}
         new = {p: image for p, image in images.items() if known.get(p) != image.file}
-        rows = {
-            name: gallery.views([image.image_id for image in new.values()]).embeddings
-            for name, gallery in index.images.items()
-            if new
-        }
-        metadata = {"pack": runtime.info.checksum, "shapes": views}
+        if not new:
+            continue
+        rows = index.encoder.views([[image] for image in new.values()], list(runtime.methods))
+        shapes = {name: tuple(views.shape[1:]) for name, views in rows.items()}  # (V, D)
+        widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in shapes.items()}
+        if not exists:
+            points.create(widths)
+            exists = True
+        metadata = {"pack": runtime.info.checksum, "shapes": shapes}
         points.add(
             [
                 (
@@ -82,7 +84,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, list[R
             ]
         )
         written += len(new)
-    return written, refused
+    return written, len(still_ids) - written, refused
 
 
 def _point_id(image: CollectionImage, digest: bytes) -> str:
@@ -114,12 +116,16 @@ def main(argv: Sequence[str]) -> int:
         runtime.require_images()
         images = open_images(source, cache) if source else from_pack(folder)
         index = Index(runtime, images, cache)
-        index.start(ProgressBar())
-        index.images_done.wait()
-        if not index.complete:
-            raise ValueError(str(index.progress))
-        written, refused = migrate(runtime, index, points)
-        points.close()
+        try:
+            index.start(ProgressBar())
+            index.images_done.wait()
+            if not index.complete:
+                raise ValueError(str(index.progress))
+            written, existing, refused = migrate(runtime, index, points)
+        finally:  # torch aborts if a thread still computes at the end
+            index.stop()
+            index.join(_LAST_STEP)
+            points.close()
     except (ValueError, OSError) as error:
         print(f"polyview: {error}", file=sys.stderr)
         return 1
@@ -127,7 +133,7 @@ def main(argv: Sequence[str]) -> int:
         print("polyview: stopped; the same command resumes", file=sys.stderr)
         return 130
     print(
-        f"polyview: {written:,} images written, {len(index) - written:,} existed, "
+        f"polyview: {written:,} images written, {existing:,} existed, "
         f"{len(index.copies):,} copies left out, {len(refused):,} files refused"
     )
     for refusal in refused[:_MAX_LISTED]:

@@ -172,7 +172,7 @@ def pair_margins(scores: np.ndarray) -> np.ndarray:
 def _compare(step: str, way: str, before: np.ndarray, after: np.ndarray) -> Verdict:
     gains = after - before
     gain, error = float(gains.mean()), float(gains.std(ddof=1) / len(gains) ** 0.5)
-    return Verdict(step, gain <= LIMIT * error, way, gain, error)
+    return Verdict(step, not gain > LIMIT * error, way, gain, error)
 
 
 def choose_pairs(owners: Sequence[int], count: int = PAIRS) -> dict[int, int]:

@@ -52,7 +52,9 @@ class Methods(dict[str, Method]):
 
     def __missing__(self, name: str) -> Method:
         known = ", ".join(self)
-        raise ValueError(f'there is no method "{name[:80]}" in this pack; choose one of {known}')
+        raise ValueError(
+            f'there is no method "{str(name)[:80]}" in this pack; choose one of {known}'
+        )
 
     def names(self, spec: str) -> tuple[str, ...]:
         """The methods of "a" or of the ensemble "a+b".

@@ -109,6 +109,8 @@ def obtain(
     first = offer.parts[0]
     if offer.kind == PACK:
         return pull(offer.address, False if visitor else None, first.commit, visitor, tell)
+    if visitor:
+        raise ValueError("visitors load packs only; convert the weights, and name the pack")
     for part in offer.parts:
         fetch(part, progress=tell)
     tell(0, 0, "Converting, and comparing the result with the original")

@@ -105,6 +105,8 @@ class Runtime:
         """
         if not images:
             raise ValueError("there is no image to encode; give at least one")
+        if isinstance(images, str | Path | Image.Image):
+            raise ValueError("image_features takes a list of PIL images, not one image or a path")
         starts = range(0, len(images), IMAGE_BATCH)
         pixels = (self.preprocess(images[start : start + IMAGE_BATCH]) for start in starts)
         return torch.cat([self.pixel_features(batch, method) for batch in pixels])  # (B, N, d)
@@ -165,7 +167,7 @@ class Runtime:
             )
 
     def start_image_encoder(self) -> None:
-        """Starts the pack's image encoder, which else starts at its first use.
+        """Starts the pack's image encoder, which otherwise starts at its first use.
 
         Raises:
             PackError: onnxruntime cannot load it.

@@ -128,8 +128,9 @@ def _check_part(section: str, part: Any) -> None:
         return
     kind = part.get("type") if isinstance(part, dict) else part
     if kind == "Sequence":
-        for inner in part.get("normalizers") or part.get("pretokenizers") or ():
-            _check_part(section, inner)
+        for key in ("normalizers", "pretokenizers", "processors"):
+            for inner in part.get(key) or ():
+                _check_part(section, inner)
         return
     known = _PARTS[section].split()
     if kind not in known:

@@ -62,7 +62,10 @@ class GraphConvolution(nn.Module):
 
 
 class Aggregator(nn.Module):
-    """Residual layers over a set of any size, then the average or the last state of a GRU."""
+    """Residual layers over a set of any size, then the average or the last state of a GRU.
+
+    `kind` is one of `AGGREGATORS`.
+    """
 
     def __init__(self, kind: str, dim: int) -> None:
         super().__init__()

@@ -56,8 +56,9 @@ class RankPooling(nn.Module, ABC):
         """Pools each set, Eq. (2): (B, N, D), (B, N) -> vectors (B, D), and shares (B, N) or None.
 
         The mask has at least one True in each row, anywhere. With `shares`, that of element n is
-        its part of the squared length of the pooled vector, sum_i theta(rank of n in i) phi_n^i
-        v^i; negative parts are set to 0, and the shares of a set sum to 1.
+        its part of the squared length of the pooled vector,
+        sum_i theta(rank of n in i) phi_n^i v^i; negative parts are set to 0, and the shares of a
+        set sum to 1.
         """
         pooled = self.pool(features, mask)  # (B, D)
         if not shares:

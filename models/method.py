@@ -163,8 +163,8 @@ class Method(nn.Module, ABC):
         """Splits the scores of B pairs over the elements of both sets; see `models/evidence.py`.
 
         `texts` are the parts of B texts, or of one text for all images; parts of images work as
-        well. Evidence adds up to the scores or, with `per_view`, to the V `view_scores`: (B, V,
-        ...).
+        well. Evidence adds up to the scores or, with `per_view`, to the V `view_scores`:
+        (B, V, ...).
         """
         pairs = images.total @ texts.total.mT  # (B, V, W)
         weights = self.pair_weights(pairs)

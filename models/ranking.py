@@ -87,7 +87,8 @@ def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
     """The contributions (B, V, N, D) of elements to `pool_ranked`, with ranks held constant.
 
-    They are 0 on padding, and their sum over elements is the pooled vector.
+    Features (B, N, D), mask (B, N) and theta (B, L, V) as there. Contributions are 0 on padding,
+    and their sum over elements is the pooled vector.
     """
     order = rank_descending(features, mask)[1].long()  # (B, D, N)
     weights = nn.functional.pad(theta.mT, (0, order.shape[2] - theta.shape[1]))  # (B, V, N)

@@ -68,9 +68,9 @@ def log_plan(
 ) -> Tensor:
     """The logarithm of the whole plan, dustbins included, computed in the log domain.
 
-    Arguments are those of `match_blocks`, but `iterations` is the exact number. Returns (p + 1, q +
-    1, C); its exponential has the column sums (1, ..., 1, p) and, when converged, the row sums (1,
-    ..., 1, q).
+    Arguments are those of `match_blocks`, but `iterations` is the exact number. Returns
+    (p + 1, q + 1, C); its exponential has the column sums (1, ..., 1, p) and, when converged, the
+    row sums (1, ..., 1, q).
     """
     p, q, pairs = affinity.shape
     z = dustbin.to(affinity.dtype)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +120,14 @@ def _group(file: str) -> str:
     return TOGETHER.get(file, file)
 
 
+@pytest.hookimpl(trylast=True)  # after the fixtures of the test itself
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Stops a group's server after the group's last test."""
     if nextitem is None or _group_of(nextitem) != _group_of(item):
         process = item.config.stash.get(SERVERS, {}).pop(_group_of(item), None)
         if process is not None:
-            os.kill(process, signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
 
 
 def _group_of(item: pytest.Item) -> str:

@@ -84,9 +84,11 @@ def test_runs_are_compared(tmp_path: Path) -> None:
         f"runs/vsepp_{i}": sha256_of(Path(f"runs/vsepp_{i}/best.safetensors")) for i in (0, 1)
     }
     assert measured["sources"] == weights
-    (values, _), (first, second) = measured["differences"], ("runs/vsepp_0", "runs/vsepp_1")
-    expected = rows[first]["rsum"] - rows[second]["rsum"]
-    assert values["difference"] == pytest.approx(expected)
+    for values, pair in zip(measured["differences"], pairs[1::2], strict=True):
+        first, second = pair.split(",")
+        expected = rows[first]["rsum"] - rows[second]["rsum"]
+        assert values["difference"] == pytest.approx(expected)
+        assert values["low"] <= expected <= values["high"]
     assert set(np.load(tmp_path / "scores.npz")) >= {"runs/vsepp_0", "average:t2i_ranks"}
     message = refusal(*runs, "--compare", "runs/vsepp_0,runs/vsep_1")
     assert message.startswith('there is no run "runs/vsep_1"; did you mean "runs/vsepp_1"?')
@@ -212,7 +214,7 @@ def test_images_and_features_are_told_apart(
         assert re.search(sentence, refusal(*values, "--data", data)), sentence
     assert "a region is on no grid" in refusal(*pack, "--data", "data", "--evidence")
     for more, sentence in (
-        (images, "was trained over images; name the backbone of its config.toml with --backbone"),
+        (images, "was trained on images; name the backbone of its config.toml with --backbone"),
         ((*run, "--backbone", str(BUNDLED)), "on ready-made features; leave --backbone out"),
         (run, "the licence of weights trained on data is not known; state it"),
     ):

@@ -32,6 +32,7 @@ from polyview.training.data.features import (
     Extraction,
     feature_file,
     read_features,
+    refuse_copies,
     refuse_features,
     refuse_missing,
 )
@@ -71,7 +72,7 @@ class DistillConfig(BackboneConfig):
         targets: number of principal components of the teacher's features to learn.
         color: largest relative change of brightness, contrast and saturation.
         epochs: passes over the training images, one random crop of each.
-        retrieval_epochs: number of final epochs with the retrieval loss; at most all.
+        retrieval_epochs: number of final epochs with the retrieval loss; all if there are fewer.
         retrieval_weight: its weight relative to the distillation loss.
     """
 
@@ -121,6 +122,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         train = open_training(Path(config.data), config.also, without_captions=True)
         val = open_split(Path(config.data), "val")
         refuse_features(train)
+        refuse_copies(train, "crops", config.crops)
         with torch.random.fork_rng():  # building a teacher draws random numbers
             self.preprocess = self._check_teacher()
         tokenizer = build_tokenizer(train.captions, min_count=2)

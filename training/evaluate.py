@@ -154,7 +154,7 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
         scores[name if len(options.run) == 1 else str(folder)] = matrix
     if len(scores) > 1:
         scores["average"] = np.mean(list(scores.values()), axis=0)
-    _parts(options, scores, scores, "run")
+    _parts(options, [], scores, "run")
     rows = {name: kinds.score_metrics(each, first, options.folds) for name, each in scores.items()}
     sources = {str(folder): sha256_of(folder / BEST) for folder in options.run}
     _print_rows(options, rows, first)
@@ -176,7 +176,8 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     if options.calibrate or options.calibration:
         if options.halves:
             data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"
-        records = {name: {"split": split, "command": _command(options, name)} for name in names}
+        single = scoring.ensemble_parts(names, known, "method")
+        records = {name: {"split": split, "command": _command(options, name)} for name in single}
         how = {"refit": options.calibrate, "write": options.write}
         rows = calibration.calibrate_pack(runtime, data, records, **how)
         return measured | {"methods": rows}

@@ -39,10 +39,8 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
     Raises:
         ValueError: the method is unknown, the weights are not valid, or nothing is searchable.
     """
-    method, lens = (
-        retriever.methods.require_single(name),
-        torch.tensor(weights, dtype=torch.float32),
-    )
+    method = retriever.methods.require_single(name)
+    lens = torch.tensor(weights, dtype=torch.float32)
     query, gallery = retriever.views(words, name), retriever.gallery(name)
     parts = []
     for some, views in gallery.chunks():

@@ -257,7 +257,9 @@ class Encoder:
                     with image.open() as file:
                         stamp, now = Stamp.of(file), time.time_ns()
                         digest = hashlib.file_digest(file, "sha256").digest()
-                        content, own = self.store.content(digest), dict[Key, Image.Image]()
+                        copies = (each for *_, each in files.values() if each.digest == digest)
+                        content, own = next(copies, None), dict[Key, Image.Image]()
+                        content = content or self.store.content(digest)
                         if content is None:
                             content, own = self._decode(image, file, digest, stop)
                         if Stamp.of(file) != stamp:
@@ -272,7 +274,11 @@ class Encoder:
             if content.refusal:
                 content = replace(content, refusal=image.file + content.refusal)
             readings.append((image, content))
-        vectors = {space: self._encode(squares, space) for space in self._encoders if squares}
+        vectors = dict[str, Vectors]()
+        for space in self._encoders if squares else ():
+            stored = self.store.load(space, squares)
+            new = {key: square for key, square in squares.items() if key not in stored}
+            vectors[space] = self._encode(new, space)
         self.store.save(vectors, files)
         return readings
 
@@ -298,17 +304,18 @@ class Encoder:
                         thumbnail = replace(image, moment=moment).thumbnail_in(self.thumbnails)
                         write_thumbnail(frame, thumbnail)
         except ImageError as error:
-            if isinstance(error.__cause__, MemoryError):
+            cause = error.__cause__  # Pillow's own errors about files have no number
+            if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno):
                 raise
             return Content(digest, str(error).removeprefix(image.file)), {}
         return Content(digest, moments=tuple(moments)), squares
 
     def _stored(self, images: Sequence[CollectionImage], space: str) -> Vectors:
         """The features of images, or their sums, loaded or computed and stored."""
-        by_key = {self.key([image]): image for image in images}
+        by_key: dict[Key, CollectionImage] = {self.key([image]): image for image in images}
 
         def make(missing: Iterable[Key]) -> Iterable[np.ndarray]:
-            squares = self._squares([image for key, image in by_key.items() if key in missing])
+            squares = self._squares([by_key[key] for key in missing])
             return self._encode(squares, space).values()
 
         return self.store.cached(space, by_key, make)

@@ -27,7 +27,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from polyview.app.gallery.video import VIDEOS, Moment, VideoError, middles, read_video, sample
 from polyview.models.files import DiskFullError, replacing
-from polyview.models.preprocess import flat_rgb, to_rgb
+from polyview.models.preprocess import flat_rgb, is_deep, to_rgb
 
 # HEIC is listed even if it cannot be read, so that it is refused with a reason.
 _PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}
@@ -36,12 +36,12 @@ SUFFIXES = frozenset(_PHOTOS | _GRAPHICS | VIDEOS)
 MAX_BYTES = 512 * 2**20  # of one file
 MAX_PIXELS = 100_000_000  # of the file, before a JPEG is reduced
 WORKING_SIDE = 1024  # no encoder needs more, so larger JPEGs are decoded at reduced size
-_RULES = 7  # increase when the rules for refusing files or choosing frames change
+_RULES = 8  # increase when the rules for refusing files or choosing frames change
 # Pillow reads more formats, some by running other programs.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
 _SLOW_PIXELS = 4_000_000  # limit for formats that Pillow decodes in Python
 _LARGE = 16_000_000  # pixels; larger images are decoded one at a time
-_CONVERTED = 8_000_000  # pixels; larger images are reduced before they are converted to RGB
+_BAND = 4_000_000  # pixels converted at once
 _MAX_SCANS = 100  # of a JPEG; encoders write at most 10, or 18 for CMYK
 _MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
 # the marker of a JPEG's segment, or of its end
@@ -260,16 +260,23 @@ def _opened(file: BinaryIO, name: str) -> Iterator[Image.Image]:
 
 
 def _still(image: Image.Image) -> Image.Image:
-    """An image as upright RGB at working size."""
+    """An image as upright RGB at working size; a large one is converted in bands.
+
+    Converting a 16-bit image at full size would take thirty times the memory of its pixels.
+    """
     image.load()  # which turns a TIFF
-    if image.width * image.height > _CONVERTED and image.mode not in ("1", "P", "PA"):
-        # Converting a 16-bit image at full size would take thirty times the memory of its pixels.
-        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
-        scale = min(1.0, 2 * WORKING_SIDE / max(image.size))
-        size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-        image = image.resize(size, Image.Resampling.HAMMING)
-        image.getexif()[ExifTags.Base.Orientation] = orientation
-    return _small(to_rgb(image))
+    factor = max(image.size) // (2 * WORKING_SIDE)
+    if image.width * image.height <= 2 * _BAND or factor < 2:
+        return _small(to_rgb(image))
+    width, height = image.size
+    most = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
+    small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    rows = max(1, _BAND // (width * factor)) * factor
+    for top in range(0, height, rows):
+        band = image.crop((0, top, width, min(top + rows, height)))
+        small.paste(flat_rgb(band, most).reduce(factor), (0, top // factor))
+    small.getexif()[ExifTags.Base.Orientation] = image.getexif().get(ExifTags.Base.Orientation, 1)
+    return _small(to_rgb(small))
 
 
 def _small(rgb: Image.Image) -> Image.Image:

@@ -78,7 +78,11 @@ class Points:
     """
 
     def __init__(self, address: str) -> None:
-        parts = urlsplit(address.strip())
+        try:
+            parts = urlsplit(address.strip())
+            port = parts.port or 6333
+        except ValueError:  # brackets, or a port, that no address has
+            parts, port = urlsplit(""), 0
         folder, _, self.name = unquote(parts.path).rpartition("/")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         if parts.password is not None or parts.username is not None or "api_key" in options:
@@ -86,10 +90,6 @@ class Points:
                 "a key in the address would be seen by whoever lists this machine's processes; "
                 f"give it in the variable {KEY}"
             )
-        try:
-            port = parts.port or 6333
-        except ValueError:
-            port = 0
         is_name = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", self.name) is not None
         is_place = bool(parts.hostname) != bool(folder)  # either a server or a folder
         is_qdrant = parts.scheme in ("qdrant", "qdrants") and options.keys() <= {"pictures"}
@@ -207,7 +207,7 @@ class Points:
                 raise QdrantError(f"{where} wants another key; set the variable {KEY}") from error
             reason = f"{error.status_code}: {error.reason_phrase:.200}"
             raise QdrantError(
-                f"{where} refuses ({reason}); fill it with polyview migrate"
+                f"{where} refuses ({reason}); fill it with python -m polyview migrate"
             ) from error
         except (ResponseHandlingException, OSError, RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
@@ -308,7 +308,9 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
     read = list(points.payloads())
     try:
         known = [(_image(payload, points.pictures), point) for point, payload in read]
-        shapes, pack = (read[0][1]["shapes"], read[0][1]["pack"]) if read else ({}, "")
+        payload: Mapping[str, Any] = read[0][1] if read else {"shapes": {}, "pack": ""}
+        shapes = {name: (int(v), int(d)) for name, (v, d) in payload["shapes"].items()}
+        pack = str(payload["pack"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"was not written by python -m polyview migrate ({error})"
         raise QdrantError(f"{points.address} {reason}; name another collection") from error
@@ -320,8 +322,10 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
 
     def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
         check_pack(points, pack, runtime)
+        if missing := runtime.methods.keys() - shapes.keys():
+            raise QdrantError(f"{points.address} lacks the views of {min(missing)}; {fill}")
         return {
-            name: QdrantGallery(points, places, name, method, tuple(shapes[name]), runtime.device)
+            name: QdrantGallery(points, places, name, method, shapes[name], runtime.device)
             for name, method in runtime.methods.items()
         }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import lzma
 import os
 import shutil
+import stat
 import time
 import zipfile
 import zlib
@@ -39,6 +42,7 @@ from polyview.export.pack.schema import FOLDER
 from polyview.models.files import replacing_folder
 
 MAX_ENTRIES = 50_000  # of a ZIP archive
+_BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # errors of damaged archives
 _MAX_RATIO, _SMALL = 200, 16 * 2**20  # largest compression ratio; ignored below this size
 _SPARE = 2**30  # bytes of the disk that stay free
 _LONGEST = 300  # characters of a folder's name in a message
@@ -291,7 +295,7 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
 
 def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
     """The image files below a folder, each with a printable name."""
-    pending, walked = [str(root)], set[tuple[int, int]]()
+    pending, walked = [str(root)], set[str]()
 
     def named(path: str) -> str:
         return _printable(path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/"))
@@ -302,11 +306,10 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
 
     while pending:
         folder = pending.pop()
-        with suppress(OSError):  # which os.walk reports
-            status = os.stat(folder)  # noqa: PTH116
-            if (status.st_dev, status.st_ino) in walked:  # by a link to a parent, or another link
-                continue
-            walked.add((status.st_dev, status.st_ino))
+        real = os.path.realpath(folder)
+        if real in walked:  # by a link to a parent, or another link
+            continue
+        walked.add(real)
         prefix = f"{named(folder)}/".removeprefix("/")
         _, folders, names = next(os.walk(folder, onerror=leave_out), ("", [], []))
         for name in (name for name in folders if not name.startswith(".")):
@@ -347,15 +350,15 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
                     if stopped.is_set():
                         raise StoppedError
                     opened.extract(info, draft)  # writes no links, and nothing outside of it
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as e:
+        except (*_BROKEN, EOFError, RuntimeError, NotImplementedError) as e:
             raise ValueError(
                 f"{name} is damaged, locked or not a ZIP archive; make it again ({reason(e)})"
             ) from e
         except OSError as error:
-            raise ValueError(
-                f"{name} cannot be unpacked ({reason(error)}); make room in the cache folder, or "
-                "set POLYVIEW_CACHE to another disk"
-            ) from error
+            advice = "make room in the cache folder, or set POLYVIEW_CACHE to another disk"
+            if error.errno == errno.ENAMETOOLONG:
+                advice = "shorten the names in it"
+            raise ValueError(f"{name} cannot be unpacked ({reason(error)}); {advice}") from error
     return target
 
 
@@ -368,7 +371,8 @@ def _checked(entries: Sequence[zipfile.ZipInfo], name: str, free: int) -> list[z
     images = []
     for info in entries:
         hidden = any(part.startswith(".") for part in PurePosixPath(info.filename).parts)
-        if not (hidden or info.is_dir()) and suffix_of(info.filename) in SUFFIXES:
+        linked = stat.S_ISLNK(info.external_attr >> 16)
+        if not (hidden or linked or info.is_dir()) and suffix_of(info.filename) in SUFFIXES:
             images.append(info)
     if not images:
         raise ValueError(f"{name} holds no images; looked for {', '.join(sorted(SUFFIXES))}")

@@ -11,7 +11,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from polyview.app.access import Refusal
 from polyview.app.gallery.images import unreadable
-from polyview.app.gallery.scan import Collection, StoppedError, from_pack, from_uploads, open_images
+from polyview.app.gallery.scan import Collection, from_pack, from_uploads, open_images
 from polyview.app.packs.downloads import Downloads, pack_folder, without_paths
 from polyview.app.packs.uploads import Uploads
 from polyview.app.search.retriever import Retriever
@@ -34,10 +34,9 @@ _OPENING_SECONDS = 2.0  # until the answer is that a place is still being opened
 _LAST_STEP = 10.0  # seconds to wait at the end for reading to stop
 
 
-class _Place(NamedTuple):
-    """A folder or archive that is being opened, or open."""
+class _Opening(NamedTuple):
+    """A folder or archive that is being opened, or could not be opened."""
 
-    name: str  # for people
     images: Future[Collection]
     stopped: threading.Event  # ends the opening when set
 
@@ -68,8 +67,8 @@ class Opened:
         self._folders: dict[str, Path] = {}  # of loaded packs, by key
         self._runtimes: WeakValueDictionary[str, Runtime] = WeakValueDictionary()  # in use
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
-        self._places: OrderedDict[str, _Place] = OrderedDict()  # opened folders, by key
-        self._opener = ThreadPoolExecutor(thread_name_prefix="open")
+        self._places: OrderedDict[str, Collection] = OrderedDict()  # opened folders, by key
+        self._openings: dict[str, _Opening] = {}  # under way, or failed and not reported yet
         self._ready: Callable[[Runtime], Any] | None = None  # makes galleries of images in Qdrant
         self._start = ""  # the key of --gallery
         self.uploads = Uploads()
@@ -80,12 +79,11 @@ class Opened:
 
             self._start = "qdrant"
             images, self._ready = open_points(Points(settings.gallery))
-            self._places["qdrant"] = _Place("qdrant", Future(), threading.Event())
-            self._places["qdrant"].images.set_result(images)
+            self._places["qdrant"] = images
         elif settings.gallery is not None:
-            self._start, place = self._open(settings.gallery)
-            wait([place.images])
-            self._images(self._start)
+            self._start, opening = self._open(settings.gallery)
+            wait([opening.images])
+            self._check_opening(self._start)
         runtime = self._runtime(self.first_pack)  # held until its retriever is made
         if self._start:
             runtime.require_images()
@@ -174,11 +172,9 @@ class Opened:
     def collections(self) -> dict[str, dict[str, Any]]:
         """Kind, title and number of pictures of each collection, by key; without uploads."""
         known: dict[str, dict[str, Any]] = {}
-        for key, place in list(self._places.items()):
-            if place.images.done() and place.images.exception() is None:
-                images = place.images.result()
-                pictures = len(images.images)
-                known[key] = {"kind": "folder", "title": images.title, "pictures": pictures}
+        for key, images in list(self._places.items()):
+            pictures = len(images.images)
+            known[key] = {"kind": "folder", "title": images.title, "pictures": pictures}
         for key, info in self.packs().items():
             if info.gallery is not None:
                 pictures = info.gallery.images
@@ -209,28 +205,55 @@ class Opened:
         except (OSError, RuntimeError) as error:
             raise unreadable(f'"{place[:200]}"', error) from error
         wait([opening.images], _OPENING_SECONDS)
-        if opening.images.done():
-            self._images(key)
+        self._check_opening(key)
         return key
 
-    def _open(self, path: Path) -> tuple[str, _Place]:
-        """Starts opening a place, unless that is under way; closes the oldest of many."""
+    def _open(self, path: Path) -> tuple[str, _Opening]:
+        """Starts opening a place, unless that is under way."""
         key = f"folder-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
         with self._lock:
-            place = self._places.get(key)
-            if place is None or place.images.done():
+            opening = self._openings.get(key)
+            if opening is None or opening.images.done():
+                opening = self._openings[key] = _Opening(Future(), threading.Event())
+                for oldest in list(self._openings)[:-MAX_FOLDERS]:
+                    self._openings.pop(oldest).stopped.set()
+                arguments = key, path, opening
+                threading.Thread(target=self._fill, args=arguments, daemon=True).start()
+        return key, opening
+
+    def _fill(self, key: str, path: Path, opening: _Opening) -> None:
+        """Opens a place; until then, and if that fails, what was open there stays open."""
+        links, stopped = self.settings.follow_links, opening.stopped
+        try:
+            images = open_images(path, self.cache, links, stopped)
+            with self._lock:
                 self._close(key)  # the files may have changed
-                stopped, links = threading.Event(), self.settings.follow_links
-                images = self._opener.submit(open_images, path, self.cache, links, stopped)
-                place = self._places[key] = _Place(str(path)[:200], images, stopped)
+                self._places[key] = images
                 for oldest in [k for k in self._places if k != self._start][:-MAX_FOLDERS]:
                     self._close(oldest)
-        return key, place
+            opening.images.set_result(images)
+        except Exception as error:
+            refusal: Exception = error
+            if stopped.is_set():
+                refusal = Refusal(410, "opening was stopped; open it again")
+            elif not isinstance(error, ValueError | FileNotFoundError):
+                refusal = unreadable(f'"{str(path)[:200]}"', error)
+            opening.images.set_exception(refusal)
+
+    def _check_opening(self, key: str) -> bool:
+        """Whether a place is not being opened; raises the error of opening it, once."""
+        with self._lock:
+            opening = self._openings.get(key)
+            if opening is not None and not opening.images.done():
+                return False
+            self._openings.pop(key, None)
+        if opening is not None:
+            opening.images.result()
+        return True
 
     def waiting(self, collection: str) -> tuple[str, int] | None:
         """The stage and number of files of a collection that is not being read yet; else None."""
-        place = self._places.get(collection)
-        if place and not place.images.done():
+        if not self._check_opening(collection):
             return "opening", 0
         if collection.startswith("upload-"):
             upload = self.uploads.use(collection)
@@ -239,8 +262,8 @@ class Opened:
 
     def stop_opening(self, key: str) -> None:
         """Cancels the opening of a place."""
-        if key in self._places:
-            self._places[key].stopped.set()
+        if opening := self._openings.get(key):
+            opening.stopped.set()
 
     def new_upload(self) -> str:
         """Creates a collection for uploads; returns its secret key. Raises `Refusal` if full."""
@@ -272,12 +295,11 @@ class Opened:
         with self._lock:
             for key in list(self.uploads):
                 self._close(key)
-            for place in self._places.values():
-                place.stopped.set()
+            for opening in self._openings.values():
+                opening.stopped.set()
             indexes = [retriever.index for retriever in self._retrievers.values()]
             for index in indexes:
                 index.stop()
-        self._opener.shutdown(wait=False)
         for index in indexes:
             index.join(_LAST_STEP)
 
@@ -292,8 +314,7 @@ class Opened:
 
     def _close(self, key: str) -> None:
         """Closes a collection and its retrievers."""
-        if place := self._places.pop(key, None):
-            place.stopped.set()
+        self._places.pop(key, None)
         self._close_over(key)
         self.uploads.delete(key)
 
@@ -318,22 +339,13 @@ class Opened:
         return Retriever(runtime, images, self.cache, encoded=encoded)
 
     def _images(self, collection: str) -> Collection:
-        """The images of a collection; an error of opening it is raised once."""
-        if place := self._places.get(collection):
-            self._places.move_to_end(collection)
-            try:
-                return place.images.result(timeout=0)
-            except TimeoutError:
-                sentence = "this collection is still being opened; ask again in a moment"
-                raise ValueError(sentence) from None
-            except (StoppedError, ValueError, OSError) as error:
-                with self._lock:
-                    self._close(collection)
-                if isinstance(error, StoppedError):
-                    raise Refusal(410, "opening was stopped; open it again") from error
-                if isinstance(error, ValueError | FileNotFoundError):
-                    raise
-                raise unreadable(f'"{place.name}"', error) from error
+        """The images of a collection."""
+        with self._lock:
+            if images := self._places.get(collection):
+                self._places.move_to_end(collection)
+                return images
+        if not self._check_opening(collection):
+            raise ValueError("this collection is still being opened; try again in a moment")
         if collection.startswith("folder-"):
             raise Refusal(410, "this collection is no longer open; open the folder again")
         if collection.startswith("upload-"):

@@ -15,7 +15,7 @@ from polyview.app.access import Refusal
 from polyview.app.gallery.scan import Collection
 
 MAX_FILES = 1000  # of one upload
-ALL_BYTES = 2_000_000_000  # of all uploads together
+ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # of all uploads together
 SPARE_BYTES = 500_000_000  # of the disk that must stay free
 MAX_UPLOADS = 16
 UPLOAD_SECONDS = 2 * 3600.0  # until an unused upload is deleted
@@ -73,8 +73,9 @@ class Uploads(dict[str, Upload]):
             if len(upload.files) >= MAX_FILES:
                 raise ValueError(f"there are {MAX_FILES:,} files already; begin a new collection")
             size = sum(other.size for other in self.values()) + len(content)
+            count = sum(len(other.files) for other in self.values())
             free = shutil.disk_usage(upload.folder).free - len(content)
-            if size > ALL_BYTES or free < SPARE_BYTES:
+            if size > ALL_BYTES or count >= ALL_FILES or free < SPARE_BYTES:
                 sentence = "there is no room for more files; try again in some minutes"
                 raise Refusal(503, sentence, 60)
             path = upload.folder / f"{len(upload.files):04}"
@@ -88,14 +89,16 @@ class Uploads(dict[str, Upload]):
             shutil.rmtree(upload.folder, ignore_errors=True)
 
     def unused(self, making_room: bool = False) -> list[str]:
-        """The keys of uploads to delete: unused ones, the sooner if room is needed for another.
+        """The keys of uploads to delete: unused ones, and the oldest if room is needed for another.
 
         Also the largest if all uploads and their results take too much of the disk.
         """
-        crowded = making_room and len(self) >= MAX_UPLOADS
-        now, limit = time.monotonic(), YOUNG_SECONDS if crowded else UPLOAD_SECONDS
+        now = time.monotonic()
         with self._lock:
-            keys = [key for key, upload in self.items() if now - upload.used > limit]
+            keys = [key for key, upload in self.items() if now - upload.used > UPLOAD_SECONDS]
+            oldest = min(self, key=lambda key: self[key].used, default="")
+            if making_room and not keys and len(self) >= MAX_UPLOADS:
+                return [oldest] if now - self[oldest].used > YOUNG_SECONDS else []
             sizes = {key: _disk_bytes(self[key].folder) for key in self if key not in keys}
         if sizes and not making_room:
             largest = max(sizes, key=lambda key: sizes[key])

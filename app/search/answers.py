@@ -23,7 +23,7 @@ MAX_QUERY = 10_000  # characters
 MAX_TERMS = 16
 MAX_WEIGHT = 100.0
 _SIGN = re.compile(r"(?:^|(?<=\s))([+-])(?=\s|$)")  # a sign surrounded by spaces
-_WEIGHT = re.compile(r"\s*(?:(\d+(?:\.\d+)?|\.\d+)\s*:(?=\s|$))?\s*(.*?)\s*", re.DOTALL)
+_WEIGHT = re.compile(r"\s*(?:(\d+(?:\.\d+)?|\.\d+)\s*:(?=\s|$))?\s*(.*)", re.DOTALL)
 _UNSUPPORTED = {
     "sides": "These methods do not distinguish left from right or above from below.",
     "negation": "These methods ignore negation; subtract the object instead: “dog - 0.5: cat”.",
@@ -66,7 +66,7 @@ def parse(text: str) -> list[Term]:
     terms = []
     for sign, part in zip(pieces[::2], pieces[1::2], strict=True):
         number, words = _WEIGHT.fullmatch(part).groups()  # type: ignore[union-attr]
-        weight = float(number or 1)
+        weight, words = float(number or 1), words.strip()
         if not words:
             before = f"{number}:" if number else sign
             raise ValueError(

@@ -20,7 +20,7 @@ _RATIO = 0.02  # largest relative difference of width / height
 class Hit(BaseModel):
     """An image found; for a clip its best frame, or the frame that adds most to the score."""
 
-    image_id: int  # its id in the collection; for frames of clips, see `Collection.frame`
+    image_id: int  # its id in the collection; for frames of clips, see `Clips.image`
     file: str = ""  # its file name in the collection
     score: float  # the method's score, higher is better
     view: int | None = None  # the image view that won, from 0; None if no single view did

@@ -6,6 +6,7 @@ rule: for an image x, score(x) = sum of weight * score(x, term).
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from polyview.app.gallery.scan import CollectionImage
 from polyview.models import Views
 
 SAMPLED = 1024  # images whose scores represent those of the gallery
+SAMPLE_BYTES = 8 * 2**20  # of their views
 LARGE_GALLERY = 10_000  # images; scoring fewer is faster in one thread
 _PATIENCE = 20.0  # seconds a query waits for the first images, or for all captions
 _BRIEF = 2.0  # seconds it waits for the remaining images
@@ -116,9 +118,9 @@ def single(query: Query) -> tuple[str, Views] | None:
     return (name, terms[0][1]) if not others and [weight for weight, _ in terms] == [1] else None
 
 
-def subsample(values: np.ndarray, most: int = SAMPLED) -> np.ndarray:
-    """Every k-th of (N,) values, at most `most`."""
-    return values[:: max(1, -(-len(values) // most))]
+def subsample(values: np.ndarray, max_items: int = SAMPLED) -> np.ndarray:
+    """Every k-th of (N,) values, at most `max_items`."""
+    return values[:: max(1, -(-len(values) // max_items))]
 
 
 class Ranking:
@@ -210,8 +212,11 @@ class Ranking:
         gallery, (count, views) = self._index.images[name], self._samples.get(name, (-1, None))
         ids = gallery.ids()
         ids = ids[self._among(ids, only)]
+        if not len(ids):
+            return np.zeros(0, np.float32)
         if only is not None or views is None or count != len(ids):
-            views = gallery.views(subsample(ids))
+            count = max(1, SAMPLE_BYTES // (4 * math.prod(gallery.shape or (1,))))
+            views = gallery.views(subsample(ids, min(SAMPLED, count)))
             if only is None:
                 self._samples[name] = len(ids), views
         scores = gallery.method.score(views, text.to(views.embeddings.device))
@@ -241,6 +246,8 @@ class Ranking:
         while not len(gallery) and time.monotonic() < end and not done.wait(0.1):
             pass
         if not len(gallery):
-            state = "there is nothing to search" if done.is_set() else "nothing is searchable yet"
-            raise Refusal(503, f"{state} ({index.progress}); try again in a moment", 5)
+            if done.is_set():
+                raise Refusal(503, f"there is nothing to search ({index.progress})")
+            sentence = f"nothing is searchable yet ({index.progress}); try again in a moment"
+            raise Refusal(503, sentence, 5)
         return gallery

@@ -351,17 +351,29 @@ class Retriever:
             return self.readings[key]
 
     def keep(self, key: Hashable, reading: Reading) -> Reading:
-        """Adds a reading to `readings`; the oldest of many are removed."""
+        """Adds a reading to `readings`; the oldest finished ones of many are removed."""
         self.readings[key] = reading
-        while len(self.readings) > _READINGS:
-            self.readings.popitem(last=False)
+        finished = [k for k, r in self.readings.items() if r.problem or r.result is not None]
+        for oldest in finished[: max(0, len(self.readings) - _READINGS)]:
+            del self.readings[oldest]
         return reading
 
     def _encoded(self, terms: Sequence[Term], spec: str) -> Query:
         """Encodes a query with each method of an ensemble."""
         distinct = [(term.weight, self.subject(term)) for term in combined(terms)]
+        made: dict[tuple[int, str | None], Tensor] = {}  # features of images from elsewhere
+
+        def views(place: int, name: str) -> Views:
+            subject = distinct[place][1]
+            if not isinstance(subject, Image.Image):
+                return self.views(subject, name)
+            key = place, self.runtime.image_encoder_of(name)
+            if key not in made:
+                made[key] = self.runtime.image_features([subject], name)
+            return self.runtime.image_views(made[key], name)
+
         return {
-            name: [(weight, self.views(subject, name)) for weight, subject in distinct]
+            name: [(weight, views(place, name)) for place, (weight, _) in enumerate(distinct)]
             for name in self.methods.names(spec)
         }
 

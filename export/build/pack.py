@@ -9,7 +9,7 @@ torch itself puts within `TIE` of each other, which is float32 noise, may swap.
 
 import copy
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -117,9 +117,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
     encoder, size, file = parts.image_encoder, parts.preprocess.size, None
     (work / TOKENIZER).write_text(parts.tokenizer, "utf-8")
     for name, folder in parts.logs.items():
-        for log in (folder / log for log in LOGS if (folder / log).is_file()):
-            (work / "training" / name).mkdir(parents=True, exist_ok=True)
-            shutil.copy(log, work / "training" / name)
+        _copy(folder, work / "training" / name, [log for log in LOGS if (folder / log).is_file()])
     methods = {
         name: _write_method(work, name, method, parts) for name, method in parts.methods.items()
     }
@@ -137,9 +135,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
                 f"{parts.gallery} holds images alone, and the pack reads ready-made features; make "
                 "its gallery with python -m polyview region-gallery"
             )
-        for name in (*own, *gallery.files):
-            (work / FOLDER / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(gallery.folder / name, work / FOLDER / name)
+        _copy(gallery.folder, work / FOLDER, [*own, *gallery.files])
         listed += [work / FOLDER / file for file in own]
     grid, summary = (1, 1), False
     if encoder is not None:
@@ -187,6 +183,12 @@ def _write_method(work: Path, name: str, method: MethodParts, parts: PackParts) 
         method=None if key == name else key,
         title=None if key == name else f"{METHODS[key].title}, {variant}",
     )
+
+
+def _copy(source: Path, target: Path, files: Sequence[str]) -> None:
+    for file in files:
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / file, target / file)
 
 
 def check_parity(

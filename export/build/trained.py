@@ -111,8 +111,10 @@ def load_run(
     if record.backbone_sha256 != encoder_spec.get("sha256", ""):
         own = f"another image encoder than {encoder_spec['source']}" if encoder_spec else "images"
         raise ValueError(
-            f"{folder} was trained over {own}; name the backbone of its config.toml with --backbone"
+            f"{folder} was trained on {own}; name the backbone of its config.toml with --backbone"
         )
+    if not tokenizer.is_file():
+        raise FileNotFoundError(f"there is no {TOKENIZER} in {folder}; copy the whole run folder")
     if sha256_of(tokenizer) != record.tokenizer_sha256:
         raise ValueError(f"{tokenizer} is not the tokenizer that {folder} was trained with")
 

@@ -262,7 +262,7 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     own = encoder.state_dict()
     # how many batches a norm has seen, which nothing reads
     weights = {name: like for name, like in own.items() if not like.is_floating_point()}
-    for name in own.keys() - weights.keys():
+    for name in [name for name in own if name not in weights]:
         if name not in stored:
             raise PackError(f"{path} lacks {name}; its pack is not one of Polyview's export")
         weights[name] = stored[name].to(own[name].dtype)

@@ -140,7 +140,7 @@ def find_folder(name: str, advice: str) -> Path | None:
     Raises:
         FileNotFoundError: it is neither; the message ends with a similar name, or the `advice`.
     """
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))  # noqa: PTH111  # of an unknown user: unchanged
     if folder.is_dir():
         return folder
     if not is_hub_id(name) or (folder.parent.is_dir() and "@" not in name):

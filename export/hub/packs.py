@@ -12,6 +12,7 @@ A pack on the Hub is a model repository with a pack's files; the tag of its mode
 
 import argparse
 import logging
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -160,11 +161,11 @@ def _check_limits(repo: Repo) -> None:
     total, count = sum(size or 0 for size in repo.files.values()), len(repo.files)
     if unknown := [name for name, size in repo.files.items() if size is None]:
         raise PackError(f"the Hub states no size of {unknown[0]}")
-    if total > MAX_BYTES or count > MAX_FILES:
-        raise PackError(
-            f"it has {total:,} bytes in {count:,} files, more than the {MAX_BYTES:,} in "
-            f"{MAX_FILES:,} that visitors may have fetched"
-        )
+    for value, limit, unit in ((total, MAX_BYTES, "bytes"), (count, MAX_FILES, "files")):
+        if value > limit:
+            raise PackError(
+                f"it has {value:,} {unit}, more than the {limit:,} that visitors may have fetched"
+            )
     if shutil.disk_usage(constants.HF_HUB_CACHE).free < total + SPARE:
         raise PackError(f"there is no room for its {total:,} bytes on the disk")
 
@@ -195,8 +196,9 @@ def resolve(pack: str) -> Path:
         FileNotFoundError: it is neither a folder nor looks like a repository.
         HubError: the repository could not be fetched, or is no pack.
     """
-    renamed = Path(pack).parent / current_name(Path(pack).name)
-    if renamed.is_dir():
+    path = Path(os.path.expanduser(pack))  # noqa: PTH111  # which leaves an unknown user's as it is
+    renamed = path.with_name(current_name(path.name)) if path.name else path
+    if not path.is_dir() and renamed.is_dir():
         return renamed
     advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
     return client.find_folder(pack, advice) or pull(pack)

@@ -169,6 +169,11 @@ class PackInfo(Labels):
                     f"methods.{name}.image_dim is {method.image_dim}, but the image encoder's "
                     f"features have {dim} dimensions"
                 )
+            if method.image_encoder is not None and file is None:
+                raise ValueError(
+                    f"methods.{name} has an image encoder of its own, but the pack reads no "
+                    "images; name a file in image_encoder, or export the pack again"
+                )
         domain = self.domain
         if domain and {len(domain.mean), len(domain.deviation)} != {2 * dim}:
             raise ValueError(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 MAX_JSON = 32 * 2**20  # bytes of a file; parsed, it takes at most 0.7 GB
 MAX_WHOLE = 2**53 - 1  # the largest whole number that every JSON reader reads alike
@@ -104,11 +104,13 @@ def check(kind: type[T], values: Any, where: str = "") -> T:
         PackError: names the first wrong value by its dotted key, and the requirement.
     """
     # as JSON, from which a strict type takes a list for a tuple and an object for a dataclass
-    content = to_json(values, inf_nan_mode="constants")
     try:
+        content = to_json(values, inf_nan_mode="constants")
         return _adapter(cast(Hashable, kind)).validate_json(content)
     except ValidationError as error:
         raise PackError(_sentence(error, kind, where)) from error
+    except PydanticSerializationError as error:  # half a character, too many levels
+        raise PackError(f"{where or 'a value'} cannot be written as JSON: {error}") from error
 
 
 def _sentence(error: ValidationError, kind: Any, where: str) -> str:
@@ -118,7 +120,8 @@ def _sentence(error: ValidationError, kind: Any, where: str) -> str:
     if keys and keys[-1] == "[key]":  # of a dictionary whose keys are validated too
         del keys[-2:]
     if category in ("missing", "unexpected_keyword_argument", "extra_forbidden"):
-        place, key = _place(where, keys[:-1]) or "it", _SHORT.repr(keys[-1])
+        place, key = _place(where, keys[:-1]) or "it", keys[-1]
+        key = f"value {key + 1}" if isinstance(key, int) else _SHORT.repr(key)
         if category == "missing":
             return f"{place} lacks {key}"
         return f"{place} has an unknown key {key}; known: {', '.join(_known_keys(kind, keys[:-1]))}"

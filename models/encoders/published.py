@@ -77,7 +77,10 @@ class _VisionTransformer(ImageEncoder):
 
 
 class ViTImageEncoder(_VisionTransformer):
-    """ViT (Dosovitskiy et al., ICLR 2021), of a `ViTConfig`: [CLS] and patches, normalised."""
+    """ViT (Dosovitskiy et al., ICLR 2021), of a `ViTConfig` as JSON.
+
+    Features are those of [CLS] and the patches after the last layer norm.
+    """
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -189,8 +192,8 @@ class SiglipImageEncoder(_VisionTransformer):
 class BertTextEncoder(TextEncoder):
     """BERT (Devlin et al., NAACL 2019) and similar networks, such as MiniLM: last hidden states.
 
-    The first element is [CLS], and the last one of each text is [SEP]. The configuration includes
-    `model_type`; see `export/encoders/` for the types.
+    The first element is [CLS], and the last one of each text is [SEP]. The configuration, as JSON,
+    includes `model_type`; see `export/encoders/sources.py` for the types.
     """
 
     summary_token: ClassVar[bool] = True
@@ -211,11 +214,11 @@ class BertTextEncoder(TextEncoder):
 
 
 class CLIPTextEncoder(TextEncoder):
-    """CLIP's text transformer (Radford et al., ICML 2021), of a `CLIPTextConfig`, normalised.
+    """CLIP's text transformer (Radford et al., ICML 2021), of a `CLIPTextConfig` as JSON.
 
-    It reads from left to right, so only the last element of each text, [EOS], depends on the whole
-    text; `models.layers.last_element` gives CLIP's pooled text. `projected` maps every element to
-    the joint space.
+    Features are those after the last layer norm. It reads from left to right, so only the last
+    element of each text, [EOS], depends on the whole text; `models.layers.last_element` gives
+    CLIP's pooled text. `projected` maps every element to the joint space.
     """
 
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:

@@ -77,7 +77,8 @@ def read_features(
         backbone: source of the encoder, see `export/encoders/`; loaded only if features are
             missing.
         extraction: how features are computed and cached.
-        copies: number of versions of each photograph: itself and random crops.
+        copies: number of versions of each photograph: itself and random crops; see
+            `refuse_copies`.
 
     Returns:
         The split with features (N, n, d) float16, memory-mapped.
@@ -97,6 +98,11 @@ def read_features(
             encoder, preprocess, _ = load_image_source(backbone, extraction.torch_device)
             extract(encoder, preprocess, images, path, extraction.torch_device)
         made = np.load(path, mmap_mode="r")  # (images, n, d)
+        if len(made) != len(split.images) and isinstance(split.images, ImageFiles):
+            raise ValueError(
+                f"{path} has features of {len(made):,} images instead of {len(split.images):,}; "
+                "delete it, so that they are computed again"
+            )
         parts.append(made.reshape(-1, split.frames * made.shape[1], made.shape[2]))
     features = Copies(parts) if copies > 1 else parts[0]
     summary = IMAGE_ENCODERS[spec["arch"]].summary_token
@@ -107,6 +113,15 @@ def read_pixels(split: Split, encoder: ImageEncoder, preprocess: Preprocess) -> 
     """A split whose features are its pixels, for an image encoder that is also trained."""
     pixels = Pixels(split.images, preprocess)
     return replace(split, features=pixels, summary_token=encoder.summary_token)
+
+
+def refuse_copies(split: Split, setting: str, copies: int) -> None:
+    """Raises ValueError if several versions are asked of images that are not photographs."""
+    if copies > 1 and not isinstance(split.images, ImageFiles):
+        raise ValueError(
+            f"{setting}={copies} crops photographs, and {split.folder.parent} holds none; leave "
+            "it at 1"
+        )
 
 
 def refuse_features(split: Split) -> None:
@@ -151,6 +166,8 @@ def without_damaged(split: Split, extraction: Extraction) -> Split:
     if not path.is_file():
         return split
     rows = json.loads(path.read_text("utf-8"))
+    if len(rows) == len(split.images):
+        raise ValueError(f"no photograph of {split.folder} can be read; {path} lists them")
     readable = np.delete(np.arange(len(split.images)), rows)
     split = split.select(np.flatnonzero(~np.isin(split.image_of, rows)))
     images = ImageFiles([split.images.paths[row] for row in readable])  # type: ignore[attr-defined]

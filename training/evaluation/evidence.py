@@ -162,7 +162,8 @@ def evidence_metrics(
         some = mentioning[evenly(len(mentioning), _RANDOM_PAIRS)]
         split = _split_scores(runtime, name, blind, data, features, some)
         points = [_point(cells.sum(axis=1), covered[text] > 0) for text, cells, _ in split]
-        values["evidence_random_head"] = _pointing("evidence", points)["evidence_pointing"]
+        if points:
+            values["evidence_random_head"] = _pointing("evidence", points)["evidence_pointing"]
     values |= _pointing("evidence_word", words)
     values |= _areas(runtime, name, data, features, {text: maps[text] for text in drawn})
     return values | _renewed(runtime, name, data, features, drawn)

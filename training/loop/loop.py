@@ -68,12 +68,6 @@ class Loop(ABC, Generic[C, B]):
                 "instructions for it (avx512_bf16 or Arm's bf16); set precision=fp32"
             )
         self.rows: list[dict[str, Any]] = []
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OSError(
-                f"cannot make the run folder {out}: {error.strerror}; name another --out"
-            ) from error
         if (out / LOG).is_file():
             if not resume:
                 raise FileExistsError(
@@ -116,6 +110,7 @@ class Loop(ABC, Generic[C, B]):
 
         Raises:
             ValueError: an epoch has no step, or the warm-up is as long as the run.
+            OSError: the run folder cannot be made.
         """
         config, plan = self.config, self.config.optimizer
         self.steps = steps_in_epoch(items, config.batch_size)
@@ -135,6 +130,12 @@ class Loop(ABC, Generic[C, B]):
             amsgrad=plan.amsgrad,
             fused=fused or None,
         )
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(
+                f"cannot make the run folder {self.out}: {error.strerror}; name another --out"
+            ) from error
         write_whole(self.out / CONFIG, tomlkit.dumps(to_values(config)))
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
         self.progress["drops"] = []

@@ -34,11 +34,12 @@ from polyview.training.data.features import (
     Extraction,
     read_features,
     read_pixels,
+    refuse_copies,
     refuse_features,
     refuse_missing,
     without_damaged,
 )
-from polyview.training.data.image_files import ImageFiles, ahead
+from polyview.training.data.image_files import ahead
 from polyview.training.data.open_split import (
     describe_data,
     holds_features,
@@ -93,11 +94,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.extraction = extraction or Extraction()
         if config.exchange_halves or config.order_epochs:
             refuse_without_twins(train)
-        if config.feature_copies > 1 and not isinstance(train.images, ImageFiles):
-            raise ValueError(
-                f"feature_copies={config.feature_copies} crops photographs, and "
-                f"{train.folder.parent} holds none; leave it at 1"
-            )
+        refuse_copies(train, "feature_copies", config.feature_copies)
         self.train = train.with_frames(config.frames).first(config.train_images)
         self.val = val.with_frames(config.frames).captions_each(config.ranked_captions)
         with torch.random.fork_rng():  # building an encoder draws random numbers

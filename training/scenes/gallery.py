@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     moving = is_clips(options.data)
     data = load_clips(options.data) if moving else load_scenes(options.data)
     count = options.count or (_CLIPS if moving else None)
-    write_gallery(data, options.data.name, options.out, count)
+    write_gallery(data, options.data.resolve().name, options.out, count)
 
 
 if __name__ == "__main__":

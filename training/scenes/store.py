@@ -201,7 +201,8 @@ def load_scenes(folder: Path) -> SceneData:
         )
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} is damaged ({error}): {_AGAIN}") from error
-    if len(images) != len(scenes) or len(instances) != len(scenes):
+    whole = images.shape == (len(scenes), SIZE, SIZE, 3) and len(instances) == len(scenes)
+    if not whole:
         raise ValueError(f"{folder} does not hold the {len(scenes)} images it promises: {_AGAIN}")
     return SceneData(images, instances, scenes)
 

@@ -121,7 +121,10 @@ def test_rankings_are_those_of_the_local_gallery(
 def moved(
     runtime: Runtime, collection: Collection, points: Points, cache: Path
 ) -> tuple[int, list[Refusal]]:
-    return migrate.migrate(runtime, finish(Index(runtime, collection, cache)), points)
+    written, _, refused = migrate.migrate(
+        runtime, finish(Index(runtime, collection, cache)), points
+    )
+    return written, refused
 
 
 def over(points: Points, runtime: Runtime, cache: Path) -> Retriever:

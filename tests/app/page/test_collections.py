@@ -40,7 +40,9 @@ def send(page: Page, server: Server, name: str, first: int, count: int = FILES) 
 
 def labels(page: Page) -> list[str]:
     """What the tiles are called."""
-    return page.locator(".tile").evaluate_all("tiles => tiles.map(tile => tile.ariaLabel)")
+    read = "() => [...document.querySelectorAll('.tile')].map(tile => tile.ariaLabel)"
+    page.wait_for_function(f"({read})().length > 0")  # a new answer replaces the tiles
+    return page.evaluate(read)
 
 
 @pytest.mark.slow

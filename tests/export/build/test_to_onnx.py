@@ -95,7 +95,7 @@ def test_a_wrong_weight_in_onnx_ends_with_an_error_and_without_a_pack(
 
 def test_a_run_of_another_backbone_is_refused(runs: Path, tmp_path: Path) -> None:
     other = write_backbone(tmp_path / "other")
-    with pytest.raises(ValueError, match="trained over another image encoder"):
+    with pytest.raises(ValueError, match="trained on another image encoder"):
         to_onnx.export_runs(tmp_path / "out", other, [runs / NAME], LABELS)
 
 

@@ -148,8 +148,8 @@ def test_a_repository_that_is_no_pack_is_refused_and_not_kept(
 @pytest.mark.parametrize(
     ("limit", "value", "sentence"),
     [
-        ("MAX_BYTES", 10_000, "it has .* files, more than the 10,000 in 20,000 that visitors"),
-        ("MAX_FILES", 3, "it has .* files, more than the .* in 3 that visitors"),
+        ("MAX_BYTES", 10_000, "it has .* bytes, more than the 10,000 that visitors"),
+        ("MAX_FILES", 3, "it has .* files, more than the 3 that visitors"),
         ("SPARE", 2**60, "there is no room for its .* bytes on the disk"),
     ],
 )

@@ -128,6 +128,8 @@ def replace(pattern: dict[str, str], by: str) -> dict[str, Any]:
 
 BOMB = r"(\w|\w\w|\s)+$#"  # takes exponential time
 SPLIT = {"type": "Split", "pattern": {"Regex": BOMB}, "behavior": "Isolated", "invert": False}
+# of these lists, `tokenizers` reads the second, and skips the first
+DECOY = {"type": "Sequence", "normalizers": [{"type": "Whitespace"}], "pretokenizers": [SPLIT]}
 ARGUMENTS = ("methods", "vsepp", "arguments")
 FILL = helper.make_node("ConstantOfShape", ["shape"], ["features"])
 OWN = helper.make_node("Run", ["pixels"], ["features"], domain="own")
@@ -164,6 +166,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "network of other inputs": (swap_encoders, r"has the inputs \['ids', 'lengths'\] instead of"),
     "network that gives NaN": (network(LOG), "gives NaN or infinity"),
     "tokenizer with a regex bomb": (section("pre_tokenizer", SPLIT), "has the regular expression"),
+    "regex bomb behind a decoy": (section("pre_tokenizer", DECOY), "has the regular expression"),
     "replacement with a regex bomb": (sequence(replace({"Regex": BOMB}, ""), 1), "the regular exp"),
     "tokenizer with a map": (sequence({"type": "Precompiled"}, 1), "has the part 'Precompiled'"),
 }

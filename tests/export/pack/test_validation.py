@@ -54,7 +54,7 @@ class Outer:
         ({"inner": {"decay": float("nan")}}, ["decay must be a finite number", "nan"]),
         ({"inner": {"decay": 2}}, ["decay must be less than or equal to 1", "2"]),
         ({"inner": {"epochs": ["a"]}}, ["epochs[0] must be a valid integer", "'a'"]),
-        ({"inner": {"size": [1]}}, ["size lacks 1"]),
+        ({"inner": {"size": [1]}}, ["size lacks value 2"]),
         ({"inner": {"hardest": "no"}}, ["hardest must be a valid boolean", "'no'"]),
         ({"inner": {"hardest": True}}, ["f.json: inner: epochs must be named"]),
         ({"inner": {"schedule": "z"}}, ["schedule must be 'step' or 'cosine'", "'z'"]),

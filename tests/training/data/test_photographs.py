@@ -75,7 +75,7 @@ def test_a_run_is_measured_without_an_export(
         evaluate.main([*run, "--views"])
     with pytest.raises(SystemExit, match="holds an image encoder; name the run of a method"):
         evaluate.main(["--run", f"{world}/backbone"])
-    with pytest.raises(SystemExit, match="was trained over another image encoder"):
+    with pytest.raises(SystemExit, match="was trained on another image encoder"):
         run_with_other_backbone(world)
 
 
