@@ -15,7 +15,6 @@ const FIRST = ["vse_infty", "mv_vse", "avse", "mvam"];
 const DEPTHS = [10, 30, 100]; // images in a column
 const COLUMNS = [2, 8];
 const ROW = 150; // pixels of a row of tiles at most
-const TILE = 180; // pixels of a tile's evidence
 const MAP = 280; // pixels of the selected image's
 const EXPLAINED = 100; // images in one request for evidence
 
@@ -349,7 +348,7 @@ class Compare {
         await image.decode().catch(() => {});
         if (turn !== this.turn) return;
         if (!image.naturalWidth) continue;
-        if (words.length) explanation.draw(canvasOver(image, TILE), image, hit.image_id, words);
+        if (words.length) explanation.draw(canvasOver(image), image, hit.image_id, words);
         else element.querySelector("canvas")?.remove();
         element.dataset.drawn = words.join();
         await new Promise((done) => setTimeout(done));

@@ -64,7 +64,7 @@ export function drawEvidence(canvas, image, maps, grid, box = [0, 0, 1, 1], opti
     }
   }
   context.putImageData(pixels, 0, 0);
-  const scale = Math.max(0.6, width / 420);
+  const scale = Math.max(0.6, Math.min(width, 1.5 * height) / 420); // a panorama gets no thick lines
   if (against) hatch(context, upsample(against, grid, width, height, box), width, height, scale);
   if (outline) fields.forEach((field, m) => stroke(context, contour(field, width, height), maps[m].colour, 3 * scale));
 }

@@ -17,6 +17,7 @@ const GAP = 8;
 const ROW = 190; // height of a row on a wide screen
 const ROW_NARROW = 172;
 const EAGER = 16; // images that load before the layout
+const WIDEST = 1600; // pixels of a canvas over a tile
 
 export class Grid {
   /** @param {HTMLElement} container @param {GridOptions} options */
@@ -208,7 +209,7 @@ export const captionOf = ({ captions = [], file }, q) =>
   captions.find((caption) => caption === q) ?? captions[0] ?? file.split("/").pop();
 
 /** The canvas over a tile's image. @param {HTMLImageElement} image @param {number} [height] of the canvas in pixels @returns {HTMLCanvasElement} */
-export function canvasOver(image, height = image.naturalHeight) {
+export function canvasOver(image, height = coveringHeight(image)) {
   let canvas = image.parentElement?.querySelector("canvas");
   if (!canvas) {
     canvas = el("canvas", { "aria-hidden": "true" });
@@ -222,3 +223,9 @@ export function canvasOver(image, height = image.naturalHeight) {
 /** Minutes and seconds. @param {number} seconds */
 export const clock = (seconds) =>
   `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
+
+/** The height in pixels of an image that is scaled to cover its tile. @param {HTMLImageElement} image */
+function coveringHeight({ clientWidth, clientHeight, naturalWidth, naturalHeight }) {
+  const scale = Math.max(clientWidth / naturalWidth, clientHeight / naturalHeight) * Math.min(2, devicePixelRatio);
+  return Math.round(naturalHeight * Math.min(scale || 1, WIDEST / naturalWidth)) || 1; // 0: not laid out
+}

@@ -59,8 +59,9 @@ class Mistakes {
     if (question !== this.question) return;
     this.root.hidden = answer.state === "failed";
     if (answer.state === "failed") {
-      const usual = button("Back to the usual methods", () => go(FIRST));
-      this.bar.replaceChildren(el("p.problem", { role: "alert" }, answer.progress), usual, this.#file());
+      const { a, b } = state();
+      const usual = (a || b) && button("Back to the usual methods", () => go(FIRST));
+      redraw(this.bar, el("p.problem", { role: "alert" }, answer.progress), usual, this.#file());
     } else if (answer.state === "running") {
       this.list.replaceChildren(el("li.key", {}, `${answer.progress} …`));
       setTimeout(() => question === this.question && this.#ask(count), ASK_AGAIN);
