@@ -1,8 +1,9 @@
 """Access control: the host names the app answers to, the origins it accepts, and refusals.
 
-A page cannot forge the `Host` and `Origin` headers that a browser sends. The host therefore reveals
-a name that was made to point here (DNS rebinding), and the origin reveals a form or script of
-another site. Answers carry no CORS headers, so other sites cannot read them.
+A web page cannot forge the `Host` and `Origin` headers that a browser sends. Checking the host
+therefore stops DNS rebinding (a foreign name that resolves to this machine), and checking the
+origin stops forms and scripts of other sites. Responses carry no CORS headers, so other sites
+cannot read them.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 class Refusal(ValueError):  # noqa: N818 it is an answer
-    """A refused request, with the HTTP status and message of its answer.
+    """The HTTP status and message with which a request is refused.
 
     Args:
-        status: the HTTP status: 403, 404, 405, 408, 410, 413, 421, 429, 500 or 503.
+        status: 400 or higher.
         message: one sentence that names the value and what to do.
         wait: seconds after which the same request may succeed; 0 if never.
     """
@@ -44,14 +45,14 @@ class Refusal(ValueError):  # noqa: N818 it is an answer
 
     @classmethod
     def for_unexpected(cls, error: Exception, operation: str) -> Refusal:
-        """The answer for an unexpected error, which is logged without its traceback."""
+        """Logs an unexpected error without its traceback; returns the refusal for the client."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         summary = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
         _log.error("%s failed: %s: %.200s", operation, summary, error)
         return cls(500, "internal error; try a different request")
 
     def response(self) -> JSONResponse:
-        """The answer."""
+        """The refusal as a JSON response."""
         headers = {"retry-after": str(self.wait)} if self.wait else None
         return JSONResponse({"error": str(self)}, self.status, headers)
 
@@ -72,9 +73,8 @@ class Hosts:
     """The host names the app answers to.
 
     Attributes:
-        private: only this machine may use the app: loopback names, no forwarded requests.
-        names: further names, as `host` or `host:port`; a leading dot matches every name that ends
-            with it.
+        private: whether to accept only loopback names, and no forwarded requests.
+        names: further names, as `host` or `host:port`; a leading dot matches all subdomains.
     """
 
     private: bool = True
@@ -88,9 +88,9 @@ class Hosts:
                 f"this app serves only its own machine, but {name[:_MAX_QUOTED]} says that the "
                 "request was forwarded; start it with --allow-host NAME to serve others",
             )
-        own = headers.get("host", "").lower()
-        forwarded = ",".join(headers.getlist("x-forwarded-host"))  # trusted by gradio
-        for host in [own, *(forwarded.lower().split(",") if forwarded else ())]:
+        own_host = headers.get("host", "").lower()
+        forwarded_hosts = ",".join(headers.getlist("x-forwarded-host"))  # trusted by gradio
+        for host in [own_host, *(forwarded_hosts.lower().split(",") if forwarded_hosts else ())]:
             if not self._accepts(host.strip()):
                 raise Refusal(
                     421,
@@ -98,9 +98,9 @@ class Hosts:
                     "it with --allow-host NAME",
                 )
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        navigates = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
-        foreign = site not in ("same-origin", "none") and not navigates
-        if foreign or (origin is not None and not self._is_own(origin.lower(), own)):
+        is_navigation = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        is_foreign = site not in ("same-origin", "none") and not is_navigation
+        if is_foreign or (origin is not None and not self._is_own(origin.lower(), own_host)):
             raise Refusal(403, "other sites may not send requests to this app; open its own page")
 
     def _accepts(self, host: str) -> bool:
@@ -108,7 +108,7 @@ class Hosts:
         match = HOST.fullmatch(host)
         if match is None or is_loopback(match[1]):
             return match is not None
-        with suppress(ValueError):  # a public app answers to any address: rebinding needs a name
+        with suppress(ValueError):  # a public app accepts any address: rebinding needs a name
             return ipaddress.ip_address(match[1].strip("[]")) is not None and not self.private
         return self._is_named(match[1]) or self._is_named(host)
 

@@ -1,8 +1,8 @@
 """The outermost ASGI middleware, which checks every request.
 
 It checks host names and origins (`app/access.py`), allows only the Gradio routes that
-`gradio_client`, MCP and the queue need, and limits bodies, requests per client and Gradio's queue.
-Slow clients and floods are left to a reverse proxy (docs/deploy.md).
+`gradio_client`, MCP and the queue need, and limits the size of bodies, the requests of each client
+and Gradio's queue. A reverse proxy must handle slow clients and floods (docs/deploy.md).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000
 MAX_BODIES_BYTES = 300_000_000  # of all request bodies in memory
 BODY_SECONDS = 120.0  # time limit for receiving a body
 MAX_VALUES = 20_000  # in a JSON body, estimated by counting separators
-RATE, BURST = 20.0, 200.0  # requests per second of one client, and its burst
+RATE, BURST = 20.0, 200.0  # requests per second of one client, and its maximum burst after idling
 CHEAP_COST = 0.1  # cost of an image or page file, in requests
 MAX_OPEN = 128  # concurrent requests of one client
 MAX_UNREAD = 300  # unfetched answers in Gradio's queue; older ones are dropped
 MAX_UNANSWERED = 12  # unfetched answers of one client in Gradio's queue
-UNANSWERED_SECONDS = 120.0  # age at which they no longer count
-_MAX_CLIENTS = 10_000  # with request counts in memory
+UNANSWERED_SECONDS = 120.0  # age at which an unfetched answer no longer counts
+_MAX_CLIENTS = 10_000  # clients whose request counts are in memory
 
 _APP_PATHS = r"/|/favicon\.ico|/page/.*|/api/v1(/[\w./-]*)?"
 _GRADIO_PATHS = (
@@ -59,11 +59,11 @@ _SPACE_FRAME_ANCESTORS = "'self' https://huggingface.co https://*.huggingface.co
 
 
 class RequestGuard:
-    """Middleware that refuses invalid or excessive requests, and passes the others on.
+    """Middleware that refuses invalid or excessive requests and forwards all others.
 
     Args:
         app: the wrapped application.
-        hosts: the host names it answers to; a private app has no limits per client.
+        hosts: the accepted host names; a private app has no limits per client.
         defaults: default values of the parameters of each Gradio endpoint, in order.
         mcp: whether MCP is served.
         space: whether the app runs as a Hugging Face Space, which embeds it in a frame.
@@ -81,9 +81,9 @@ class RequestGuard:
         self._paths = re.compile("|".join([_APP_PATHS, _GRADIO_PATHS, *([_MCP_PATHS] * mcp)]))
         self._body_bytes = 0
         self._client = lru_cache(_MAX_CLIENTS)(lambda _: _Client())
-        # session, client and time of each event whose answer was not fetched
+        # session, client and time of each queue event with an unfetched answer
         self._unread: dict[str, tuple[str, _Client, float]] = {}
-        self._collectable = 0  # bytes of refused bodies, which Gradio leaves in reference cycles
+        self._collectable = 0  # bytes of queue requests, which Gradio leaves in reference cycles
         self._tasks: set[asyncio.Task[None]] = set()
         frames = _SPACE_FRAME_ANCESTORS if space else "'self'"
         policy = (
@@ -129,12 +129,12 @@ class RequestGuard:
             client.open -= 1
 
     async def _post(self, scope: Scope, receive: Receive, answer: _Answer, client: _Client) -> None:
-        """Receives a body within limits and passes it on."""
+        """Receives the body within limits and forwards the request."""
         headers, received, join = Headers(scope=scope), bytearray(), _JOIN.fullmatch(scope["path"])
         try:
             await self._receive(scope, receive, received)
             body, session = bytes(received), ""
-            client.use(len(body) / 1e6)
+            client.use(len(body) / 1e6)  # one request per MB
             if join:
                 self._check_unread(client)
                 body, session = self._complete_request(join[1], body)
@@ -165,18 +165,18 @@ class RequestGuard:
     def _check_unread(self, client: _Client) -> None:
         """Raises `Refusal` if too many answers in Gradio's queue wait for one client."""
         oldest = time.monotonic() - UNANSWERED_SECONDS
-        own = sum(other is client and then > oldest for _, other, then in self._unread.values())
-        if own >= MAX_UNANSWERED and not self._hosts.private:
-            waiting = f"you have {MAX_UNANSWERED} requests whose answers were not fetched"
-            raise Refusal(429, f"{waiting}; fetch them first", 5)
+        count = sum(owner is client and at > oldest for _, owner, at in self._unread.values())
+        if count >= MAX_UNANSWERED and not self._hosts.private:
+            reason = f"you have {MAX_UNANSWERED} requests whose answers were not fetched"
+            raise Refusal(429, f"{reason}; fetch them first", 5)
 
     async def _receive(self, scope: Scope, receive: Receive, received: bytearray) -> None:
-        """Receives a body; raises `Refusal` if it is too large or too slow."""
+        """Receives a body; raises `Refusal` if it is too large or arrives too slowly."""
         limit = IMAGE_BYTES if _IMAGE_PATHS.fullmatch(scope["path"]) else JSON_BYTES
-        size, more = int(Headers(scope=scope).get("content-length", "0")[:20]), True
+        size, has_more = int(Headers(scope=scope).get("content-length", "0")[:20]), True
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                while more or size > limit:
+                while has_more or size > limit:
                     if size > limit:
                         raise Refusal(413, f"the body is too large: at most {limit / 1e6:g} MB")
                     if self._body_bytes > MAX_BODIES_BYTES:
@@ -186,17 +186,17 @@ class RequestGuard:
                         raise Refusal(400, "the body ended early; send it again")
                     received += message.get("body", b"")
                     self._body_bytes += len(message.get("body", b""))
-                    size, more = max(size, len(received)), message.get("more_body", False)
+                    size, has_more = max(size, len(received)), message.get("more_body", False)
         except TimeoutError:
-            late = f"the body did not arrive within {BODY_SECONDS:g} seconds; send it again"
-            raise Refusal(408, late) from None
+            reason = f"the body did not arrive within {BODY_SECONDS:g} seconds; send it again"
+            raise Refusal(408, reason) from None
 
     def _complete_request(self, name: str | None, body: bytes) -> tuple[bytes, str]:
         """Adds default values to a request for Gradio's queue; returns the body and the session."""
         value = read_json(body)
-        number, session = value.get("fn_index"), value.get("session_hash") or ""
-        if name is None and type(number) is int and 0 <= number < len(self._defaults):
-            name = list(self._defaults)[number]
+        index, session = value.get("fn_index"), value.get("session_hash") or ""
+        if name is None and type(index) is int and 0 <= index < len(self._defaults):
+            name = list(self._defaults)[index]
         if any(map(_has_object, value.values())):
             raise Refusal(403, "objects are not accepted here; send an image as a data URI")
         if session and not (isinstance(session, str) and _SESSION_HASH.fullmatch(session)):
@@ -222,28 +222,28 @@ class RequestGuard:
     async def _discard_answers(self, session: str) -> None:
         """Fetches and discards the answers of a session, which Gradio would otherwise keep."""
         transport = httpx.ASGITransport(self, raise_app_exceptions=False)
-        inside = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/gradio_api")
+        client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/gradio_api")
         with suppress(httpx.HTTPError, TimeoutError):
-            async with inside, asyncio.timeout(BODY_SECONDS):
+            async with client, asyncio.timeout(BODY_SECONDS):
                 address = f"/queue/data?session_hash={session}"
-                await inside.get(address, headers={"x-gradio-user": "mcp"})
+                await client.get(address, headers={"x-gradio-user": "mcp"})
 
 
 class _Client:
-    """The open requests of one client, and its remaining burst."""
+    """Counts the open requests and the remaining burst of one client."""
 
     def __init__(self) -> None:
         self.open = 0
         self._remaining, self._updated_at = BURST, time.monotonic()
 
     def use(self, requests: float) -> None:
-        """Counts requests; an upload counts as one for each MB."""
+        """Refills the burst at `RATE`, then subtracts requests."""
         now = time.monotonic()
         self._remaining = min(BURST, self._remaining + (now - self._updated_at) * RATE) - requests
         self._updated_at = now
 
     def check(self, path: str) -> None:
-        """Counts a request; raises `Refusal` if it must wait."""
+        """Counts a request; raises `Refusal` if the client must wait."""
         if self.open > MAX_OPEN:
             raise Refusal(429, f"you have {MAX_OPEN} open requests; finish one first", 1)
         self.use(0)
@@ -266,8 +266,10 @@ class _Answer:
         """Sends a part of the response."""
         if message["type"] == "http.response.start":
             self.has_started = True
-            own = [h for h in message.get("headers", ()) if not h[0].startswith(b"access-control-")]
-            message = {**message, "headers": own + self._headers}
+            headers = [
+                h for h in message.get("headers", ()) if not h[0].startswith(b"access-control-")
+            ]
+            message = {**message, "headers": headers + self._headers}
         else:
             part = message.get("body", b"")
             self.first = self.first or part
@@ -282,7 +284,7 @@ def read_json(body: bytes) -> dict[str, Any]:
     if sum(body.count(sign) for sign in (b",", b"[", b"{")) > MAX_VALUES:
         raise Refusal(413, f"the body holds too many values; at most {MAX_VALUES:,}")
     try:
-        value = from_json(body.removeprefix(BOM_UTF8))  # no lone surrogates
+        value = from_json(body.removeprefix(BOM_UTF8))  # rejects lone surrogates
     except ValueError:
         raise Refusal(400, "the body is not valid JSON") from None
     if not isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Starts the app: `python app/main.py [--pack ...] [--gallery DIR] [--device ...] [--mcp] ...`.
 
-Also the `app_file` of a Hugging Face Space. Slow imports come late, so that errors in the
-command line are reported at once.
+This is also the `app_file` of a Hugging Face Space. Slow imports are deferred, so that errors in
+the command line are reported at once.
 """
 
 import atexit
@@ -19,7 +19,7 @@ from pathlib import Path
 
 NO_MCP = '--mcp needs a package that is not installed; run: pip install "gradio[mcp]"'
 _SWEEP_SECONDS = 60.0
-_MAX_LINE = 1000  # characters of a log line
+_MAX_LINE = 1000  # characters per log line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 after a normal end; 1 if the app could not start, after printing the reason.
     """
-    # before gradio and huggingface_hub are imported, which read these once
+    # set before importing gradio and huggingface_hub, which read them once
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     # by default gradio keeps 10,000 events and summarises them after each one
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     handler.setFormatter(OneLine("polyview: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    # app/gallery/images.py has its own limit with a better message
+    # app/gallery/images.py enforces its own limit, with a better message
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
         opened = Opened(settings, cache_folder())
@@ -63,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             title = opened.first.info.title
             print(f"polyview: searching the gallery with {title}; choose another pack with --pack")
         declare_zerogpu()
-        # Runs last, since exit functions run in reverse. If a thread still computes when the
-        # interpreter ends, torch aborts with "terminate called".
+        # Skips the shutdown of the interpreter, in which torch aborts with "terminate called" if a
+        # thread is still computing. Exit functions that are registered later run before this one.
         atexit.register(os._exit, 0)
         launch(build(settings, opened), settings)
     except (ValueError, OSError) as error:
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         gc.enable()
     gc.collect()
-    gc.freeze()  # objects made at the start are permanent: exclude them from collection
+    gc.freeze()  # objects made so far are permanent: exclude them from collection
     # `put` is safe in a signal handler; later signals, which `make` may send, are ignored
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -94,18 +94,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class OneLine(logging.Formatter):
-    """Formats each message as one short line, since it may quote a client."""
+    """Formats each message as one line of limited length, because it may quote a client."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line."""
+        """Returns the line; unprintable characters become "?"."""
         line = " | ".join(super().format(record).splitlines())
         return "".join(c if c.isprintable() else "?" for c in line[:_MAX_LINE])
 
 
 def declare_zerogpu() -> None:
-    """Declares a GPU function, without which ZeroGPU stops an app at its start.
+    """Declares a GPU function, because ZeroGPU stops apps that have none.
 
-    It is never called: requesting a GPU takes seconds, answering on the CPU milliseconds.
+    The app never calls it: requesting a GPU takes seconds, answering on the CPU milliseconds.
     """
     from polyview.export.sessions import on_zerogpu
 
@@ -121,6 +121,6 @@ def declare_zerogpu() -> None:
 
 
 if __name__ == "__main__":
-    # a clone is not installed: `polyview` is found beside `app`
+    # in a clone, the package `polyview` is not installed; it lies beside `app`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     sys.exit(main())

@@ -1,7 +1,7 @@
 """Moves a gallery to Qdrant: `python -m polyview migrate --gallery DIR --to ADDRESS`.
 
-A point's id depends on the image's contents, so the command can be stopped and repeated at any
-time: existing points are skipped, and those of moved files are written again.
+A point's id depends on the image's contents, so the command can be stopped and repeated: it skips
+existing points and rewrites the points of moved files.
 """
 
 from __future__ import annotations
@@ -25,22 +25,17 @@ from polyview.export.runtime import Runtime
 
 _PAGE = 256  # images written at once
 _MAX_LISTED = 20  # refused files listed
-_LAST_STEP = 60.0  # seconds to wait at the end for reading to stop
+_LAST_STEP = 60.0  # seconds to wait at exit until reading stops
 
 
 def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, list[Refusal]]:
-    """Writes the images that Qdrant lacks; may be stopped and repeated.
-
-    Args:
-        runtime: the pack of the index.
-        index: the searchable gallery.
-        points: the target collection.
+    """Writes the images of an index that a Qdrant collection lacks.
 
     Returns:
-        The numbers of images written and of existing ones, and the files left out.
+        The number of images written, the number that already existed, and the files left out.
 
     Raises:
-        QdrantError: Qdrant cannot be reached, or the collection is another pack's.
+        QdrantError: Qdrant cannot be reached, or the collection belongs to another pack.
     """
     exists = points.exist()
     if first := next(points.payloads(), None) if exists else None:
@@ -56,8 +51,8 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
             image = index.clips.image(image_id)
             images[_point_id(image, index.encoder.key([image]))] = image
         old = points.fetch([*images]) if exists else {}
-        known = {point: payload.get("file") for point, (payload, _) in old.items()}
-        new = {p: image for p, image in images.items() if known.get(p) != image.file}
+        known_files = {point: payload.get("file") for point, (payload, _) in old.items()}
+        new = {p: image for p, image in images.items() if known_files.get(p) != image.file}
         if not new:
             continue
         rows = index.encoder.views([[image] for image in new.values()], list(runtime.methods))
@@ -71,7 +66,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
             [
                 (
                     point,
-                    {name: each[i].reshape(-1, widths[name]) for name, each in rows.items()},
+                    {name: views[i].reshape(-1, widths[name]) for name, views in rows.items()},
                     {
                         "file": image.file,
                         "facts": image.facts,
@@ -88,17 +83,13 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
 
 
 def _point_id(image: CollectionImage, digest: bytes) -> str:
-    if image.captions:  # captions belong to this file alone
+    if image.captions:  # copies of the file may have other captions
         digest = hashlib.sha256(digest + image.file.encode()).digest()
     return str(uuid.UUID(bytes=digest[:16]))
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command.
-
-    Returns:
-        0 if everything is in Qdrant, 1 if not, 130 if it was stopped; the reason is printed.
-    """
+    """Runs the command; returns 0 on success, 1 after an error, and 130 if it was stopped."""
     parser = argparse.ArgumentParser(
         prog="python -m polyview migrate", description="Moves a gallery, with its views, to Qdrant."
     )
@@ -122,7 +113,7 @@ def main(argv: Sequence[str]) -> int:
             if not index.complete:
                 raise ValueError(str(index.progress))
             written, existing, refused = migrate(runtime, index, points)
-        finally:  # torch aborts if a thread still computes at the end
+        finally:  # torch aborts if a thread is still computing at exit
             index.stop()
             index.join(_LAST_STEP)
             points.close()
@@ -138,8 +129,8 @@ def main(argv: Sequence[str]) -> int:
     )
     for refusal in refused[:_MAX_LISTED]:
         print(f"polyview: {refusal.reason}")
-    start = f"python app/main.py --pack {options.pack} --gallery"
-    print(f"polyview: {start} '{points.address}?pictures={images.folder}'")
+    command = f"python app/main.py --pack {options.pack} --gallery"
+    print(f"polyview: {command} '{points.address}?pictures={images.folder}'")
     return 0
 
 

@@ -28,7 +28,7 @@ def build(settings: Settings, opened: Opened) -> Server:
         title="Polyview",
         description="Searches images by words and by images, and explains each score.",
         version="1",
-        openapi_url=None,  # `register` adds it
+        openapi_url=None,  # `Adapter` serves its own
         docs_url=None,  # FastAPI's pages load scripts from other servers
         redoc_url=None,
         redirect_slashes=False,
@@ -45,7 +45,7 @@ def build(settings: Settings, opened: Opened) -> Server:
 
 def launch(server: Server, settings: Settings) -> str:
     """Starts serving in a background thread; returns the address."""
-    if settings.on_space:  # trust the client's address in their headers
+    if settings.on_space:  # trust the client address in the headers of its proxies
         os.environ.setdefault("FORWARDED_ALLOW_IPS", _SPACE_PROXIES)
     _, url, _ = server.launch(
         server_name=settings.host,

@@ -25,17 +25,16 @@ class Settings:
     """The options of the app.
 
     Attributes:
-        pack: a bundled name, a preset's, a folder, or a Hub id `owner/name[@revision]`; None for
-            the bundled pack that suits the gallery.
-        gallery: a folder of images, or a ZIP archive of them, to search instead of the pack's
-            own; or the address of a gallery in Qdrant; None for the pack's images.
+        pack: the name of a bundled pack or a preset, a folder, or a Hub id
+            `owner/name[@revision]`; None for the bundled pack that suits the gallery.
+        gallery: a folder or ZIP archive of images, or the address of a gallery in Qdrant; None
+            for the pack's own images.
         device: where the models run; "auto" uses a GPU if available.
         host: the address to listen on.
         port: the port to listen on; None for the first free one from 7860.
-        mcp: also serve the endpoints as tools of the Model Context Protocol.
-        allow_packs: Hub ids `owner/name[@revision]` that visitors of a public app may load; they
-            may load no others.
-        follow_links: follow links that lead out of a folder of images.
+        mcp: whether to serve the endpoints as tools of the Model Context Protocol, too.
+        allow_packs: the only Hub ids `owner/name[@revision]` that visitors of a public app load.
+        follow_links: whether to follow links that lead out of a folder of images.
         allow_hosts: names by which others reach the app, as `host` or `host:port`.
     """
 
@@ -50,7 +49,7 @@ class Settings:
     allow_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Rejects options that cannot work."""
+        """Raises ValueError for an option that is not valid."""
         if self.pack is not None and not self.pack.strip():
             raise ValueError(
                 "--pack is empty; give a folder, a Hub id such as owner/name, or scenes"
@@ -104,10 +103,10 @@ class Settings:
 
     @property
     def private(self) -> bool:
-        """Whether only this machine can reach the app, so that visitors may name local folders.
+        """Whether only this machine can reach the app; visitors may then open local folders.
 
-        The app cannot detect a proxy or tunnel that forwards requests of others, so whoever runs
-        one names its host, which makes the app public.
+        The app cannot detect every proxy or tunnel that forwards requests. Whoever runs one must
+        pass --allow-host, which makes the app public.
         """
         return not (self.on_space or self.shared or self.allow_hosts) and is_loopback(self.host)
 
@@ -126,8 +125,8 @@ class Settings:
         """All host names of the app other than loopback names (`app.access`)."""
         own_names = (*self.allow_hosts, self.host)
         if self.on_space:
-            own = os.environ.get("SPACE_HOST", "").split(",")
-            return (*own_names, *filter(None, own), *_SPACE_NAMES)
+            space_hosts = os.environ.get("SPACE_HOST", "").split(",")
+            return (*own_names, *filter(None, space_hosts), *_SPACE_NAMES)
         return (*own_names, *(_SHARE_NAMES if self.shared else ()))
 
 

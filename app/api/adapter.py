@@ -48,7 +48,7 @@ class Server(gr.Server):
     """Gradio's server, with the app's middleware outermost, where it can remove CORS headers."""
 
     def add_middleware(self, middleware_class: Any, *args: Any, **options: Any) -> None:
-        """Adds a middleware inside of the existing ones."""
+        """Adds a middleware inside the existing ones."""
         self.user_middleware.append(Middleware(middleware_class, *args, **options))
 
 
@@ -57,11 +57,11 @@ class Endpoint:
 
     Args:
         function: has flat, typed parameters and a docstring for users. A parameter `opened`
-            receives the app's; a parameter `retriever` receives the retriever of the requested
-            `pack` and `collection`, which become parameters of the endpoint.
+            receives the app's `Opened`; a parameter `retriever` receives the retriever of the
+            requested `pack` and `collection`, which become parameters of the endpoint.
         path: the path of the route below `PREFIX`.
         methods: HTTP methods.
-        quick: whether it takes about a millisecond with a small gallery.
+        quick: whether an answer takes about a millisecond with a small gallery.
 
     Attributes:
         name: the name of the function and of the Gradio endpoint.
@@ -82,25 +82,24 @@ class Endpoint:
     ) -> None:
         self.function, self.path, self.methods, self.quick = function, path, methods, quick
         self.name, self.doc = function.__name__, inspect.cleandoc(function.__doc__ or "")
-        own = inspect.signature(function, eval_str=True)
-        self._injected = {"opened", "retriever"} & own.parameters.keys()
-        public = [each for name, each in own.parameters.items() if name not in self._injected]
+        signature = inspect.signature(function, eval_str=True)
+        self._injected = {"opened", "retriever"} & signature.parameters.keys()
+        public = [p for name, p in signature.parameters.items() if name not in self._injected]
         if "retriever" in self._injected:
             public += [*inspect.signature(_keys, eval_str=True).parameters.values()]
-        self.signature = own.replace(parameters=public, return_annotation=dict[str, Any])
+        self.signature = signature.replace(parameters=public, return_annotation=dict[str, Any])
         # the first type of a union, such as Mistakes | Blob
-        self.answer = (*get_args(own.return_annotation), own.return_annotation)[0]
+        self.answer = (*get_args(signature.return_annotation), signature.return_annotation)[0]
         config = ConfigDict(populate_by_name=True, loc_by_alias=False)
         fields: dict[str, Any] = {
-            each.name: (each.annotation, ... if each.default is each.empty else each.default)
-            for each in public
+            p.name: (p.annotation, ... if p.default is p.empty else p.default) for p in public
         }
         self.parameters = create_model(self.name, __config__=config, **fields)
         self._flags = {
             name for name, f in self.parameters.model_fields.items() if f.annotation is bool
         }
         self.defaults = [None if default is ... else default for _, default in fields.values()]
-        self.types, self.body = {each.name: each.annotation for each in public}, ""
+        self.types, self.body = {p.name: p.annotation for p in public}, ""
         for name, field in self.parameters.model_fields.items():
             if CONTENT in field.metadata:
                 self.body, self.types[name] = name, str if field.is_required() else str | None
@@ -142,7 +141,7 @@ class Adapter:
 
     Args:
         server: Gradio's server.
-        opened: the open packs and collections; also words error messages.
+        opened: the open packs and collections; also removes paths from error messages.
         endpoints: all endpoints.
     """
 
@@ -158,9 +157,9 @@ class Adapter:
             # this class limits concurrency; Gradio's queue would run one request at a time
             server.api(self._gradio_function(endpoint), name=endpoint.name, concurrency_limit=None)
         schema = openapi_schema(endpoints)
-        described, listed = JSONResponse(schema), routes_page(schema)
-        server.add_route(f"{PREFIX}/openapi.json", lambda _: described)
-        server.add_route(PREFIX, lambda _: listed)
+        openapi_response, routes_response = JSONResponse(schema), routes_page(schema)
+        server.add_route(f"{PREFIX}/openapi.json", lambda _: openapi_response)
+        server.add_route(PREFIX, lambda _: routes_response)
 
     async def _respond(self, endpoint: Endpoint, request: Request) -> Response:
         """Answers a request over HTTP."""
@@ -213,7 +212,7 @@ class Adapter:
         return function
 
     def refusal(self, error: Exception) -> Refusal:
-        """The answer for an error; unexpected errors are logged."""
+        """Turns an error into a refusal; unexpected errors are logged."""
         if isinstance(error, Refusal):
             return error
         if isinstance(error, HTTPException):
@@ -280,7 +279,7 @@ def routes_page(schema: Mapping[str, Any]) -> HTMLResponse:
     rows = ""
     for path, methods in schema["paths"].items():
         for method, doc in methods.items():
-            names = ", ".join(each["name"] for each in doc.get("parameters", ()))
+            names = ", ".join(parameter["name"] for parameter in doc.get("parameters", ()))
             cells = (f"{method.upper()} {path}", names, doc["summary"])
             rows += f"<tr><td>{'<td>'.join(map(escape, cells))}"
     head = "<!doctype html><meta charset=utf-8><title>Polyview API</title>"
@@ -291,8 +290,8 @@ def routes_page(schema: Mapping[str, Any]) -> HTMLResponse:
 
 async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     """The values of a request from its path, query string and body."""
-    several = {key: request.query_params.getlist(key) for key in request.query_params}
-    query = {key: items if len(items) > 1 else items[0] for key, items in several.items()}
+    lists = {key: request.query_params.getlist(key) for key in request.query_params}
+    query = {key: items if len(items) > 1 else items[0] for key, items in lists.items()}
     values: dict[str, Any] = request.path_params | query
     content = await request.body() if request.method == "POST" else b""
     if not content:
@@ -304,7 +303,7 @@ async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _inline(blob: Blob) -> dict[str, str]:
-    """A file as a data URI."""
+    """Encodes a file as a data URI. Raises ValueError if it is too large."""
     if blob.file is not None and blob.file.stat().st_size > IMAGE_BYTES:
         raise ValueError(f"the file is too large for a data URI; download it from {PREFIX}/clip")
     data = blob.data if blob.file is None else blob.file.read_bytes()
@@ -318,7 +317,7 @@ def _validation_message(error: ValidationError) -> str:
     name = str(first["loc"][0]) if first["loc"] else "the request"
     if first["type"] == "missing":
         return f"{name} is missing; see {PREFIX}"
-    why = first["msg"].removeprefix("Value error, ")
+    reason = first["msg"].removeprefix("Value error, ")
     value = first.get("input")
-    described = f"{len(value):,} bytes" if isinstance(value, bytes) else f"{value!s:.80}"
-    return f'{name} cannot be "{described}": {why[:1].lower()}{why[1:]}'
+    quoted = f"{len(value):,} bytes" if isinstance(value, bytes) else f"{value!s:.80}"
+    return f'{name} cannot be "{quoted}": {reason[:1].lower()}{reason[1:]}'

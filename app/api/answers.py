@@ -28,7 +28,7 @@ class Refused(BaseModel):
 
 
 class Blob(BaseModel):
-    """A file, given by its path or by its data: the body over HTTP, otherwise a data URI."""
+    """A file as a path or as bytes; sent as the body over HTTP, otherwise as a data URI."""
 
     media_type: str
     data: bytes = b""
@@ -97,7 +97,7 @@ class HitExplanations(_Explained):
 
 
 class Mistakes(BaseModel):
-    """Captions whose image only a or only b ranks within k; repeat until `state` is "ready".
+    """Captions whose image only a or only b ranks within k; request again until `state` is "ready".
 
     `export/mistakes.py` describes counts, kinds, words and rows. `pairs` has the rank by a, the
     rank by b and the number of captions. `labels` counts label errors, suspected unless `exact`.

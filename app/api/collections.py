@@ -50,26 +50,26 @@ def clip(
             f"image {image_id} is a still image, not a clip; request /image/{image_id}"
         )
     with source.reached().open():  # checks that it is a regular file inside its folder
-        kind = _CLIPS.get(PurePath(source.file).suffix.lower(), "video/mp4")
-    return answers.Blob(media_type=kind, file=source.path.resolve())
+        media_type = _CLIPS.get(PurePath(source.file).suffix.lower(), "video/mp4")
+    return answers.Blob(media_type=media_type, file=source.path.resolve())
 
 
 def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> answers.Hits:
     """Lists the images of the collection, without duplicates and unreadable files."""
     readable = retriever.shown_images()
-    hits = [retriever.hit(each.image_id) for each in readable[start : start + count]]
+    hits = [retriever.hit(image.image_id) for image in readable[start : start + count]]
     return answers.Hits(total=len(readable), hits=hits)
 
 
 def info(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
     """Describes the pack, its methods, the device, the gallery, and metadata to filter by."""
     retriever = opened.retriever(pack, collection)
-    about = describe(retriever)
-    about["gallery"]["key"] = opened.resolve(pack, collection)[1]
-    about["gallery"]["first"] = retriever.index.first  # searchable while the others are built
-    known = retriever.collection.facts.items()
-    facts = {fact: {v: len(ids) for v, ids in values.items()} for fact, values in known}
-    return answers.Info(**about, facts=facts)
+    description = describe(retriever)
+    description["gallery"]["key"] = opened.resolve(pack, collection)[1]
+    description["gallery"]["first"] = retriever.index.first  # searchable while the others are built
+    fact_items = retriever.collection.facts.items()
+    facts = {fact: {v: len(ids) for v, ids in values.items()} for fact, values in fact_items}
+    return answers.Info(**description, facts=facts)
 
 
 def health(opened: Opened) -> answers.Health:
@@ -100,8 +100,8 @@ def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
 
 def collections(opened: Opened) -> answers.Collections:
     """Lists the available collections: images of packs, and opened folders."""
-    listed = [{"key": key, **about} for key, about in opened.collections().items()]
-    return answers.Collections(collections=listed)
+    entries = [{"key": key, **description} for key, description in opened.collections().items()]
+    return answers.Collections(collections=entries)
 
 
 def open_collection(opened: Opened, place: p.Place) -> Progress:
@@ -131,9 +131,9 @@ def start_collection(opened: Opened, collection: p.Upload, pack: p.Pack = "") ->
 def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Returns the progress of indexing a collection, and the skipped files."""
     key, collection = opened.resolve(pack, collection)
-    waiting = opened.waiting(collection)
-    if waiting is not None:
-        stage, count = waiting
+    status = opened.waiting(collection)
+    if status is not None:
+        stage, count = status
         return Progress(collection=collection, pack=key, stage=stage, pictures=count)
     retriever = opened.retriever(key, collection)
     return Progress(

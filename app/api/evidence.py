@@ -22,7 +22,7 @@ from polyview.app.search.hits import QueryTerm
 from polyview.app.search.retriever import Retriever
 
 _MAX_NUMBERS = 500_000  # in an answer of `explain_hits`
-_DIGITS = 8  # of evidence, so that it still sums to the score
+_DIGITS = 8  # of evidence, so that the rounded values still sum to the score
 
 
 def explain(

@@ -64,8 +64,8 @@ class Why:
     Attributes:
         score: the score of the image for the query.
         base: the part that does not come from any cell.
-        words: M words as the method's encoder reads them; "" stands for a query image, and as the
-            last word for the part that cannot be split over words.
+        words: M words as the method's encoder reads them; "" stands for a cell of a query image
+            and, after the words of a term, for the part that cannot be split over words.
         cells: (rows, columns, M) the contribution of each pair of a cell and a word.
     """
 
@@ -89,7 +89,7 @@ class Why:
 class Library:
     """A searchable gallery. The constructor reads all images.
 
-    Results are cached on this machine; the next time only new images are read.
+    Results are cached on this machine, so that only new images are read the next time.
 
     Args:
         pack: a bundled name, a folder, a Hub id, or a preset ("tinyclip"), which is fetched once;

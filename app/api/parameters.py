@@ -52,7 +52,7 @@ def _range(low: float, high: float, description: str = "") -> Any:
 
 
 LIST, TEXTS, CONTENT = map(BeforeValidator, (_split, _as_list, _content))
-NONE: list[Any] = []  # the default of lists; must not be changed
+NONE: list[Any] = []  # the default of lists; must not be mutated
 
 _WORDS = "a sentence, or terms whose weighted scores are added: 2: dog + beach - people"
 _METHOD = "a method of the pack, or an average of several, a+b; empty: the best"

@@ -24,8 +24,7 @@ from polyview.app.search.retriever import Retriever
 def decode_query_image(content: bytes | None) -> Image.Image | None:
     """Decodes an uploaded query image, if there is one.
 
-    Raises:
-        ImageError: it is too large, damaged or not an image.
+    Raises ImageError if it is too large, damaged or not an image.
     """
     return decode(io.BytesIO(content), "the image") if content else None
 
@@ -145,10 +144,7 @@ def _answer(
 
 
 def pairs(texts: list[str], name: str, example: str) -> dict[str, list[str]]:
-    """Groups texts `key:value` by key.
-
-    Raises:
-        ValueError: a text has no colon.
+    """Groups texts `key:value` by key. Raises ValueError if a text has no colon.
 
     >>> pairs(["setting:beach", "setting:sea"], "filter", "setting:beach")
     {'setting': ['beach', 'sea']}

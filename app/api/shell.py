@@ -1,9 +1,8 @@
 """Searches a folder of images from a shell: `python -m polyview search "a dog" --gallery DIR`.
 
-Prints a score and a path on each line, and for a clip the time of its best frame. New files in the
-folder are read first, with progress on stderr; files that this command or the app has already read
-are not read again. The exit status is 0 if there are results, 1 if nothing matches, 2 after an
-error.
+Prints a score and a path on each line, and for a clip the time of its best frame. Reads new files
+of the folder first, with progress on stderr, but not files that this command or the app has read
+before. The exit status is 0 if there are results, 1 if nothing matches, 2 after an error.
 """
 
 import argparse
@@ -69,12 +68,12 @@ def _search(options: argparse.Namespace) -> int:
         sys.stdout.buffer.write(b"".join(os.fsencode(hit.path) + b"\0" for hit in results))
     else:
         for hit in results:
-            when = "" if hit.seconds is None else f"\tat {hit.seconds:.1f} s"
-            print(f"{hit.score:.3f}\t{_printable(hit.path)}{when}")
+            time = "" if hit.seconds is None else f"\tat {hit.seconds:.1f} s"
+            print(f"{hit.score:.3f}\t{_printable(hit.path)}{time}")
     sys.stdout.flush()
     for entry in results.unknown:
-        read = f"read as “{entry.read_as}”" if entry.read_as else "unknown to this pack"
-        print(f"polyview: “{entry.word}” is {read}", file=sys.stderr)
+        status = f"read as “{entry.read_as}”" if entry.read_as else "unknown to this pack"
+        print(f"polyview: “{entry.word}” is {status}", file=sys.stderr)
     if results.matches is False:
         print("polyview: no image matches; these are the closest", file=sys.stderr)
     return NOTHING if results.matches is False or not results else FOUND
@@ -91,19 +90,19 @@ def _parser() -> argparse.ArgumentParser:
         description="Search a folder of images; prints a score and a path on each line.",
         epilog="Exits with 0 if there are results, 1 if nothing matches, 2 after an error.",
     )
-    what = 'words, terms such as "2: dog + beach - people", or @FILE, an image'
-    parser.add_argument("query", help=what)
-    what = "a folder of images, or a ZIP archive of them (default: the pack's own images)"
-    parser.add_argument("--gallery", help=what)
-    what = "a bundled name, a preset such as tinyclip, a folder, or a Hub id (default: by gallery)"
-    parser.add_argument("--pack", help=what)
+    text = 'words, terms such as "2: dog + beach - people", or @FILE, an image'
+    parser.add_argument("query", help=text)
+    text = "a folder of images, or a ZIP archive of them (default: the pack's own images)"
+    parser.add_argument("--gallery", help=text)
+    text = "a bundled name, a preset such as tinyclip, a folder, or a Hub id (default: by gallery)"
+    parser.add_argument("--pack", help=text)
     parser.add_argument("--method", help="a method, or several joined by + (default: the best)")
     parser.add_argument("-k", type=int, default=10, help="images, 1 to 1,000 (default: 10)")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    what = "print only paths, each followed by a NUL, for xargs -0"
-    form.add_argument("--paths0", action="store_true", help=what)
-    what = "write the best image with the evidence of its score"
-    parser.add_argument("--explain", type=Path, metavar="OUT.png", help=what)
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print JSON")
+    text = "print only paths, each followed by a NUL, for xargs -0"
+    output.add_argument("--paths0", action="store_true", help=text)
+    text = "write the best image with the evidence of its score"
+    parser.add_argument("--explain", type=Path, metavar="OUT.png", help=text)
     parser.add_argument("--device", default="auto", choices=DEVICES)
     return parser

@@ -3,7 +3,7 @@
 It measures:
 
 - *Wins*: for each caption and the image it was written for, the view with the highest view score
-  wins (where views add up: the largest term). Views within 1e-6 of the highest share the win. A
+  wins (if view scores add up, the largest term). Views within 1e-6 of the highest share the win. A
   view's share of wins is its fraction of all captions.
 - *Similarity*: the cosine between two different views of the same image, averaged over all pairs
   of views and all images.
@@ -37,15 +37,15 @@ class Collapse(BaseModel):
     """The meter of a method; the numbers are defined at the top of the module.
 
     Attributes:
-        method: its name.
-        state: "running", "ready" or "failed"; the other fields have values if it is ready.
+        method: the name of the method.
+        state: "running", "ready" or "failed"; only "ready" sets the fields after `progress`.
         progress: the progress, or the reason of the failure.
-        views: V.
+        views: number of views V.
         wins: V shares that sum to 1; None without captions.
         similarity: None with one view.
         overlap: None with one view, or without attention.
         in_use: the effective number of winning views: 2 to the power of the entropy of the wins.
-        collapsed: whether the views are nearly the same: the winning view then has no meaning.
+        collapsed: whether the views are nearly the same; the winning view then means nothing.
         images: number of images compared for `similarity`.
         captions: number of captions for the wins.
         maps: number of images whose maps were compared.
@@ -85,11 +85,7 @@ def count_wins(method: Method, images: Views, texts: Views, rows: Tensor) -> Ten
 
 
 def mean_similarity(parts: Iterable[Tensor]) -> float:
-    """Mean cosine between different views of the same image.
-
-    Args:
-        parts: the views of all images, in tensors (n, V, D) with V > 1.
-    """
+    """Mean cosine between different views of an image; `parts` are all views (n, V, D), V > 1."""
     total, images, views = 0.0, 0, 0
     for part in parts:
         unit = torch.nn.functional.normalize(part.float(), dim=2)
@@ -101,13 +97,9 @@ def mean_similarity(parts: Iterable[Tensor]) -> float:
 
 
 def map_overlap(maps: np.ndarray) -> float:
-    """Mean overlap of two maps of an image, over images and pairs of views.
+    """Mean overlap, 0 to 1, of two maps of an image, over images and pairs of views.
 
-    Args:
-        maps: (N, V, P) with V > 1; shares or cosines.
-
-    Returns:
-        0 to 1, defined at the top of the module.
+    `maps` (N, V, P) with V > 1 are shares or cosines. The top of the module defines the overlap.
 
     >>> map_overlap(np.array([[[3.0, 1.0, 0.0], [0.0, 0.5, 0.5]]]))
     0.25
@@ -122,11 +114,7 @@ def map_overlap(maps: np.ndarray) -> float:
 
 
 def measure(retriever: Retriever, name: str) -> Collapse:
-    """Measures one method over the images that are searchable now.
-
-    Raises:
-        ValueError: nothing is searchable.
-    """
+    """Measures a method over the images that are searchable now; ValueError if there are none."""
     gallery = retriever.gallery(name)
     if gallery.shape is None:
         raise ValueError("nothing is searchable yet; try again in a moment")
@@ -166,31 +154,24 @@ def views_in_use(wins: Iterable[float]) -> float:
 
 
 def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
-    """`count_wins` for all captions of a gallery.
+    """`count_wins` (V,) for C captions in batches; `owners` (C,) has the image of each caption.
 
-    Args:
-        gallery: of images.
-        captions: the views of C captions; captions of images that are not in the gallery, such as
-            refused ones, are left out.
-        owners: (C,) the image of each caption.
-
-    Returns:
-        (V,) float64.
+    Captions of images that are not in the gallery, such as refused ones, are left out.
     """
     wins = torch.zeros((gallery.shape or (1, 1))[0], dtype=torch.float64)
-    present = np.isin(owners, gallery.ids())
-    ids, owners = captions.ids()[present], owners[present]
+    is_present = np.isin(owners, gallery.ids())
+    ids, owners = captions.ids()[is_present], owners[is_present]
     for start in range(0, len(ids), _BATCH):
-        sample = slice(start, start + _BATCH)
-        own, rows = np.unique(owners[sample], return_inverse=True)
-        images = gallery.views(own)
-        where = torch.from_numpy(rows).to(images.embeddings.device)
-        wins += count_wins(gallery.method, images, captions.views(ids[sample]), where)
+        batch = slice(start, start + _BATCH)
+        image_ids, rows = np.unique(owners[batch], return_inverse=True)
+        images = gallery.views(image_ids)
+        image_rows = torch.from_numpy(rows).to(images.embeddings.device)
+        wins += count_wins(gallery.method, images, captions.views(ids[batch]), image_rows)
     return wins
 
 
 def meter(retriever: Retriever, name: str) -> Reading:
-    """The reading of a method, whose result is a `Collapse`; once for each size of its gallery."""
+    """The state of measuring a method; measures again when the size of its gallery changes."""
     key = (name, len(retriever.gallery(name)))
     failure = "the views could not be compared"
     return retriever.compute(key, lambda _: measure(retriever, name), failure)

@@ -22,21 +22,20 @@ _GAP = 2  # pixels between frames
 def draw(retriever: Retriever, parts: Explained, image_id: int, word: str | None) -> Image.Image:
     """Draws the evidence of all words, or of all occurrences of one word, over an image.
 
-    Raises:
-        ValueError: the word is unknown, there is no map, or the image cannot be opened.
+    Raises ValueError if the word is unknown, there is no map, or the image cannot be opened.
     """
     if parts.has_no_map:
         raise ValueError(NO_MAP)
-    if word is not None and word.strip():  # the form that the pack knows
+    if word is not None and word.strip():  # use the form that the pack knows
         word = retriever.reworded(word)
     cells = _cells(parts, word)
     if retriever.reads_sets and retriever.image(image_id).moment:
-        opened, box, smooth = draw_sheet(retriever, image_id), (0.0, 0.0, 1.0, 1.0), False
+        image, box, smooth = draw_sheet(retriever, image_id), (0.0, 0.0, 1.0, 1.0), False
     else:
-        opened, smooth = retriever.open(image_id), True
-        box = retriever.info.preprocess.visible_box(*opened.size)
-    opened.thumbnail((SIDE, SIDE))
-    return darken(opened, cells, box, smooth=smooth)
+        image, smooth = retriever.open(image_id), True
+        box = retriever.info.preprocess.visible_box(*image.size)
+    image.thumbnail((SIDE, SIDE))
+    return darken(image, cells, box, smooth=smooth)
 
 
 def darken(
@@ -73,23 +72,22 @@ def darken(
 
 
 def draw_sheet(retriever: Retriever, image_id: int) -> Image.Image:
-    """Draws the sheet of the frames of an image's set, each cropped to the encoder's view.
+    """Draws the sheet of the frames of an image's set, each cropped to the encoder's input.
 
-    Raises:
-        ValueError: no frame can be opened.
+    Raises ValueError if no frame can be opened.
     """
     ids = retriever.index.clips.read_with(image_id)
     rows, columns = sheet_shape(len(ids))
     side = min(_FRAME, SIDE // columns)
     sheet = Image.new("RGB", (columns * side, rows * side))
     font = ImageFont.load_default(max(10, side // 11))
-    small = retriever.thumbnails(list(dict.fromkeys(ids)))
-    if not small:
+    thumbnails = retriever.thumbnails(list(dict.fromkeys(ids)))
+    if not thumbnails:
         raise ValueError(f"{retriever.image(image_id).file} cannot be opened any more")
     for index, frame in enumerate(ids):
-        if frame not in small:
+        if frame not in thumbnails:
             continue
-        with Image.open(small[frame]) as image:
+        with Image.open(thumbnails[frame]) as image:
             visible = retriever.info.preprocess.visible_box(*image.size)
             left, top, right, bottom = np.multiply(visible, 2 * image.size).tolist()
             size = (side - _GAP, side - _GAP)
@@ -104,11 +102,7 @@ def draw_sheet(retriever: Retriever, image_id: int) -> Image.Image:
 
 
 def _cells(parts: Explained, word: str | None) -> np.ndarray:
-    """The evidence (rows, columns) of all words, or of all occurrences of one word.
-
-    Raises:
-        ValueError: the query has no such word.
-    """
+    """The evidence (rows, columns) of all words, or of one word; ValueError if it is unknown."""
     total = np.zeros(parts.grid)
     for term in parts.terms:
         if word is None:

@@ -33,7 +33,7 @@ class TermEvidence:
         cells: (n, rows, columns, M) for each cell and each word, or cell of a query image.
         whole_sentence: (n, rows, columns) for each cell and the special tokens, and the part of the
             text that cannot be split over words.
-        base: (n,) the rest: constants and summaries such as [CLS], which have no location.
+        base: (n,) for constants and summaries such as [CLS], which have no location.
     """
 
     term: Term
@@ -45,12 +45,12 @@ class TermEvidence:
 
 @dataclass(frozen=True)
 class Explained:
-    """Scores and their evidence, which adds up to them.
+    """Scores, and the evidence that adds up to them.
 
     Attributes:
         grid: rows and columns of an image's cells.
         scores: (n,) as in a search; (n, V) for each view with `per_view`.
-        terms: the terms with a weight, see `app.search.ranking.combined`.
+        terms: the distinct terms of nonzero weight, see `app.search.ranking.combined`.
         seconds: for clips that are read as sets, the times of the frames on each of n sheets
             (`app/explain/places.py`); empty for others.
     """
@@ -82,8 +82,8 @@ def explain(
         retriever: the pack and its images.
         terms: at least one.
         spec: a method of the pack, or several joined by "+", whose scores are averaged.
-        images: the ids of images of the collection, at least one; or any image.
-        per_view: split the scores of each view, see `Method.view_scores`; of one method only.
+        images: the ids of images of the collection, at least one; or any decoded image.
+        per_view: split the scores of each view, see `Method.view_scores`; needs a single method.
 
     Raises:
         ValueError: an image or method is unknown, a term is not valid, or the score cannot be
@@ -98,11 +98,11 @@ def explain(
     for term in combined(terms):
         subject = retriever.subject(term)
         split = []
-        for name, method, parts, own in zip(names, methods, image_parts, views, strict=True):
+        for name, method, parts, image in zip(names, methods, image_parts, views, strict=True):
             query = retriever.parts(subject, name)
             split.append(method.evidence(parts, query, per_view=per_view).scaled(term.weight))
             score = method.view_scores if per_view else method.score
-            rows = score(own, Views(query.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
+            rows = score(image, Views(query.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
             scores += term.weight / len(names) * rows.double().cpu().numpy()
         evidence.append(_term_evidence(mean_evidence(split), term, retriever, images))
     seconds: tuple[tuple[float, ...], ...] = ()

@@ -27,26 +27,19 @@ class Lens(Timed):
 
 @torch.inference_mode()
 def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], k: int) -> Lens:
-    """Ranks every searchable image with weighted views, see `Method.weighted`.
+    """Finds the k best images for a sentence with weighted views, see `Method.weighted`.
 
-    Args:
-        retriever: the pack and its images.
-        words: a sentence.
-        name: a method.
-        weights: one for each view, 0 to 1, not all 0.
-        k: number of images, at least 1.
-
-    Raises:
-        ValueError: the method is unknown, the weights are not valid, or nothing is searchable.
+    `weights` has a number from 0 to 1 for each view; not all are 0. Raises ValueError if the method
+    is unknown, the weights are not valid, or nothing is searchable.
     """
     method = retriever.methods.require_single(name)
     lens = torch.tensor(weights, dtype=torch.float32)
     query, gallery = retriever.views(words, name), retriever.gallery(name)
     parts = []
-    for some, views in gallery.chunks():
+    for chunk_ids, views in gallery.chunks():
         query = query.to(views.embeddings.device)
-        both = (method.score(each, query)[:, 0] for each in (method.weighted(views, lens), views))
-        parts.append((some, *(scores.float().cpu().numpy() for scores in both)))
+        pair = (method.score(v, query)[:, 0] for v in (method.weighted(views, lens), views))
+        parts.append((chunk_ids, *(scores.float().cpu().numpy() for scores in pair)))
     ids, scores, plain = map(np.concatenate, zip(*parts, strict=True))  # (N,) each
     if retriever.index.clips:  # the best frame of each clip, with and without the lens
         files = retriever.index.files

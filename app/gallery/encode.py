@@ -1,8 +1,8 @@
 """Computes features and views of a collection's images and captions, and stores them.
 
 A few threads read files in small groups: known files are looked up in the store, others are decoded
-and encoded, while the views of earlier groups are computed and saved. Each thread works on its own
-images, because threads that share an image wait for each other after every operator.
+and encoded, while the views of earlier groups are computed and saved. Each thread encodes its own
+images, because threads that share an image would wait for each other after every operator.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from polyview.app.gallery.video import VIDEOS, Moment
 from polyview.export.runtime import Runtime
 from polyview.models.views import pad_sets
 
-SHARD = 16  # images of 224 x 224 that one thread encodes at once; fewer larger ones
+SHARD = 16  # images of 224 x 224 that one thread encodes at once; fewer if they are larger
 RECENT = 200  # images whose features stay in memory: 80 MB for CLIP ViT-B/16
 _AHEAD = 8  # groups read ahead while the views of another are computed
 
-Reading = tuple[CollectionImage, Content]  # a file; its refusal is a whole sentence
+Reading = tuple[CollectionImage, Content]  # a file and its content, with a complete refusal
 
 
 class Clips(dict[int, tuple[Moment, ...]]):
@@ -70,12 +70,12 @@ class Clips(dict[int, tuple[Moment, ...]]):
         """The ids of the images in each window of a file, or of all files, in time order."""
         files = len(self._collection.images)
         windows = []
-        for each in range(files) if file_id is None else [file_id]:
-            count = len(self.get(each, ())) or 1
+        for file_index in range(files) if file_id is None else [file_id]:
+            count = len(self.get(file_index, ())) or 1
             parts = -(-count // self._together)
             for part in range(parts):
-                places = range(count * part // parts, count * (part + 1) // parts)
-                windows.append([each + place * files for place in places])
+                frames = range(count * part // parts, count * (part + 1) // parts)
+                windows.append([file_index + frame * files for frame in frames])
         return windows
 
     def read_with(self, image_id: int) -> list[int]:
@@ -84,28 +84,24 @@ class Clips(dict[int, tuple[Moment, ...]]):
         return next((window for window in windows if image_id in window), [image_id])
 
     def image(self, image_id: int) -> CollectionImage:
-        """An image of the collection: a file or a frame of a clip.
-
-        Raises:
-            ValueError: no image has this id.
-        """
+        """An image of the collection: a file or a frame of a clip. ValueError for an unknown id."""
         images = self._collection.images
-        place, file_id = divmod(image_id, len(images))
+        frame, file_id = divmod(image_id, len(images))
         moments = self.get(file_id, ())
-        if image_id < 0 or (place and place >= len(moments)):
+        if image_id < 0 or (frame and frame >= len(moments)):
             raise ValueError(f"there is no image {image_id}; ids go from 0 to {len(images) - 1}")
         if not moments:
             return images[file_id]
-        return replace(images[file_id], image_id=image_id, moment=moments[place])
+        return replace(images[file_id], image_id=image_id, moment=moments[frame])
 
 
 class Encoder:
     """A pack's runtime with a store of its results for one collection.
 
     Views are stored under the checksum of the pack, features under that of the image encoder, which
-    packs may share. If only the sum of the features matters (`Method.features_add_up`), the sum is
-    stored, and the features of recently explained images stay in memory. With ready-made features
-    nothing is stored: heads take milliseconds.
+    packs may share. If only the sum of the features matters (`Method.features_add_up`), only the
+    sum is stored, and the features of recently explained images stay in memory. Precomputed
+    features are not stored again.
 
     Args:
         runtime: the loaded pack.
@@ -125,11 +121,11 @@ class Encoder:
         self._sums = {s for s, m in self._encoders.items() if runtime.methods[m].features_add_up}
         self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
         self.thumbnails = cache / "thumbnails"
-        place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
+        folder = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
         # files are saved with the features of all encoders, in one transaction
         encoders = hashlib.sha256("".join(sorted(self._encoders)).encode()).hexdigest()
         decoders = f"{reader()}, sets of {self._together}"
-        self.store = Store(cache / "galleries" / place[:24], encoders[:24], decoders)
+        self.store = Store(cache / "galleries" / folder[:24], encoders[:24], decoders)
         self._digests: dict[str, bytes] = {}  # of files that were read
         # features (N, d), by space and key, of images of which only the sum is stored; latest last
         self._recent = dict[tuple[str, Key], np.ndarray]()
@@ -138,37 +134,30 @@ class Encoder:
     def read(
         self, images: Sequence[CollectionImage], stop: threading.Event
     ) -> Generator[list[Reading]]:
-        """Reads files and encodes new ones, a few at a time, in order.
+        """Reads files in order, encodes new ones, and yields a few at a time.
 
-        The features of yielded files are on disk.
-
-        Args:
-            images: of the collection.
-            stop: ends the reading when set.
-
-        Raises:
-            StoppedError: `stop` was set before everything was read.
+        The features of yielded files are stored. Raises StoppedError if `stop` is set before the
+        last file is read.
         """
         on_cpu = self._runtime.device.type == "cpu"
         threads = self._runtime.threads if on_cpu else min(8, os.cpu_count() or 1)
-        crew, pending = ThreadPoolExecutor(threads, "encode"), deque[Future[list[Reading]]]()
+        pool, pending = ThreadPoolExecutor(threads, "encode"), deque[Future[list[Reading]]]()
         try:
-            for is_video, run in groupby(images, lambda image: suffix_of(image.file) in VIDEOS):
-                files, size = list(run), 1 if is_video else self._at_once
+            for is_video, group in groupby(images, lambda image: suffix_of(image.file) in VIDEOS):
+                files, size = list(group), 1 if is_video else self._at_once
                 for start in range(0, len(files), size):
-                    pending.append(crew.submit(self._read, files[start : start + size], stop))
+                    pending.append(pool.submit(self._read, files[start : start + size], stop))
                     if len(pending) > _AHEAD:
                         yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
         finally:
-            crew.shutdown(cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
     def key(self, frames: Sequence[CollectionImage]) -> bytes:
         """The store's key for a file (one image without a moment), or for frames of a clip.
 
-        Raises:
-            ImageError: the file cannot be read.
+        Raises ImageError if the file cannot be read.
         """
         digest = self._digests.get(frames[0].file)
         if digest is None:
@@ -179,11 +168,9 @@ class Encoder:
     def views(
         self, rows: Sequence[Sequence[CollectionImage]], methods: Sequence[str]
     ) -> dict[str, Tensor]:
-        """The views (n, V, D) of n sets of frames by method, loaded or computed and stored.
+        """The views (n, V, D) of n rows by method, loaded or computed and stored.
 
-        Args:
-            rows: at least one image, or frames of one clip, in each.
-            methods: methods of the pack.
+        A row is one image, or several frames of a clip that are read as a set.
         """
         keys, features = [self.key(frames) for frames in rows], dict[str, Vectors]()
         by_key = dict[Key, Sequence[CollectionImage]](zip(keys, rows, strict=True))
@@ -211,7 +198,7 @@ class Encoder:
         Args:
             images: images or clip frames of the collection.
             method: determines the image encoder.
-            at_hand: return only features that need not be computed.
+            at_hand: return only features that are stored or in memory.
 
         Raises:
             ImageError: an image cannot be read.
@@ -242,12 +229,12 @@ class Encoder:
         return torch.from_numpy(np.stack([known[text] for text in texts]))
 
     def _read(self, images: Sequence[CollectionImage], stop: threading.Event) -> list[Reading]:
-        """Reads a few files; decodes, encodes and stores what is not known yet."""
+        """Reads a few files; decodes, encodes and stores those that are new or changed."""
         if stop.is_set():
             raise StoppedError
         stamps = dict[str, Stamp]()
         for image in images:
-            with suppress(OSError):  # opening it tells the reason
+            with suppress(OSError):  # opening the file reports the reason
                 stamps[image.file] = Stamp.of(image.path)
         known, readings = self.store.files(stamps), list[Reading]()
         files, squares = dict[str, tuple[Stamp, int, Content]](), dict[Key, Image.Image]()
@@ -287,8 +274,7 @@ class Encoder:
     ) -> tuple[Content, dict[Key, Image.Image]]:
         """Decodes a file; also returns the encoder's square input images, by key.
 
-        Raises:
-            ImageError: there is too little memory to decode it now.
+        Raises ImageError if memory is short or reading fails; the file may be readable later.
         """
         moments, squares = [], dict[Key, Image.Image]()
         try:
@@ -304,7 +290,7 @@ class Encoder:
                         thumbnail = replace(image, moment=moment).thumbnail_in(self.thumbnails)
                         write_thumbnail(frame, thumbnail)
         except ImageError as error:
-            cause = error.__cause__  # Pillow's own errors about files have no number
+            cause = error.__cause__  # an OSError of Pillow about bad data has no errno
             if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno):
                 raise
             return Content(digest, str(error).removeprefix(image.file)), {}
@@ -327,12 +313,12 @@ class Encoder:
     def _encode(
         self, squares: Mapping[Key, Image.Image], space: str, whole: bool = False
     ) -> Vectors:
-        """Features (N, d) of squares by key; sums (1, d) where they suffice, unless `whole`."""
+        """Features (N, d) of squares by key; their sums (1, d) if these suffice, unless `whole`."""
         features, keys, method = Vectors(), list(squares), self._encoders[space]
         for start in range(0, len(keys), self._at_once):
             part = keys[start : start + self._at_once]
-            some = [squares[key] for key in part]
-            rows = self._runtime.square_features(some, method, alone=True)  # (B, N, d)
+            images = [squares[key] for key in part]
+            rows = self._runtime.square_features(images, method, alone=True)  # (B, N, d)
             if space in self._sums and not whole:
                 rows = rows.sum(dim=1, keepdim=True)
             features |= zip(part, rows.cpu().numpy(), strict=True)

@@ -1,8 +1,8 @@
 """Opens and decodes an image file within limits on bytes, pixels and memory; writes thumbnails.
 
 A file may be anything: a pipe, a renamed text file, half a JPEG, a few bytes that unpack to
-gigabytes. The header is read first, and too large images are refused before any pixel is decoded.
-Every failure becomes an `ImageError` with one sentence.
+gigabytes. The header is read first, so that images that are too large are refused before any pixel
+is decoded. Every failure becomes an `ImageError` with one sentence.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _MAX_SCANS = 100  # of a JPEG; encoders write at most 10, or 18 for CMYK
 _MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
 # the marker of a JPEG's segment, or of its end
 _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
-# Do not wait for a pipe's writer, and do not make a terminal ours.
+# Do not wait for the writer of a pipe, and do not take over a terminal.
 _FLAGS = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 
 # limits of an animation: frames, pixels of all frames, pixels of a frame
 FRAMES, ALL_PIXELS, FRAME_PIXELS = 10_000, 1_500_000_000, 16_000_000
 _ANIMATED = frozenset({"GIF", "WEBP", "PNG"})
-# seconds; browsers show a frame with a duration below the first for the second
+# seconds; browsers show a frame of at most the first duration for the second one
 _SHORTEST, _USUAL = 0.011, 0.1
 
 THUMBNAIL_SIDE = 320  # pixels of the longer side
@@ -86,11 +86,7 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, file: Path | BinaryIO) -> Stamp:
-        """The present stamp of a file.
-
-        Raises:
-            OSError: the file does not exist.
-        """
+        """The present stamp of a file. Raises OSError if it does not exist."""
         status = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
@@ -116,7 +112,7 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
         if root is not None and not real.is_relative_to(root):
             raise outside(name)
         file = open(real, "rb", opener=_descriptor)  # noqa: SIM115
-        status = os.fstat(file.fileno())  # of the open file, which cannot be replaced any more
+        status = os.fstat(file.fileno())  # of the open file, which cannot be replaced now
     except (OSError, ValueError) as error:
         raise unreadable(name, error) from None
     if not stat.S_ISREG(status.st_mode):
@@ -124,8 +120,8 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
     elif not status.st_size:
         problem = "is empty (0 bytes); save it again"
     elif status.st_size > MAX_BYTES:
-        size, most = status.st_size / 2**20, MAX_BYTES // 2**20
-        problem = f"has {size:,.0f} MB, more than the {most} MB allowed; make it smaller"
+        size, limit = status.st_size / 2**20, MAX_BYTES // 2**20
+        problem = f"has {size:,.0f} MB, more than the {limit} MB allowed; make it smaller"
     else:
         return file
     file.close()
@@ -145,7 +141,7 @@ def outside(name: str) -> ImageError:
 
 
 def unreadable(name: str, error: Exception) -> ImageError:
-    """The error for a file or a folder that cannot be read; an `ImageError` stays as it is."""
+    """The error for a file or folder that cannot be read; returns an `ImageError` unchanged."""
     if isinstance(error, ImageError):
         return error
     if isinstance(error, FileNotFoundError):
@@ -177,7 +173,7 @@ def open_image(path: Path) -> Image.Image:
 
 
 def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Image:
-    """Like `open_image`, for an open file and its name in messages; or a frame of a clip."""
+    """Like `open_image`, for an open file that messages call `name`, or a frame of a clip."""
     with _sentences(name):
         if suffix_of(name) in VIDEOS:
             with closing(read_video(file, seconds=moment.seconds if moment else 0.0)) as frames:
@@ -225,8 +221,8 @@ def _sentences(name: str) -> Iterator[None]:
     except VideoError as error:
         raise ImageError(f"{name} {error}") from error
     except Image.DecompressionBombError as error:
-        most = f"{MAX_PIXELS // 10**6} million pixels allowed"
-        raise ImageError(f"{name} has far more than the {most}; make it smaller") from error
+        limit = f"{MAX_PIXELS // 10**6} million pixels allowed"
+        raise ImageError(f"{name} has far more than the {limit}; make it smaller") from error
     except UnidentifiedImageError as error:
         hint = "; convert it to JPEG first" if suffix_of(name) in (".heic", ".heif") else ""
         raise ImageError(f"{name} is not an image in a format that can be read{hint}") from error
@@ -238,7 +234,7 @@ def _sentences(name: str) -> Iterator[None]:
 
 @contextmanager
 def _opened(file: BinaryIO, name: str) -> Iterator[Image.Image]:
-    """An image to decode, within the limits; large ones one at a time, JPEGs at reduced size."""
+    """Opens an image within the limits: large images one at a time, JPEGs at reduced size."""
     file.seek(0)
     image = Image.open(file, formats=_formats())
     pixels = image.width * image.height
@@ -264,17 +260,17 @@ def _still(image: Image.Image) -> Image.Image:
 
     Converting a 16-bit image at full size would take thirty times the memory of its pixels.
     """
-    image.load()  # which turns a TIFF
+    image.load()  # also turns a TIFF upright
     factor = max(image.size) // (2 * WORKING_SIDE)
     if image.width * image.height <= 2 * _BAND or factor < 2:
         return _small(to_rgb(image))
     width, height = image.size
-    most = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
+    white = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
     small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
     rows = max(1, _BAND // (width * factor)) * factor
     for top in range(0, height, rows):
         band = image.crop((0, top, width, min(top + rows, height)))
-        small.paste(flat_rgb(band, most).reduce(factor), (0, top // factor))
+        small.paste(flat_rgb(band, white).reduce(factor), (0, top // factor))
     small.getexif()[ExifTags.Base.Orientation] = image.getexif().get(ExifTags.Base.Orientation, 1)
     return _small(to_rgb(small))
 
@@ -287,11 +283,11 @@ def _small(rgb: Image.Image) -> Image.Image:
 
 
 def _scans(file: BinaryIO) -> int:
-    """The number of scans of a JPEG; a file of a megabyte can contain 100,000."""
-    place = file.tell()
+    """Counts the scans of a JPEG, of which a file of a megabyte can contain 100,000."""
+    position = file.tell()
     file.seek(0)
     content, scans, end = file.read(), 0, 2
-    file.seek(place)
+    file.seek(position)
     while (marker := _MARKER.search(content, end)) and marker[1] != b"\xd9":
         scans += marker[1] == b"\xda"
         if scans > _MAX_SCANS:
@@ -333,7 +329,7 @@ def _animation(image: Image.Image, name: str, together: int) -> Frames:
 
 @cache
 def reader() -> str:
-    """Versions of the decoders; refused files are tried again when one changes."""
+    """The versions of the decoders; refused files are read again when one changes."""
     heif, av = metadata.version("pillow_heif"), metadata.version("av")
     return f"rules {_RULES}, Pillow {PIL.__version__}, pillow-heif {heif}, PyAV {av}"
 
@@ -347,11 +343,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def write_thumbnail(image: Image.Image, thumbnail: Path) -> Path:
-    """Shrinks an open image in place and writes it atomically as a WebP.
-
-    Raises:
-        ImageError: it cannot be written.
-    """
+    """Shrinks an image in place and writes it atomically as a WebP; ImageError on failure."""
     image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     try:
         with replacing(thumbnail) as draft:

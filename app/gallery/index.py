@@ -15,18 +15,18 @@ from torch import Tensor
 from polyview.models import Method, Views
 
 HALF_FROM = 32 * 2**20  # bytes in float32 above which views are stored in float16
-HALF_SCORED_FROM = 2 * 2**30  # the same for methods that score every item
+HALF_SCORED_FROM = 2 * 2**30  # the same limit for methods that score every item
 CLUSTERED_FROM = 2**30  # bytes in float16 above which candidates come from clusters
 RECALL = 0.97  # of the ten best, required of clusters
 _BEST = 10
 _CHUNK = 4096  # items scored at once
-_MARGIN = 2.0**-8  # times the lengths of two rows: twice the error of a float16 product
+_MARGIN = 2.0**-8  # times the norms of two rows: twice the error of a float16 product
 _LISTED = 1024  # minimum number of rows listed by clusters
 _TRAINING = 40  # training rows for each cluster
 
 
 class Match(NamedTuple):
-    """An item: its id, its score, and the image view that won (0 with one view), if one did."""
+    """An item with its score and the winning image view: 0 with one view, None without a winner."""
 
     id: int
     score: float
@@ -89,7 +89,7 @@ class Gallery:
 
     @property
     def bytes(self) -> int:
-        """Bytes of memory of this process for the views and clusters."""
+        """The memory of this process for the views and clusters, in bytes."""
         views, clusters = self._count * self._tensor[:0].itemsize * self._numbers, self._clusters
         if clusters is None:
             return views
@@ -105,7 +105,7 @@ class Gallery:
         return self._filled()[0]
 
     def caveat(self, only: AbstractSet[int] | None = None) -> str:
-        """Why such a search is not exact, for people; empty if it is exact."""
+        """Why a search is not exact, for people; empty if it is exact."""
         if self._clusters is None or only is not None:
             return ""
         return f"Approximate: finds {self.recall:.0%} of the ten best."
@@ -126,14 +126,14 @@ class Gallery:
                 size = 4 * max(self._expected, len(views)) * self._numbers
                 if self._device.type == "cpu" and size >= self._half_from:
                     self.kept_as = "float16"
-                kind = torch.float16 if self.kept_as == "float16" else torch.float32
-                self._tensor = views.new_empty((0, *self.shape), dtype=kind)
+                dtype = torch.float16 if self.kept_as == "float16" else torch.float32
+                self._tensor = views.new_empty((0, *self.shape), dtype=dtype)
             count, total = self._count, self._count + len(ids)
             if total > len(self._ids):  # running searches keep the old arrays
-                more = max(total, self._expected, 2 * count)
-                known, self._ids = self._ids, np.empty(more, np.int64)
-                held, self._tensor = self._tensor, self._tensor.new_empty((more, *self.shape))
-                self._ids[:count], self._tensor[:count] = known[:count], held[:count]
+                capacity = max(total, self._expected, 2 * count)
+                old_ids, self._ids = self._ids, np.empty(capacity, np.int64)
+                old, self._tensor = self._tensor, self._tensor.new_empty((capacity, *self.shape))
+                self._ids[:count], self._tensor[:count] = old_ids[:count], old[:count]
             self._ids[count:total], self._tensor[count:total] = ids, views
             self._longest = max(self._longest, float(self._rows(views).norm(dim=-1).max()))
             self._count = total
@@ -195,10 +195,10 @@ class Gallery:
         ids = ids[best.numpy()]
         views = self.views(ids)
         if self._side == "images":
-            won = self.method.view_scores(views, query)[..., 0].argmax(dim=0)
+            winners = self.method.view_scores(views, query)[..., 0].argmax(dim=0)
         else:
-            won = self.method.view_scores(query, views)[:, 0].argmax(dim=0)
-        triples = zip(ids.tolist(), scores[best].tolist(), won.tolist(), strict=True)
+            winners = self.method.view_scores(query, views)[:, 0].argmax(dim=0)
+        triples = zip(ids.tolist(), scores[best].tolist(), winners.tolist(), strict=True)
         return [Match(*triple) for triple in triples]
 
     @torch.inference_mode()
@@ -235,22 +235,22 @@ class Gallery:
             return self._clustered(query, k, self._clusters)
         if views.dtype != torch.float16 or not self.method.row_search:
             return None
-        rows, near = self._rows(views), torch.zeros(len(ids), dtype=torch.bool)
+        rows, is_near = self._rows(views), torch.zeros(len(ids), dtype=torch.bool)
         for needle in self._rows(query.embeddings):
             # one vector at a time: torch has no fast float16 matrix product on CPUs
             products = (rows @ needle.half()).view(len(ids), -1).amax(dim=1).float()  # (N,)
-            least = products.topk(k).values[-1] - _MARGIN * self._longest * needle.norm()
-            near |= products >= least
-        return ids[near.numpy()]
+            threshold = products.topk(k).values[-1] - _MARGIN * self._longest * needle.norm()
+            is_near |= products >= threshold
+        return ids[is_near.numpy()]
 
     def _clustered(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
-        """Ids of the rows with the largest products in the clusters; None if there are too few."""
-        ids, each = self.ids(), self._numbers // clusters.d
+        """Ids of the items with the largest products in the clusters; None if fewer than k."""
+        ids, item_rows = self.ids(), self._numbers // clusters.d
         needles = self._rows(query.embeddings).float().contiguous().numpy()
-        _, rows = clusters.search(needles, max(_LISTED, 16 * k * each))  # -1 where too few
-        items = np.unique(rows[rows >= 0] // each)
-        later = np.arange(clusters.ntotal // each, len(ids))
-        return ids[np.concatenate([items, later])] if len(items) >= k else None
+        _, rows = clusters.search(needles, max(_LISTED, 16 * k * item_rows))  # -1 for missing rows
+        items = np.unique(rows[rows >= 0] // item_rows)
+        later_items = np.arange(clusters.ntotal // item_rows, len(ids))
+        return ids[np.concatenate([items, later_items])] if len(items) >= k else None
 
     def is_large(self) -> bool:
         """Whether `settle` builds clusters."""
@@ -258,7 +258,7 @@ class Gallery:
         return self._tensor.dtype == torch.float16 and size >= self._clustered_from
 
     def settle(self, probes: Sequence[Views]) -> None:
-        """Builds the clusters of a large gallery once it is filled; searches go on meanwhile.
+        """Builds the clusters of a large gallery once it is filled; searches continue meanwhile.
 
         This takes minutes for millions of rows. The number of clusters searched is chosen so that
         the probes reach `RECALL` of the exact results.
@@ -273,17 +273,17 @@ class Gallery:
             self.kept_as = f"float16, in {clusters.nlist:,} clusters of 8 bits"
 
     def _find_clusters(self) -> Any:
-        """An inverted file over rows, with about 2 sqrt(R) centres."""
+        """Builds an inverted file over the R rows, with about 2 sqrt(R) centres."""
         import faiss  # 13 MB of memory that most galleries do not need
 
         views = self._filled()[1]
         count, dim = self._rows(views).shape
         lists = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING))
         index: Any = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
-        index.by_residual, index.parallel_mode = False, 1  # threads share the clusters of a row
+        index.by_residual, index.parallel_mode = False, 1  # threads share a query
         index.cp.niter, index.cp.spherical, index.cp.seed = 8, True, 0
-        some = np.random.default_rng(0).permutation(count)[: lists * _TRAINING]
-        index.train(self._rows(views)[torch.from_numpy(np.sort(some))].float().numpy())
+        sample = np.random.default_rng(0).permutation(count)[: lists * _TRAINING]
+        index.train(self._rows(views)[torch.from_numpy(np.sort(sample))].float().numpy())
         for part in views.split(_CHUNK):
             index.add(self._rows(part).float().numpy())
         return index
@@ -308,5 +308,5 @@ def _best(scores: Tensor, k: int) -> Tensor:
     if not len(scores):
         return torch.empty(0, dtype=torch.int64)
     kth = scores.topk(min(k, len(scores))).values[-1]
-    some = (scores >= kth).nonzero()[:, 0]
-    return some[scores[some].sort(descending=True, stable=True).indices[:k]]
+    candidates = (scores >= kth).nonzero()[:, 0]
+    return candidates[scores[candidates].sort(descending=True, stable=True).indices[:k]]

@@ -69,15 +69,15 @@ class Progress:
             return self.detail
         how_far = f"{self.done:,} of {self.total:,}"
         if self.rate:
-            left = round((self.total - self.done) / self.rate)
-            time_left = f"{left // 60} min" if left >= 120 else f"{left} s"
+            seconds_left = round((self.total - self.done) / self.rate)
+            time_left = f"{seconds_left // 60} min" if seconds_left >= 120 else f"{seconds_left} s"
             how_far += f", {self.rate:,.0f} a second, {time_left} left"
         return f"{_DOING[self.stage]}: {how_far}"
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A file with the same bytes as one that is shown instead."""
+    """A file that is left out because the file `same_as` has the same bytes."""
 
     file: str
     same_as: str
@@ -94,7 +94,7 @@ class Index:
         collection: the images and their captions, if any.
         cache: the user's cache folder.
         first: the method whose gallery is filled first; None for the pack's first.
-        ready: ready-made galleries of the images by method, if there are any.
+        ready: galleries by method that already contain the images; None to encode the images.
 
     Attributes:
         first: the method that is filled first.
@@ -106,8 +106,8 @@ class Index:
         complete: whether every method can find all readable images.
         encoder: computes and stores features and views.
         refused: the files left out so far, and why.
-        copies: the files that are not shown because another one has the same bytes. Images with
-            captions are all shown, because captions and metrics refer to each of them.
+        copies: the files left out because another file has the same bytes. Copies with captions
+            are not left out, because captions and metrics refer to each of them.
         progress: the progress of filling.
         files: the number of files in the collection.
         clips: the moments of each clip's frames; the galleries contain their windows.
@@ -137,9 +137,9 @@ class Index:
         self.clips = Clips(collection, runtime.info.image_encoder.frames)
         self.progress = Progress("pictures", 0, self.files)
         self._runtime, self._collection = runtime, collection
-        self._filled = ready is not None  # with images, without encoding
-        self._features: dict[str, Tensor] = {}  # ready-made ones of frames, see `Prepared`
-        self._places: dict[int, int] = {}  # their rows by image id
+        self._filled = ready is not None  # whether the images need no encoding
+        self._features: dict[str, Tensor] = {}  # precomputed features of frames, see `Prepared`
+        self._places: dict[int, int] = {}  # row in `_features` by image id
         self._first_files: dict[bytes, str] = {}  # the first file of each content
         self._rows: list[list[int]] = []  # the images of each row of the first method's gallery
         self._passed = 0  # number of files read
@@ -157,14 +157,13 @@ class Index:
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
         """Starts filling the galleries, or resumes after `stop`.
 
-        Args:
-            watch: called with every step; None keeps the present one.
+        `watch` is called after every step; None keeps the present function.
         """
         with self._starting:
             if self._filling is not None:
                 if not self._stopped.is_set() or self.progress.finished:
                     return
-                self._filling.join()  # it stops after the present step
+                self._filling.join()  # the thread ends after the present step
             self._watch = watch or self._watch
             for event in (self._stopped, *self._done):
                 event.clear()
@@ -177,7 +176,7 @@ class Index:
         self._stopped.set()
 
     def join(self, seconds: float) -> None:
-        """Waits at most `seconds` for the end of the filling."""
+        """Waits at most `seconds` until filling ends."""
         if self._filling is not None:
             self._filling.join(seconds)
 
@@ -188,7 +187,7 @@ class Index:
     def features(
         self, images: Sequence[CollectionImage], method: str, *, at_hand: bool = False
     ) -> dict[int, Tensor]:
-        """See `Encoder.features`; ready-made features are read instead."""
+        """See `Encoder.features`; returns precomputed features if the pack has them."""
         ids = [image.image_id for image in images]
         if self._runtime.regions is not None:
             return dict(zip(ids, self._runtime.regions.features(ids), strict=True))
@@ -213,7 +212,7 @@ class Index:
             done = f"{self.progress.done:,} of {self.progress.total:,}"
             what = "images" if self.progress.stage == "pictures" else self.progress.stage
             self._report("stopped", detail=f"stopped after {done} {what}")
-        except Exception as error:  # the app goes on and reports it
+        except Exception as error:  # the app continues and reports the failure
             _log.exception("the gallery could not be filled")
             self._report("failed", detail=f"the gallery could not be read: {reason(error)}")
         finally:
@@ -245,7 +244,7 @@ class Index:
             raise StoppedError
 
     def _fill_images(self) -> None:
-        """Adds ready-made views of all images, or reads the files."""
+        """Adds the views of precomputed features, loads precomputed views, or reads the files."""
         info, regions = self._runtime.info, self._runtime.regions
         if self._filled:
             return
@@ -282,7 +281,7 @@ class Index:
             self._add(self._rows[part.start : part.stop], others)
 
     def _add(self, rows: Sequence[Sequence[int]], methods: Sequence[str]) -> None:
-        """Adds rows, sets of images, to the galleries of methods."""
+        """Adds rows, each an image or a window of frames, to the galleries of methods."""
         images = [[self.clips.image(image_id) for image_id in row] for row in rows]
         for name, views in self.encoder.views(images, methods).items() if rows else ():
             self.images[name].add([row[0] for row in rows], views)
@@ -314,8 +313,8 @@ class Index:
         for done, name in enumerate(large):
             self._step("clusters", done, len(large))
             captions = [text for text, _ in self._collection.captions]
-            known = captions or self._runtime.reader.words()  # similar to users' queries
-            sentences = known[:: max(1, len(known) // _PROBES)][:_PROBES]
+            texts = captions or self._runtime.reader.words()  # similar to users' queries
+            sentences = texts[:: max(1, len(texts) // _PROBES)][:_PROBES]
             probes = self._runtime.text_views(sentences, name).embeddings  # (Q, W, D)
             self.images[name].settle([Views(probe[None]) for probe in probes])
 

@@ -1,7 +1,7 @@
 """Precomputed views of a bundled pack's own images: `python -m app.gallery.prepared --pack DIR`.
 
-Encoding a thousand images takes seconds, which would delay the first query. The app comes with the
-file written here and reads it instead. The file records the checksum of its pack; it is not used
+Encoding a thousand images takes seconds, which would delay the first query. The app therefore comes
+with the file that this command writes. The file records the checksum of its pack and is not used
 with another pack or other images. Values are in half precision, which changes scores by less than
 0.001.
 
@@ -80,10 +80,9 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
 
 
 def write(runtime: Runtime, collection: Collection) -> list[Path]:
-    """Encodes every image of a pack's gallery and writes the results beside the pack.
+    """Encodes every image of a pack's gallery and writes the results beside the pack's folder.
 
-    Raises:
-        ValueError: an image cannot be used.
+    Returns the written files. Raises ValueError if an image cannot be used.
     """
     info, clips = runtime.info, Clips(collection, runtime.info.image_encoder.frames)
     metadata: dict[str, Any] = {"checksum": info.checksum}
@@ -100,11 +99,11 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
             metadata["clips"] = {str(clip): moments for clip, moments in clips.items()}
             frames, features = list(chain.from_iterable(rows)), dict[str, Tensor]()
             for name in runtime.methods:
-                read = encoder.features(frames, name).values()  # (n, d) each
-                features[str(runtime.image_encoder_of(name))] = torch.stack([*read]).half()
-            save_tensors(place(info, "features"), features, {})  # before the views that use it
+                arrays = encoder.features(frames, name).values()  # (n, d) each
+                features[str(runtime.image_encoder_of(name))] = torch.stack([*arrays]).half()
+            save_tensors(place(info, "features"), features, {})  # before the views that need it
         encoder.store.close()
-    save_tensors(place(info), {name: each.half() for name, each in views.items()}, metadata)
+    save_tensors(place(info), {name: tensor.half() for name, tensor in views.items()}, metadata)
     return [place(info), place(info, "features")] if clips else [place(info)]
 
 

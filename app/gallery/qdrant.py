@@ -1,7 +1,7 @@
 """A gallery in Qdrant, one point for each image; `app/migrate.py` fills it.
 
-    id        the first half of the SHA-256 of the image's file, as a UUID; of an image with
-              captions, which mean it alone, that of the file's SHA-256 and its name
+    id        the first half of the SHA-256 of the image's file, as a UUID; if the image has
+              captions, of the SHA-256 of the file's SHA-256 and name, since copies may have others
     vectors   one for each method, named after it: R rows of E dimensions, compared by MaxSim: the
               sum over the rows of the query of the largest inner product with a row of the point
     payload   file, captions, objects, facts, the pack's checksum, shapes of views
@@ -69,7 +69,7 @@ class Points:
 
     Attributes:
         name: the name of the collection.
-        address: without options.
+        address: the address without options.
         pictures: the folder of the image files on this machine; None if it is not known.
 
     Raises:
@@ -81,7 +81,7 @@ class Points:
         try:
             parts = urlsplit(address.strip())
             port = parts.port or 6333
-        except ValueError:  # brackets, or a port, that no address has
+        except ValueError:  # malformed brackets or port
             parts, port = urlsplit(""), 0
         folder, _, self.name = unquote(parts.path).rpartition("/")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -117,7 +117,7 @@ class Points:
                 }
                 connection |= {"api_key": os.environ.get(KEY) or None, "timeout": _ANSWER}
                 connection["check_compatibility"] = False  # would connect in a thread, and warn
-            # a folder is slow; a key is sent unencrypted
+            # the client warns that a folder is slow, and that a key is sent unencrypted
             warnings.simplefilter("ignore", UserWarning)
             self._client = QdrantClient(**connection)
 
@@ -131,9 +131,9 @@ class Points:
 
     def create(self, widths: Mapping[str, int]) -> None:
         """Creates the collection; `widths` are the dimensions of a row of each method."""
-        best = api.MultiVectorConfig(comparator=api.MultiVectorComparator.MAX_SIM)
+        config = api.MultiVectorConfig(comparator=api.MultiVectorComparator.MAX_SIM)
         vectors = {
-            name: api.VectorParams(size=width, distance=api.Distance.DOT, multivector_config=best)
+            name: api.VectorParams(size=width, distance=api.Distance.DOT, multivector_config=config)
             for name, width in widths.items()
         }
         self._ask("create_collection", vectors_config=vectors)
@@ -143,7 +143,7 @@ class Points:
         numbers = sum(rows.numel() for _, vectors, _ in points[:1] for rows in vectors.values())
         step = max(1, _NUMBERS // max(1, numbers))
         for start in range(0, len(points), step):
-            made = [
+            structs = [
                 api.PointStruct(
                     id=point,
                     vector={name: rows.tolist() for name, rows in vectors.items()},
@@ -151,7 +151,7 @@ class Points:
                 )
                 for point, vectors, payload in points[start : start + step]
             ]
-            self._ask("upsert", points=made, wait=True)
+            self._ask("upsert", points=structs, wait=True)
 
     def payloads(self) -> Iterator[tuple[str, dict]]:
         """Iterates over the ids and payloads of all points."""
@@ -167,11 +167,11 @@ class Points:
         """The payload and the rows (R, E) float32 of a named vector of the existing points."""
         vectors = [vector] if vector else False
         records = self._ask("retrieve", ids=list(points), with_payload=True, with_vectors=vectors)
-        pages = {}
+        contents = {}
         for record in records:
             rows = np.asarray((record.vector or {}).get(vector, []), np.float32)
-            pages[str(record.id)] = record.payload or {}, rows
-        return pages
+            contents[str(record.id)] = record.payload or {}, rows
+        return contents
 
     def candidates(
         self, vector: str, queries: np.ndarray, count: int, only: Sequence[str] | None
@@ -221,7 +221,7 @@ class QdrantGallery(Gallery):
     rows determines the score (`Method.row_search`), each row of the query is searched by itself,
     and every one of the k best images is among the k best of one of these lists. The answer is
     therefore exact; of more than 8 equal scores at rank k, any may be returned. Other methods score
-    all images, of which there may be `READ_UP_TO`.
+    all images, at most `READ_UP_TO`.
 
     Args:
         points: the collection.
@@ -261,13 +261,13 @@ class QdrantGallery(Gallery):
         rows = [np.empty((0, views, dim), np.float32)]
         for start in range(0, len(names), step):
             page = names[start : start + step]
-            read = self._points.fetch(page, self._name)
-            if any(name not in read or read[name][1].size != views * dim for name in page):
+            records = self._points.fetch(page, self._name)
+            if any(name not in records or records[name][1].size != views * dim for name in page):
                 raise QdrantError(
                     f"images of {self._points.address} were deleted, or their views are damaged; "
                     "start again, or migrate them again"
                 )
-            rows += [read[name][1].reshape(1, views, dim) for name in page]
+            rows += [records[name][1].reshape(1, views, dim) for name in page]
         return Views(torch.from_numpy(np.concatenate(rows)).to(self._device))
 
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
@@ -302,28 +302,28 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
     Raises:
         QdrantError: Qdrant cannot be reached, or the collection is missing, empty, or foreign.
     """
-    fill = "fill it with python -m polyview migrate"
+    advice = "fill it with python -m polyview migrate"
     if not points.exist():
-        raise QdrantError(f"there is no collection {points.address}; {fill}")
-    read = list(points.payloads())
+        raise QdrantError(f"there is no collection {points.address}; {advice}")
+    payloads = list(points.payloads())
     try:
-        known = [(_image(payload, points.pictures), point) for point, payload in read]
-        payload: Mapping[str, Any] = read[0][1] if read else {"shapes": {}, "pack": ""}
+        entries = [(_image(payload, points.pictures), point) for point, payload in payloads]
+        payload: Mapping[str, Any] = payloads[0][1] if payloads else {"shapes": {}, "pack": ""}
         shapes = {name: (int(v), int(d)) for name, (v, d) in payload["shapes"].items()}
         pack = str(payload["pack"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"was not written by python -m polyview migrate ({error})"
         raise QdrantError(f"{points.address} {reason}; name another collection") from error
-    if not known:
-        raise QdrantError(f"the collection {points.address} is empty; {fill}")
-    known.sort(key=lambda pair: pair[0].file)
-    images = tuple(replace(image, image_id=i) for i, (image, _) in enumerate(known))
-    places = {point: i for i, (_, point) in enumerate(known)}
+    if not entries:
+        raise QdrantError(f"the collection {points.address} is empty; {advice}")
+    entries.sort(key=lambda pair: pair[0].file)
+    images = tuple(replace(image, image_id=i) for i, (image, _) in enumerate(entries))
+    places = {point: i for i, (_, point) in enumerate(entries)}
 
     def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
         check_pack(points, pack, runtime)
         if missing := runtime.methods.keys() - shapes.keys():
-            raise QdrantError(f"{points.address} lacks the views of {min(missing)}; {fill}")
+            raise QdrantError(f"{points.address} lacks the views of {min(missing)}; {advice}")
         return {
             name: QdrantGallery(points, places, name, method, shapes[name], runtime.device)
             for name, method in runtime.methods.items()
@@ -346,8 +346,8 @@ def _image(payload: Mapping[str, Any], folder: Path | None) -> CollectionImage:
     """Builds an image from its untrusted payload; only files in `folder` are opened."""
     file = str(payload["file"])
     parts = PurePosixPath(file)
-    odd = len(file) > _MAX_NAME or "\0" in file or ".." in parts.parts or parts.is_absolute()
-    if odd or parts.suffix.lower() not in SUFFIXES:
+    is_unsafe = len(file) > _MAX_NAME or "\0" in file or ".." in parts.parts or parts.is_absolute()
+    if is_unsafe or parts.suffix.lower() not in SUFFIXES:
         raise ValueError(f'"{file[:200]}" is not an image')
     root = None if folder is None else folder.resolve()
     path = (root or Path("nowhere")) / file

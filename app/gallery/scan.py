@@ -46,7 +46,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # errors of damaged 
 _MAX_RATIO, _SMALL = 200, 16 * 2**20  # largest compression ratio; ignored below this size
 _SPARE = 2**30  # bytes of the disk that stay free
 _LONGEST = 300  # characters of a folder's name in a message
-_USED = 24 * 3600.0  # seconds between updates of a thumbnail's time of use
+_USED = 24 * 3600.0  # seconds between updates of a thumbnail's last use
 
 
 class StoppedError(Exception):
@@ -92,11 +92,7 @@ class CollectionImage:
         return {name: value for name, value in known.items() if value}
 
     def reached(self) -> CollectionImage:
-        """Returns itself if its file can be reached.
-
-        Raises:
-            ImageError: the file is on another machine.
-        """
+        """Returns this image; raises ImageError if its file is not on this machine."""
         if self.known is None or (self.root is not None and self.path.is_file()):
             return self
         raise ImageError(
@@ -105,28 +101,22 @@ class CollectionImage:
         )
 
     def open(self) -> BufferedReader:
-        """Opens the file.
-
-        Raises:
-            ImageError: it cannot be opened.
-        """
+        """Opens the file. Raises ImageError if it cannot be opened."""
         self.reached()
         return open_file(self.path, self.file, self.root)
 
     def decode(self) -> Image.Image:
-        """Decodes the image; of a clip the frame at `moment`, or the first one.
+        """Decodes the image, or the frame of a clip at `moment`, by default the first.
 
-        Raises:
-            ImageError: it cannot be opened or decoded.
+        Raises ImageError if the file cannot be opened or decoded.
         """
         with self.open() as file:
             return decode(file, self.file, self.moment)
 
     def thumbnail_in(self, folder: Path) -> Path:
-        """The path of the thumbnail; it changes with the file and does not reveal its path.
+        """The path of the thumbnail; it changes with the file and does not reveal the file's path.
 
-        Raises:
-            OSError: the file does not exist.
+        Raises OSError if the file does not exist.
         """
         self.reached()
         frame = f"|{self.moment.frame}" if self.moment else ""
@@ -136,9 +126,8 @@ class CollectionImage:
     def thumbnail(self, folder: Path) -> Path:
         """Makes the thumbnail in a folder of all thumbnails, unless it exists; returns its path.
 
-        Raises:
-            ImageError: the image cannot be opened, or the thumbnail cannot be written.
-            OSError: the file does not exist.
+        Raises ImageError if the image cannot be opened or the thumbnail cannot be written, and
+        OSError if the file does not exist.
         """
         thumbnail = self.thumbnail_in(folder)
         with suppress(OSError):
@@ -175,7 +164,7 @@ class Collection:
     @cached_property
     def captions(self) -> tuple[tuple[str, int], ...]:
         """All captions with the ids of their images."""
-        return tuple((text, p.image_id) for p in self.images for text in p.captions)
+        return tuple((text, image.image_id) for image in self.images for text in image.captions)
 
     @cached_property
     def facts(self) -> dict[str, dict[str, frozenset[int]]]:
@@ -196,15 +185,13 @@ class Collection:
         for image in self.images:
             for caption in image.truth.captions if image.truth else ():
                 ids.setdefault(caption.text, set()).update(caption.relevant)
-        return {text: frozenset(known) for text, known in ids.items()}
+        return {text: frozenset(image_ids) for text, image_ids in ids.items()}
 
 
 def from_pack(pack: Path) -> Collection:
     """The gallery of a pack.
 
-    Raises:
-        FileNotFoundError: the pack has no gallery.
-        ValueError: the gallery is not valid.
+    Raises FileNotFoundError if the pack has no gallery, and ValueError if it is not valid.
     """
     gallery, images = load_gallery(pack), list[CollectionImage]()
     for i, image in enumerate(gallery.images):
@@ -245,14 +232,8 @@ def from_folder(folder: Path, follow_links: bool = False) -> Collection:
     """All image files below a folder, in the order of their paths.
 
     Hidden files and folders are skipped. No file is opened; unreadable files are reported when they
-    are read.
-
-    Args:
-        folder: any folder.
-        follow_links: follow links to folders, and links out of the folder.
-
-    Raises:
-        FileNotFoundError: the folder is missing or holds no image.
+    are read. With `follow_links`, links to folders and links out of the folder are followed. Raises
+    FileNotFoundError if the folder is missing or holds no image.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
@@ -269,24 +250,19 @@ def from_folder(folder: Path, follow_links: bool = False) -> Collection:
 
 
 def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
-    """The images of an upload.
+    """The images of an upload in a folder; `files` are paths with their original names.
 
-    Args:
-        folder: the folder of all files.
-        files: each file with its original name; repeated names get a number.
-
-    Raises:
-        ValueError: no file has an image suffix.
+    Repeated names get a number. Raises ValueError if no file has an image suffix.
     """
     images: list[CollectionImage] = []
-    left_out, taken = [], Counter[str]()
+    left_out, name_counts = [], Counter[str]()
     for path, name in files:
         if suffix_of(name) not in SUFFIXES:
             left_out.append(Refusal(name, f"{name} is not an image that can be read"))
             continue
-        taken[name] += 1
+        name_counts[name] += 1
         stem, suffix = PurePath(name).stem, PurePath(name).suffix
-        unique = name if taken[name] == 1 else f"{stem} ({taken[name]}){suffix}"
+        unique = name if name_counts[name] == 1 else f"{stem} ({name_counts[name]}){suffix}"
         images.append(CollectionImage(len(images), path, unique, root=folder))
     if not images:
         raise ValueError(f"none of these files is an image; {', '.join(sorted(SUFFIXES))} are")
@@ -295,7 +271,7 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
 
 def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
     """The image files below a folder, each with a printable name."""
-    pending, walked = [str(root)], set[str]()
+    pending, visited = [str(root)], set[str]()
 
     def named(path: str) -> str:
         return _printable(path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/"))
@@ -307,9 +283,9 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
     while pending:
         folder = pending.pop()
         real = os.path.realpath(folder)
-        if real in walked:  # by a link to a parent, or another link
+        if real in visited:  # reached before, through a link
             continue
-        walked.add(real)
+        visited.add(real)
         prefix = f"{named(folder)}/".removeprefix("/")
         _, folders, names = next(os.walk(folder, onerror=leave_out), ("", [], []))
         for name in (name for name in folders if not name.startswith(".")):
@@ -334,7 +310,7 @@ def _printable(path: str) -> str:
 
 
 def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
-    """The folder of an archive's images; unpacks them, unless it did so before."""
+    """Unpacks the images of an archive, unless that was done before; returns their folder."""
     name, stamp = archive.name, Stamp.of(archive)
     key = hashlib.sha256(f"{name} {stamp.size} {stamp.mtime_ns}".encode(errors="replace"))
     target = folder / key.hexdigest()[:24]
@@ -345,11 +321,11 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
         for draft in folder.glob(f".{target.name}.*"):  # left by a killed process
             shutil.rmtree(draft, ignore_errors=True)
         try:
-            with zipfile.ZipFile(archive) as opened, replacing_folder(target) as draft:
-                for info in _checked(opened.infolist(), name, shutil.disk_usage(folder).free):
+            with zipfile.ZipFile(archive) as source, replacing_folder(target) as draft:
+                for info in _checked(source.infolist(), name, shutil.disk_usage(folder).free):
                     if stopped.is_set():
                         raise StoppedError
-                    opened.extract(info, draft)  # writes no links, and nothing outside of it
+                    source.extract(info, draft)  # writes no links, and nothing outside `draft`
         except (*_BROKEN, EOFError, RuntimeError, NotImplementedError) as e:
             raise ValueError(
                 f"{name} is damaged, locked or not a ZIP archive; make it again ({reason(e)})"
@@ -370,9 +346,9 @@ def _checked(entries: Sequence[zipfile.ZipInfo], name: str, free: int) -> list[z
         )
     images = []
     for info in entries:
-        hidden = any(part.startswith(".") for part in PurePosixPath(info.filename).parts)
-        linked = stat.S_ISLNK(info.external_attr >> 16)
-        if not (hidden or linked or info.is_dir()) and suffix_of(info.filename) in SUFFIXES:
+        is_hidden = any(part.startswith(".") for part in PurePosixPath(info.filename).parts)
+        is_link = stat.S_ISLNK(info.external_attr >> 16)
+        if not (is_hidden or is_link or info.is_dir()) and suffix_of(info.filename) in SUFFIXES:
             images.append(info)
     if not images:
         raise ValueError(f"{name} holds no images; looked for {', '.join(sorted(SUFFIXES))}")

@@ -50,11 +50,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a file, and what a reader found in it.
+    """The result of reading a file.
 
     Attributes:
         digest: the SHA-256; empty if the file could not be read.
-        refusal: why it cannot be used, without the file's name; empty if it can.
+        refusal: why the file cannot be used, without its name; empty if it can be used.
         moments: the moments of a clip's frames; empty for a still image.
     """
 
@@ -66,14 +66,15 @@ class Content:
 class Store:
     """The files of one gallery, and vectors by space and key; safe to use from several threads.
 
-    Several processes may use it at once. If the file cannot be used, for example on a full disk,
-    this process uses memory instead. A damaged file is replaced. Both are logged as warnings.
+    Several processes may use a store at once. If its SQLite file cannot be used, for example on a
+    full disk, this process uses memory instead. A damaged file is replaced. Both are logged as
+    warnings.
 
     Args:
         folder: the gallery's own folder, created at first use.
         encoders: identifies the image encoders whose features are saved with the files.
-        decoders: identifies what decides about refusals and frames of clips; still images that
-            other decoders have read are not read again.
+        decoders: identifies the decoders and rules that decide on refusals and frames of clips.
+            Still images are not read again when these change.
     """
 
     def __init__(self, folder: Path, encoders: str = "", decoders: str = "") -> None:
@@ -92,13 +93,13 @@ class Store:
         return contents
 
     def content(self, digest: bytes) -> Content | None:
-        """The content with a SHA-256 if a file with it was read, perhaps at another path."""
+        """The content with a SHA-256, if it was read before, perhaps at another path."""
         return next((content for *_, content in self._contents("sha256", [digest])), None)
 
     def _contents(self, column: str, values: Iterable[bytes]) -> list[tuple]:
         """Path, stamp, time of reading and `Content` of the files with a column in `values`."""
-        what = "path, size, mtime_ns, ctime_ns, read_ns, sha256, refusal, moments FROM files"
-        rows = self._select(f"{what} WHERE reader IN (?, ?) AND {column}", values, *self._readers)
+        fields = "path, size, mtime_ns, ctime_ns, read_ns, sha256, refusal, moments FROM files"
+        rows = self._select(f"{fields} WHERE reader IN (?, ?) AND {column}", values, *self._readers)
         return [
             (*row, Content(digest, refusal, tuple(Moment(*moment) for moment in json.loads(text))))
             for *row, digest, refusal, text in rows
@@ -106,8 +107,8 @@ class Store:
 
     def load(self, space: str, keys: Iterable[Key]) -> Vectors:
         """The vectors (n, d) float32 of the keys that a space contains."""
-        what = "key, rows, data FROM vectors WHERE space = ? AND key"
-        rows = self._select(what, keys, _number(space))
+        columns = "key, rows, data FROM vectors WHERE space = ? AND key"
+        rows = self._select(columns, keys, _number(space))
         return {key: np.frombuffer(data, np.float32).reshape(n, -1) for key, n, data in rows}
 
     def cached(
@@ -146,10 +147,10 @@ class Store:
 
         def write(db: sqlite3.Connection) -> None:
             db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", arrays)
-            earlier = [(path, digest) for path, *_, digest, _, _ in contents]
-            db.executemany("DELETE FROM files WHERE path = ? AND sha256 <> ?", earlier)
-            places = ", ".join("?" * 9)
-            db.executemany(f"INSERT OR REPLACE INTO files VALUES ({places})", contents)
+            current = [(path, digest) for path, *_, digest, _, _ in contents]
+            db.executemany("DELETE FROM files WHERE path = ? AND sha256 <> ?", current)
+            placeholders = ", ".join("?" * 9)
+            db.executemany(f"INSERT OR REPLACE INTO files VALUES ({placeholders})", contents)
 
         if arrays or contents:
             self._run(write, None)
@@ -174,7 +175,7 @@ class Store:
         self._run(write, None)
 
     def close(self) -> None:
-        """Closes the file; the next call reopens it."""
+        """Closes the SQLite file; the next call reopens it."""
         with self._lock:
             self._close()
 
@@ -238,7 +239,7 @@ def _number(space: str) -> int:
 def cache_folder() -> Path:
     """The user's cache folder: POLYVIEW_CACHE, or the platform's usual place.
 
-    If it cannot be written, a temporary folder for this run.
+    Returns a temporary folder if this folder cannot be written.
     """
     if sys.platform == "win32":
         usual = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData/Local")) / "polyview"

@@ -30,15 +30,15 @@ VIDEOS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm"})
 DECODER = Path(__file__)
 MEMORY = 1_500 * 2**20  # bytes of address space of the decoder; enforced on Linux only
 SECONDS = 900.0  # for one clip, also on a busy machine
-FEWEST, MOST = 8, 64  # frames of a clip, one for each second
+FEWEST, MOST = 8, 64  # limits on the frames of a clip, which has one for each second
 HEADER = struct.Struct("<dIII")
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "h263", "mpeg2video")
 MAX_PIXELS = 36_000_000  # of a frame; 8192 x 4320 is less
 ALL_PIXELS = 8_000_000_000  # of all frames; above this only key frames are decoded
-_LEAST_PIXELS = 50_000  # minimum count for a frame
+_LEAST_PIXELS = 50_000  # pixels that a smaller frame counts as
 _SIDE = 1024  # longer side of the written frames
 _CPU = 120  # seconds of CPU time
-_ODD = 4  # pixel aspect ratios of at least this are ignored
+_ODD = 4  # larger pixel aspect ratios, and their inverses, are ignored
 _TURNS = [None, Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270]
 _processes = threading.Semaphore(2)
 
@@ -46,15 +46,15 @@ T = TypeVar("T")
 
 
 class VideoError(ValueError):
-    """A video cannot be used; the message continues a sentence that starts with its name."""
+    """A video cannot be used; the message continues a sentence that starts with the file's name."""
 
 
 class Moment(NamedTuple):
     """The position of a frame in its clip.
 
     Attributes:
-        seconds: its time from the start of the clip.
-        frame: its number from 0, estimated from the mean rate if earlier frames were not decoded.
+        seconds: the time from the start of the clip.
+        frame: the number from 0, estimated from the mean rate if earlier frames were not decoded.
     """
 
     seconds: float
@@ -78,10 +78,10 @@ def middles(length: float, together: int = 1) -> list[float]:
 def sample(
     frames: Iterable[tuple[Moment, T]], times: Sequence[float], together: int = 1
 ) -> Iterator[tuple[Moment, T]]:
-    """The frame shown at each of several times; for sets, repeated if it is shown at several.
+    """The frame shown at each of several times; only sets repeat a frame shown at several.
 
     Args:
-        frames: frames in time order, with those shown at the times.
+        frames: frames in time order, including those shown at the times.
         times: ascending times in seconds, such as `middles`.
         together: see `middles`.
 
@@ -89,13 +89,13 @@ def sample(
     >>> [(moment.seconds, frame) for moment, frame in sample(clip, middles(2.0, 4), 4)]
     [(0.25, 'a'), (0.75, 'a'), (1.25, 'b'), (1.75, 'c')]
     """
-    left, end = list(times), [(Moment(math.inf, 0), Any)]
-    for (moment, frame), (after, _) in pairwise(chain[tuple[Moment, Any]](frames, end)):
-        slots = [time for time in left if time < after.seconds]  # in which the frame is visible
-        del left[: len(slots)]
+    pending, end = list(times), [(Moment(math.inf, 0), Any)]
+    for (moment, frame), (following, _) in pairwise(chain[tuple[Moment, Any]](frames, end)):
+        slots = [time for time in pending if time < following.seconds]  # that show the frame
+        del pending[: len(slots)]
         for time in slots if together > 1 else slots[:1]:
             yield Moment(time, moment.frame), frame
-        if not left:
+        if not pending:
             return
 
 
@@ -117,11 +117,11 @@ def read_video(
     os.lseek(file.fileno(), 0, os.SEEK_SET)
     command = [sys.executable, "-I", str(DECODER), kind, str(MEMORY), str(together)]
     command += [] if seconds is None else [repr(seconds)]
-    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
-    with _processes, subprocess.Popen(command, stdin=file, stdout=pipe, stderr=nowhere) as process:
-        watch = threading.Timer(SECONDS, process.kill)
-        watch.daemon = True
-        watch.start()
+    pipe, devnull = subprocess.PIPE, subprocess.DEVNULL
+    with _processes, subprocess.Popen(command, stdin=file, stdout=pipe, stderr=devnull) as process:
+        timer = threading.Timer(SECONDS, process.kill)
+        timer.daemon = True
+        timer.start()
         assert process.stdout is not None
         try:
             for _ in range(MOST + 1):
@@ -140,7 +140,7 @@ def read_video(
                     break
                 yield Moment(time, number), Image.frombytes("RGB", (width, height), pixels)
         finally:
-            watch.cancel()
+            timer.cancel()
             process.kill()
     raise VideoError(
         "cannot be decoded: its decoder ended, or took too much time or memory; save it again as "
@@ -175,8 +175,8 @@ def main(argv: list[str]) -> int:
     except MemoryError:
         sentence = "needs more memory than a clip may take; make it smaller"
     except av.FFmpegError as error:
-        what = error.strerror or type(error).__name__
-        sentence = f"is damaged, or not a clip that can be read ({what}); save it again as MP4"
+        reason = error.strerror or type(error).__name__
+        sentence = f"is damaged, or not a clip that can be read ({reason}); save it again as MP4"
     refusal = sentence.encode()
     out.write(HEADER.pack(0, 0, 0, len(refusal)) + refusal)
     out.flush()
@@ -216,12 +216,12 @@ class Clip:
         self._short = max(stream.frames, self._length * self._rate) * pixels <= ALL_PIXELS
 
     def chosen(self, together: int, seconds: float | None) -> Iterator[tuple[Moment, Any]]:
-        """The frames that represent the clip, or the one at a time; see `read_video`."""
+        """The frames that represent the clip, or the one at `seconds`; see `read_video`."""
         if seconds is not None:
             yield from sample(self._from(seconds), [seconds])
         elif self._short:
             yield from sample(self._from(0.0), middles(self._length, together), together)
-        else:  # the preceding key frames
+        else:  # of a long clip, the key frames before these times
             last = -1
             for time in middles(self._length, together):
                 for moment, frame in islice(self._from(time), 1):
@@ -240,8 +240,8 @@ class Clip:
         return image if turn is None else image.transpose(turn)
 
     def _from(self, seconds: float) -> Iterator[tuple[Moment, Any]]:
-        """The frames from the last key frame before a time on; skips damaged packets."""
-        with suppress(self._errors):  # on failure, decoding goes on from the present position
+        """All frames from the last key frame before a time; skips damaged packets."""
+        with suppress(self._errors):  # on failure, decoding continues at the present position
             self._container.seek(self._start + int(seconds / self._base), stream=self._stream)
         packets, number = self._container.demux(self._stream), -1
         while True:
@@ -261,7 +261,7 @@ class Clip:
                 yield Moment(time, number), frame
 
     def _last(self) -> float:
-        """The time of the last packet, for files that state no length."""
+        """The time of the last packet: the length of a file that does not state it."""
         last = 0
         with suppress(self._errors):
             for packet in self._container.demux(self._stream):

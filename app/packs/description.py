@@ -6,7 +6,7 @@ Results are metrics of the pack, and files beside it:
     ../NAME.speed.json                    milliseconds of a query, by method
     ../ablations/NAME/*.json              tables of ablations
 
-`python -m benchmarks.gallery latency --record` writes the second last.
+`python -m benchmarks.gallery latency --record` writes NAME.speed.json.
 """
 
 import csv
@@ -24,11 +24,11 @@ from polyview.export.hub.client import cached_commit
 from polyview.export.pack.schema import PackInfo, current_name
 from polyview.export.pack.validation import read_json
 
-_LISTED = 1000  # files
-_MOST_BYTES = 2**20  # of a file
+_LISTED = 1000  # files listed, at most
+_MOST_BYTES = 2**20  # of a file that is read
 _SOURCE = ("split", "command", "hardware", "seed")
-_SAMPLE = 48  # images compared with those that a pack was trained on
-_UNFAMILIAR = 0.5  # largest share of images that differ from those
+_SAMPLE = 48  # images compared with the training images of a pack
+_UNFAMILIAR = 0.5  # share of unlike images above which a pack does not suit a collection
 
 # for each measure: key, title, group, digits, which value is best, meaning
 COLUMNS: list[dict[str, Any]] = json.loads(
@@ -38,7 +38,7 @@ COLUMNS: list[dict[str, Any]] = json.loads(
 
 def describe(retriever: Retriever) -> dict[str, Any]:
     """The content of `/info`, as plain JSON values."""
-    info, came = retriever.info, cached_commit(retriever.info.folder.resolve())
+    info, origin = retriever.info, cached_commit(retriever.info.folder.resolve())
     file = info.image_encoder.file
     return {
         "pack": {
@@ -48,7 +48,7 @@ def describe(retriever: Retriever) -> dict[str, Any]:
             "credits": info.credits,
             "description": info.description,
             "checksum": info.checksum,
-            "from": None if came is None else {"repository": came[0], "commit": came[1]},
+            "from": None if origin is None else {"repository": origin[0], "commit": origin[1]},
             "bytes": sum(file.bytes for file in info.files.values()),
         },
         "device": str(retriever.runtime.device),
@@ -87,7 +87,7 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
 
 
 def describe_gallery(retriever: Retriever) -> dict[str, Any]:
-    """Numbers of images and of searchable ones; the files that are left out, and why."""
+    """The size and progress of a gallery, and the files that are left out, with reasons."""
     index = retriever.index
     return {
         "title": retriever.collection.title,
@@ -119,11 +119,11 @@ def results(retriever: Retriever) -> dict[str, Any]:
             problems.append(f"{str(error).replace(str(path), path.name)}; it is not shown")
             return None
 
-    beside, name = info.folder.parent, info.folder.name
-    speed = record(beside / f"{name}.speed.json")
+    parent, name = info.folder.parent, info.folder.name
+    speed = record(parent / f"{name}.speed.json")
     methods = {key: _method(retriever, key, speed or {}) for key in retriever.methods}
     used = {key for method in methods.values() for key in method["values"]}
-    tables = map(record, sorted((beside / "ablations" / name).glob("*.json")))
+    tables = map(record, sorted((parent / "ablations" / name).glob("*.json")))
     curves = (_curve(info, key) for key in info.methods)
     return {
         "pack": info.name,
@@ -138,7 +138,7 @@ def results(retriever: Retriever) -> dict[str, Any]:
 
 
 def _method(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str, Any]:
-    """Title, paper and source of a method, and its values by column."""
+    """The title, paper and metrics source of a method, and its values by column."""
     facts = describe_method(retriever, name)
     values: dict[str, Any] = dict((facts["metrics"] or {}).get("values", {}))
     for key, value in (facts["calibration"] or {}).items():
@@ -157,7 +157,7 @@ def _method(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str,
 
 
 def _curve(info: PackInfo, name: str) -> dict[str, Any] | None:
-    """Pairs (epoch, value) of loss and validation rsum; None without a training log."""
+    """Training loss and validation rsum as pairs (epoch, value); None without a readable log."""
     path = info.folder / "training" / name / "log.csv"
     if not path.is_file() or path.stat().st_size > _MOST_BYTES:
         return None
@@ -197,17 +197,17 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
         if retriever.collection.relevant:
             return Mismatch("This pack knows photographs, and these are drawn scenes.", SCENES)
         return None
-    own = [name for name, method in info.methods.items() if method.image_encoder is None]
+    names = [name for name, method in info.methods.items() if method.image_encoder is None]
     ids = retriever.gallery(index.first).ids()
-    if domain is None or not own or (len(ids) < _SAMPLE and not index.first_done.is_set()):
+    if domain is None or not names or (len(ids) < _SAMPLE and not index.first_done.is_set()):
         return None
-    some = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE].tolist()
-    images = [retriever.image(image_id).reached() for image_id in some]
-    features = list(index.features(images, own[0], at_hand=True).values())
+    sample = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE].tolist()
+    images = [retriever.image(image_id).reached() for image_id in sample]
+    features = list(index.features(images, names[0], at_hand=True).values())
     if not features:
         return None
     distances = domain.distances(torch.stack(features).numpy())
     if (distances > domain.limit).mean() <= _UNFAMILIAR:
         return None
-    known = "drawn scenes of emoji only" if info.name == SCENES else "other images than these"
-    return Mismatch(f"{info.title} knows {known}: what it finds here means little.", PHOTOGRAPHS)
+    content = "drawn scenes of emoji only" if info.name == SCENES else "other images than these"
+    return Mismatch(f"{info.title} knows {content}: what it finds here means little.", PHOTOGRAPHS)

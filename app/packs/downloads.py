@@ -69,9 +69,9 @@ def converted_folder(cache: Path, kind: str, address: str) -> Path:
 
 
 def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
-    """The pack to which a preset or an address was converted before; None if there is none."""
-    for each in PRESETS[address].published if address in PRESETS else [address]:
-        folder = converted_folder(cache, kind, each)
+    """The pack that was converted from a preset or an address before; None if there is none."""
+    for source in PRESETS[address].published if address in PRESETS else [address]:
+        folder = converted_folder(cache, kind, source)
         with suppress(ValueError, OSError):
             load_info(folder, verify=False)
             return folder
@@ -79,11 +79,11 @@ def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
 
 
 def make_offer(kind: str, address: str, token: Token = None) -> Offer:
-    """`export.obtain.look`, also for a preset: of several repositories the first with weights."""
+    """Like `export.obtain.look`; of a preset, the first of its repositories that has weights."""
     *others, last = PRESETS[address].published if address in PRESETS else [address]
-    for each in others:
+    for source in others:
         with suppress(NoWeightsError):
-            return look(kind, each, token)
+            return look(kind, source, token)
     return look(kind, last, token)
 
 
@@ -138,19 +138,19 @@ class Job(BaseModel):
     `state` is "running", "ready", "cancelled" or "failed".
     """
 
-    job: str  # its key
+    job: str  # the key of the download
     state: str
     done: int  # bytes fetched
     total: int  # 0 during a conversion
     doing: str
-    pack: str  # its key among `Opened.packs`, once it is ready
-    error: str  # the error message if it failed
+    pack: str  # the key of the pack among `Opened.packs`, once it is ready
+    error: str  # the error message if the download failed
     _began: float = PrivateAttr(default_factory=time.monotonic)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def seconds(self) -> float:
-        """Time since the start."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
 
@@ -158,10 +158,10 @@ class Downloads:
     """Finds packs by their addresses, and fetches one at a time.
 
     Args:
-        settings: say which packs visitors may fetch.
+        settings: determine which packs visitors may fetch.
         cache: the user's cache folder.
         add_pack: makes the pack in a folder available, and returns its key.
-        sentence: the message of an error.
+        sentence: returns the message of an error.
 
     Raises:
         ValueError: an entry of `settings.allow_packs` is not a Hub id.
@@ -192,7 +192,7 @@ class Downloads:
         return f"one of {', '.join([*bundled_packs(), *self._allowed])}"
 
     def look(self, address: str, kind: str) -> Offer | Path:
-        """Finds the files that an address would fetch, or the folder if it is already here.
+        """Finds the files that a download would fetch, or the folder if it exists already.
 
         Args:
             address: a preset's name, or for a pack a bundled name, a Hub id `owner/name[@revision]`
@@ -226,8 +226,8 @@ class Downloads:
         except UnreachableError as error:
             if kind == PACK:
                 return find_cached(address, error)
-            own = "a pack in a folder on this machine loads without"
-            raise UnreachableError(f"{error}; {own}") from error
+            hint = "a pack in a folder on this machine loads without"
+            raise UnreachableError(f"{error}; {hint}") from error
         repo = offer.parts[0]
         if kind == PACK and MANIFEST not in repo.missing:
             with suppress(ValueError):  # incomplete

@@ -1,8 +1,8 @@
 """The open packs and collections, which requests name by key.
 
-A request names a pack and a collection, for which there is a `Retriever`. Packs on this machine
-open at the first request. Opened folders and uploads are kept until others need their place; a
-request for a closed one is refused with status 410.
+A request names a pack and a collection, which a `Retriever` connects. Packs on this machine open at
+the first request. Folders and uploads stay open until others need their place; a request for a
+closed one is refused with status 410.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from polyview.export.runtime import Runtime
 
 MAX_FOLDERS = 8
 MAX_RETRIEVERS = 6  # over collections other than uploads
-_OPENING_SECONDS = 2.0  # until the answer is that a place is still being opened
-_LAST_STEP = 10.0  # seconds to wait at the end for reading to stop
+_OPENING_SECONDS = 2.0  # to wait for a place to open before a request is answered
+_LAST_STEP = 10.0  # seconds to wait at exit until reading stops
 
 
 class _Opening(NamedTuple):
@@ -53,7 +53,7 @@ class Opened:
         downloads: fetches packs.
         uploads: the files of visitors.
         first_pack: the key of the pack the app was started with.
-        first: the retriever of that pack and the initial images; reading is not started yet.
+        first: the retriever of this pack over the initial images, which are not read yet.
 
     Raises:
         FileNotFoundError: the pack or its images are missing.
@@ -103,20 +103,20 @@ class Opened:
             Refusal: the pack or collection is no longer open.
             ValueError: the pack cannot search these images.
         """
-        names = pack, collection = self.resolve(pack, collection)
+        keys = pack, collection = self.resolve(pack, collection)
         with self._lock:
             if collection in self.uploads:
                 self.uploads.use(collection)
-            if retriever := self._retrievers.get(names):
-                self._retrievers.move_to_end(names)
+            if retriever := self._retrievers.get(keys):
+                self._retrievers.move_to_end(keys)
                 return retriever
         with self._loading:
-            if retriever := self._retrievers.get(names):
+            if retriever := self._retrievers.get(keys):
                 return retriever
             retriever = self._make(pack, collection)
             retriever.index.start()
             with self._lock:
-                self._retrievers[names] = retriever
+                self._retrievers[keys] = retriever
                 first = (self.first_pack, self._first_collection)
                 others = [n for n in self._retrievers if n[1] not in self.uploads and n != first]
                 for oldest in others[: 1 - MAX_RETRIEVERS]:
@@ -131,8 +131,8 @@ class Opened:
         """
         if not pack:
             pack, info = self.first_pack, self.first.info
-            owned = collection in self._places and not self.private
-            if collection.startswith(("folder-", "upload-")) and not owned:
+            is_owned = collection in self._places and not self.private
+            if collection.startswith(("folder-", "upload-")) and not is_owned:
                 pack = PHOTOGRAPHS if info.name == SCENES or info.has_regions else pack
             elif collection and collection in self.packs():
                 pack = collection
@@ -171,15 +171,15 @@ class Opened:
 
     def collections(self) -> dict[str, dict[str, Any]]:
         """Kind, title and number of pictures of each collection, by key; without uploads."""
-        known: dict[str, dict[str, Any]] = {}
+        entries: dict[str, dict[str, Any]] = {}
         for key, images in list(self._places.items()):
             pictures = len(images.images)
-            known[key] = {"kind": "folder", "title": images.title, "pictures": pictures}
+            entries[key] = {"kind": "folder", "title": images.title, "pictures": pictures}
         for key, info in self.packs().items():
             if info.gallery is not None:
                 pictures = info.gallery.images
-                known[key] = {"kind": "pack", "title": info.title, "pictures": pictures}
-        return known
+                entries[key] = {"kind": "pack", "title": info.title, "pictures": pictures}
+        return entries
 
     def sends_files(self, collection: str) -> bool:
         """Whether original files of a collection may be sent, including their metadata.
@@ -222,7 +222,7 @@ class Opened:
         return key, opening
 
     def _fill(self, key: str, path: Path, opening: _Opening) -> None:
-        """Opens a place; until then, and if that fails, what was open there stays open."""
+        """Opens a place; an older collection of the place stays open until this succeeds."""
         links, stopped = self.settings.follow_links, opening.stopped
         try:
             images = open_images(path, self.cache, links, stopped)
@@ -241,7 +241,7 @@ class Opened:
             opening.images.set_exception(refusal)
 
     def _check_opening(self, key: str) -> bool:
-        """Whether a place is not being opened; raises the error of opening it, once."""
+        """False while a place is being opened; raises the error of a failed opening, once."""
         with self._lock:
             opening = self._openings.get(key)
             if opening is not None and not opening.images.done():
@@ -291,7 +291,7 @@ class Opened:
                 self._close(key)
 
     def close(self) -> None:
-        """Stops all opening and reading, waits for its end, and deletes all uploads."""
+        """Stops all opening and reading, waits until it ends, and deletes all uploads."""
         with self._lock:
             for key in list(self.uploads):
                 self._close(key)
@@ -304,12 +304,12 @@ class Opened:
             index.join(_LAST_STEP)
 
     def require_owner(self, sentence: str) -> None:
-        """Refuses with this message if the app is public."""
+        """Raises `Refusal` with this message if the app is public."""
         if not self.private:
             raise Refusal(403, sentence)
 
     def public_message(self, error: Exception) -> str:
-        """The message of an error; in a public app without paths of this machine."""
+        """The message of an error; in a public app, without paths of this machine."""
         return str(error) if self.private else without_paths(str(error))
 
     def _close(self, key: str) -> None:
@@ -357,8 +357,8 @@ class Opened:
             sentence = f'there is no collection "{collection[:80]}" here; choose another one'
             raise Refusal(410, sentence)
         with self._lock:  # a single object, so that packs over the same images can be recognised
-            alike = [other for (_, key), other in self._retrievers.items() if key == collection]
-        return alike[0].collection if alike else from_pack(info.folder)
+            peers = [other for (_, key), other in self._retrievers.items() if key == collection]
+        return peers[0].collection if peers else from_pack(info.folder)
 
     def _info(self, pack: str) -> PackInfo:
         if runtime := self._runtimes.get(pack):  # without reading a file

@@ -19,7 +19,7 @@ ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # of all uploads together
 SPARE_BYTES = 500_000_000  # of the disk that must stay free
 MAX_UPLOADS = 16
 UPLOAD_SECONDS = 2 * 3600.0  # until an unused upload is deleted
-YOUNG_SECONDS = 600.0  # the same where another upload needs the place
+YOUNG_SECONDS = 600.0  # the same if another upload needs the place
 _NAME = 200  # characters of a file's name
 
 
@@ -30,8 +30,8 @@ class Upload:
     folder: Path
     files: list[tuple[Path, str]] = field(default_factory=list)  # each with its original name
     size: int = 0  # total bytes
-    used: float = field(default_factory=time.monotonic)  # time of the last request for it
-    images: Collection | None = None  # those that are being or have been read
+    used: float = field(default_factory=time.monotonic)  # time of the last request for the upload
+    images: Collection | None = None  # the images whose reading was started
 
 
 class Uploads(dict[str, Upload]):
@@ -89,7 +89,7 @@ class Uploads(dict[str, Upload]):
             shutil.rmtree(upload.folder, ignore_errors=True)
 
     def unused(self, making_room: bool = False) -> list[str]:
-        """The keys of uploads to delete: unused ones, and the oldest if room is needed for another.
+        """The keys of uploads to delete: unused ones, and the oldest if another needs its place.
 
         Also the largest if all uploads and their results take too much of the disk.
         """

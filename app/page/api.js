@@ -1,6 +1,6 @@
 /**
  * The only module that sends requests to the server. Every function returns the answer of one route
- * of `/api/v1` (docs/api.md); an error is thrown as `Refusal` with the server's message.
+ * of `/api/v1` (docs/api.md), or throws a `Refusal` with the server's message.
  *
  * A request has a *lane*: a newer request of the same lane aborts the older one, so an outdated
  * answer never replaces a newer one. An aborted request never settles.
@@ -23,7 +23,7 @@ export class Refusal extends Error {
 
 /**
  * @param {string} path below `/api/v1`
- * @param {Record<string, any>} [parameters] empty ones are left out
+ * @param {Record<string, any>} [parameters] empty values are left out
  * @param {{lane?: string, method?: string, body?: BodyInit, json?: any}} [options]
  * @returns {Promise<any>} a Blob if the answer is a file
  */
@@ -60,7 +60,7 @@ export async function ask(path, parameters = {}, { lane = "", method = "GET", bo
   }
 }
 
-/** @param {Record<string, any>} parameters empty ones are left out, but not `q` @returns {string} */
+/** @param {Record<string, any>} parameters empty values are left out, except of `q` @returns {string} */
 function queryString(parameters) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
@@ -138,14 +138,14 @@ export const compare = (state, methods, k) =>
 export const lens = (state, method, weights, k) =>
   ask("/lens", { q: state.q, method, weights, k, ...where(state) }, { lane: "lens" });
 
-/** Every frame of a clip as a hit. @param {import("./state.js").State} state @param {number} image @param {string} method */
+/** The indexed frames of a clip as hits. @param {import("./state.js").State} state @param {number} image @param {string} method */
 export const timeline = (state, image, method) =>
   ask("/timeline", { image, q: state.q, method, ...where(state) }, { lane: "timeline" });
 
 /** @param {import("./state.js").State} state @param {string} method */
 export const collapse = (state, method) => ask("/collapse", { method, ...where(state) }, { lane: "collapse" });
 
-/** Captions that one method finds and another misses; as a file of the whole cell with "csv". @param {import("./state.js").State} state @param {number} count @param {string} [format] */
+/** Captions that one method finds and another misses; with the format "csv", a file of all in the cell. @param {import("./state.js").State} state @param {number} count @param {string} [format] */
 export const mistakes = ({ a, b, k, cell, kind, order, within, queries, ...state }, count, format = "") =>
   ask("/mistakes", { a, b, k, cell, kind, order, within, queries, count, format, ...where(state) },
     { lane: `mistakes ${count} ${format}` });
@@ -163,7 +163,7 @@ export const examples = (state) => ask("/examples", where(state));
 export const results = (state) => ask("/results", where(state));
 
 /**
- * Address of an image.
+ * The URL of an image.
  * @param {import("./state.js").State} state
  * @param {number} image id
  * @param {boolean} [large] up to 2,048 pixels instead of 320
@@ -175,7 +175,7 @@ export const imageUrl = (state, image, large = false) =>
 export const imageFile = async (state, image) =>
   (await ask(`/image/${image}`, { large: true, ...where(state) })).arrayBuffer();
 
-/** Address of a clip's file. @param {import("./state.js").State} state @param {number} image */
+/** The URL of a clip's file. @param {import("./state.js").State} state @param {number} image */
 export const clipUrl = (state, image) => `${BASE}/clip/${image}${queryString(where(state))}`;
 
 /** Packs on this machine, packs to download, and the accepted addresses. */
@@ -208,7 +208,7 @@ export const resumeReading = (state) => post("/collections/resume", where(state)
 /** Whether a pack preprocesses images and texts as its model expects. @param {{pack: string, collection: string}} state */
 export const checkPack = (state) => ask("/packs/check", where(state));
 
-/** What a download would fetch. @param {string} address @param {string} kind "pack", "clip" or "vse_infty" */
+/** The files that a download would fetch. @param {string} address @param {string} kind "pack", "clip" or "vse_infty" */
 export const lookPack = (address, kind) => post("/packs/look", { address, kind });
 
 /** @param {string} address @param {string} kind */

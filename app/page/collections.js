@@ -21,7 +21,7 @@ const digits = (bytes) => ({ maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
 const size = (bytes) => `${(bytes / 1e6).toLocaleString("en", digits(bytes))} MB`;
 const pause = () => new Promise((done) => setTimeout(done, EVERY));
 const problem = (sentence) => el("p.problem", { role: "alert" }, sentence);
-/** The collection in use if it has the user's own images, which other packs can search, too. */
+/** The key of the collection in use if it has the user's own images, which other packs can search. */
 let own = "";
 
 /** Opens the menu. @param {import("./main.js").Context} context */
@@ -207,12 +207,12 @@ async function check(outcome) {
   }
 }
 
-/** Offers a pack on this machine for use, with the user's own images if they are in use. */
+/** Offers to use a pack on this machine, with the user's own images if these are in use. */
 function ready(outcome, pack, sentence) {
   outcome.replaceChildren(el("p", {}, sentence), button("Use", () => use(pack, own), "button.main"));
 }
 
-/** Shows what a download would fetch, with a button that starts it. */
+/** Shows which files a download would fetch, with a button that starts it. */
 async function look(outcome, address, kind) {
   outcome.replaceChildren(el("p", {}, "Contacting the Hub …"));
   try {
@@ -317,7 +317,7 @@ export async function watch(now, context, grown) {
     }
     if (watched !== place) return;
     const { stage, done, total, complete, progress } = found;
-    const searchable = found.searchable || (stage === "pictures" ? done : 0); // by the first method at least
+    const searchable = found.searchable || (stage === "pictures" ? done : 0); // at least with the first method
     if (complete || stage === "failed") {
       finished(found, mine, now, context);
       if (!first || searchable !== before) {

@@ -15,7 +15,7 @@ const FIRST = ["vse_infty", "mv_vse", "avse", "mvam"];
 const DEPTHS = [10, 30, 100]; // images in a column
 const COLUMNS = [2, 8];
 const ROW = 150; // pixels of a row of tiles at most
-const MAP = 280; // pixels of the selected image's
+const MAP = 280; // pixels of the selected image's map
 const EXPLAINED = 100; // images in one request for evidence
 
 /** @param {HTMLElement} container @param {import("./main.js").Context} context */
@@ -48,7 +48,7 @@ class Compare {
     this.depth = 0;
     this.answer = null;
     this.question = "";
-    /** For each column: the requested ids, its explanation, or why there is none. @type {Map<string, any>} */
+    /** For each column: the requested ids, the explanation, or why there is none. @type {Map<string, any>} */
     this.evidence = new Map();
     /** @type {Map<string, {element: any, hit: any}[]>} tiles of each column */
     this.tiles = new Map();
@@ -320,7 +320,7 @@ class Compare {
     if (answer === this.answer) this.#show(state());
   }
 
-  /** The first column's explanation that exists; its words are shown as chips. */
+  /** The first explanation that has maps; its words are shown as chips. */
   get #lead() {
     const entries = this.answer.columns.map((column) => this.evidence.get(column.method));
     const first = entries.find((entry) => !entry?.problem && !entry?.explanation?.remark);

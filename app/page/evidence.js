@@ -98,7 +98,7 @@ export function drawAttention(canvas, image, values, grid, box = [0, 0, 1, 1], o
 }
 
 /**
- * Draws a bar for each frame along the lower edge: how much the frames of a clip match.
+ * Draws a bar along the lower edge for each frame of a clip: how well the frame matches.
  * @param {HTMLCanvasElement} canvas
  * @param {Map_[]} maps one for each word, with values over the frames
  */
@@ -140,7 +140,7 @@ export function stretch(values) {
   return values.map((value) => (value - low) / range);
 }
 
-/** Violet diagonal lines where a field is above the contour's level. */
+/** Draws violet diagonal lines where a field is above the contour's level. */
 function hatch(context, field, width, height, scale) {
   const gap = Math.round(9 * scale);
   context.fillStyle = AGAINST;
@@ -152,7 +152,7 @@ function hatch(context, field, width, height, scale) {
 }
 
 /**
- * Bicubic (Catmull-Rom) interpolation of cells to pixels; 0 outside of the box.
+ * Bicubic (Catmull-Rom) interpolation of cells to pixels; 0 outside the box.
  * @returns {Float32Array} (height * width)
  */
 function upsample(values, [rows, columns], width, height, [left, top, right, bottom]) {

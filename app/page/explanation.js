@@ -19,7 +19,7 @@ const FUNCTION_WORDS = new Set(
 /** Whether a word is a function word. @param {string} word */
 export const isFunctionWord = (word) => FUNCTION_WORDS.has(word.toLowerCase());
 
-/** The chosen words after a click on one. @param {number[]} chosen @param {number} word @returns {number[]} */
+/** The chosen words after a click on a word. @param {number[]} chosen @param {number} word @returns {number[]} */
 export const toggled = (chosen, word) =>
   chosen.includes(word) ? chosen.filter((other) => other !== word) : [...chosen, word].slice(-MAX_WORDS);
 
@@ -43,7 +43,7 @@ export class Explanation {
       for (const { cells } of this.by.values()) for (const cell of cells) most = Math.max(most, cell[word]);
       return most;
     });
-    /** What each word adds to all images of the first answer. */
+    /** The sum that each word adds to the scores of all images of the first answer. */
     this.sums = this.words.map(() => 0);
     for (const id of answer.images) this.contributions(id).forEach((sum, word) => (this.sums[word] += sum));
   }
@@ -85,7 +85,7 @@ export class Explanation {
     return parts && `${parts} of the score ${score.toFixed(2)}`;
   }
 
-  /** The words to show: the chosen ones, or the one that adds most to the first page. @param {number[]|null} chosen @returns {number[]} */
+  /** The words to show: the chosen words, or the word that adds most to the first page. @param {number[]|null} chosen @returns {number[]} */
   shown(chosen) {
     if (this.remark) return [];
     if (chosen) return chosen.filter((word) => word < this.words.length).slice(0, MAX_WORDS);

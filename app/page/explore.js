@@ -12,9 +12,9 @@ import { content, go, state } from "./state.js";
 
 const PAGE = 60; // hits in a request
 const MAX_HITS = 1000;
-const WIDE = 760; // pixels of the window from which the panel is beside the results
+const WIDE = 760; // pixels; in a wider window, the panel is beside the results
 const EXPLAINED = 100; // images in one request for evidence
-const COMPUTED = 6; // the same if images must be encoded again for their evidence
+const COMPUTED = 6; // the same, if evidence requires encoding the images again
 
 /** @param {HTMLElement} container @param {import("./main.js").Context} context */
 export function render(container, context) {

@@ -1,6 +1,6 @@
 /**
  * The results: justified rows of tiles with true proportions. Only tiles near the window load their
- * image; near-duplicates are folded behind the first of them.
+ * image; near-duplicates are hidden behind the first one.
  *
  * @typedef {Object} GridOptions
  * @property {(id: number) => string} address of a thumbnail

@@ -51,7 +51,7 @@ export const knobTitle = (name) => KNOBS[name] ?? name;
 /**
  * @param {{name: string, values: any, axes: string[], marks: number[][]}} array
  * @param {number} views of the image
- * @returns {any} `kind` ("matrix", "curve" or "number"), and what `heatmap` and `curves` take
+ * @returns {any} `kind` ("matrix", "curve" or "number"), and the fields that `heatmap` or `curves` draws
  */
 export function describeArray(array, views) {
   const [title, meaning] = ARRAYS[array.name] ?? [array.name, ""];

@@ -160,7 +160,7 @@ export class Inspect {
     this.#drawStage(now);
   }
 
-  /** The hit of the image on the screen behind, if it has one. */
+  /** The hit of the image on the screen behind the dialog, if there is one. */
   get #hit() {
     return this.context.hit?.image_id === state().image ? this.context.hit : null;
   }
@@ -472,7 +472,7 @@ export class Inspect {
         wins ? heatmap({ title, values: [wins], rows: ["wins"], columns }) : "",
       );
     };
-    setTimeout(ask, 0); // after it is on the page
+    setTimeout(ask, 0); // once the section is on the page
     return section("Collapse", "How many of the views are used, measured over the whole collection.", holder);
   }
 }

@@ -119,8 +119,8 @@ function drawExample(now) {
 }
 
 /**
- * The method of a state: the named one, or the one whose evidence of words is on their objects most
- * often; if that is not measured, the one with the best retrieval.
+ * The method of a state: the chosen method, or the one whose evidence of a word points at the named
+ * object most often; if this was not measured, the method with the best retrieval.
  * @param {import("./state.js").State} now
  */
 export function methodOf(now) {

@@ -8,8 +8,8 @@ import { go, state } from "./state.js";
 const FIELDS = ["a", "b", "k", "cell", "kind", "order", "within", "queries", "pack", "collection"];
 const FIRST = { a: "", b: "", k: null, cell: "", kind: "", order: "", within: [], queries: "" };
 const DEPTHS = [1, 5, 10, 50];
-const [PAGE, ALL] = [24, 5000]; // captions listed at a time; in a file
-const ASK_AGAIN = 500; // milliseconds while captions are being ranked
+const [PAGE, ALL] = [24, 5000]; // captions listed at a time, and in a CSV file
+const ASK_AGAIN = 500; // milliseconds between requests while captions are ranked
 const [EDGE, FOOT, PAD] = [34, 32, 16]; // pixels beside, below and within the scatter
 
 /** @param {HTMLElement} container @param {import("./main.js").Context} context */

@@ -16,7 +16,7 @@ const QUIET = 0.2; // words below this share of the strongest word are faint
  * @param {import("./state.js").State} now
  * @param {any} answer of `/search`
  * @param {import("./explanation.js").Explanation|null} explanation
- * @param {number[]} chosen words that are shown
+ * @param {number[]} chosen indices of the shown words
  * @param {import("./main.js").Context} context
  */
 export function drawNotes(now, answer, explanation, chosen, context) {
@@ -40,7 +40,7 @@ export function drawNotes(now, answer, explanation, chosen, context) {
  * A chip for each word, tinted by how much the word adds to the score of an image.
  * @param {import("./state.js").State} now
  * @param {import("./explanation.js").Explanation|null} explanation
- * @param {number[]} chosen words that are shown
+ * @param {number[]} chosen indices of the shown words
  * @param {number|null} id of the image
  * @param {(word: number|null) => void} [preview] called while the pointer is on a word
  */
@@ -78,7 +78,7 @@ export function confidence({ satisfies, probability }, method) {
   return probability >= SURE ? "sure" : probability >= LIKELY ? "likely" : "";
 }
 
-/** Examples to be like or unlike, each with a button that removes it. */
+/** The positive and negative example images, each with a button that removes it. */
 function likeChips(now) {
   const chip = (id, sign, change) =>
     el(
@@ -128,7 +128,7 @@ function hints(now, answer, context) {
   return hints;
 }
 
-/** A notice that each visitor sees until it is closed. */
+/** A notice that stays until the visitor closes it. */
 function notice() {
   const models = () => document.getElementById("collection")?.click();
   const clip = button("TinyCLIP (97 MB)", models, "button.link");

@@ -19,15 +19,15 @@ export class Panel {
    */
   constructor(container, context, grid, step) {
     Object.assign(this, { container, context, grid, step });
-    /** The word or view below the pointer: {word} or {view}. */
+    /** The word or view under the pointer: {word} or {view}. */
     this.preview = null;
   }
 
   /**
    * @param {import("./state.js").State} now
-   * @param {any} hit the selected one; null for none
+   * @param {any} hit the selected hit; null for none
    * @param {import("./explanation.js").Explanation|null} explanation
-   * @param {number[]} words that are shown
+   * @param {number[]} words indices of the shown words
    */
   update(now, hit, explanation, words) {
     this.container.hidden = !hit;
@@ -190,7 +190,7 @@ export const legend = () =>
     el("span", {}, el("i.attention"), "where the view looks"),
   );
 
-/** A player of a clip, from the moment that matched. @param {import("./state.js").State} now @param {any} hit */
+/** A player that starts a clip at the moment that matched. @param {import("./state.js").State} now @param {any} hit */
 export function clipPlayer(now, hit) {
   const address = api.clipUrl(now, hit.image_id);
   if (/\.(webp|gif|apng|png)$/i.test(hit.file)) return el("img", { src: address, alt: `The clip ${hit.file}, playing` });

@@ -125,7 +125,7 @@ function bestOf({ key, digits, best }, methods) {
   return new Set(shown.filter(([, number]) => number === top).map(([name]) => name));
 }
 
-/** A table in a box that scrolls. @param {string} label @param {any[]} head texts or cells @param {any[][]} rows */
+/** A table in a scrolling box. @param {string} label @param {any[]} head texts or cells @param {any[][]} rows */
 function grid(label, head, rows) {
   const title = (cell) => (typeof cell === "string" ? el("th", { scope: "col" }, cell) : cell);
   const data = (cell) => (cell instanceof Node ? cell : el("td", {}, String(cell)));

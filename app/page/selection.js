@@ -1,4 +1,4 @@
-/** Selected tiles: their bar, and their export as CSV or as a ZIP archive of the images. */
+/** The selection of tiles: its bar, and its export as CSV or as a ZIP archive of the images. */
 
 import * as api from "./api.js";
 import { announce, button, el, save, toast } from "./dom.js";

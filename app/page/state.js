@@ -14,18 +14,18 @@
  * @property {number|null} image id of the selected image
  * @property {number|null} like id of a query image of the collection
  * @property {string} upload name of a query image file, whose content is stored in this tab
- * @property {number[]} more ids of examples to be like
- * @property {number[]} less ids of examples to be unlike
+ * @property {number[]} more ids of positive example images
+ * @property {number[]} less ids of negative example images
  * @property {string[]} filters "fact:value"
- * @property {string} pack key; empty for the one that the app was started with
- * @property {string} collection key; empty for the pack's own
+ * @property {string} pack key; empty for the pack that the app was started with
+ * @property {string} collection key; empty for the pack's own images
  * @property {boolean} gone whether the collection is an upload of another tab
- * @property {number[]|null} words indices of the chosen words; null for the strongest one
+ * @property {number[]|null} words indices of the chosen words; null for the strongest word
  * @property {string} inspect open tab of Inspect: "", "words", "views", "lens" or "inside"
  * @property {number|null} view chosen view of the selected image
- * @property {string} by method whose views are shown; empty for the method that searches
- * @property {string} a of Mistakes: the method that finds; `b` misses, within the first `k`; empty for the default
- * @property {string} cell whose captions of `kind` ("word:dog", too) are listed in an `order`, of a file of `queries`
+ * @property {string} by the method whose views are shown; empty for the method that searches
+ * @property {string} a Mistakes compares the methods `a` and `b` within the first `k` ranks; empty for the default
+ * @property {string} cell Mistakes lists the captions of this cell and `kind` in this `order`; `queries` is a file's key
  * @property {number[]} within lowest and highest rank by A, then by B
  * @property {boolean} plain whether images are shown without evidence
  */
@@ -139,7 +139,7 @@ export function go(change, { replace = false } = {}) {
   notify(before);
 }
 
-/** Calls back after every change. @param {(state: State, before: State) => void} callback */
+/** Calls a function after every change of the state. @param {(state: State, before: State) => void} callback */
 export function subscribe(callback) {
   listeners.add(callback);
 }
@@ -179,5 +179,5 @@ export async function keep(file) {
   return name;
 }
 
-/** The content as a data URI; empty if this tab does not have it. @param {string} name */
+/** The content of a query image as a data URI; empty if this tab does not have it. @param {string} name */
 export const content = (name) => (name ? sessionStorage.getItem(IMAGE + name) ?? "" : "");

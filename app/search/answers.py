@@ -1,4 +1,4 @@
-"""Questions as people ask them, and their answers.
+"""Parses queries, answers questions, and remarks on how their words were read.
 
 a dog on a beach                one term
 dog + beach - people            scores are added and subtracted
@@ -30,12 +30,12 @@ _UNSUPPORTED = {
 }
 _NEGATION = re.compile(r"\b(no|not(?! just| only)|without|lacks|lacking)\b", re.IGNORECASE)
 _SIDES = re.compile(r"\b(left|right|above|below|beneath|higher|lower)\b", re.IGNORECASE)
-_SIDES_MEASURE = "foil_replaced_relation"  # percent of true captions scored above a false relation
-_DISTINGUISHED = 60.0  # percent; guessing among a thousand pairs reaches less
+_SIDES_MEASURE = "foil_replaced_relation"  # percent of captions scored above their false relation
+_DISTINGUISHED = 60.0  # percent; random guesses over a thousand pairs reach less
 _NEAREST = 2  # known words suggested for an unknown one
 _ALIKE = 0.65  # minimum similarity of suggested words
 _LONGEST_WORD = 40  # characters of a word for which others are suggested
-_VALUES = 20  # of a fact, listed in an error message
+_VALUES = 20  # values of a fact listed in an error message
 
 
 def parse(text: str) -> list[Term]:
@@ -46,7 +46,8 @@ def parse(text: str) -> list[Term]:
             word is part of the word.
 
     Raises:
-        ValueError: no words, or too many; a sign without words, or a weight out of range.
+        ValueError: the text is empty or too long, has too many terms or a sign without words, or
+            a weight is too large.
 
     >>> [(t.weight, t.words) for t in parse("2: dog + t-shirt - people")]
     [(2.0, 'dog'), (1.0, 't-shirt'), (-1.0, 'people')]
@@ -68,9 +69,9 @@ def parse(text: str) -> list[Term]:
         number, words = _WEIGHT.fullmatch(part).groups()  # type: ignore[union-attr]
         weight, words = float(number or 1), words.strip()
         if not words:
-            before = f"{number}:" if number else sign
+            prefix = f"{number}:" if number else sign
             raise ValueError(
-                f'there are no words after "{before}"; write a word there or leave it out'
+                f'there are no words after "{prefix}"; write a word there or leave it out'
             )
         if weight > MAX_WEIGHT:
             raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {weight:g}")
@@ -79,7 +80,7 @@ def parse(text: str) -> list[Term]:
 
 
 def describe(terms: Sequence[Term], typed: bool = False) -> list[str]:
-    """Describes the terms of a query; with `typed` by the signs that people type.
+    """Returns a description of each term; with `typed`, in the syntax of `parse`.
 
     >>> describe(parse("2: dog + beach -  people"), typed=True)
     ['2: dog', '+ beach', '- people']
@@ -88,27 +89,27 @@ def describe(terms: Sequence[Term], typed: bool = False) -> list[str]:
     parts = []
     for i, term in enumerate(terms):
         sign = f"{minus} " if term.weight < 0 else "+ " if i else ""
-        size = "" if abs(term.weight) == 1 else f"{abs(term.weight):g}{times} "
-        parts.append(f"{sign}{size}{' '.join(term.words.split()) or term.name}")
+        factor = "" if abs(term.weight) == 1 else f"{abs(term.weight):g}{times} "
+        parts.append(f"{sign}{factor}{' '.join(term.words.split()) or term.name}")
     return parts
 
 
 @dataclass(frozen=True)
 class Question:
-    """Words, or an image, or both, and examples."""
+    """A query of words, an image or both, with optional example images."""
 
     words: str = ""  # a sentence, or several terms, see `parse`
     image_id: int | None = None  # a query image of the collection
     image: Image.Image | None = None  # a decoded query image from elsewhere
     weight: float = 1.0  # of the image's scores if there are also words
-    more: Sequence[int] = ()  # images of the collection that results should be like
-    less: Sequence[int] = ()  # images that results should not be like
+    more: Sequence[int] = ()  # images of the collection that hits should resemble
+    less: Sequence[int] = ()  # images that hits should not resemble
 
     def terms(self, retriever: Retriever) -> list[Term]:
-        """The terms of the question: an image first, then words, then examples.
+        """The terms of the question: the image first, then words, then examples.
 
-        Examples together have the weight of a sentence, negative ones half of it. Raises ValueError
-        for an unknown image, and for words that cannot be read.
+        The positive examples together weigh as much as a sentence, the negative ones half as much.
+        Raises ValueError for an unknown image or invalid words.
         """
         terms = []
         if self.image is not None:
@@ -133,17 +134,11 @@ def answer(
     k: int,
     filters: Mapping[str, Sequence[str]] | None = None,
 ) -> Answer:
-    """Answers a question; images of the collection in the question are no hits.
+    """Answers a question; its own images are not among the hits.
 
-    Args:
-        retriever: the pack and the collection.
-        question: the question.
-        spec: a method of the pack, or an ensemble "a+b".
-        k: number of images, and of captions if the question is a single image.
-        filters: restricts the images, but not the captions; see `satisfying`.
-
-    Raises:
-        ValueError: the question is not valid, or nothing is searchable yet.
+    `spec` is a method of the pack, or an ensemble "a+b". The answer has `k` images and, if the
+    question is a single image, `k` captions. `filters` restrict the images, see `satisfying`.
+    Raises ValueError if the question is not valid, or nothing is searchable yet.
     """
     collection, only = retriever.collection, satisfying(retriever.collection, filters or {})
     terms = question.terms(retriever)
@@ -152,24 +147,24 @@ def answer(
     own_ids = (question.image_id, *question.more, *question.less)
     own = {collection.file_id(image_id) for image_id in own_ids if image_id is not None}
     result = retriever.search(terms, spec, k + len(own), only, captions=k if alone else 0)
-    others = [h for h in result.hits if not own or collection.file_id(h.image_id) not in own]
-    result.searched -= len(result.hits) - len(others)
-    result.hits, result.k = others[:k], k
+    hits = [h for h in result.hits if not own or collection.file_id(h.image_id) not in own]
+    result.searched -= len(result.hits) - len(hits)
+    result.hits, result.k = hits[:k], k
     relevant = known_to_satisfy(collection, terms)
     for rank, hit in enumerate(result.hits, start=1):
         hit.rank = rank
         if relevant:
             hit.satisfies = collection.file_id(hit.image_id) in relevant
-    sent = question.image
-    unlike = None if sent is None else retriever.runtime.unfamiliar([sent])
+    image = question.image
+    unfamiliar = None if image is None else retriever.runtime.unfamiliar([image])
     result.query, result.read_as = question.words, ", ".join(describe(terms))
     result.filters = {fact: [*dict.fromkeys(values)] for fact, values in (filters or {}).items()}
     result.terms = [QueryTerm(words=term.words, weight=term.weight) for term in terms]
-    result.unfamiliar = None if unlike is None else bool(unlike.any())
+    result.unfamiliar = None if unfamiliar is None else bool(unfamiliar.any())
     result.unknown = []
     for typed, read_as in retriever.unknown(*texts).items():
-        word, known = typed[:_LONGEST_WORD], [] if read_as else retriever.runtime.reader.words()
-        nearest = get_close_matches(word.lower(), known, _NEAREST, _ALIKE)
+        word, words = typed[:_LONGEST_WORD], [] if read_as else retriever.runtime.reader.words()
+        nearest = get_close_matches(word.lower(), words, _NEAREST, _ALIKE)
         result.unknown.append(Unknown(word=word, nearest=nearest, read_as=read_as))
     result.unsupported = unsupported_aspects(retriever.info, *texts)
     result.remark = " ".join(filter(None, (result.remark, remark(retriever, *texts))))
@@ -179,37 +174,34 @@ def answer(
 def satisfying(
     collection: Collection, filters: Mapping[str, Sequence[str]]
 ) -> frozenset[int] | None:
-    """Ids of the images that have, for each fact, one of the values; None without filters.
+    """Ids of the images that have one of the values for every fact; None without filters.
 
-    Images for which a fact is unknown do not satisfy it.
-
-    Raises:
-        ValueError: no image has such a fact or value.
+    Images without a fact do not satisfy its filter. Raises ValueError if no image has the value.
     """
-    chosen, facts = list[frozenset[int]](), collection.facts
+    id_sets, facts = list[frozenset[int]](), collection.facts
     for fact, values in filters.items():
         if fact not in facts:
-            known = f"choose one of {', '.join(facts)}" if facts else "they have no metadata"
-            raise ValueError(f'images cannot be filtered by "{fact[:80]}"; {known}')
-        if lacking := [value for value in values if value not in facts[fact]]:
-            some = [*list(facts[fact])[:_VALUES], *(["…"] if len(facts[fact]) > _VALUES else [])]
+            advice = f"choose one of {', '.join(facts)}" if facts else "they have no metadata"
+            raise ValueError(f'images cannot be filtered by "{fact[:80]}"; {advice}')
+        if unknown := [value for value in values if value not in facts[fact]]:
+            sample = [*list(facts[fact])[:_VALUES], *(["…"] if len(facts[fact]) > _VALUES else [])]
             raise ValueError(
-                f'no image has the {fact} "{lacking[0][:80]}"; choose from {", ".join(some)}'
+                f'no image has the {fact} "{unknown[0][:80]}"; choose from {", ".join(sample)}'
             )
-        chosen.append(frozenset().union(*(facts[fact][value] for value in values)))
-    return frozenset.intersection(*chosen) if chosen else None
+        id_sets.append(frozenset().union(*(facts[fact][value] for value in values)))
+    return frozenset.intersection(*id_sets) if id_sets else None
 
 
 def remark(retriever: Retriever, *texts: str) -> str:
-    """Remarks about how the words were read; empty if there are none."""
+    """Remarks on how the words were read and on an incomplete gallery; empty for none."""
     tokens = [retriever.read(text) for text in texts]
     remarks = []
     if longest := max((len(read.ids) for read in tokens if read.truncated), default=0):
         remarks.append(f"Only the first {longest} words were read.")
-    named = {f"“{w[:_LONGEST_WORD]}”": known for w, known in retriever.unknown(*texts).items()}
-    if unknown := [word for word, known in named.items() if known is None]:
+    words = {f"“{w[:_LONGEST_WORD]}”": known for w, known in retriever.unknown(*texts).items()}
+    if unknown := [word for word, known in words.items() if known is None]:
         remarks.append(f"Unknown to this pack: {', '.join(unknown)}.")
-    remarks += [f"{word} is read as “{known}”." for word, known in named.items() if known]
+    remarks += [f"{word} is read as “{known}”." for word, known in words.items() if known]
     aspects = unsupported_aspects(retriever.info, *texts)
     remarks += [sentence for name, sentence in _UNSUPPORTED.items() if name in aspects]
     if not retriever.index.complete:
@@ -219,13 +211,13 @@ def remark(retriever: Retriever, *texts: str) -> str:
 
 def known_to_satisfy(collection: Collection, terms: Sequence[Term]) -> frozenset[int]:
     """Ids of the images known to satisfy a query that is a caption of the collection."""
-    plain = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
-    words = " ".join(terms[0].words.split()) if plain else ""
+    is_sentence = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
+    words = " ".join(terms[0].words.split()) if is_sentence else ""
     return collection.relevant.get(words, frozenset())
 
 
 def unsupported_aspects(pack: PackInfo, *texts: str) -> list[str]:
-    """Query aspects in texts, "negation" and "sides", that no method handles.
+    """The aspects of texts, "negation" and "sides", that no method of the pack handles.
 
     Negation is unsupported in every pack: for captions that deny an object, no method of this
     project ranks the right image above one with that object in more than half of the cases

@@ -1,9 +1,9 @@
 """Compares the answers of several methods, averages of methods, and open packs to one query.
 
 The key of a column is a method ("mvam"), several methods whose scores are averaged ("mvam+pvse"),
-or either of another open pack ("photos/mvam"). Ranks are compared image by image, so another pack
-can take part only if it searches the same images. In the shapes, C is the number of columns and N
-the number of images that all of them ranked.
+or one of these in another open pack ("photos/mvam"). Ranks are compared image by image, so another
+pack can take part only if it searches the same images. In the shapes, C is the number of columns
+and N the number of images that all columns ranked.
 """
 
 import time
@@ -22,8 +22,8 @@ from polyview.app.search.ranking import Scores, Term
 from polyview.app.search.retriever import Retriever
 from polyview.export.pack.schema import current_name
 
-_RUNS = 3  # answers; the time of a column is their median
-_ENOUGH = 1.0  # seconds spent on a column after which no further answer is timed
+_RUNS = 3  # timed answers of a column; their median is its time
+_ENOUGH = 1.0  # seconds after which a column is not timed again
 _PATIENCE = 20.0  # seconds a comparison waits for a gallery
 
 
@@ -35,21 +35,21 @@ class Truth(BaseModel):
 
 
 class Place(Hit):
-    """A hit at a rank of a column; of a clip, the best frame."""
+    """A hit in a column; a clip is represented by its best frame."""
 
     right: bool | None  # whether it satisfies the query; None if not known
     left_rank: int | None  # its rank in the column to the left; None in the first column
     new: bool  # whether the column to the left does not list it; False in the first column
-    # ranks it is higher than to the left, negative for lower; None in the first column and if new
+    # ranks gained over the column to the left, negative if lost; None in the first column or if new
     move: int | None
 
 
 class Column(BaseModel):
-    """The list of one method and its quality; the last three are None if the truth is unknown."""
+    """The hits of a method and their quality; the last three fields are None without a truth."""
 
-    method: str  # its name, or that of an average, for programs
-    title: str  # for people
-    paper: str  # its publication; empty for an average
+    method: str  # the key of the column
+    title: str  # the name of the method or average, for people
+    paper: str  # the publication of the method; empty for an average
     ms: float = 0.0  # median milliseconds of an answer, including encoding the query
     runs: int = 0  # number of timed answers
     hits: list[Place] = []  # the k best images, best first
@@ -63,9 +63,9 @@ class Column(BaseModel):
 class Comparison(BaseModel):
     """The answers of C methods to one query, side by side.
 
-    `tau` is over the images listed in either of two columns: over all N images, the order of
-    hundreds of low ranks would dominate. `only_found` has the right images that no other column
-    lists; if the truth is unknown, all such images.
+    `tau` compares two columns over the images that either lists: over all N images, the order of
+    hundreds of low ranks would dominate. `only_found` has the right images that only one column
+    lists; if the truth is unknown, all images that only one column lists.
     """
 
     query: str = ""  # in words
@@ -91,8 +91,8 @@ def compare(
     """Answers a query with every column in turn and compares the answers.
 
     Args:
-        home: the pack in use, over its images.
-        beside: other open packs; those over the same images can take part.
+        home: the retriever of the pack in use.
+        beside: retrievers of other open packs; those over the same images can take part.
         terms: at least one.
         keys: the distinct columns, see the top of the module; "a+b" equals "b+a".
         k: number of images in each column, at least 1.
@@ -108,9 +108,9 @@ def compare(
         label, _, spec = key.strip().rpartition("/")
         label = label if label in packs else current_name(label)
         if label not in packs:
-            known = ", ".join(filter(None, packs)) or "none"
+            labels = ", ".join(filter(None, packs)) or "none"
             raise ValueError(
-                f'no open pack "{label}" searches the same images; those that do: {known}'
+                f'no open pack "{label}" searches the same images; those that do: {labels}'
             )
         pack = packs[label]
         names = pack.methods.names(spec)
@@ -129,28 +129,28 @@ def compare(
         if not index.complete:
             sentence = f"not all images are read yet ({index.progress}); compare once they are"
             raise Refusal(503, sentence, 5)
-    own = None if image_id is None else home.collection.file_id(image_id)
+    query_file = None if image_id is None else home.collection.file_id(image_id)
     runs = [
-        (column, _run(column, home, pack, terms, spec, k + (own is not None)))
+        (column, _run(column, home, pack, terms, spec, k + (query_file is not None)))
         for column, pack, spec in columns.values()
     ]
     words = [term.words for term in terms if term.image is None]
-    measured = measure(runs, k, truth(home, terms), own)
-    measured.query = " ".join(describe(terms, typed=True))
-    measured.remark = remark(home, *words) if words else ""
-    return measured
+    comparison = measure(runs, k, truth(home, terms), query_file)
+    comparison.query = " ".join(describe(terms, typed=True))
+    comparison.remark = remark(home, *words) if words else ""
+    return comparison
 
 
 def guests(home: Retriever, beside: Iterable[Retriever]) -> dict[str, Retriever]:
     """The packs over the same images as `home`, by name.
 
-    A name is extended by a part of the checksum if another pack has the same one.
+    If several packs have the same name, a part of the checksum is appended.
     """
-    same = [p for p in beside if p.collection is home.collection or _images(p) == _images(home)]
-    names = Counter(pack.info.name for pack in same)
+    peers = [p for p in beside if p.collection is home.collection or _images(p) == _images(home)]
+    names = Counter(pack.info.name for pack in peers)
     return {
         name if names[name] == 1 else f"{name}@{pack.info.identity[:8]}": pack
-        for pack in same
+        for pack in peers
         for name in [pack.info.name]
     }
 
@@ -158,7 +158,7 @@ def guests(home: Retriever, beside: Iterable[Retriever]) -> dict[str, Retriever]
 def truth(home: Retriever, terms: Sequence[Term]) -> Truth | None:
     """The images known to be right if the query is, word for word, a caption of the gallery."""
     ids = known_to_satisfy(home.collection, terms)
-    # in data sets without judgements for all images, captions name only their own image
+    # without judgements for all images, the only relevant image of a caption is its own
     truths = [image.truth for image in home.collection.images if image.truth]
     complete = any(len(text.relevant) > 1 for truth in truths for text in truth.captions)
     return Truth(image_ids=sorted(ids), complete=complete) if ids else None
@@ -167,16 +167,16 @@ def truth(home: Retriever, terms: Sequence[Term]) -> Truth | None:
 def _run(
     column: Column, home: Retriever, pack: Retriever, terms: Sequence[Term], spec: str, k: int
 ) -> Scores:
-    """Runs and times one column, while no other column runs.
+    """Scores all images with one column, and times it while no other column runs.
 
     The best clips are represented by the home pack's frames nearest to the column's moments.
     """
-    spent: list[float] = []
-    while len(spent) < _RUNS and sum(spent) < _ENOUGH:
+    seconds: list[float] = []
+    while len(seconds) < _RUNS and sum(seconds) < _ENOUGH:
         start = time.perf_counter()
         scores = pack.scores(terms, spec)
-        spent.append(time.perf_counter() - start)
-    column.ms, column.runs = round(1000 * median(spent), 1), len(spent)
+        seconds.append(time.perf_counter() - start)
+    column.ms, column.runs = round(1000 * median(seconds), 1), len(seconds)
     if pack.index.clips:
         best, images = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
         moments = pack.moments(images[best].tolist(), terms, spec)
@@ -186,7 +186,7 @@ def _run(
 
 
 def _images(pack: Retriever) -> tuple[str, ...]:
-    """The identity of a collection: its files, or names and checksum of a pack's images."""
+    """Identifies a collection by its files, or by the names and checksum of a pack's images."""
     info, collection = pack.info, pack.collection
     if info.gallery is None or not collection.comes_with(info.folder):
         return tuple(str(image.path) for image in collection.images)
@@ -199,20 +199,16 @@ def measure(
     truth: Truth | None = None,
     leave_out: int | None = None,
 ) -> Comparison:
-    """Compares the answers of several methods, all computed from scores.
+    """Compares columns by their scores.
 
-    Only images that every method scored are ranked, so that ranks mean the same in all columns.
-    Equal scores are ordered by id.
+    Only images that every column scored are ranked, so that ranks mean the same in all columns.
+    Equal scores are ordered by id. Raises ValueError if no image is left to rank.
 
     Args:
-        runs: for each method, at least one, a column without its list, which is filled in, and the
-            scores of all searchable images.
+        runs: at least one column, whose hits are filled in, with the scores of all images.
         k: number of images in each column, at least 1.
         truth: the images known to be right.
-        leave_out: a file to exclude: the query image, which would always win.
-
-    Raises:
-        ValueError: no image is left to rank.
+        leave_out: the id of the query image, which would always win; None to rank all images.
     """
     columns, scores = [column for column, _ in runs], [scores for _, scores in runs]
     ids = reduce(np.intersect1d, [each.ids for each in scores])  # (N,) files, ascending
@@ -223,32 +219,32 @@ def measure(
     values = np.stack([each.values[row] for each, row in rows])  # (C, N)
     images = np.stack([each.images[row] for each, row in rows])  # (C, N)
     ranks = np.stack([rank(row) for row in values])  # (C, N)
-    lists = [np.argsort(row)[:k].tolist() for row in ranks]  # places in `ids`
+    lists = [np.argsort(row)[:k].tolist() for row in ranks]  # indices into `ids`
     right = np.isin(ids, truth.image_ids if truth else [])  # (N,)
     if truth is not None:
-        known = Truth(image_ids=ids[right].tolist(), complete=truth.complete)
-        truth = known if right.any() else None
+        searchable_truth = Truth(image_ids=ids[right].tolist(), complete=truth.complete)
+        truth = searchable_truth if right.any() else None
     listing = Counter(i for row in lists for i in row if truth is None or right[i])
     for c, (column, places) in enumerate(zip(columns, lists, strict=True)):
         column.hits = []
         for i in places:
-            own, left = int(ranks[c, i]), int(ranks[c - 1, i]) if c else None
-            new = left is not None and left > k
+            own_rank, left_rank = int(ranks[c, i]), int(ranks[c - 1, i]) if c else None
+            new = left_rank is not None and left_rank > k
             hit = Place(
                 image_id=int(images[c, i]),
-                rank=own,
+                rank=own_rank,
                 score=float(values[c, i]),
                 right=bool(right[i]) if truth and (right[i] or truth.complete) else None,
-                left_rank=left,
+                left_rank=left_rank,
                 new=new,
-                move=None if left is None or new else left - own,
+                move=None if left_rank is None or new else left_rank - own_rank,
             )
             column.hits.append(hit)
         true_ranks = sorted(ranks[c, right].tolist())
         column.true_ranks, column.best_true_rank = true_ranks, min(true_ranks, default=None)
         column.right_in_list = int(right[places].sum()) if truth else None
-        within = sum(each <= len(true_ranks) for each in true_ranks)
-        column.r_precision = within / len(true_ranks) if truth and truth.complete else None
+        right_count = sum(each <= len(true_ranks) for each in true_ranks)
+        column.r_precision = right_count / len(true_ranks) if truth and truth.complete else None
 
     def tau(a: int, b: int) -> float | None:
         union = (ranks[a] <= k) | (ranks[b] <= k)  # (N,)
@@ -296,18 +292,11 @@ def overlap(a: Sequence[int], b: Sequence[int]) -> float:
 
 
 def kendall_tau(x: np.ndarray, y: np.ndarray) -> float | None:
-    """Kendall's tau-b: the agreement of two scorings on the order of n items.
+    """Kendall's tau-b: the agreement of two scorings (n,) on the order of n items.
 
     With P pairs in the same order, Q pairs in opposite order, and X and Y the pairs that are not
     tied in x and y, tau-b = (P - Q) / sqrt(X * Y) (Kendall, Biometrika 1945): 1 for the same order,
-    -1 for the opposite one, 0 for unrelated orders.
-
-    Args:
-        x: (n,) scores.
-        y: (n,) scores.
-
-    Returns:
-        -1 to 1; None if one of them ties all items, or n is less than 2.
+    -1 for the opposite order, 0 for unrelated orders. None if x or y ties all items, or n < 2.
 
     >>> kendall_tau(np.array([1, 2, 3, 4]), np.array([1, 3, 2, 4]))
     0.6666666666666666

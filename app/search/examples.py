@@ -18,8 +18,8 @@ from polyview.app.search.answers import parse, unsupported_aspects
 from polyview.app.search.retriever import Retriever
 from polyview.export.pack.schema import PackInfo
 
-_LONGEST = 40  # characters of a sentence
-# For collections without captions to choose sentences from.
+_LONGEST = 40  # characters of an example sentence, at most
+# example sentences for collections without captions
 _SENTENCES = ("a dog", "people at a table", "a street at night", "flowers", "the sea")
 _ALGEBRA = "2: a dog + grass - people"
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def curated(info: PackInfo, collection: Collection) -> list[Example]:
     """The curated examples of a pack; empty if there is no readable file.
 
     Examples whose caption is not in the collection are left out. If the pack has changed since they
-    were written, only their captions are kept.
+    were written, they have no explanation.
     """
     file = curated_file(info)
     if not file.is_file():
@@ -61,13 +61,13 @@ def curated(info: PackInfo, collection: Collection) -> list[Example]:
     except (ValidationError, OSError) as error:
         _log.warning("the examples in %s are not used: %s", file.name, error)
         return []
-    changed = {} if record.checksum == info.checksum else {"why": ""}
-    known = (example for example in record.examples if example.caption in collection.relevant)
-    return [example.model_copy(update=changed) for example in known]
+    updates = {} if record.checksum == info.checksum else {"why": ""}
+    examples = (example for example in record.examples if example.caption in collection.relevant)
+    return [example.model_copy(update=updates) for example in examples]
 
 
 def sentences(retriever: Retriever, count: int) -> list[str]:
-    """At most `count` example sentences: short captions that a method can answer."""
+    """At most `count` example sentences: short captions without unsupported aspects."""
     captions = [
         text
         for text, _ in retriever.collection.captions
@@ -79,8 +79,8 @@ def sentences(retriever: Retriever, count: int) -> list[str]:
 
 
 def algebra(retriever: Retriever) -> str:
-    """An example query of several terms, from the most frequent objects; "" for none."""
-    objects = Counter(name for p in retriever.collection.images for name in set(p.objects))
+    """An example query of the three most frequent objects; "" if the pack lacks a word."""
+    objects = Counter(name for image in retriever.collection.images for name in set(image.objects))
     common = [name for name, _ in objects.most_common(3)]
     example = "2: {} + {} - {}".format(*common) if len(common) == 3 else _ALGEBRA
     return "" if retriever.unknown(*(term.words for term in parse(example))) else example

@@ -1,4 +1,4 @@
-"""Hits and answers, as every interface returns them, and which hits look nearly the same.
+"""Hits and answers, as every interface returns them, and the detection of near-duplicates.
 
 Ids of images and views count from 0.
 """
@@ -13,12 +13,12 @@ from PIL import Image
 from pydantic import BaseModel
 
 _SIDE = 16  # rows and columns of a fingerprint
-_MEAN, _MOST = 4.0, 24.0  # of 255: largest mean difference, and largest difference of a cell
+_MEAN, _MOST = 4.0, 24.0  # of 255: limits on the mean difference and the difference of any cell
 _RATIO = 0.02  # largest relative difference of width / height
 
 
 class Hit(BaseModel):
-    """An image found; for a clip its best frame, or the frame that adds most to the score."""
+    """An image in a result; for a clip, its best frame or the frame that adds most to the score."""
 
     image_id: int  # its id in the collection; for frames of clips, see `Clips.image`
     file: str = ""  # its file name in the collection
@@ -26,19 +26,19 @@ class Hit(BaseModel):
     view: int | None = None  # the image view that won, from 0; None if no single view did
     rank: int  # 1 for the best
     seconds: float | None = None  # the time of the frame in its clip; None for a still image
-    frame: int | None = None  # its number in the clip, from 0; None for a still image
+    frame: int | None = None  # the frame's number in the clip, from 0; None for a still image
     captions: list[str] = []
     objects: list[Any] = []  # in the image, if known
-    satisfies: bool | None = None  # if the query is a caption: is it known to satisfy that?
-    probability: float | None = None  # that it satisfies the query, if the pack is calibrated
-    width: int | None = None  # of its thumbnail in pixels, if requested
+    satisfies: bool | None = None  # whether it is right for the query, if the query is a caption
+    probability: float | None = None  # of satisfying the query, if the pack is calibrated
+    width: int | None = None  # of the thumbnail in pixels, if requested
     height: int | None = None
     alike: int | None = None  # rank of the first hit that looks nearly the same, if requested
     before: int | None = None  # rank without the lens
 
 
 class Caption(BaseModel):
-    """A caption found, and the image it was written for; see `Hit`."""
+    """A caption in a result, and the image it was written for; see `Hit`."""
 
     text: str
     image_id: int
@@ -80,8 +80,8 @@ class Answer(Timed):
     searched: int  # number of images ranked
     terms: list[QueryTerm] = []
     exact: bool  # whether the hits are certainly the best
-    matches: bool | None  # whether anything satisfies the query; None if the pack cannot tell
-    # whether the query image is unlike those of training; None without one, or if unknown
+    matches: bool | None  # whether any image satisfies the query; None if the pack cannot tell
+    # whether the query image differs from the training images; None without one, or if unknown
     unfamiliar: bool | None = None
     unknown: list[Unknown] = []
     unsupported: list[str] = []  # aspects that no method of the pack supports: "sides", "negation"
@@ -95,8 +95,7 @@ class Answer(Timed):
 def fingerprint(thumbnail: Path) -> np.ndarray:
     """The aspect ratio of an image and its colours in coarse cells: (1 + 16 * 16 * 3,) float32.
 
-    Args:
-        thumbnail: the image's thumbnail, whose name changes with the image.
+    Results are cached by path: the name of a thumbnail changes with its image.
     """
     with Image.open(thumbnail) as image:
         ratio = image.width / image.height
@@ -106,11 +105,7 @@ def fingerprint(thumbnail: Path) -> np.ndarray:
 
 @lru_cache(50_000)
 def image_size(thumbnail: Path) -> tuple[int, int]:
-    """Width and height of a thumbnail in pixels.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Width and height of a thumbnail in pixels. Raises OSError if it cannot be read."""
     with Image.open(thumbnail) as image:
         return image.size
 
@@ -118,16 +113,16 @@ def image_size(thumbnail: Path) -> tuple[int, int]:
 def first_alike(prints: Sequence[np.ndarray]) -> list[int]:
     """For each of n fingerprints, the index of the first that is nearly the same, or its own.
 
-    These are images that were saved again, resized, or made slightly brighter. Images are compared
-    only with the first of each group, so that groups cannot grow through chains of similar images.
+    Images that were saved again, resized, or made slightly brighter are nearly the same. Images are
+    compared only with the first of each group, so that chains of similar images form no group.
     """
-    firsts, alike, known = list[int](), list[int](), np.array(prints)  # (n, 1 + 16 * 16 * 3)
-    for place, cells in enumerate(known):
-        apart = np.abs(known[firsts] - cells)
-        same = apart[:, 0] <= _RATIO * cells[0]
-        same &= apart[:, 1:].mean(axis=1) <= _MEAN
-        same &= apart[:, 1:].max(axis=1, initial=0) <= _MOST
-        first = firsts[int(same.argmax())] if same.any() else place
-        firsts += [place] if first == place else []
-        alike.append(first)
-    return alike
+    firsts, result, table = list[int](), list[int](), np.array(prints)  # (n, 1 + 16 * 16 * 3)
+    for index, row in enumerate(table):
+        differences = np.abs(table[firsts] - row)
+        is_same = differences[:, 0] <= _RATIO * row[0]
+        is_same &= differences[:, 1:].mean(axis=1) <= _MEAN
+        is_same &= differences[:, 1:].max(axis=1, initial=0) <= _MOST
+        first = firsts[int(is_same.argmax())] if is_same.any() else index
+        firsts += [index] if first == index else []
+        result.append(first)
+    return result

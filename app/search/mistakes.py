@@ -19,21 +19,20 @@ from polyview.export.mistakes import Caption, rank_captions
 from polyview.models import Views
 
 MAX_QUERIES = 5000  # captions of one file
-_IMAGES, _LOWEST = 512, -1e9  # scored at a time; the score of an image that cannot be searched
+_IMAGES, _LOWEST = 512, -1e9  # images scored at once; the score of a file outside the gallery
 
 
 def add_queries(retriever: Retriever, content: bytes) -> str:
-    """Adds the captions of a file for `captions_of`; returns their key; see `read_queries`."""
+    """Stores the captions of a file, see `read_queries`; returns their key for `captions_of`."""
     key = hashlib.sha256(content).hexdigest()[:16]
     retriever.keep(key, Reading(read_queries(retriever, content)))
     return key
 
 
 def captions_of(retriever: Retriever, queries: str = "") -> list[Caption] | None:
-    """The captions of a key from `add_queries`, or the collection's; None if forgotten.
+    """The captions of a key from `add_queries`, or the collection's; None if no longer stored.
 
-    Raises:
-        ValueError: the collection has no captions.
+    Raises ValueError if the collection has no captions.
     """
     if queries:
         return retriever.readings.get(queries, Reading()).result
@@ -41,10 +40,10 @@ def captions_of(retriever: Retriever, queries: str = "") -> list[Caption] | None
     if not collection.captions:
         raise ValueError("these images have no captions; send a CSV file of queries and images")
     truths = [image.truth.captions if image.truth else () for image in collection.images]
-    kinds = {(own, fact.text): fact.view for own, facts in enumerate(truths) for fact in facts}
+    kinds = {(i, fact.text): fact.view for i, facts in enumerate(truths) for fact in facts}
     return [
-        Caption(text, (own, *collection.relevant.get(text, ())), kinds.get((own, text)) or "")
-        for text, own in collection.captions
+        Caption(text, (i, *collection.relevant.get(text, ())), kinds.get((i, text)) or "")
+        for text, i in collection.captions
     ]
 
 
@@ -53,9 +52,9 @@ def read_ranks(
 ) -> Reading:
     """Ranks captions by all methods and by averages; see `rank_captions`, `Retriever.compute`."""
     ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.best_first),)
-    for some in (methods, *((spec,) for spec in specs if spec not in methods)):
-        work = partial(_rank, retriever, captions, some, not queries)
-        reading = retriever.compute((queries, some), work, "the captions could not be ranked")
+    for group in (methods, *((spec,) for spec in specs if spec not in methods)):
+        work = partial(_rank, retriever, captions, group, not queries)
+        reading = retriever.compute((queries, group), work, "the captions could not be ranked")
         if reading.result is None:
             return reading
         ranks |= reading.result
@@ -65,15 +64,15 @@ def read_ranks(
 def _rank(
     retriever: Retriever, captions: list[Caption], specs: Sequence[str], own: bool, reading: Reading
 ) -> dict[str, np.ndarray]:
-    """Ranks captions by methods or averages; those of the collection's `own` are stored."""
+    """Ranks captions by methods or averages; stores the ranks of the collection's own captions."""
     index = retriever.index
     texts = [] if own else [retriever.reworded(caption.text) for caption in captions]
-    every, encode = range(len(captions)), retriever.runtime.text_views
+    id_range, encode = range(len(captions)), retriever.runtime.text_views
 
     def scores(spec: str, part: slice) -> np.ndarray:
         reading.progress, values = f"ranked {part.start:,} of {len(captions):,} captions", []
         for name in spec.split("+"):
-            views = index.captions[name].views(every[part]) if own else encode(texts[part], name)
+            views = index.captions[name].views(id_range[part]) if own else encode(texts[part], name)
             values.append(file_scores(index.images[name], views, index.files))
         return reduce(np.add, values)
 
@@ -110,7 +109,7 @@ def read_queries(retriever: Retriever, content: bytes) -> list[Caption]:
     query name several right images, the labelled one first.
 
     Raises:
-        ValueError: a line cannot be read, or there are too many.
+        ValueError: a line cannot be read, or there are no queries or too many.
     """
     captions, names = dict[str, Caption](), dict[str, int]()
     for image in retriever.collection.images:

@@ -27,13 +27,13 @@ from polyview.app.gallery.scan import CollectionImage
 from polyview.models import Views
 
 SAMPLED = 1024  # images whose scores represent those of the gallery
-SAMPLE_BYTES = 8 * 2**20  # of their views
+SAMPLE_BYTES = 8 * 2**20  # bytes of the views of these images, at most
 LARGE_GALLERY = 10_000  # images; scoring fewer is faster in one thread
 _PATIENCE = 20.0  # seconds a query waits for the first images, or for all captions
-_BRIEF = 2.0  # seconds it waits for the remaining images
+_BRIEF = 2.0  # seconds a query waits for the remaining images
 _TORCH_THREADS = torch.get_num_threads()
 _lock = threading.Lock()
-_active = 0  # number of questions in `shared_processors`
+_active = 0  # number of questions within `shared_processors`
 
 # An encoded query: method -> weight and views (1, W, D) of each term. Terms are distinct and have
 # nonzero weights; empty if all terms cancel out.
@@ -63,7 +63,7 @@ def combined(terms: Sequence[Term]) -> list[Term]:
         key = (" ".join(term.words.split()), image)
         weight = term.weight + (sums[key].weight if key in sums else 0.0)
         sums[key] = replace(sums.get(key, term), weight=weight)
-    return [term for term in sums.values() if abs(term.weight) > 1e-9]  # sums are rounded
+    return [term for term in sums.values() if abs(term.weight) > 1e-9]  # rounding errors
 
 
 class Scores(NamedTuple):
@@ -78,7 +78,7 @@ class Scores(NamedTuple):
 
 
 def best_of_files(scores: Scores, files: int) -> Scores:
-    """Scores of files by their best images, in file order; a clip has several images.
+    """Reduces scores of images to those of their files, in file order; a clip has several images.
 
     `files` is the number of files in the collection, see `Collection.file_id`.
 
@@ -124,7 +124,7 @@ def subsample(values: np.ndarray, max_items: int = SAMPLED) -> np.ndarray:
 
 
 class Ranking:
-    """Ranks the items in an index's galleries; `only` are ids of the files to rank, or None.
+    """Ranks the items in an index's galleries; `only` has the ids of the files to rank, or is None.
 
     Every method raises `Refusal` if nothing is searchable yet.
     """
@@ -147,27 +147,27 @@ class Ranking:
                 ids, values = gallery.scores(views)
                 parts.append((ids, weight / len(query) * values))
         ids = parts[0][0]
-        if not all(np.array_equal(others, ids) for others, _ in parts):
-            # galleries grow meanwhile, and an image may be unreadable for a later method
-            ids = reduce(np.intersect1d, [others for others, _ in parts])
+        if not all(np.array_equal(part_ids, ids) for part_ids, _ in parts):
+            # galleries may grow meanwhile, and a later method may fail to read an image
+            ids = reduce(np.intersect1d, [part_ids for part_ids, _ in parts])
             parts = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in parts]
         return Scores(ids, reduce(np.add, [values for _, values in parts]), ids)
 
     def best(
         self, query: Query, k: int, only: AbstractSet[int] | None = None, texts: bool = False
     ) -> tuple[list[Match], np.ndarray | None]:
-        """The k best images or captions with their winning views; all scores (N,), if computed.
+        """The k best images or captions with their winning views, and all scores (N,) if computed.
 
         A view wins if it scores best for every term. Only the best frame of a clip is among the k;
         the scores include every frame.
         """
-        if plain := single(query):
-            gallery = self._gallery(query, plain[0], texts)
+        if single_query := single(query):
+            gallery = self._gallery(query, single_query[0], texts)
             if texts or not gallery.local or len(gallery) > SAMPLED:
-                return self._search(gallery, plain[1], k, only, texts), None
+                return self._search(gallery, single_query[1], k, only, texts), None
         ids, values, _ = self.scores(query, texts)
-        chosen = self._among(ids, only)
-        ids, values = ids[chosen], values[chosen]
+        selection = self._among(ids, only)
+        ids, values = ids[selection], values[selection]
         best = np.argsort(-values, kind="stable")
         if not texts and self._index.clips:
             _, first = np.unique(ids[best] % self._index.files, return_index=True)
@@ -185,14 +185,14 @@ class Ranking:
             return gallery.search(views, k, only)
         ids = gallery.ids()
         frames = None if only is None else {*ids[self._among(ids, only)].tolist()}
-        most = k
+        limit = k
         while True:
-            matches, best = gallery.search(views, most, frames), dict[int, Match]()
+            matches, best = gallery.search(views, limit, frames), dict[int, Match]()
             for match in matches:
                 best.setdefault(match.id % self._index.files, match)
-            if len(best) >= k or len(matches) < most:
+            if len(best) >= k or len(matches) < limit:
                 return list(best.values())[:k]
-            most *= 4
+            limit *= 4
 
     @torch.inference_mode()
     def _winners(self, query: Query, ids: np.ndarray) -> list[int | None]:
@@ -203,8 +203,8 @@ class Ranking:
         gallery = self._index.images[name]
         images, method = gallery.views(ids), gallery.method  # (n, V, D)
         scores = [method.view_scores(images, v.to(images.embeddings.device)) for _, v in terms]
-        places = torch.stack([each[..., 0].argmax(dim=0) for each in scores], dim=1)  # (n, T)
-        return [row[0] if len(set(row)) == 1 else None for row in places.tolist()]
+        winners = torch.stack([each[..., 0].argmax(dim=0) for each in scores], dim=1)  # (n, T)
+        return [row[0] if len(set(row)) == 1 else None for row in winners.tolist()]
 
     @torch.inference_mode()
     def sample(self, name: str, text: Views, only: AbstractSet[int] | None) -> np.ndarray:
@@ -223,7 +223,7 @@ class Ranking:
         return scores[:, 0].float().cpu().numpy()
 
     def extent(self, query: Query, only: AbstractSet[int] | None) -> tuple[int, int, str]:
-        """Counts the ranked images and files, and says why the ranking is approximate."""
+        """The numbers of ranked images and files, and the caveat of an approximate ranking."""
         gallery = min((self._index.images[name] for name in query), key=len)
         ids = gallery.ids()
         ids = ids[self._among(ids, only)]
@@ -231,7 +231,7 @@ class Ranking:
         return len(ids), files, gallery.caveat(only) if single(query) else ""
 
     def _among(self, ids: np.ndarray, only: AbstractSet[int] | None) -> np.ndarray | slice:
-        """Selects the images (n,) that belong to files; these may be frames of clips."""
+        """Selects the images (n,) whose files are in `only`; a frame belongs to its clip."""
         return slice(None) if only is None else np.isin(ids % self._index.files, list(only))
 
     def _gallery(self, query: Query, name: str, texts: bool) -> Gallery:

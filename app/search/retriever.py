@@ -51,13 +51,13 @@ _SETS_AT_ONCE = 16  # sets of frames whose parts are in memory at a time
 _READINGS = 32  # results of long computations that are kept
 _CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
 Subject = str | Sequence[int] | Image.Image  # a text, ids of images of the collection, any image
-_turn = threading.Lock()  # of long computations, of which one runs at a time
+_turn = threading.Lock()  # held by the one long computation that runs
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Reading:
-    """The state of a long computation: a result, or progress, or a problem."""
+    """The state of a long computation: its result, progress or problem."""
 
     result: Any = None
     progress: str = "measuring"
@@ -75,7 +75,7 @@ class Retriever:
         runtime: the loaded pack.
         collection: the images and their captions, if any.
         cache: the user's cache folder.
-        ready: ready-made galleries of the images by method, if there are any.
+        ready: galleries by method that already contain the images; None to encode the images.
         encoded: folder for encoded views; None for the cache folder.
         first: the method whose gallery is filled first; None for the best.
     """
@@ -113,11 +113,11 @@ class Retriever:
 
         Scores of terms are multiplied by their weights and added; methods of an ensemble are
         averaged. A hit has a winning view if there is one method and the same view scores best for
-        every term. The hits of a single sentence are judged if the method is calibrated.
+        every term. If the method is calibrated, the hits of a single sentence have probabilities.
 
         Args:
             terms: at least one; equal terms are combined.
-            spec: see above.
+            spec: a method, or several joined by "+".
             k: at least 1; at most 1,000 images are returned.
             only: ids of the files to rank; None ranks all.
             captions: number of captions to find as well; 0 for none.
@@ -131,21 +131,21 @@ class Retriever:
         with shared_processors(len(self.collection.images)):
             query, k = self._encoded(terms, spec), min(k, MAX_HITS)
             matches, scores = self._ranking.best(query, max(k, TENTH), only)
-            counted, searched, caveat = self._ranking.extent(query, only)
-            judgement, plain = None, single(query)
-            calibration = plain and self.info.methods[plain[0]].calibration
-            sentence = plain and combined(terms)[0].words
-            if plain and calibration and sentence:
-                best, read = np.array([match.score for match in matches]), self.read(sentence)
-                sample = self._ranking.sample(*plain, only) if scores is None else subsample(scores)
+            image_count, searched, caveat = self._ranking.extent(query, only)
+            judgement, pair = None, single(query)
+            calibration = pair and self.info.methods[pair[0]].calibration
+            sentence = pair and combined(terms)[0].words
+            if pair and calibration and sentence:
+                best, tokens = np.array([match.score for match in matches]), self.read(sentence)
+                sample = self._ranking.sample(*pair, only) if scores is None else subsample(scores)
                 judgement = calibration.judge_answer(
-                    best, sample, counted, read.words, read.unknown
+                    best, sample, image_count, tokens.words, tokens.unknown
                 )
             image_ids = self.moments([match.id for match in matches[:k]], terms, spec)
             hits = []
-            for place, image_id in enumerate(image_ids):
-                hit = self.hit(image_id, matches[place].score, matches[place].view, place + 1)
-                hit.probability = judgement and judgement.hits[place]
+            for index, image_id in enumerate(image_ids):
+                hit = self.hit(image_id, matches[index].score, matches[index].view, index + 1)
+                hit.probability = judgement and judgement.hits[index]
                 hits.append(hit)
             return Answer(
                 method=spec,
@@ -159,15 +159,15 @@ class Retriever:
             )
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
-        """Scores of all searchable files for a query, in gallery order; 0 if it cancels out."""
+        """Scores of all searchable files for a query, in gallery order; 0 if all terms cancel."""
         scores = self._ranking.scores(self._encoded(terms, spec))
         return best_of_files(scores, self.index.files) if self.index.clips else scores
 
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
-        """The chosen frames of a clip, by the id of any of them, with their scores in time order.
+        """The indexed frames of a clip with their scores, in time order; empty for a still image.
 
-        Frames of a set have no scores of their own: only the first of each window is returned. The
-        result is empty for a still image.
+        `image_id` is the id of any of these frames. If the methods read frames as sets, only the
+        first frame of each window is returned, with the score of the window.
         """
         file_id = self.collection.file_id(self.image(image_id).image_id)
         ids, values, _ = self._ranking.scores(self._encoded(terms, spec))
@@ -193,47 +193,47 @@ class Retriever:
         return self.runtime.image_parts(features, name, mask)
 
     def subject(self, term: Term) -> Subject:
-        """What `views` and `parts` take for a term."""
+        """Converts a term to the subject that `views` and `parts` take."""
         if not isinstance(term.image, CollectionImage):
             return term.words if term.image is None else term.image
-        own = self.collection.images[self.collection.file_id(term.image.image_id)]
-        if own.path != term.image.path:  # an image of another collection
+        local_image = self.collection.images[self.collection.file_id(term.image.image_id)]
+        if local_image.path != term.image.path:  # an image of another collection
             return term.image.decode()
         return [self.local_image_id(term.image)]  # packs may choose other frames of a clip
 
     @torch.inference_mode()
     def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
-        """The images that represent results; of a set of frames, the one that contributes most.
+        """Replaces each window of a clip by the frame that contributes most to its score.
 
-        If methods read frames as sets, a score belongs to a window of a clip. The frame with the
-        most evidence (`models/evidence.py`), summed over words, represents it; the first one if the
-        score cannot be split, or the features of the window are not at hand.
+        If the methods read frames as sets, a score belongs to a window. The frame with the most
+        evidence (`models/evidence.py`), summed over words, represents the window; the first frame
+        if the score cannot be split, or if features of the window would have to be computed.
         """
         if not (self.reads_sets and self.index.clips):
             return list(image_ids)
-        moments, names, distinct = list(image_ids), self.methods.names(spec), combined(terms)
+        frame_ids, names, distinct = list(image_ids), self.methods.names(spec), combined(terms)
         with suppress(ValueError):  # the score cannot be split
             query = {
                 name: [(term.weight, self.parts(self.subject(term), name)) for term in distinct]
                 for name in names
             }
-            for start in range(0, len(moments), _SETS_AT_ONCE):
+            for start in range(0, len(frame_ids), _SETS_AT_ONCE):
                 part = slice(start, start + _SETS_AT_ONCE)
-                moments[part] = self._moments(moments[part], query)
-        return moments
+                frame_ids[part] = self._moments(frame_ids[part], query)
+        return frame_ids
 
     def _moments(
         self, windows: Sequence[int], query: Mapping[str, Sequence[tuple[float, Parts]]]
     ) -> list[int]:
         """For each window, the frame that contributes most, or the window's id; see `moments`."""
         sets = {window: self.index.clips.read_with(window) for window in windows}
-        read = {name: self._frames(sets.values(), name, at_hand=True) for name in query}
-        sets = {w: s for w, s in sets.items() if all(own.keys() >= {*s} for own in read.values())}
+        rows = {name: self._frames(sets.values(), name, at_hand=True) for name in query}
+        sets = {w: s for w, s in sets.items() if all(f.keys() >= {*s} for f in rows.values())}
         if not sets:
             return list(windows)
         curves = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T)
         for name, terms in query.items():
-            padded = pad_sets([torch.cat([read[name][i] for i in s]) for s in sets.values()])
+            padded = pad_sets([torch.cat([rows[name][i] for i in s]) for s in sets.values()])
             images = self.runtime.image_parts(padded[0], name, padded[1])
             for weight, term in terms:
                 part = self.methods[name].evidence(images, term).scaled(weight)
@@ -248,11 +248,11 @@ class Retriever:
         return self.index.images[name]
 
     def read(self, text: str) -> Tokens:
-        """Splits text into tokens as the encoders read it."""
+        """Splits text into tokens as the encoders read it, with unknown words replaced."""
         return self.runtime.tokenize(self.reworded(text))
 
     def reworded(self, text: str) -> str:
-        """A text in which known words replace unknown ones; applied to every question."""
+        """Replaces unknown words of a text by known ones; applied to every question."""
         tokens, text = self.runtime.tokenize(text), text.strip()
         return reword(tokens, text, self.runtime.reader.known) if tokens.unknown else text
 
@@ -287,7 +287,7 @@ class Retriever:
     def local_image_id(self, image: CollectionImage) -> int:
         """Maps an image of the same collection to its id in this index.
 
-        Packs may choose different frames of a clip; the nearest in time is taken.
+        Packs may choose different frames of a clip: a frame is mapped to the nearest in time.
         """
         file_id = self.collection.file_id(image.image_id)
         moment, moments = image.moment, self.index.clips.get(file_id)
@@ -301,36 +301,36 @@ class Retriever:
         return self.image(image_id).decode()
 
     def thumbnail(self, image_id: int) -> Path:
-        """The thumbnail of an image, in the folder of thumbnails."""
+        """The path of an image's thumbnail, which is written if it does not exist."""
         return self.image(image_id).thumbnail(self.index.encoder.thumbnails)
 
     def thumbnails(self, image_ids: Sequence[int]) -> dict[int, Path]:
-        """Thumbnails of images by id, without those that cannot be opened."""
-        made: dict[int, Path] = {}
+        """The paths of thumbnails by image id, without images that cannot be opened."""
+        paths: dict[int, Path] = {}
 
         def make(image_id: int) -> None:
             with suppress(ValueError, OSError):
-                made[image_id] = self.thumbnail(image_id)
+                paths[image_id] = self.thumbnail(image_id)
 
         with ThreadPoolExecutor(_DRAWING, "thumbnail") as pool:
             pool.map(make, image_ids)
-        return made
+        return paths
 
     def make_thumbnails(self) -> None:
         """Makes thumbnails and fingerprints of the first images after everything is read."""
         self.index.captions_done.wait()
         for image in self.shown_images()[:_AHEAD]:
-            with suppress(ValueError, OSError):  # answers do without it
+            with suppress(ValueError, OSError):  # answers work without it
                 fingerprint(self.thumbnail(image.image_id))
         sweep(self.index.encoder.thumbnails)
 
     def compute(self, key: Hashable, function: Callable[[Reading], Any], failure: str) -> Reading:
-        """The reading of a long computation; the first call starts it in a thread.
+        """Starts a long computation in a thread, once for each key, and returns its state.
 
         Args:
             key: identifies the result.
             function: returns the result, and may set the `progress` of the reading.
-            failure: the beginning of the sentence if it fails.
+            failure: the beginning of the error message.
         """
         progress = self.index.progress
         if not progress.finished:
@@ -351,7 +351,7 @@ class Retriever:
             return self.readings[key]
 
     def keep(self, key: Hashable, reading: Reading) -> Reading:
-        """Adds a reading to `readings`; the oldest finished ones of many are removed."""
+        """Adds a reading to `readings`, and removes the oldest finished ones if there are many."""
         self.readings[key] = reading
         finished = [k for k, r in self.readings.items() if r.problem or r.result is not None]
         for oldest in finished[: max(0, len(self.readings) - _READINGS)]:
@@ -361,16 +361,16 @@ class Retriever:
     def _encoded(self, terms: Sequence[Term], spec: str) -> Query:
         """Encodes a query with each method of an ensemble."""
         distinct = [(term.weight, self.subject(term)) for term in combined(terms)]
-        made: dict[tuple[int, str | None], Tensor] = {}  # features of images from elsewhere
+        features: dict[tuple[int, str | None], Tensor] = {}  # features of images from elsewhere
 
         def views(place: int, name: str) -> Views:
             subject = distinct[place][1]
             if not isinstance(subject, Image.Image):
                 return self.views(subject, name)
             key = place, self.runtime.image_encoder_of(name)
-            if key not in made:
-                made[key] = self.runtime.image_features([subject], name)
-            return self.runtime.image_views(made[key], name)
+            if key not in features:
+                features[key] = self.runtime.image_features([subject], name)
+            return self.runtime.image_views(features[key], name)
 
         return {
             name: [(weight, views(place, name)) for place, (weight, _) in enumerate(distinct)]
@@ -390,7 +390,7 @@ class Retriever:
     def _frames(
         self, sets: Iterable[Sequence[int]], name: str, *, at_hand: bool = False
     ) -> dict[int, Tensor]:
-        """Features (n, d) of the frames of sets, by id; with `at_hand`, of those not to encode."""
+        """Features (n, d) of all frames in sets, by id; with `at_hand`, only stored features."""
         images = [self.image(image_id).reached() for image_id in dict.fromkeys(chain(*sets))]
         return self.index.features(images, name, at_hand=at_hand)
 

@@ -1,9 +1,9 @@
 """Known words that replace an unknown one: another form of it, or a synonym.
 
 A pack with word vectors knows only the words of its training captions. People may type "puppies"
-where captions say "puppy", or "automobile" where they say "car". Two words are forms of each other
-if they may come from the same base word; English has few endings, so a few rules find the bases. A
-short hand-written list, `words.txt`, has irregular forms, and synonyms of common subjects.
+where captions say "puppy", or "automobile" where captions say "car". Two words are forms of each
+other if they may derive from the same base word; English has few endings, so a few rules find the
+bases. A short hand-written list, `words.txt`, has irregular forms and synonyms of common subjects.
 """
 
 import re
@@ -22,24 +22,20 @@ _DOUBLED = re.compile(r"[^aeiou]*[aeiou][bdgklmnprt]")  # "run", whose "n" is do
 def reword(tokens: Tokens, text: str, known: frozenset[str]) -> str:
     """Replaces the unknown words of a text by known ones of the same meaning, see `read_word`.
 
-    Evaluation on captions does not reword: it compares vocabularies, too.
-
-    Args:
-        tokens: of the text.
-        text: stripped.
-        known: the words of the pack.
+    `tokens` are those of the stripped text, `known` are the words of the pack. Evaluation on
+    captions does not reword, because it compares vocabularies, too.
     """
     parts, end_of_last = list[str](), 0
-    for place, typed in tokens.unknown.items():
+    for index, typed in tokens.unknown.items():
         if word := read_word(typed, known):
-            start, end = tokens.spans[place]
+            start, end = tokens.spans[index]
             parts += [text[end_of_last:start], word]
             end_of_last = end
     return "".join([*parts, text[end_of_last:]])
 
 
 def read_word(word: str, known: frozenset[str]) -> str | None:
-    """The known word that replaces an unknown one; None without any.
+    """The known word that replaces an unknown one; None if there is none.
 
     >>> known = frozenset("dogs dog run cat bike riding leaf sofas man".split())
     >>> [read_word(word, known) for word in ("Leaves", "running", "bikes", "rides", "men")]
@@ -79,7 +75,7 @@ def _groups(name: str) -> list[list[str]]:
 
 
 def _synonyms(word: str) -> Iterator[str]:
-    """Base words of the same meaning as a word, and of what it is a kind of."""
+    """Base words of the synonyms of a word, and of more general words."""
     for base in (word, *_bases(word)):
         names = [name for group in _groups("synonyms") if base in group for name in group]
         names += [name for name, *kinds in _groups("kinds") if base in kinds]
@@ -88,7 +84,7 @@ def _synonyms(word: str) -> Iterator[str]:
 
 
 def _bases(word: str) -> list[str]:
-    """The words that a plural or a verb's form may come from, likely ones first; then itself.
+    """The words that a plural or a verb form may derive from, most likely first, then the word.
 
     >>> [_bases(word)[0] for word in ("puppies", "wolves", "boxes", "fishermen", "hiking")]
     ['puppy', 'wolf', 'box', 'fisherman', 'hike']
