@@ -1,1 +1,1 @@
-"""Training and evaluation: everything that makes a pack's weights and its numbers."""
+"""Training and evaluation: produces a pack's weights and metrics."""

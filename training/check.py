@@ -12,14 +12,16 @@ from polyview.training.settings import refusals_end
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Checks the pack that the command line names; returns 1 where a step of it is wrong."""
+    """Checks the pack named on the command line; returns 1 if a preprocessing step is wrong."""
     description = "Check that a pack preprocesses images and texts as its model expects."
     parser = argparse.ArgumentParser(prog="python -m polyview check", description=description)
     add = parser.add_argument
     add("pack", help="folder or Hub id of a pack")
     add("--method", help="one of the pack's methods; its best one without it")
-    what = "folder of images with captions (docs/your-data.md); without it the pack's own gallery"
-    add("--data", type=Path, help=what)
+    help_text = (
+        "folder of images with captions (docs/your-data.md); without it the pack's own gallery"
+    )
+    add("--data", type=Path, help=help_text)
     add("--split", help="val without it; of a pack's own gallery test")
     add("--pairs", type=int, default=PAIRS, help=f"number of images; {PAIRS} without it")
     options = parser.parse_args(argv)

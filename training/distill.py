@@ -1,12 +1,12 @@
-"""Trains a small image encoder on captioned images, from random weights, with a teacher.
+"""Trains a small image encoder from random weights to imitate a teacher.
 
 `python -m polyview distill --recipe flickr8k/backbone --set data=DIR --set teacher=T --out RUN`
 
 The student learns to predict the feature map of a published network (knowledge distillation, Hinton
 et al., 2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015), also on photographs
-without captions. In the last epochs a retrieval loss is added for captioned photographs. Only the
-student's trunk is saved. The teacher encodes some crops of every photograph once, and its maps are
-cached like other features; in every epoch the student reads the same crops (Beyer et al., CVPR
+without captions. The last epochs add a retrieval loss on captioned photographs. Only the student's
+trunk is saved. The teacher encodes some crops of every photograph once, and its maps are cached
+like other features. In every epoch the student encodes one of the same crops (Beyer et al., CVPR
 2022), with random mirroring and colour changes.
 """
 
@@ -58,22 +58,20 @@ class DistillConfig(BackboneConfig):
 
     Attributes:
         data: folder of captioned photographs, see `training/data/photographs.py`.
-        also: further such folders; photographs without captions there are used for distillation
-            only.
-        teacher: a source of the published image encoder, see `export/encoders/`.
+        also: further folders; their photographs without captions are used for distillation only.
+        teacher: source of the published image encoder, see `export/encoders/`.
         cache: folder for the teacher's maps.
-        init: run of an image encoder whose weights are the initial ones; this encoder may have more
-            blocks at its end; empty for none.
-        side: side of the encoder's input squares at inference. Objects are larger in crops than in
-            whole images, so somewhat more than the 224 of training is better (FixRes, Touvron et
-            al., NeurIPS 2019).
-        crops: versions of each training image that the teacher encodes: the image itself and random
-            crops of at least half of it.
+        init: run folder of an image encoder to start from; the new encoder may have additional
+            blocks at its end. Empty for random weights.
+        side: input size in pixels at inference. Objects are larger in crops than in whole images,
+            so a size above the 224 of training is better (FixRes, Touvron et al., NeurIPS 2019).
+        crops: number of versions of each training image that the teacher encodes: the image itself
+            and random crops of at least half of it.
         targets: number of principal components of the teacher's features to learn.
         color: largest relative change of brightness, contrast and saturation.
-        epochs: passes over the training images, one random crop of each.
-        retrieval_epochs: number of final epochs with the retrieval loss; all if there are fewer.
-        retrieval_weight: its weight relative to the distillation loss.
+        epochs: passes over the training images, with one random version of each.
+        retrieval_epochs: number of final epochs with the retrieval loss.
+        retrieval_weight: weight of the retrieval loss relative to the distillation loss.
     """
 
     widths: tuple[int, ...] = (32, 64, 160, 320)
@@ -109,9 +107,8 @@ class Student(nn.Module):
 class Distillation(Loop[DistillConfig, np.ndarray]):
     """Trains a student; a batch is an array of image rows.
 
-    Raises:
-        ValueError, OSError: data, teacher or `init` are missing or do not fit; raised before images
-            are read.
+    Raises ValueError or OSError, before an image is read, if data, teacher or `init` are missing or
+    incompatible.
     """
 
     best_by = "rsum"
@@ -138,47 +135,54 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             self._fit_imitation()
 
     def _read_teacher(self, train: Split, val: Split) -> None:
-        """Reads images, the teacher's maps of them, and the components to learn."""
+        """Opens the images and loads the teacher's maps and their principal components."""
         config = self.config
-        how = Extraction(Path(config.cache), device=self.device.type)
-        self.train = read_features(train, config.teacher, how, config.crops)
-        self.val = read_features(val, config.teacher, how)
-        looks: Any = self.train.features
-        self.maps = looks.parts if isinstance(looks, Copies) else [looks]  # (P, N, d) each
+        extraction = Extraction(Path(config.cache), device=self.device.type)
+        self.train = read_features(train, config.teacher, extraction, config.crops)
+        self.val = read_features(val, config.teacher, extraction)
+        features: Any = self.train.features
+        self.maps = features.parts if isinstance(features, Copies) else [features]  # (P, N, d) each
         images = [train.images, *(crops(train.images, n) for n in range(1, config.crops))]
-        self.pixels = [Pixels(look, self.preprocess) for look in images]  # (P, 3, S, S) each
+        self.pixels = [Pixels(crop, self.preprocess) for crop in images]  # (P, 3, S, S) each
         self.val_pixels = replace(val, features=Pixels(val.images, self.preprocess))
         self.captioned = int(train.image_of[-1]) + 1  # photographs with captions come first
-        path = feature_file(train, config.teacher, how)
+        path = feature_file(train, config.teacher, extraction)
         path = path.with_name(f"{path.stem}-components{config.targets}.safetensors")
-        if not path.is_file():  # recomputed values could differ in the last bits
+        if not path.is_file():  # stored: recomputed values could differ in the last bits
             basis = principal_components(self.maps[0], config.targets)
             parts = dict(zip(("mean", "map", "weights"), basis, strict=True))
             save_tensors(path, parts, {"kind": "components"})
-        fitted = {name: part.to(self.device) for name, part in load_tensors(path)[0].items()}
-        self.mean, self.basis, self.weights = fitted["mean"], fitted["map"], fitted["weights"]
+        components = {name: part.to(self.device) for name, part in load_tensors(path)[0].items()}
+        self.mean, self.basis, self.weights = (
+            components["mean"],
+            components["map"],
+            components["weights"],
+        )
 
     def _check_teacher(self) -> Preprocess:
-        """Checks that both maps have as many cells; returns the teacher's preprocessing."""
-        config, own = self.config, Preprocess()
+        """Checks that the maps of teacher and student have the same number of cells.
+
+        Returns the teacher's preprocessing with the mean and deviation of the student's.
+        """
+        config, student_preprocess = self.config, Preprocess()
         refuse_missing(config.teacher, "teacher")
         spec = describe_image_source(config.teacher)
-        squares = Preprocess.from_json(spec["preprocess"])
+        preprocess = Preprocess.from_json(spec["preprocess"])
         with torch.device("meta"):  # only shapes are needed
             teacher = IMAGE_ENCODERS[spec["arch"]](**spec["arguments"])
             student = SceneNet(config.widths, config.blocks)
-        theirs = math.prod(teacher.grid(squares.size)) + teacher.summary_token
-        if theirs != math.prod(student.grid(squares.size)):
+        teacher_cells = math.prod(teacher.grid(preprocess.size)) + teacher.summary_token
+        if teacher_cells != math.prod(student.grid(preprocess.size)):
             raise ValueError(
-                f"the teacher's map has {theirs} cells and the student's "
-                f"{math.prod(student.grid(squares.size))}; choose blocks that make them equal"
+                f"the teacher's map has {teacher_cells} cells and the student's "
+                f"{math.prod(student.grid(preprocess.size))}; choose blocks that make them equal"
             )
         if config.init and not (Path(config.init) / BEST).is_file():
             raise FileNotFoundError(f"init: there is no weights file {Path(config.init) / BEST}")
-        return replace(squares, mean=own.mean, std=own.std)
+        return replace(preprocess, mean=student_preprocess.mean, std=student_preprocess.std)
 
     def _start_from(self, run: Path) -> None:
-        """Copies a trunk with possibly fewer blocks; additional blocks start as the identity."""
+        """Loads the trunk of a run; blocks that the run lacks start as the identity."""
         tensors, _ = load_tensors(run / BEST)
         for number, block in enumerate(self.model.trunk.stages):
             if f"stages.{number}.conv1.weight" not in tensors:
@@ -200,7 +204,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         return epoch >= self.config.epochs - self.config.retrieval_epochs
 
     def load_crops(self, rows: np.ndarray, crops: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Loads one crop of each image: pixels (B, 3, S, S) and the teacher's maps (B, N, T)."""
+        """Loads a crop of each image: pixels (B, 3, S, S) and projected teacher maps (B, N, T)."""
         pairs = list(zip(crops.tolist(), rows.tolist(), strict=True))
         pixels = np.concatenate([self.pixels[crop][row : row + 1] for crop, row in pairs])
         maps = np.stack([self.maps[crop][row] for crop, row in pairs])
@@ -218,9 +222,9 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         mirror(pixels, targets, mirrored)
         cells = self._cells(change_colors(pixels, self.config.color, random))
         terms = {"distillation": self._missed(cells, targets)}
-        spoken_of = rows < self.captioned
-        if self._retrieves(epoch) and spoken_of.any():
-            rows, cells = rows[spoken_of], cells[spoken_of]
+        captioned = rows < self.captioned
+        if self._retrieves(epoch) and captioned.any():
+            rows, cells = rows[captioned], cells[captioned]
             first, last = (np.searchsorted(self.train.image_of, rows + n) for n in (0, 1))
             ids, lengths = map(torch.from_numpy, self.tables[0].rows(random.integers(first, last)))
             images, texts = self.model.heads(
@@ -238,7 +242,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
     @torch.no_grad()
     def _fit_imitation(self) -> None:
-        """Fits the linear map over an already trained trunk by least squares."""
+        """Fits the linear map on top of a trained trunk by least squares."""
         self.model.eval()
         count = self.train.image_count
         rows = np.linspace(0, count - 1, min(_MAPPED, count)).astype(int)
@@ -250,9 +254,9 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         cells = nn.functional.pad(torch.cat(inputs), (0, 1), value=1.0)  # for the bias
         ridge = 1e-6 * len(cells) * torch.eye(cells.shape[1]).to(cells)
         products = cells.mT @ torch.cat(outputs)
-        fitted = torch.linalg.solve(cells.mT @ cells + ridge, products)  # (d + 1, T)
-        self.model.imitate.weight.copy_(fitted[:-1].mT)
-        self.model.imitate.bias.copy_(fitted[-1])
+        solution = torch.linalg.solve(cells.mT @ cells + ridge, products)  # (d + 1, T)
+        self.model.imitate.weight.copy_(solution[:-1].mT)
+        self.model.imitate.bias.copy_(solution[-1])
 
     def _missed(self, cells: Tensor, targets: Tensor) -> Tensor:
         """Weighted squared error of predicted maps (B, N, T); 1 for predicting the mean."""
@@ -266,22 +270,22 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
     @torch.no_grad()
     def validate(self, epoch: int) -> dict[str, float]:
-        """`val_distillation`, the weighted squared error on whole validation images.
+        """Returns `val_distillation`, the weighted squared error on whole validation images.
 
-        In epochs with a retrieval loss also `retrieval_metrics` by the student's own heads.
+        Epochs with a retrieval loss add `retrieval_metrics` of the student's heads.
         """
         self.model.eval()
-        missed, count = 0.0, self.val.image_count
+        error, count = 0.0, self.val.image_count
         for start in range(0, count, 100):
             part = slice(start, start + 100)
             cells = self._cells(torch.from_numpy(self.val_pixels.features[part]))
             targets = self._targets(self.val.features[part])
-            missed += self._missed(cells, targets).item() * len(cells) / count
-        score = {"val_distillation": round(missed, 4)}
+            error += self._missed(cells, targets).item() * len(cells) / count
+        score = {"val_distillation": round(error, 4)}
         if self._retrieves(epoch):
             method, words = self.model.heads.method, self.model.heads.text_encoder
-            whole = DualEncoder(method, words, TrainConfig(), self.model.trunk).eval()
-            views = encode_split(whole, self.val_pixels, self.tables[1], self.device)
+            model = DualEncoder(method, words, TrainConfig(), self.model.trunk).eval()
+            views = encode_split(model, self.val_pixels, self.tables[1], self.device)
             metrics = retrieval_metrics(score_matrix(method, *views), self.val.image_of)
             score |= {name: round(value, 2) for name, value in metrics.items()}
         return score
@@ -296,14 +300,14 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
 
 def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """T = `count` principal components of a teacher's maps (P, N, d), fitted on some photographs.
+    """Fits T = `count` principal components of a teacher's maps (P, N, d) on some photographs.
 
-    Each is divided by the square root of its standard deviation, so that the first do not dominate,
-    and all by one number, so that their mean square is 1.
+    Each component is divided by the square root of its standard deviation, so that the first ones
+    do not dominate. A common factor sets the mean square of all components to 1.
 
     Returns:
-        Mean (d,) and map (d, T), (features - mean) @ map; and the weight (T,) of each component's
-        squared error: its variance, scaled so that the error of predicting zeros is 1.
+        Mean (d,) and map (d, T), to apply as (features - mean) @ map; and the weight (T,) of each
+        component's squared error: its variance, scaled so that predicting zeros has an error of 1.
     """
     rows = np.linspace(0, len(maps) - 1, min(_FITTED, len(maps))).astype(int)
     total, square, cells = torch.zeros(()), torch.zeros(()), 0
@@ -315,8 +319,8 @@ def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, 
     variance, vectors = torch.linalg.eigh(square / cells - torch.outer(mean, mean))
     deviation = variance.flip(0)[:count].clamp_min(1e-12).sqrt()
     scaled = vectors.flip(1)[:, :count] / (deviation * deviation.mean()).sqrt()
-    spread = deviation / deviation.mean()  # variance of each scaled component
-    return mean.float(), scaled.float(), (spread / spread.square().mean()).float()
+    variances = deviation / deviation.mean()  # (T,) of the scaled components
+    return mean.float(), scaled.float(), (variances / variances.square().mean()).float()
 
 
 def mirror(pixels: Tensor, maps: Tensor, which: Tensor) -> None:
@@ -329,7 +333,7 @@ def mirror(pixels: Tensor, maps: Tensor, which: Tensor) -> None:
 def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -> Tensor:
     """Changes saturation, contrast and brightness of each image, in this order.
 
-    Pixels (B, 3, H, W) are in -1..1, black to white; `largest` is the largest relative change.
+    Pixels (B, 3, H, W) range from -1 (black) to 1 (white); `largest` is a relative change.
     """
     factors = 1.0 + random.uniform(-largest, largest, (3, len(pixels), 1, 1, 1))
     brightness, contrast, saturation = torch.from_numpy(factors).float()

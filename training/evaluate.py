@@ -4,12 +4,13 @@
 `python -m polyview evaluate --pack PACK --split test --data DIR`
 `python -m polyview evaluate --run RUN --split val`
 
-Metrics over all right images of a caption need scenes; photographs are also searched with everyday
-questions (`everyday_truth`): P@5 is the share of right hits among the first five. Of runs only
-recalls are measured, in torch, on the data of the run's training; several, such as two seeds of a
-recipe, have a row each and one for the average of their scores. Methods over ready-made region
-features are measured on a folder of such features: `--run RUN --split testall --folds 5`, or
-`--pack PACK --data DIR`. `docs/evidence.md` explains `--evidence`, `--calibrate` and `--maps`.
+Metrics over all relevant images of a caption need rendered scenes. Photographs are also searched
+with everyday queries (`everyday_truth`); P@5 is the share of relevant images among the first five.
+Runs are measured in torch, by recalls only, and by default on their training data; several runs,
+such as two seeds of a recipe, get one row each and one for the average of their scores. Methods
+over ready-made region features are measured on a folder of such features: `--run RUN --split
+testall --folds 5`, or `--pack PACK --data DIR`. `docs/evidence.md` explains `--evidence`,
+`--calibrate` and `--maps`.
 """
 
 import argparse
@@ -60,7 +61,7 @@ _TABLES = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Reads the command line, measures, prints."""
+    """Measures the pack or the runs named on the command line, and prints the results."""
     options = _parser().parse_args(argv)
     with refusals_end():
         words = shlex.join(sys.argv[1:] if argv is None else argv)
@@ -81,23 +82,25 @@ def _parser() -> argparse.ArgumentParser:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--pack", help="folder or Hub id of a pack")
-    what = "run folder of a method; may be repeated, for the average of their scores, too"
-    source.add_argument("--run", type=Path, action="append", help=what)
+    help_text = "run folder of a method; may be repeated, for the average of their scores, too"
+    source.add_argument("--run", type=Path, action="append", help=help_text)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--method", help="one of the pack's methods; all without it")
     which.add_argument("--all", action="store_true", help="every method of the pack")
     add = parser.add_argument
-    again: dict[str, Any] = {"action": "append", "default": []}
-    what = "also the average of these methods' scores; may be repeated"
-    add("--ensemble", metavar="A+B", help=what, **again)
-    what = "95%% interval of the rsum difference of two methods, ensembles or runs; may be repeated"
-    add("--compare", metavar="A,B", help=what, **again)
-    what = (
+    repeatable: dict[str, Any] = {"action": "append", "default": []}
+    help_text = "also the average of these methods' scores; may be repeated"
+    add("--ensemble", metavar="A+B", help=help_text, **repeatable)
+    help_text = (
+        "95%% interval of the rsum difference of two methods, ensembles or runs; may be repeated"
+    )
+    add("--compare", metavar="A,B", help=help_text, **repeatable)
+    help_text = (
         "captions that A finds and B misses; a method, ensemble, run, or run file of TREC's format"
     )
-    add("--mistakes", nargs=2, metavar=("A", "B"), help=what, default=())
+    add("--mistakes", nargs=2, metavar=("A", "B"), help=help_text, default=())
     add("--k", type=int, default=1, help="of --mistakes: found is what ranks within k; default: 1")
-    for flag, what in (
+    for flag, help_text in (
         ("views", "also how often each view wins, and its attention to mentioned objects"),
         ("evidence", "also whether evidence is on the objects of words, and matters to the score"),
         ("foils", "also whether true captions of scenes score above false ones"),
@@ -107,35 +110,37 @@ def _parser() -> argparse.ArgumentParser:
         ("halves", "photographs of one split: fit on one half of them and measure on the other"),
         ("write", "store the metrics in the pack, those of ensembles excepted"),
     ):
-        add(f"--{flag}", action="store_true", help=what)
-    what = (
+        add(f"--{flag}", action="store_true", help=help_text)
+    help_text = (
         "instead of recalls, whose map of CLIP or SigLIP points right: exact rows, attention "
         "rollout, Grad-ECLIP, LeGrad; FROM has the weights that the pack was made of"
     )
-    add("--maps", nargs="?", const=True, metavar="FROM", help=what)
+    add("--maps", nargs="?", const=True, metavar="FROM", help=help_text)
     add("--split", default="test", help="test without it")
-    what = "photographs with captions, scenes, or ready-made features; without it a pack's own "
-    add("--data", type=Path, help=what + "gallery, or what a run was trained on")
-    what = "rank only the first captions of each image, at most so many; default: all"
-    add("--captions", type=int, default=0, metavar="N", help=what)
+    help_text = (
+        "photographs with captions, scenes, or ready-made features; without it a pack's own "
+    )
+    add("--data", type=Path, help=help_text + "gallery, or what a run was trained on")
+    help_text = "rank only the first captions of each image, at most so many; default: all"
+    add("--captions", type=int, default=0, metavar="N", help=help_text)
     add("--folds", type=int, default=1, help="number of folds to average over")
-    for name, metavar, what in (
+    for name, metavar, help_text in (
         ("csv", "OUT", "--mistakes' captions with their ranks, or --maps' table, to this file"),
         ("json", "OUT", "metrics, differences, command and checksums to this file"),
         ("scores", "OUT.npz", "score matrices and ranks to this NumPy archive"),
         ("trec", "DIR", "rankings in TREC's format, a file a method and direction"),
     ):
-        add(f"--{name}", type=Path, metavar=metavar, help=f"also write {what}")
-    what = f"of a run: folder of cached features; {CACHE} without it"
-    add("--cache", type=Path, default=CACHE, help=what)
+        add(f"--{name}", type=Path, metavar=metavar, help=f"also write {help_text}")
+    help_text = f"of a run: folder of cached features; {CACHE} without it"
+    add("--cache", type=Path, default=CACHE, help=help_text)
     add("--device", default="auto", choices=("auto", "cpu", "cuda"))
     return parser
 
 
 def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
     used = {name for name, value in vars(options).items() if value}
-    if more := sorted(used - _RUN_OPTIONS):
-        raise ValueError(f"--{more[0]} measures packs; export the run, or leave it out")
+    if unsupported := sorted(used - _RUN_OPTIONS):
+        raise ValueError(f"--{unsupported[0]} measures packs; export the run, or leave it out")
     if len({folder.resolve() for folder in options.run}) < len(options.run):
         raise ValueError("--run names a folder twice; name each run once")
     extraction = Extraction(options.cache, device=options.device)
@@ -193,7 +198,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
 def _parts(
     options: argparse.Namespace, names: Iterable[str], known: Iterable[str], what: str
 ) -> list[str]:
-    """The methods or runs of names, `--compare` and `--mistakes`; see `ensemble_parts`."""
+    """Returns the methods or runs in `names`, `--compare` and `--mistakes`, once each."""
     pairs = [text.split(",") for text in options.compare]
     for text, pair in zip(options.compare, pairs, strict=True):
         if len(pair) != 2 or not pair[1]:
@@ -222,7 +227,7 @@ def _measure_methods(
     names: Sequence[str],
     parts: Sequence[str],
 ) -> dict[str, Any]:
-    """Measures methods and ensembles of a pack by their scores, and what else options select."""
+    """Measures the scores of a pack's methods and ensembles, and what the options add."""
     if options.foils and data.foils is None:
         raise ValueError(
             f"{data.folder} has captions alone; true and false ones are made of rendered scenes "
@@ -233,16 +238,18 @@ def _measure_methods(
     covered = views.mentioned_cells(runtime, data) if options.views or options.evidence else None
     places = evidence.named_places(runtime, data) if options.evidence else []
     features = scoring.features_by_method(runtime, data, parts)
-    scores, everyday, more = dict[str, np.ndarray](), dict[str, np.ndarray](), _Rows()
+    scores, everyday, extra_metrics = dict[str, np.ndarray](), dict[str, np.ndarray](), _Rows()
     for part in parts:
-        read, method = features[part], runtime.methods[part]
-        sides = scoring.split_views(runtime, part, data, read, options.views)
+        image_features, method = features[part], runtime.methods[part]
+        sides = scoring.split_views(runtime, part, data, image_features, options.views)
         scores[part] = scoring.score_matrix(method, *sides)
         if truth:
             questions = runtime.text_views(list(truth), part)
             everyday[part] = scoring.score_matrix(method, sides[0], questions)  # (N_img, Q)
         if part in names:
-            more[part] = _measure_more(options, runtime, part, data, read, sides, covered, places)
+            extra_metrics[part] = _measure_more(
+                options, runtime, part, data, image_features, sides, covered, places
+            )
     names = [*names, *options.ensemble]
     scores |= {name: scoring.ensemble_scores(scores, name) for name in names}
     rows = {name: kinds.score_metrics(scores[name], data, options.folds) for name in names}
@@ -250,15 +257,17 @@ def _measure_methods(
         if truth:
             hits = scoring.ensemble_scores(everyday, name)
             row |= metrics.everyday_metrics(hits, list(truth.values()))
-        row |= more.get(name, {})
+        row |= extra_metrics.get(name, {})
     _print_rows(options, rows, data)
     if photographs:
         line = f"{len(truth)} of {len(metrics.everyday_questions())} everyday questions qualify"
-        few = f"; P@5 and first right need {metrics.ENOUGH}" if len(truth) < metrics.ENOUGH else ""
-        print(f"{line}{few}")
+        shortage = (
+            f"; P@5 and first right need {metrics.ENOUGH}" if len(truth) < metrics.ENOUGH else ""
+        )
+        print(f"{line}{shortage}")
     for option in [option for option in _TABLES if getattr(options, option)]:
-        _TABLES[option](more)
-    for name in more if options.write else ():
+        _TABLES[option](extra_metrics)
+    for name in extra_metrics if options.write else ():
         record = {"split": options.split, "command": _command(options, name)}
         measured = {**record, "hardware": hardware(), "values": rows[name]}
         update_metrics(runtime.info.folder, name, measured)
@@ -275,7 +284,7 @@ def _measure_more(
     covered: np.ndarray | None,
     places: Sequence[evidence.Place],
 ) -> dict[str, float]:
-    """The measurements of one method, besides recalls, that the options select."""
+    """Returns one method's metrics that the options add to the recalls."""
     values: dict[str, float] = {}
     if options.views:
         values |= views.view_metrics(runtime, part, data, sides, covered)
@@ -299,12 +308,12 @@ def _print_rows(options: argparse.Namespace, rows: _Rows, data: Split) -> None:
 def _compare(
     options: argparse.Namespace, rows: _Rows, scores: dict[str, np.ndarray], data: Split
 ) -> dict[str, Any]:
-    """Prints rsum differences, of all captions and by kind, and mistakes; writes the files."""
+    """Prints mistakes and rsum differences, overall and by caption kind; writes the files."""
     measured: dict[str, Any] = {"methods": rows, "differences": []}
     for a, b in (pair.split(",") for pair in options.compare):
         first, second = (scoring.ensemble_scores(scores, name) for name in (a, b))
-        whole = metrics.bootstrap_difference(first, second, data.image_of, alike=data.alike)
-        for kind, values in {"": whole, **kinds.kind_differences(first, second, data)}.items():
+        overall = metrics.bootstrap_difference(first, second, data.image_of, alike=data.alike)
+        for kind, values in {"": overall, **kinds.kind_differences(first, second, data)}.items():
             print(
                 f"{a} - {b}{f', {kind}' if kind else ''}: rsum {values['difference']:+.1f}, 95 % "
                 f"interval [{values['low']:+.1f}, {values['high']:+.1f}], above 0 in "
@@ -331,7 +340,7 @@ def _compare(
 
 
 def _command(options: argparse.Namespace, name: str) -> str:
-    """The command line that measures a method, or fits its calibration, again."""
+    """Returns the command that reproduces a method's metrics or its calibration."""
     data = f" --data {_named(str(options.data))}" if options.data else ""
     folds = f" --captions {options.captions}" if options.captions else ""
     folds += f" --folds {options.folds}" if options.folds > 1 else ""
@@ -344,7 +353,7 @@ def _command(options: argparse.Namespace, name: str) -> str:
 
 
 def _named(path: str) -> str:
-    """A path as typed; only the name of an absolute path, since packs are shared."""
+    """Returns a relative path as it is, but only the name of an absolute one: packs are shared."""
     return Path(path).name if Path(path).is_absolute() else path
 
 

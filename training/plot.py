@@ -13,15 +13,14 @@ from polyview.models.files import replacing
 from polyview.training.loop.loop import LOG, read_rows
 from polyview.training.settings import refusals_end
 
-SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first one available is drawn
+SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first available score is drawn
 Points = list[tuple[float, float]]
 
 
 def read_curves(folder: Path) -> dict[str, Points]:
-    """The curves of a run by name, each (epochs done, value).
+    """Reads a run's curves by name, each a list of (epochs completed, value).
 
-    Raises:
-        ValueError: the folder has no log, or a damaged one.
+    Raises ValueError if the folder has no log, or a damaged one.
     """
     if not (folder / LOG).is_file():
         raise ValueError(f"there is no {folder / LOG}; name a run that has finished an epoch")
@@ -29,7 +28,7 @@ def read_curves(folder: Path) -> dict[str, Points]:
         rows = [(float(row["epoch"]), row) for row in read_rows(folder / LOG)]
         score = next((key for key in SCORES if any(row.get(key) for _, row in rows)), SCORES[0])
         return {
-            key: [(at, float(row[key])) for at, row in rows if row.get(key)]
+            key: [(epoch, float(row[key])) for epoch, row in rows if row.get(key)]
             for key in ("loss", score, "rate", "grad_norm")
         }
     except (ValueError, KeyError) as error:
@@ -37,11 +36,11 @@ def read_curves(folder: Path) -> dict[str, Points]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command line."""
+    """Draws the runs named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m polyview plot", description="Draw runs.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
-    what = "the PNG; by default curves.png in the run, or beside the first of several"
-    parser.add_argument("--out", type=Path, help=what)
+    help_text = "the PNG; by default curves.png in the run, or beside the first of several"
+    parser.add_argument("--out", type=Path, help=help_text)
     options = parser.parse_args(argv)
     figure = Figure(figsize=(11, 7), dpi=120, layout="constrained")
     panels = list(figure.subplots(2, 2).flat)

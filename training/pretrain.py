@@ -2,9 +2,9 @@
 
 `python -m polyview pretrain --recipe scenes/backbone --out runs/backbone`
 
-It replaces the papers' region detector trained on Visual Genome: a small CNN learns, from random
-weights, to recognise the objects in each cell of its grid, and the image's setting, time and
-weather. Only the trunk is kept; all methods use it frozen.
+The encoder replaces the region detector of the papers, which was trained on Visual Genome. A small
+CNN learns from random weights to recognise the objects in each cell of its grid and the setting,
+time and weather of the image. Only its trunk is saved; every method uses it frozen.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from polyview.training.loop.loop import Loop
 from polyview.training.scenes.store import SceneData, load_scenes
 from polyview.training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
 
-# a thing is in a cell if it covers this share of the cell, or if a third of the thing is in it
+# an object is in a cell if it covers this share of the cell, or if a third of the object is in it
 MIN_COVERAGE = 0.15
 THINGS = tuple(
     i for i, name in enumerate(LABELS) if name in LABEL_GROUPS["objects"] + LABEL_GROUPS["color"]
@@ -50,19 +50,19 @@ class PretrainConfig(BackboneConfig):
 
 
 class Labeller(nn.Module):
-    """SceneNet with linear classifiers of things, per cell and image, and surroundings."""
+    """SceneNet with linear classifiers for objects, per cell and image, and for surroundings."""
 
     def __init__(self, trunk: SceneNet, things: int, surroundings: int) -> None:
         super().__init__()
         self.trunk = trunk
         self.things = nn.Linear(trunk.dim, things)
         self.surroundings = nn.Linear(trunk.dim, surroundings)
-        nn.init.constant_(self.things.bias, -4.0)  # most things are in no cell
+        nn.init.constant_(self.things.bias, -4.0)  # most objects are in no cell
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels (B, 3, H, W) to logits.
+        """Maps pixels (B, 3, H, W) to logits.
 
-        Of things per cell (B, N, C) and per image (B, C), and of surroundings (B, S).
+        Returns object logits per cell (B, N, C) and per image (B, C), and surroundings (B, S).
         """
         cells = self.trunk(pixels)  # (B, N, d)
         per_cell = self.things(cells)  # (B, N, C)
@@ -70,10 +70,9 @@ class Labeller(nn.Module):
 
 
 def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
-    """The things and coloured things in each cell of a grid, for scenes (B,).
+    """Labels the objects in each grid cell of the scenes in rows `index` (B,).
 
-    Returns:
-        (B, grid * grid, C) float32, 0 or 1; columns follow `THINGS`.
+    Returns (B, grid * grid, C) float32, 0 or 1; the columns follow `THINGS`.
     """
     maps = data.instances[index]  # (B, S, S)
     size = maps.shape[1] // grid
@@ -92,7 +91,7 @@ def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
 
 
 def object_r_precision(logits: np.ndarray, truth: np.ndarray) -> float:
-    """Share of each image's R objects among its R highest logits (N, C), averaged, in percent."""
+    """Mean over images of the share of R objects among the R highest logits (N, C), in percent."""
     order = np.argsort(-logits, axis=1, kind="stable")
     hits = np.take_along_axis(truth, order, axis=1)
     counts = truth.sum(axis=1).astype(int)
@@ -100,7 +99,7 @@ def object_r_precision(logits: np.ndarray, truth: np.ndarray) -> float:
 
 
 class Pretraining(Loop[PretrainConfig, np.ndarray]):
-    """Trains SceneNet on labels; a batch is the rows of its scenes."""
+    """Trains SceneNet on labels; a batch is an array of scene rows."""
 
     best_by = "object_r_precision"
 
@@ -137,7 +136,7 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         entropy = F.binary_cross_entropy_with_logits
         cell_loss = entropy(per_cell.float(), cells.to(self.device))
         return {
-            # sums over labels, because means over rare positives would be tiny
+            # sums over labels: positives are rare, so means would be tiny
             "image": len(THINGS) * entropy(things.float(), target[:, THINGS]),
             "cell": len(THINGS) * self.config.cell_weight * cell_loss,
             "surroundings": entropy(surroundings.float(), target[:, SURROUNDINGS]),
@@ -150,12 +149,16 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         things, surroundings = [], []
         for start in range(0, len(self.val), 100):
             pixels = torch.from_numpy(self.preprocess.planes(self.val.images[start : start + 100]))
-            _, seen, around = self.model(pixels.to(self.device, memory_format=torch.channels_last))
-            things.append(seen.float().cpu())
-            surroundings.append(around.float().cpu())
+            _, object_logits, surrounding_logits = self.model(
+                pixels.to(self.device, memory_format=torch.channels_last)
+            )
+            things.append(object_logits.float().cpu())
+            surroundings.append(surrounding_logits.float().cpu())
         truth = self.val_targets
-        known = len(LABEL_GROUPS["objects"])  # the first columns of both
-        precision = object_r_precision(torch.cat(things).numpy()[:, :known], truth[:, :known])
+        object_count = len(LABEL_GROUPS["objects"])  # the first columns of logits and truth
+        precision = object_r_precision(
+            torch.cat(things).numpy()[:, :object_count], truth[:, :object_count]
+        )
         right = (torch.cat(surroundings).numpy() > 0) == (truth[:, SURROUNDINGS] > 0.5)
         return {
             "object_r_precision": round(precision, 2),

@@ -1,6 +1,6 @@
-"""Settings: pydantic models, read from TOML and from the command line, strict about every value.
+"""Strict pydantic settings, read from TOML files and the command line.
 
-A setting is known by its dotted name, `optimizer.learning_rate`.
+A setting is addressed by its dotted name, such as `optimizer.learning_rate`.
 """
 
 import difflib
@@ -23,23 +23,21 @@ class Settings(BaseModel):
     model_config = STRICT | ConfigDict(frozen=True)
 
     def changed(self, **values: Any) -> Self:
-        """A copy with other values, which are validated."""
+        """Returns a validated copy with some values replaced."""
         return check(type(self), {**to_values(self), **values})
 
 
 def to_values(settings: Settings) -> dict[str, Any]:
-    """Settings as nested dictionaries of JSON and TOML types."""
+    """Converts settings to nested dictionaries of JSON and TOML types."""
     return settings.model_dump(mode="json")
 
 
 def apply_change(values: dict[str, Any], change: str) -> None:
-    """Replaces one value of nested dictionaries, in place, by "dotted.name=value".
+    """Applies a change "dotted.name=value" to nested dictionaries, in place.
 
-    The value is read as TOML, else as plain text. A new `method` also removes `arguments` and
-    `objective`, which belong to the previous method.
-
-    Raises:
-        ValueError: the change has another form, or names a part of a single value.
+    The value is parsed as TOML or else taken as plain text. A new `method` also removes `arguments`
+    and `objective`, which belong to the previous method. Raises ValueError if the change has
+    another form, or a parent in the dotted name is not a table.
     """
     name, equals, text = (part.strip() for part in change.partition("="))
     if not equals or not name:
@@ -60,7 +58,7 @@ def apply_change(values: dict[str, Any], change: str) -> None:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """The message for an unknown name: suggests the nearest and lists all, one on each line.
+    """Error message for an unknown name: suggests the closest known name and lists all of them.
 
     >>> print(unknown_name("method", "psve", ["avse", "pvse"]))
     there is no method "psve"; did you mean "pvse"? Choose one of
@@ -74,7 +72,7 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:
-    """Lines with the meaning of each setting and its JSON schema, for `--help-settings`."""
+    """Yields the docstring of a settings class and the JSON schema of each setting."""
     yield inspect.cleandoc(kind.__doc__ or "")
     for name, schema in kind.model_json_schema()["properties"].items():
         yield f"{prefix}{name}: {json.dumps(schema)}"
@@ -82,10 +80,9 @@ def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:
 
 @contextmanager
 def refusals_end(continuation: str = "run the same command again") -> Iterator[None]:
-    """Ends the program with the message of an error that the user can fix.
+    """Exits with the message of a ValueError or OSError, which the user can fix.
 
-    Args:
-        continuation: how to continue after Ctrl-C.
+    `continuation` is the advice printed after Ctrl-C.
     """
     try:
         yield
@@ -93,4 +90,4 @@ def refusals_end(continuation: str = "run the same command again") -> Iterator[N
         raise SystemExit(f"{error}") from error
     except KeyboardInterrupt:
         print(f"\nstopped; {continuation}", file=sys.stderr)
-        raise SystemExit(130) from None  # as shells do for SIGINT
+        raise SystemExit(130) from None  # the shell convention for SIGINT

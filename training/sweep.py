@@ -5,8 +5,8 @@ its grid is trained once on the trial budget; the point with the highest validat
 trained with every seed and measured on the sweep's split. Recorded trainings are not repeated;
 interrupted ones resume from their last epoch.
 
-`docs/results/NAME.csv` gets one line per training and `NAME.hits.npz` what each image retrieved,
-from which the table and its intervals are computed: `--report` needs no run folder.
+Each training adds a line to `docs/results/NAME.csv` and its hits per image to `NAME.hits.npz`. The
+table and its intervals are computed from these two files, so `--report` needs no run folder.
 """
 
 import argparse
@@ -55,13 +55,13 @@ _describe_image_source = functools.cache(describe_image_source)
 
 
 class Choice(Settings):
-    """What is trained: of a sweep for all rows, of a row in place of the sweep's.
+    """The trainings of a sweep; a row can override each choice.
 
     Attributes:
-        recipe: recipe below `training/recipes`.
-        settings: "dotted.name=value" strings; a row's are applied after the sweep's.
+        recipe: name of a recipe below `training/recipes`.
+        settings: "dotted.name=value" strings; those of a row are applied after those of the sweep.
         grid: dotted names of settings, each with the values to try.
-        seeds: of the trainings at the chosen point; 0 without any.
+        seeds: seeds of the trainings at the chosen point; seed 0 if empty.
     """
 
     recipe: str = ""
@@ -74,7 +74,7 @@ class SweepRow(Choice):
     """One row of the table.
 
     Attributes:
-        label: its name in the table.
+        label: name of the row.
         own_baseline: label of the row that is the baseline in the method's paper; empty for none.
     """
 
@@ -87,10 +87,10 @@ class Sweep(Choice):
 
     Attributes:
         name: the file name without its suffix.
-        description: what it compares, and how.
-        rows: the rows of the table.
-        trial: additional settings of trials, which make them cheaper.
-        split: the split to measure on; points are always chosen on "val".
+        description: what the sweep compares, and how.
+        rows: rows of the table.
+        trial: additional settings that make trials cheaper.
+        split: the split of the final metrics; points are always chosen on "val".
         baseline: label of the row to compare all others with; empty for none.
     """
 
@@ -107,16 +107,16 @@ class Sweep(Choice):
         for name in [self.baseline, *(row.own_baseline for row in self.rows)]:
             if name and name not in counts:
                 raise ValueError(f'there is no row "{name}" to compare with')
-        fewest, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
-        if counts[fewest] < counts[most]:
+        smallest, largest = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+        if counts[smallest] < counts[largest]:
             raise ValueError(
-                f"every row must have as many trials, not {counts[fewest]} ({fewest}) and "
-                f"{counts[most]} ({most})"
+                f"every row must have as many trials, not {counts[smallest]} ({smallest}) and "
+                f"{counts[largest]} ({largest})"
             )
         return self
 
     def points(self, row: SweepRow) -> list[tuple[str, ...]]:
-        """The points of a row's grid as settings; a single empty one without a grid."""
+        """Returns the grid points of a row as settings; one empty point without a grid."""
         axes = [
             [f"{name}={json.dumps(value, separators=(',', ':'))}" for value in values]
             for name, values in (row.grid or self.grid).items()
@@ -124,10 +124,10 @@ class Sweep(Choice):
         return list(product(*axes))
 
     def config(self, row: SweepRow, settings: Sequence[str], changes: Sequence[str]) -> TrainConfig:
-        """The configuration of a row's training; later settings override earlier ones."""
-        names = [*self.settings, *row.settings, *settings, *changes]
-        names.sort(key=lambda change: not change.startswith("method="))  # resets its arguments
-        return load_recipe(TrainConfig, row.recipe or self.recipe, names)
+        """Builds the configuration of a row's training; later settings override earlier ones."""
+        assignments = [*self.settings, *row.settings, *settings, *changes]
+        assignments.sort(key=lambda change: not change.startswith("method="))  # resets arguments
+        return load_recipe(TrainConfig, row.recipe or self.recipe, assignments)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The key of its hits."""
+        """The job's key in `Record.hits`."""
         return f"{self.run}.{self.split}"
 
     def __str__(self) -> str:
@@ -160,10 +160,10 @@ class Job:
 
 
 class Record:
-    """The recorded results of a sweep: the lines of `NAME.csv`, and the hits of each image.
+    """The recorded results of a sweep.
 
     Attributes:
-        lines: lines of the CSV file.
+        lines: lines of `NAME.csv`.
         hits: (4, N_img) by `Job.key`, see `training.evaluation.metrics.image_hits`.
     """
 
@@ -176,16 +176,16 @@ class Record:
                 self.hits = dict(file)
 
     def find(self, job: Job) -> dict[str, str] | None:
-        """The line of a recorded training; None if not recorded."""
-        same = {"row": job.label, "phase": job.phase, "run": job.run, "split": job.split}
-        lines = (line for line in self.lines if same.items() <= line.items())
+        """Returns the CSV line of a recorded training; None if it is not recorded."""
+        columns = {"row": job.label, "phase": job.phase, "run": job.run, "split": job.split}
+        lines = (line for line in self.lines if columns.items() <= line.items())
         return next(lines, None) if job.key in self.hits else None
 
     def add(self, job: Job, values: Mapping[str, Any], hits: np.ndarray) -> None:
         """Records a training; replaces both files atomically."""
-        head: dict[str, Any] = {"row": job.label, "phase": job.phase, "setting": job.setting}
-        head |= {"seed": job.config.seed, "split": job.split, "run": job.run}
-        self.lines.append({key: str(value) for key, value in {**head, **values}.items()})
+        columns: dict[str, Any] = {"row": job.label, "phase": job.phase, "setting": job.setting}
+        columns |= {"seed": job.config.seed, "split": job.split, "run": job.run}
+        self.lines.append({key: str(value) for key, value in {**columns, **values}.items()})
         self.hits[job.key] = hits
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.path.with_suffix(".hits.npz")) as draft, draft.open("wb") as file:
@@ -196,8 +196,7 @@ class Record:
 def load_sweep(name: str) -> Sweep:
     """Reads a sweep by its name below `training/recipes/sweeps`, or by the path of a TOML file.
 
-    Raises:
-        ValueError: the sweep does not exist, or its file is not valid.
+    Raises ValueError if the sweep does not exist, or its file is not valid.
     """
     path = Path(name) if name.endswith(".toml") else SWEEPS / f"{name}.toml"
     if not path.is_file():
@@ -207,12 +206,12 @@ def load_sweep(name: str) -> Sweep:
 
 
 def sweep_names() -> list[str]:
-    """All sweeps, sorted."""
+    """Returns the names of all sweeps, sorted."""
     return sorted(path.stem for path in SWEEPS.glob("*.toml"))
 
 
 def trial_jobs(sweep: Sweep, changes: Sequence[str]) -> list[Job]:
-    """The trials of every row; none for a row without a choice."""
+    """Returns the trials of every row that has more than one grid point."""
     return [
         Job(row.label, "trial", " ".join(p), sweep.config(row, [*sweep.trial, *p], changes), "val")
         for row in sweep.rows
@@ -222,7 +221,7 @@ def trial_jobs(sweep: Sweep, changes: Sequence[str]) -> list[Job]:
 
 
 def final_jobs(sweep: Sweep, changes: Sequence[str], record: Record) -> list[Job]:
-    """The trainings at each row's chosen point; none for rows with missing trials."""
+    """Returns the trainings at each row's best point; skips rows with missing trials."""
     trials = trial_jobs(sweep, changes)
     jobs = []
     for row in sweep.rows:
@@ -239,7 +238,7 @@ def final_jobs(sweep: Sweep, changes: Sequence[str], record: Record) -> list[Job
 
 
 def train(job: Job, out: Path) -> tuple[Job, dict[str, Any], np.ndarray]:
-    """Trains or resumes a job; returns it, its line of the CSV, and its best epoch's hits."""
+    """Trains or resumes a job; returns it with the CSV values and hits of its best epoch."""
     folder = out / job.run
     try:
         build_trainer(job.config, folder, resume=True).fit()
@@ -249,8 +248,8 @@ def train(job: Job, out: Path) -> tuple[Job, dict[str, Any], np.ndarray]:
     scores = score_matrix(method, images, texts)
     measured = retrieval_metrics(scores, split.image_of) | caption_cosines(texts, split.image_of)
     measured |= view_statistics(method, images, texts, split.image_of)
-    if (learned := method.contrastive_temperature()) is not None:
-        measured["temperature"] = learned.item()
+    if (temperature := method.contrastive_temperature()) is not None:
+        measured["temperature"] = temperature.item()
     seconds = sum(float(line["seconds"]) for line in read_rows(folder / LOG))
     keys, parameters = (*KEYS, *STATISTICS), sum(p.numel() for p in method.parameters())
     values = {key: round(measured[key], 4) if key in measured else "" for key in keys}
@@ -277,10 +276,10 @@ def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threa
 
 
 def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[str]:
-    """The rows whose trainings are all recorded, as a Markdown table.
+    """Returns the lines of a Markdown table of the rows whose trainings are all recorded.
 
-    Each row is compared with the sweep's baseline and with its paper's; it is "ahead" or "behind"
-    only if the interval over seeds and images excludes 0.
+    Each row is compared with the baseline of the sweep and that of its paper. It is "ahead" or
+    "behind" only if the interval over seeds and images excludes 0.
     """
     rows: dict[str, list[Job]] = {}
     for job in final_jobs(sweep, changes, record):
@@ -306,15 +305,17 @@ def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[str]:
 
 
 def difference_of(jobs: Sequence[Job], others: Sequence[Job], record: Record) -> str:
-    """The rsum difference with its interval; "ahead" or "behind" if it excludes 0."""
+    """Formats an rsum difference and its interval; "ahead" or "behind" if it excludes 0."""
     first, second = (np.stack([record.hits[job.key] for job in each]) for each in (jobs, others))
-    sure = difference_of_hits(first, second)
-    verdict = " ahead" if sure["low"] > 0 else " behind" if sure["high"] < 0 else ""
-    return f"{sure['difference']:+.1f} [{sure['low']:+.1f}, {sure['high']:+.1f}]{verdict}"
+    interval = difference_of_hits(first, second)
+    verdict = " ahead" if interval["low"] > 0 else " behind" if interval["high"] < 0 else ""
+    return (
+        f"{interval['difference']:+.1f} [{interval['low']:+.1f}, {interval['high']:+.1f}]{verdict}"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command line."""
+    """Runs or reports the sweeps named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m polyview sweep", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
@@ -322,16 +323,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--list", action="store_true", help="list the sweeps")
     add("--rows", nargs="+", metavar="LABEL", help="train only these rows")
     add("--report", action="store_true", help="train nothing; print the recorded table")
-    what = f"also write the table between the marks of each sweep in {PAGE}"
-    add("--write", action="store_true", help=what)
+    help_text = f"also write the table between the marks of each sweep in {PAGE}"
+    add("--write", action="store_true", help=help_text)
     add("--out", type=Path, default=Path("runs/sweeps"), help="folder of the runs")
     add("--results", type=Path, help=f"folder of the CSV; {RESULTS}, or --out beside --set")
     add("--jobs", type=int, default=1, help="trainings at a time")
     add("--threads", type=int, default=1, help="CPU threads of each training")
-    what = "folder to train on instead: photographs, scenes, or ready-made features"
-    add("--data", metavar="DIR", help=what)
-    what = "replace a setting of every row, e.g. epochs=3; may be repeated"
-    add("--set", action="append", default=[], metavar="NAME=VALUE", help=what)
+    help_text = "folder to train on instead: photographs, scenes, or ready-made features"
+    add("--data", metavar="DIR", help=help_text)
+    help_text = "replace a setting of every row, e.g. epochs=3; may be repeated"
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help=help_text)
     options = parser.parse_args(argv)
     if options.list or not options.names:
         for name in sweep_names():

@@ -39,7 +39,7 @@ def _build(config: TrainConfig, options: argparse.Namespace) -> Trainer | ClipTr
 
 
 def _settings() -> Iterator[str]:
-    """Lines with all settings: the training's, then each method's arguments and objective."""
+    """Yields lines on all settings: those of the training, then of each method and objective."""
     yield from describe(TrainConfig)
     yield from describe(TextConfig, "text.")
     yield from describe(OptimizerConfig, "optimizer.")

@@ -1,1 +1,1 @@
-"""Data: splits of captioned images of every kind, and batches drawn from them."""
+"""Data: splits of captioned images, clips and features, and batches drawn from them."""

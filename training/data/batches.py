@@ -1,4 +1,4 @@
-"""Batches of image-text pairs, drawn from a split in an order determined by the seed."""
+"""Batches of image-text pairs, drawn from a split in an order that the seed determines."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Batch:
 
     Attributes:
         features: (I, N, d) float32 image features, or pixels (I, 3, S, S).
-        mask: (I, N) bool; N is 0 for pixels, whose number of features is not known yet.
+        mask: (I, N) bool, false at padding; N is 0 for pixels.
         rows: (B,) int64, the row of each pair's image among the I images.
-        ids: (B, L) int64 word ids, 0 beyond the text.
-        lengths: (B,) int64.
+        ids: (B, L) int64 word ids, 0 at padding.
+        lengths: (B,) int64, numbers of words.
         image_ids: (B,) int64, equal for pairs of the same image.
     """
 
@@ -47,19 +47,12 @@ def batches(
     captions_per_image: int = 1,
     candidates: np.ndarray | None = None,
 ) -> Iterator[Batch]:
-    """Shuffled batches over captions, without the incomplete last one.
+    """Yields shuffled batches of captions with their images, without an incomplete last batch.
 
-    Args:
-        data: the split.
-        table: its tokenized captions.
-        batch_size: B.
-        seed: (run seed, epoch, ...), which alone determines the order, so that a resumed run
-            repeats it.
-        unknown_rate: share of words replaced by [UNK].
-        captions_per_image: captions of an image, or of alike images, that are put into a batch
-            together, drawn anew each time; the image is encoded once. With 1 each pair has its own
-            image.
-        candidates: (n,) rows of the captions to draw from; None for all.
+    `seed` (run seed, epoch, ...) alone determines the order, so that a resumed run repeats the
+    batches. `unknown_rate` is the share of words replaced by [UNK]. `captions_per_image` captions
+    of one image, or of alike images, share a batch, so that the image is encoded once; with 1 each
+    pair has a separate image. `candidates` (n,) are the captions to draw from; None for all.
     """
     random = np.random.default_rng(seed)
     together = data.image_of if data.alike is None else data.alike[data.image_of]
@@ -70,8 +63,8 @@ def batches(
         index = order[start : start + batch_size]
         ids, lengths = table.rows(index)
         if unknown_rate:
-            lost = (random.random(ids.shape) < unknown_rate) & ~np.isin(ids, table.fixed)
-            ids = np.where(lost, UNKNOWN_ID, ids)
+            is_replaced = (random.random(ids.shape) < unknown_rate) & ~np.isin(ids, table.fixed)
+            ids = np.where(is_replaced, UNKNOWN_ID, ids)
         images = data.image_of[index]
         unique, rows = np.unique(images, return_inverse=True)
         if captions_per_image == 1:
@@ -87,7 +80,7 @@ def batches(
 
 
 def caption_order(image_of: np.ndarray, together: int, random: np.random.Generator) -> np.ndarray:
-    """All captions in random order, with up to `together` captions of an image in sequence.
+    """Returns all captions in random order, with up to `together` captions of an image in sequence.
 
     >>> order = caption_order(np.array([0, 0, 1, 1]), 2, np.random.default_rng(0))
     >>> sorted(order[:2].tolist()) in ([0, 1], [2, 3])
@@ -96,9 +89,9 @@ def caption_order(image_of: np.ndarray, together: int, random: np.random.Generat
     order = random.permutation(len(image_of))
     if together == 1:
         return order
-    order = order[np.argsort(image_of[order], kind="stable")]  # by image, mixed within each
+    order = order[np.argsort(image_of[order], kind="stable")]  # by image, shuffled within each
     owner = image_of[order]
-    first = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])  # where an image begins
+    first = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])  # first caption of each image
     counts = np.diff(np.r_[first, len(order)])
     within = np.arange(len(order)) - np.repeat(first, counts)
     groups = np.split(order, np.flatnonzero(within % together == 0)[1:])

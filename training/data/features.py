@@ -1,7 +1,7 @@
 """The image side of a split: cached features, or pixels for an encoder that is trained.
 
-A frozen image encoder encodes every image once. Threads decode images ahead of it (Pillow releases
-the GIL while decoding). Files of features are written atomically.
+A frozen image encoder encodes every image once. Threads decode images ahead of the encoder (Pillow
+releases the GIL while decoding). Feature files are written atomically.
 """
 
 import hashlib
@@ -32,10 +32,10 @@ from polyview.training.data.image_files import ImageFiles, ahead, crops, find_da
 from polyview.training.data.split import Copies, Pixels, Split
 
 CACHE = Path("data/cache")
-WORTH_A_GRAPH = 200  # images; building an ONNX graph takes some seconds
+WORTH_A_GRAPH = 200  # minimum number of images; building an ONNX graph takes some seconds
 _BATCH = 64  # images
 _MAX_NAMED = 10  # damaged images named in an error
-_LOCAL = ("runs", "data")  # folders of trainings and fetched encoders; never a Hub owner
+_LOCAL = ("runs", "data")  # folders of runs and downloaded encoders; never a Hub owner
 _MADE_BY = {
     "runs/backbone": "training.pretrain --recipe scenes/backbone",
     "runs/photo_backbone": "training.distill --recipe flickr8k/backbone",
@@ -46,12 +46,12 @@ _MADE_BY = {
 
 @dataclass(frozen=True)
 class Extraction:
-    """How features are computed if they are not cached.
+    """Settings for computing and caching features.
 
     Attributes:
-        cache: folder for the features of photographs; those of scenes are stored beside the scenes.
+        cache: folder for features of photographs; those of scenes are stored with the scenes.
         device: "cuda", "cpu" or "auto".
-        skip_damaged: leave out photographs that cannot be read, instead of refusing.
+        skip_damaged: leave out photographs that cannot be read instead of raising an error.
     """
 
     cache: Path = CACHE
@@ -70,21 +70,11 @@ class Extraction:
 def read_features(
     split: Split, backbone: str | Path, extraction: Extraction | None = None, copies: int = 1
 ) -> Split:
-    """A split with the features of a frozen image encoder, which reads every image once.
+    """Adds the features of a frozen image encoder to a split that has none.
 
-    Args:
-        split: the images; existing features are kept.
-        backbone: source of the encoder, see `export/encoders/`; loaded only if features are
-            missing.
-        extraction: how features are computed and cached.
-        copies: number of versions of each photograph: itself and random crops; see
-            `refuse_copies`.
-
-    Returns:
-        The split with features (N, n, d) float16, memory-mapped.
-
-    Raises:
-        ValueError: photographs are damaged; the message names them.
+    `backbone` is the source of the encoder (`export/encoders/`), which is loaded only if features
+    are not cached. `copies` is the number of versions of each photograph: itself and random crops.
+    The features (N, n, d) are float16 and memory-mapped. Raises ValueError if images are damaged.
     """
     if len(split.features):
         return split
@@ -110,13 +100,13 @@ def read_features(
 
 
 def read_pixels(split: Split, encoder: ImageEncoder, preprocess: Preprocess) -> Split:
-    """A split whose features are its pixels, for an image encoder that is also trained."""
+    """Replaces the features of a split by pixels, for an image encoder that is also trained."""
     pixels = Pixels(split.images, preprocess)
     return replace(split, features=pixels, summary_token=encoder.summary_token)
 
 
 def refuse_copies(split: Split, setting: str, copies: int) -> None:
-    """Raises ValueError if several versions are asked of images that are not photographs."""
+    """Raises ValueError if `copies` is more than 1 and the images are not photographs."""
     if copies > 1 and not isinstance(split.images, ImageFiles):
         raise ValueError(
             f"{setting}={copies} crops photographs, and {split.folder.parent} holds none; leave "
@@ -134,10 +124,10 @@ def refuse_features(split: Split) -> None:
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
-    """The file of a split's features by an image encoder; `copy` numbers its `crops`, 0 for none.
+    """Returns the path of a split's features; `copy` is the number of its `crops`, 0 for none.
 
-    Its name includes the encoder's checksum, which depends on weights, sizes and preprocessing, and
-    for photographs that of the list of files. Features of scenes are stored beside the scenes.
+    The name includes a checksum of the encoder (weights, sizes and preprocessing) and, for
+    photographs, of the file names.
     """
     sha256 = describe_image_source(backbone)["sha256"]
     if not isinstance(split.images, ImageFiles):
@@ -146,7 +136,7 @@ def feature_file(split: Split, backbone: str | Path, extraction: Extraction, cop
 
 
 def _cache_file(split: Split, sha256: str, extraction: Extraction, end: str) -> Path:
-    """A file about a split's photographs, whose name includes a checksum of their names."""
+    """Returns the path of a cache file whose name includes a checksum of the photographs' names."""
     assert isinstance(split.images, ImageFiles)
     listed = [sha256, [path.name for path in split.images.paths]]
     key = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:12]
@@ -154,9 +144,9 @@ def _cache_file(split: Split, sha256: str, extraction: Extraction, end: str) -> 
 
 
 def without_damaged(split: Split, extraction: Extraction) -> Split:
-    """A split without the photographs that a run with `extraction.skip_damaged` could not read.
+    """Removes the photographs that are listed as damaged in the cache.
 
-    Such a run reads every photograph once, and caches the list of those that are damaged.
+    With `extraction.skip_damaged`, finds damaged photographs and writes the list if it is missing.
     """
     if not isinstance(split.images, ImageFiles):
         return split
@@ -175,11 +165,9 @@ def without_damaged(split: Split, extraction: Extraction) -> Split:
 
 
 def refuse_missing(source: str | Path, setting: str) -> None:
-    """Rejects a missing source below `runs/` or `data/` before the Hub is asked.
+    """Raises FileNotFoundError for a missing source below `runs/` or `data/`, before a download.
 
-    Raises:
-        FileNotFoundError: the message has the command that makes the folder, or the nearest
-            existing name, and the setting to change.
+    The message has the command that makes the folder, or the closest name, and the setting.
     """
     name = str(source).partition("#")[0]
     folder = Path(name)
@@ -198,11 +186,9 @@ def refuse_missing(source: str | Path, setting: str) -> None:
 
 
 def as_graph(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
-    """A frozen image encoder in onnxruntime, which is faster than torch on CPUs.
+    """Converts an image encoder to onnxruntime, which is faster than torch on CPUs.
 
-    Args:
-        encoder: pixels (B, 3, S, S) to features (B, N, d); put in eval mode.
-        side: S.
+    The encoder, which is put in eval mode, maps pixels (B, 3, side, side) to features (B, N, d).
     """
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracing exporter is deprecated
@@ -223,20 +209,13 @@ def extract(
     path: Path,
     device: torch.device,
 ) -> None:
-    """Writes a file of features (N, n, d) float16 atomically.
+    """Writes the features (N, n, d) float16 of N images to a file, atomically.
 
-    If several processes need the same file, one writes it and the others wait.
-
-    Args:
-        encoder: pixels (B, 3, S, S) to features (B, n, d), in eval mode, on `device`.
-        preprocess: how images become pixels.
-        images: N images; `ImageFiles` names damaged ones.
-        path: the file to make.
-        device: the encoder's.
+    The encoder maps pixels (B, 3, S, S) to features (B, n, d), in eval mode, on `device`. If
+    several processes need the same file, one writes it and the others wait.
 
     Raises:
-        ValueError: images are damaged (all are checked first and listed), or features are not
-            finite.
+        ValueError: images are damaged (the message lists them), or features are not finite.
         DiskFullError: the disk has no space left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -289,7 +268,7 @@ def _write_features(
 def _decoded(
     images: Sequence[Image.Image], preprocess: Preprocess
 ) -> Iterator[list[np.ndarray | str]]:
-    """Batches of squares (S, S, 3) uint8, or error messages."""
+    """Yields batches of squares (S, S, 3) uint8, or error messages for damaged images."""
 
     def square(row: int) -> np.ndarray | str:
         try:

@@ -1,4 +1,4 @@
-"""Sequences of images that are decoded on access, or ahead of their use."""
+"""Sequences of images that are decoded on access, and prefetching."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image, ImageOps, ImageSequence
 
-_MILLISECONDS = 100.0  # of a frame without a duration
+_MILLISECONDS = 100.0  # duration of a frame that states none
 _CACHED_CLIPS = 3
 _UNREADABLE = (OSError, EOFError, SyntaxError, ValueError, Image.DecompressionBombError)
 _Item = TypeVar("_Item")
@@ -31,11 +31,11 @@ class Lazy(Sequence[_Item]):
 
 
 class ImageFiles(Lazy[Image.Image]):
-    """Images in files, of any size and mode.
+    """Image files of any size and mode.
 
     Raises:
         ValueError: on access, if a file is not an image or is damaged.
-        OSError: on access, if the file cannot be read.
+        OSError: on access, if a file cannot be read.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -48,7 +48,7 @@ class ImageFiles(Lazy[Image.Image]):
             with path.open("rb") as file, Image.open(file) as image:
                 image.load()
                 return image
-        except _UNREADABLE as error:  # PIL raises all of these for files that it cannot decode
+        except _UNREADABLE as error:  # PIL raises any of these for files that it cannot decode
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             reason = str(error).replace(f" {str(file)!r}", "")
@@ -56,7 +56,7 @@ class ImageFiles(Lazy[Image.Image]):
 
 
 def find_damaged(images: ImageFiles) -> list[int]:
-    """The rows of the images that cannot be read; decodes every image completely."""
+    """Decodes every image completely; returns the rows of those that cannot be read."""
 
     def is_damaged(row: int) -> bool:
         try:
@@ -70,9 +70,9 @@ def find_damaged(images: ImageFiles) -> list[int]:
 
 
 def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:
-    """A random crop of at least half of each image, mirrored in half of all cases.
+    """Returns a random crop of at least half of each image, mirrored in half of all cases.
 
-    The same `number` always gives the same crops.
+    `number` determines the crops.
     """
 
     def crop(row: int) -> Image.Image:
@@ -92,26 +92,24 @@ def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:
 def clip_frames(
     read: Callable[[int], list[Image.Image]], clips: int, frames: int
 ) -> Sequence[Image.Image]:
-    """The frames of clips, one clip after the other; frame f of clip i is item i * frames + f.
+    """Returns the frames of all clips in one sequence: frame f of clip i is item i * frames + f.
 
     `read` returns all frames of a clip.
     """
     lock, cached = Lock(), lru_cache(_CACHED_CLIPS)(read)
 
     def frame(row: int) -> Image.Image:
-        with lock:  # several threads ask for frames of one clip
+        with lock:  # several threads read frames of the same clip
             return cached(row // frames)[row % frames]
 
     return Lazy(clips * frames, frame)
 
 
 def read_frames(path: Path, count: int) -> list[Image.Image]:
-    """The frames of an animated image at the middles of `count` equal intervals.
+    """Reads the frames of an animated image at the middles of `count` equal time intervals.
 
-    Equal frames are often stored as one with a longer duration, so frames are chosen by time.
-
-    Raises:
-        ValueError, OSError: the file is not an image, is damaged, or cannot be read.
+    Frames are chosen by time, because equal frames are often stored as one with a longer duration.
+    Raises ValueError or OSError if the file is not an image, is damaged, or cannot be read.
     """
     try:
         with path.open("rb") as file, Image.open(file) as image:
@@ -127,9 +125,9 @@ def read_frames(path: Path, count: int) -> list[Image.Image]:
 
 
 def ahead(stream: Iterator[_Item]) -> Iterator[_Item]:
-    """Prefetches the next item in a thread while one is used; none may be None."""
+    """Prefetches the next item of a stream in a thread; items must not be None."""
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(next, stream, None)
-        while (item := waiting.result()) is not None:
-            waiting = pool.submit(next, stream, None)
+        future = pool.submit(next, stream, None)
+        while (item := future.result()) is not None:
+            future = pool.submit(next, stream, None)
             yield item

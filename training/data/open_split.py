@@ -1,7 +1,7 @@
-"""Opens a split of any supported kind of folder, or the gallery that comes with a pack.
+"""Opens a split of any supported kind of folder, or the gallery of a pack.
 
-`python -m polyview data DIR` describes what training reads from a folder: it opens every split and
-decodes every image. Training then takes the folder as `--set data=DIR`, evaluation as `--data DIR`.
+`python -m polyview data DIR` opens every split of a folder, decodes every image and prints a
+summary. Training uses the folder with `--set data=DIR`, evaluation with `--data DIR`.
 """
 
 import argparse
@@ -45,18 +45,18 @@ from polyview.training.scenes.store import is_clips, load_clips, load_scenes
 from polyview.training.settings import refusals_end
 
 _MAX_NAMED = 10  # damaged images listed
-_FEW = 500  # training images; fewer give poor heads
+_FEW = 500  # training images; heads that learn from fewer are poor
 
 
 def open_split(data: Path, name: str) -> Split:
-    """Opens a split ("train", "val", "test"; of ready-made features also "testall") of a folder.
+    """Opens a split of a folder: "train", "val", "test", or "testall" of ready-made features.
 
     The folder holds rendered scenes or clips, photographs with captions, captions with ready-made
     features (`training/data/precomputed.py`) or clips with features of their frames (`videos.py`).
 
     Raises:
-        FileNotFoundError: the folder holds no such split.
-        ValueError: its files do not fit together.
+        FileNotFoundError: the folder does not have the split.
+        ValueError: files of the folder disagree or are damaged.
     """
     if is_videos(data):
         return open_videos(data, name)
@@ -81,11 +81,10 @@ def holds_features(data: Path) -> bool:
 
 
 def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, Any]:
-    """Describes the data of a training split for the model card; see `open_training`.
+    """Describes the data of `open_training` for the model card.
 
-    Returns:
-        `kind` ("scenes", "photographs" or "features"), `name` (such as "Flickr8k and my_photos"),
-        numbers of `images` and `captions`.
+    Returns `kind` ("scenes", "photographs" or "features"), `name` (such as "Flickr8k and
+    my_photos"), and the numbers of `images` and `captions`.
     """
     kind, name = "features", data.resolve().name
     if isinstance(split.images, ImageFiles):
@@ -99,9 +98,9 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
 
 
 def open_training(data: Path, also: Sequence[str] = (), *, without_captions: bool = False) -> Split:
-    """The training split of a folder, followed by the photographs of the folders `also`.
+    """Opens the training split of a folder, and appends the photographs of the folders `also`.
 
-    `without_captions` adds the uncaptioned photographs of `also` at the end.
+    `without_captions` appends the photographs without captions of `also` at the end.
 
     Raises:
         FileNotFoundError, ValueError: see `open_split`; or `also` is set and `data` holds no
@@ -127,7 +126,7 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
 
 
 def _open_scenes(folder: Path) -> Split:
-    """Rendered scenes, with objects, foils and all relevant images."""
+    """Opens rendered scenes, with objects, foils and all relevant images."""
     data = load_scenes(folder)
     return Split(
         *grouped([[caption.text for caption in scene.captions] for scene in data.scenes]),
@@ -144,7 +143,7 @@ def _open_scenes(folder: Path) -> Split:
 
 
 def _open_clips(folder: Path) -> Split:
-    """Rendered clips, whose frames are drawn on access."""
+    """Opens rendered clips, whose frames are drawn on access."""
     clips = load_clips(folder)
 
     def draw(row: int) -> list[Image.Image]:
@@ -162,10 +161,9 @@ def _open_clips(folder: Path) -> Split:
 
 
 def from_pack(pack: Path, split: str) -> Split:
-    """The gallery that comes with a pack.
+    """Opens the gallery of a pack.
 
-    Raises:
-        ValueError: the pack has no gallery, or one of another split.
+    Raises ValueError if the pack has no gallery, or its gallery is of another split.
     """
     info = load_info(pack, verify=False)
     if info.gallery is None:
@@ -182,9 +180,9 @@ def from_pack(pack: Path, split: str) -> Split:
     relevant = [np.array(caption.relevant) for caption in captions]
     paths = [gallery.folder / image.file for image in images]
     masks = [gallery.folder / image.mask for image in images if image.mask is not None]
-    opened = Lazy(len(masks), lambda row: np.asarray(Image.open(masks[row]).convert("L")))
+    masks_by_row = Lazy(len(masks), lambda row: np.asarray(Image.open(masks[row]).convert("L")))
     names = [[names_of(thing.name) for thing in image.objects] for image in images]
-    named = [caption.mentions for caption in captions], names
+    mentions_and_names = [caption.mentions for caption in captions], names
     alike = [image.alike for image in images]
     has_alike = None not in alike
     stills = Split(
@@ -192,19 +190,26 @@ def from_pack(pack: Path, split: str) -> Split:
         ImageFiles(paths),
         folder=pack / split,
         relevant=(lambda: relevant) if any(len(rows) > 1 for rows in relevant) else None,
-        objects=SeenObjects(opened, *named) if len(masks) == len(images) else None,
+        objects=SeenObjects(masks_by_row, *mentions_and_names)
+        if len(masks) == len(images)
+        else None,
         alike=np.array(alike, np.int64) if has_alike else None,
         kinds=[str(caption.view) for caption in captions] if has_alike else (),
         foils=partial(make_foils, images) if gallery.world == "scenes" else None,
     )
     if (frames := info.image_encoder.frames) == 1:
         return stills
-    seen = [np.zeros((len(image.objects), frames), np.bool_) for image in images]
-    for rows, image in zip(seen, images, strict=True):
+    visible_frames = [np.zeros((len(image.objects), frames), np.bool_) for image in images]
+    for rows, image in zip(visible_frames, images, strict=True):
         for row, thing in zip(rows, image.objects, strict=True):
             row[list(thing.frames)] = True
-    drawn = clip_frames(lambda row: read_frames(paths[row], frames), len(paths), frames)
-    return replace(stills, images=drawn, frames=frames, moments=SeenObjects(seen, *named))
+    frame_images = clip_frames(lambda row: read_frames(paths[row], frames), len(paths), frames)
+    return replace(
+        stills,
+        images=frame_images,
+        frames=frames,
+        moments=SeenObjects(visible_frames, *mentions_and_names),
+    )
 
 
 @refusals_end()
@@ -213,17 +218,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m polyview data", description="Say what training reads in a folder."
     )
-    what = "folder of photographs with captions, of rendered scenes, or of ready-made features"
-    parser.add_argument("data", type=Path, help=what)
+    help_text = "folder of photographs with captions, of rendered scenes, or of ready-made features"
+    parser.add_argument("data", type=Path, help=help_text)
     for line in summary(parser.parse_args(argv).data):
         print(line)
 
 
 def summary(data: Path) -> Iterator[str]:
-    """Lines that describe a folder.
+    """Yields lines that describe a folder.
 
-    Raises:
-        FileNotFoundError, ValueError: it holds nothing to train on; see `open_split`.
+    Raises FileNotFoundError or ValueError if the folder holds no training data, see `open_split`.
     """
     names, optional = ["train", "val", "test"], True
     kind = "ready-made features" if holds_features(data) else "rendered scenes"

@@ -1,13 +1,13 @@
-"""Photographs with captions: a folder with a file of captions, in any of four forms, and images.
+"""Photographs with captions: a folder with images and a captions file in one of four formats.
 
-    file,caption,split                                    CSV: a line a caption; `,` `;` `|` or tabs
-    {"file": ..., "captions": [...], "split": ...}        JSON Lines: a line an image or a caption
-    {"images": [{"filename", "split", "sentences": [{"raw"}]}]}            JSON, as Karpathy's
-    {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}   JSON, as COCO's
+    file,caption,split                               CSV with `,` `;` `|` or tab; a line per caption
+    {"file": ..., "captions": [...], "split": ...}   JSON Lines; a line per image or caption
+    {"images": [{"filename", "split", "sentences": [{"raw"}]}]}                   Karpathy's JSON
+    {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}   COCO's JSON
 
-If a file has no splits, they are drawn by the images' names, always the same. The image files are
-in `images/` (for COCO in images/train2014 and images/val2014), or beside the captions file if there
-is no such folder.
+If a file has no splits, checksums of the image names determine them. The images are in `images/`
+(for COCO in images/train2014 and images/val2014), or beside the captions file without such a
+folder.
 """
 
 import csv
@@ -24,7 +24,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Split, grouped
 
-# common file names of the data sets; preferred to other files in the folder
+# usual file names of the data sets; preferred to other files in the folder
 KNOWN = {
     "dataset_flickr8k.json": "Flickr8k",
     "dataset_flickr30k.json": "Flickr30K",
@@ -32,9 +32,9 @@ KNOWN = {
 }
 OWN = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
-HELD_OUT = 10  # drawn splits: a tenth each for validation and testing
+HELD_OUT = 10  # splits by checksum: a tenth each for validation and testing
 IMAGES = "images"
-EVALUATED_CAPTIONS = 5  # a few COCO images have six or seven; the first five are measured
+EVALUATED_CAPTIONS = 5  # a few COCO images have six or seven; the first five count
 _FILE = ("file", "filename", "file_name", "image", "image_name")
 _CAPTION = ("caption", "captions", "text", "sentence", "comment")
 _SPLITS = {"validation": "val", "restval": "train"}  # COCO's restval is training data
@@ -47,10 +47,7 @@ _FIX = "correct it, or fetch it again"
 class Captioned:
     """An image with captions.
 
-    Attributes:
-        file: relative to the folder of images.
-        captions: at least one.
-        split: "train", "val" or "test", or another; None until it is drawn.
+    `file` is relative to the folder of images; `split` is None until it is assigned.
     """
 
     file: str
@@ -63,7 +60,7 @@ class _Strict(BaseModel):
 
 
 class _Row(_Strict):
-    """A line of a table or of JSON Lines."""
+    """A row of a table or of JSON Lines."""
 
     file: str = Field(validation_alias=AliasChoices(*_FILE))
     captions: list[str] | str = Field(validation_alias=AliasChoices(*_CAPTION))
@@ -75,7 +72,7 @@ class _Sentence(_Strict):
 
 
 class _Image(_Strict):
-    """An image of Karpathy's JSON, or of COCO's."""
+    """An image of Karpathy's or COCO's JSON."""
 
     file: str = Field(validation_alias=AliasChoices("filename", "file_name"))
     filepath: str = ""
@@ -99,10 +96,9 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def find_captions(data: Path) -> Path | None:
-    """The captions file of a folder, or `data` itself if it is a file; None if there is none.
+    """Finds the captions file of a folder; None if it has none. Returns `data` if it is a file.
 
-    Raises:
-        ValueError: there are several.
+    Raises ValueError if the folder has several candidates.
     """
     if data.is_file():
         return data
@@ -116,15 +112,14 @@ def find_captions(data: Path) -> Path | None:
 
 
 def name_of(path: Path) -> str:
-    """The name of a data set: "Flickr8k", or that of its folder."""
+    """Returns the name of a known data set, such as "Flickr8k", or that of the file's folder."""
     return KNOWN.get(path.name, path.resolve().parent.name)
 
 
 def read_captions(path: Path) -> list[Captioned]:
-    """Reads a captions file: each image once, in order, with its split and captions.
+    """Reads a captions file into its images, in order, with their splits and captions.
 
-    Raises:
-        ValueError: the file or an entry is damaged; the message names it.
+    Raises ValueError if the file or an entry is damaged.
     """
     try:
         text = path.read_text("utf-8-sig")
@@ -208,7 +203,7 @@ def _entry(place: str, value: str | dict[str, str]) -> _Entries:
 
 
 def _parsed(kind: type[_Model], place: str, value: str | dict[str, str]) -> _Model:
-    """Validates JSON text or the cells of a table."""
+    """Validates JSON text or the cells of a table row."""
     try:
         if isinstance(value, str):
             return kind.model_validate_json(value)
@@ -228,7 +223,7 @@ def _check_name(place: str, file: str) -> None:
 
 
 def _assign_splits(path: Path, images: list[Captioned]) -> None:
-    """Checks the file's splits, or draws them by checksums of the images' names."""
+    """Checks the file's splits, or assigns them by checksums of the image names."""
     without = [image for image in images if image.split is None]
     if without and len(without) < len(images):
         raise ValueError(
@@ -246,11 +241,10 @@ def _assign_splits(path: Path, images: list[Captioned]) -> None:
 def open_photographs(data: Path, name: str) -> Split:
     """Opens a split of a folder with a captions file, or of that file; `images` are `ImageFiles`.
 
-    Evaluation ("val" and "test") uses the first five captions of a photograph, training all of
-    them.
+    The split "train" has all captions, other splits the first five of each photograph.
 
     Raises:
-        FileNotFoundError: there is no captions file, or image files are missing.
+        FileNotFoundError: the captions file or image files are missing.
         ValueError: the captions file is damaged, lacks the split, or has an image without captions.
     """
     path, listed = read_folder(data)
@@ -267,14 +261,14 @@ def open_photographs(data: Path, name: str) -> Split:
 
 
 def uncaptioned(data: Path) -> list[Path]:
-    """The images in a folder that its captions file does not list, sorted by name."""
+    """Returns the image files of a folder that its captions file does not list, sorted by name."""
     path, images = read_folder(data)
     listed = {path, *_paths(path, images)}
     return sorted(file for file in _root(path).iterdir() if file.is_file() and file not in listed)
 
 
 def read_folder(data: Path) -> tuple[Path, list[Captioned]]:
-    """The captions file of a folder, and its images; see `find_captions` and `read_captions`."""
+    """Finds and reads the captions file of a folder."""
     path = find_captions(data)
     if path is None:
         raise FileNotFoundError(
@@ -285,13 +279,13 @@ def read_folder(data: Path) -> tuple[Path, list[Captioned]]:
 
 
 def _root(path: Path) -> Path:
-    """The folder of the images of a captions file."""
+    """Returns the folder of the images that a captions file lists."""
     folder = path.parent / IMAGES
     return folder if folder.is_dir() else path.parent
 
 
 def _paths(path: Path, images: list[Captioned]) -> list[Path]:
-    """The photographs' files, all of which must exist."""
+    """Returns the paths of photographs; raises FileNotFoundError if any is missing."""
     paths = [_root(path) / image.file for image in images]
     # listing a folder once is much cheaper than checking 100,000 files
     folders = {file.parent for file in paths}

@@ -1,22 +1,21 @@
-"""Ready-made region features with captions, in the common layout.
+"""Ready-made region features with captions, in SCAN's layout.
 
-Flickr30K and COCO are trained on the features that SCAN's authors published (Lee et al., ECCV 2018;
-the footnote of AVSE, section 4.2, names them): a folder with, for each of `train`, `dev` (or
-`val`), `test` and, for the 5,000 test images of COCO, `testall`,
+The papers train on features of Flickr30K and COCO that SCAN's authors published (Lee et al., ECCV
+2018; named in a footnote of AVSE, section 4.2). A folder holds three files for each of `train`,
+`dev` (or `val`), `test` and, for the 5,000 test images of COCO, `testall`:
 
     <part>_ims.npy     float (rows, 36, 2048); one row, or five equal rows, for each image
     <part>_caps.txt    one caption on each line, grouped by image
     <part>_boxes.npy   optional: float (rows, 36, 4), relative xyxy
 
-Some published folders have five equal rows for each image, one for each caption; every fifth is
-read. Features are memory-mapped.
+Of five equal rows only the first is used. Features are memory-mapped.
 
 `python -m polyview region-gallery --data DIR --split test --out runs/gallery`
 
 turns a split into the gallery of a pack without an image encoder, so that the app can search it.
 The gallery contains the features (`export/pack/regions.py`). With `--images DIR --names FILE` it
-also contains the photographs; FILE names one for each image, in the order of the features.
-Otherwise each image is a drawing of its regions' boxes.
+also contains the photographs; FILE lists their names in the order of the features. Otherwise each
+image is a drawing of its region boxes.
 """
 
 import argparse
@@ -36,12 +35,12 @@ from polyview.training.settings import refusals_end
 
 PARTS = {"train": ("train",), "val": ("dev", "val"), "test": ("test",)}
 REPEATED = 5
-COUNT = 1000  # images of a gallery by default
+COUNT = 1000  # default number of images of a gallery
 SIDE = 640  # pixels of the longer side of a photograph
 QUALITY = 82  # of the WebP files
 _DRAWN = (320, 240)
 _PAPER, _INK = (243, 243, 240), (70, 78, 96)
-_LINES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # Okabe and Ito's
+_LINES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # of Okabe and Ito
 
 
 def is_precomputed(folder: Path) -> bool:
@@ -50,7 +49,7 @@ def is_precomputed(folder: Path) -> bool:
 
 
 def open_regions(folder: Path, name: str) -> Split:
-    """Features and captions of a split: "train", "val", "test", or another part such as "testall".
+    """Opens a split: "train", "val", "test", or another part such as "testall".
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -106,12 +105,8 @@ def write_gallery(
 ) -> None:
     """Writes images, features, boxes and `gallery.json` of a split atomically.
 
-    Args:
-        data: ready-made features, as `open_regions` gives them.
-        split: its name.
-        out: the folder to write.
-        photographs: one for each image; empty to draw boxes.
-        count: number of images, from the first.
+    `data` holds ready-made features, `photographs` one photograph for each image; without
+    photographs, region boxes are drawn. `count` limits the images, from the first.
 
     Raises:
         FileExistsError: `out` exists.
@@ -149,7 +144,7 @@ def write_gallery(
 
 
 def _drawing(row: int, boxes: np.ndarray | None) -> Image.Image:
-    """Draws a placeholder for a photograph: its number, and the boxes (n, 4) of its regions."""
+    """Draws a placeholder for a photograph: its number and its region boxes (n, 4)."""
     image = Image.new("RGB", _DRAWN, _PAPER)
     pen = ImageDraw.Draw(image)
     for place, box in enumerate([] if boxes is None else boxes):

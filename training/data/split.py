@@ -1,4 +1,4 @@
-"""A split: captioned images of any kind, and their annotations."""
+"""Splits: captioned images, clips or features, and their annotations."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from PIL import Image
 from polyview.models.preprocess import Preprocess
 from polyview.training.scenes.foils import Foil
 
-STEPS = 3  # training uses a stride of 1, 2 or 3 frames of clips (PVSE's data.py)
+STEPS = 3  # maximum stride of clip frames in training (PVSE's data.py)
 
 
 @dataclass(frozen=True)
 class SeenObjects:
-    """The places of objects in images, and the objects that captions mention.
+    """The objects in images, and those that captions mention.
 
     Attributes:
-        masks: for each image (H, W) uint8 over what the encoder sees: i + 1 where its object i is
-            visible, 0 elsewhere; in `Split.moments` for each clip (objects, frames) bool.
+        masks: for each image (H, W) uint8, i + 1 where its object i is visible, 0 elsewhere; in
+            `Split.moments` for each clip (objects, frames) bool.
         mentions: for each caption the indices of the objects of its own image that it mentions.
-        names: all names of the kind of each object, by image.
+        names: for each image and object, all names of the object's class.
     """
 
     masks: Sequence[np.ndarray]
@@ -43,22 +43,22 @@ class Split:
         image_of: (N_txt,) int64, the row of each caption's image.
         images: N_img images, decoded on access; empty if there are only features. For clips all
             frames, clip by clip.
-        frames: the number of `images` in each of the N_img items; more than 1 for clips.
+        frames: number of `images` in each of the N_img items; more than 1 for clips.
         features: (N_img, n, d) float, often float16 and memory-mapped: an array, `Copies` (several
             versions of each image), `Pixels` (for an image encoder that is also trained) or `Clips`
-            (a feature for each frame). Empty until `training/data/features.py` reads them.
+            (a feature for each frame). Empty until `training/data/features.py` computes them.
         summary_token: whether the first of an image's n features is a summary ([CLS]).
-        lengths: (N_img,) int64, the number of real features of each image; the rest is padding.
-            None if there is no padding.
-        boxes: (N_img, n, 4) places of the features in relative xyxy, if they differ between images.
-        folder: the opened folder with the name of the split: `data/scenes/train`.
-        relevant: returns all images that satisfy each caption; None if only the caption's own image
-            is known.
+        lengths: (N_img,) int64, the number of an image's features before padding; None without
+            padding.
+        boxes: (N_img, n, 4) boxes of the features in relative xyxy, if they differ between images.
+        folder: the data folder joined with the name of the split, such as `data/scenes/train`.
+        relevant: returns the rows of all images that satisfy each caption; None if only the
+            caption's own image is known.
         moments: the frames in which objects of clips are visible, if known.
         alike: (N_img,) int64, equal for images that are hard to distinguish, such as clips that
             differ only in order; None if unknown. Training puts their captions into the same
             batches (`TrainConfig.captions_per_image`).
-        kinds: the kind of each caption; empty if there are no kinds.
+        kinds: the kind of each caption; empty if captions have no kinds.
         objects: the objects of images and those that captions mention, if known.
         foils: returns pairs of true and false captions, if available.
 
@@ -93,14 +93,13 @@ class Split:
 
     @property
     def image_count(self) -> int:
-        """N_img, from images or features."""
+        """The number of images or clips, N_img."""
         return len(self.features) or len(self.images) // self.frames
 
     def with_frames(self, frames: int) -> Split:
-        """The same clips with at most `frames` frames each; 0 for all.
+        """Limits clips to `frames` frames each; 0 for all.
 
-        Raises:
-            ValueError: the split has no clips with features of frames.
+        Raises ValueError if the split holds no features of clip frames.
         """
         if not frames:
             return self
@@ -113,10 +112,9 @@ class Split:
         return replace(self, features=clips, lengths=clips.lengths)
 
     def captions_each(self, count: int) -> Split:
-        """The first `count` captions of each image, or all for 0.
+        """Selects the first `count` captions of each image, or all for 0.
 
-        Raises:
-            ValueError: captions have kinds or objects, which would be lost.
+        Raises ValueError if captions have kinds or objects, which would be lost.
         """
         if not count:
             return self
@@ -129,18 +127,18 @@ class Split:
         return self.select(np.flatnonzero(place < count))
 
     def mask(self, rows: np.ndarray | slice, size: int) -> np.ndarray:
-        """The mask (B, size) of real features of images (B,)."""
+        """Returns the mask (B, size) of features that are not padding, for the images in `rows`."""
         count = len(np.arange(self.image_count)[rows])
         if self.lengths is None:
             return np.ones((count, size), np.bool_)
         return np.arange(size) < self.lengths[rows, None]
 
     def first(self, count: int) -> Split:
-        """The captions of the first `count` images, or of all for 0."""
+        """Selects the captions of the first `count` images, or of all for 0."""
         return self.select(np.flatnonzero(self.image_of < count)) if count else self
 
     def select(self, texts: np.ndarray) -> Split:
-        """Selects captions by their rows (n,), with their kinds."""
+        """Selects captions and their kinds by row (n,)."""
         captions, *kinds = (
             [each[text] for text in texts] for each in (self.captions, self.kinds) if each
         )
@@ -149,13 +147,13 @@ class Split:
 
 
 def grouped(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
-    """The captions of images one after the other, and the row (N_txt,) of each one's image."""
+    """Flattens the captions of images; also returns the row (N_txt,) of each caption's image."""
     rows = np.repeat(np.arange(len(captions)), [len(texts) for texts in captions])
     return [text for texts in captions for text in texts], rows
 
 
 class Copies:
-    """Features (N, n, d) of images and of further versions; indexing returns the first version."""
+    """Features (N, n, d) of several versions of each image; indexing returns the first version."""
 
     def __init__(self, parts: Sequence[np.ndarray]) -> None:
         self.parts, self.shape = parts, parts[0].shape
@@ -167,22 +165,21 @@ class Copies:
         return self.parts[0][rows]
 
     def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Features (B, n, d) of a random version of images (B,)."""
-        looks = random.integers(len(self.parts), size=len(rows))
-        return np.stack([self.parts[look][row] for look, row in zip(looks, rows, strict=True)])
+        """Returns the features (B, n, d) of a random version of each image in `rows` (B,)."""
+        versions = random.integers(len(self.parts), size=len(rows))
+        return np.stack([self.parts[part][row] for part, row in zip(versions, rows, strict=True)])
 
 
 class Clips:
-    """The frames of N clips as an array (N, n, d), padded to the longest clip.
+    """Features of the frames of N clips (N, n, d), padded with zeros to the longest clip.
 
-    `paths` are .npy files of floats (T, d) in time order. Indexing returns all frames of a clip, or
-    those of `at_most`, padded with zeros.
+    `paths` are .npy files of floats (T, d) in time order. `at_most` limits the number of frames.
 
     Attributes:
         lengths: (N,) int64, the number of frames read from each clip.
 
     Raises:
-        ValueError: a file is not such an array, or has another width than the first.
+        ValueError: a file is not such an array, or its width differs from that of the first.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -196,11 +193,11 @@ class Clips:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(N, n, d); n is the largest of the lengths."""
+        """(N, n, d); n is the maximum of `lengths`."""
         return len(self._paths), int(self.lengths.max()), self._width
 
     def at_most(self, frames: int) -> Clips:
-        """The same clips with at most `frames` frames each, at equal distances."""
+        """Limits the clips to `frames` evenly spaced frames each."""
         limited = copy.copy(self)
         limited.lengths = np.minimum(self._totals, frames)
         return limited
@@ -213,7 +210,7 @@ class Clips:
         return self._padded([(row, _evenly(self._totals[row], self.lengths[row])) for row in index])
 
     def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Features (B, n, d) of clips (B,); a random subsequence of long clips.
+        """Returns features (B, n, d) of clips (B,), a random subsequence of each long clip.
 
         PVSE, section 3.5: "for videos longer than 8 frames we select random subsequences".
         """
@@ -228,7 +225,7 @@ class Clips:
         return self._padded(runs)
 
     def _padded(self, places: list[tuple[int, np.ndarray]]) -> np.ndarray:
-        """The frames at the indices (n,) of each clip, padded with zeros."""
+        """Reads the frames at the indices (n,) of each clip, padded with zeros."""
         parts = [_open(self._paths[row])[frames] for row, frames in places]
         kind = np.result_type(*parts) if parts else np.float32
         out = np.zeros((len(parts), *self.shape[1:]), kind)
@@ -238,7 +235,7 @@ class Clips:
 
 
 def _evenly(total: int, count: int) -> np.ndarray:
-    """The middle frames of `count` equal parts of a clip.
+    """Returns the middle frames of `count` equal parts of a clip.
 
     >>> _evenly(16, 4).tolist(), _evenly(3, 3).tolist()
     ([2, 6, 10, 14], [0, 1, 2])
@@ -262,7 +259,7 @@ def load_array(path: Path, axes: int, what: str) -> np.ndarray:
 
 
 class Pixels:
-    """N images as (N, 3, S, S) float32, decoded on access."""
+    """Pixels (N, 3, S, S) float32 of N images, decoded on access."""
 
     def __init__(self, images: Sequence[Image.Image], preprocess: Preprocess) -> None:
         self.images, self.preprocess = images, preprocess
@@ -275,26 +272,20 @@ class Pixels:
         def square(row: int) -> np.ndarray:
             return np.asarray(self.preprocess.square(self.images[row]), np.uint8)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow releases the GIL as it decodes
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow decodes without the GIL
             squares = list(pool.map(square, np.arange(len(self))[rows].tolist()))
         return self.preprocess.planes(np.stack(squares))
 
 
 def with_exchanged_halves(split: Split) -> Split:
-    """Clips of the moving world, followed by each clip with exchanged halves.
+    """Appends a copy of each clip of the moving world with its halves exchanged.
 
-    Not in the papers. The two actions of a clip take place one in each half
-    (`training/scenes/motion.py`), so an exchanged clip shows the actions of its twin in front of
-    its own background: "free" captions stay true, "order" captions are those of the twin, and
-    captions of motion are dropped, because a movement may be cut in two. A clip and its exchanged
-    version differ only in order, so a method cannot memorise which background belongs to which
-    order.
-
-    Args:
-        split: clips with features (N, T, d); twins are neighbours, rows 2 k and 2 k + 1.
-
-    Raises:
-        ValueError: see `refuse_without_twins`.
+    Not in the papers. A clip has one action in each half (`training/scenes/motion.py`), so the copy
+    shows the actions of the clip's twin in front of the clip's own background. Its "free" captions
+    stay true, its "order" captions are those of the twin, and captions of motion are dropped,
+    because the movement may be cut in two. Clip and copy differ only in order, so a method cannot
+    memorise which background belongs to which order. `split` holds features (N, T, d); twins are in
+    rows 2 k and 2 k + 1.
     """
     refuse_without_twins(split)
     assert split.alike is not None
@@ -304,12 +295,12 @@ def with_exchanged_halves(split: Split) -> Split:
     owners = np.concatenate([split.image_of[free], split.image_of[order] ^ 1]) + count
     sorting = np.argsort(owners, kind="stable")
     texts = np.concatenate([free, order])[sorting]
-    turned = np.roll(split.features, split.features.shape[1] // 2, axis=1)
+    exchanged = np.roll(split.features, split.features.shape[1] // 2, axis=1)
     return replace(
         split,
         captions=split.captions + [split.captions[text] for text in texts],
         image_of=np.concatenate([split.image_of, owners[sorting]]),
-        features=np.concatenate([split.features, turned]),
+        features=np.concatenate([split.features, exchanged]),
         alike=np.concatenate([split.alike, split.alike + split.alike.max() + 1]),
         kinds=[*split.kinds, *kinds[texts].tolist()],
         relevant=None,

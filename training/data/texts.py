@@ -1,7 +1,7 @@
 """The text side of a training: tokenizer, text encoder and tokenized captions.
 
-A frozen text encoder encodes every caption once; training looks up its token features in a cached
-file, which depends only on encoder, tokenizer and captions.
+A frozen text encoder encodes every caption once. Training then looks up the token features in a
+cached file, which depends only on encoder, tokenizer and captions.
 """
 
 import copy
@@ -30,7 +30,7 @@ from polyview.training.settings import Settings
 
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "<start>", "<end>"
 PAD_ID, UNKNOWN_ID = 0, 1
-AT_ONCE = 64  # captions
+AT_ONCE = 64  # captions per batch
 
 
 class TextConfig(Settings):
@@ -38,18 +38,18 @@ class TextConfig(Settings):
 
     Attributes:
         arch: a key of `models.encoders.TEXT_ENCODERS`.
-        source: source of a published text encoder, see `export/encoders/`; empty for the BiGRU,
-            which has the settings after `lr_scale`.
-        frozen: do not train a published encoder; its token features are then computed once.
-        lr_scale: learning rate of a published encoder that is not frozen, as a share of the base
-            rate (VSE-infinity trains BERT with 0.1).
-        word_dim: width of a word's embedding (300 in the papers).
-        hidden_dim: width of a word's contextual feature (1,024 in the papers).
-        dropout: applied to word embeddings, and to the features of a frozen encoder.
-        min_count: words seen less often in the training captions become [UNK].
+        source: source of a published text encoder, see `export/encoders/`; empty for the BiGRU, to
+            which the settings after `lr_scale` apply.
+        frozen: keep a published encoder fixed and compute its token features once.
+        lr_scale: learning rate of a published encoder that is trained, as a share of the base rate
+            (VSE-infinity trains BERT with 0.1).
+        word_dim: width of word embeddings (300 in the papers).
+        hidden_dim: width of contextual word features (1,024 in the papers).
+        dropout: dropout on word embeddings, and on the features of a frozen encoder.
+        min_count: words with fewer occurrences in the training captions become [UNK].
         unknown_rate: share of training words replaced by [UNK], so that [UNK] is learned.
-        directions: 2 for the BiGRU, 1 for a forward GRU, 0 for the word embeddings alone.
-        vectors: text file of pre-trained word vectors, such as GloVe's, that initialise the word
+        directions: 2 for the BiGRU, 1 for a forward GRU, 0 for word embeddings alone.
+        vectors: text file of pre-trained word vectors, such as GloVe, that initialise the word
             embeddings (`load_vectors`); empty for random ones.
         sentence_marks: put <start> before and <end> after each text, as the releases of VSE++,
             SCAN, PVSE, MV-VSE and VSE-infinity do (Fig. 1 of the last).
@@ -82,10 +82,10 @@ class TextConfig(Settings):
 
 
 class TokenTable:
-    """The tokenized captions of a split, padded once.
+    """The tokenized captions of a split, padded to the longest.
 
     Attributes:
-        ids: (N_txt, L) int64, 0 beyond each text: word ids, or row numbers (`numbered`).
+        ids: (N_txt, L) int64 word ids, or row numbers (`numbered`); 0 is padding.
         lengths: (N_txt,) number of tokens of each caption.
         fixed: ids of padding and marks, which [UNK] never replaces.
 
@@ -106,14 +106,14 @@ class TokenTable:
         self.fixed = np.array([PAD_ID, *(mark for mark in marks if mark is not None)])
 
     def rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (B, longest) and lengths (B,) of some captions."""
+        """Returns ids (B, longest) and lengths (B,) of the captions in rows `index` (B,)."""
         lengths = self.lengths[index]
         return self.ids[index, : lengths.max()], lengths
 
     def numbered(self, first: int) -> "TokenTable":
-        """The same captions as row numbers of a table of token features, `first` rows before them.
+        """Replaces ids by row numbers of a table of token features, which start after `first`.
 
-        Row 0 is padding.
+        Row numbers count from 1; 0 is padding.
         """
         table = copy.copy(self)
         real = np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (N_txt, L)
@@ -127,11 +127,9 @@ class TextSide:
     """The text encoder of a training with its tokenized captions.
 
     Attributes:
-        encoder: reads ids and lengths; in training mode if it is trained.
         summary_token: whether a text's first feature is its summary ([CLS]).
-        tokenizer: the tokenizer for the pack.
-        tables: the captions of the training and of the validation split.
-        description: description from which export builds the encoder.
+        tables: captions of the training and of the validation split.
+        description: metadata from which the export builds the encoder.
     """
 
     encoder: TextEncoder
@@ -142,7 +140,7 @@ class TextSide:
 
 
 class StoredTokens(TextEncoder):
-    """Looks up token features (rows, d) float16 of a text encoder; rows are counted from 1."""
+    """Looks up stored token features (rows, d) float16 by row number, from 1."""
 
     def __init__(self, tokens: np.ndarray, dropout: float = 0.0) -> None:
         super().__init__()
@@ -150,7 +148,7 @@ class StoredTokens(TextEncoder):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002
-        """Features (B, L, d) of row numbers (B, L); 0 where the number is 0."""
+        """Returns features (B, L, d) for row numbers (B, L); 0 for row number 0."""
         rows = ids.cpu().numpy()  # (B, L)
         features = np.zeros((*rows.shape, self.dim), np.float32)
         features[rows > 0] = self.tokens[rows[rows > 0] - 1]
@@ -165,15 +163,10 @@ def build_text_side(
     device: torch.device,
     vocabulary: list[str] | None = None,
 ) -> TextSide:
-    """Builds the text side of a configuration.
+    """Builds the text side of a training for the captions `train` and `val`.
 
-    Args:
-        config: the recipe's `text`.
-        train: captions of the training split.
-        val: captions of the validation split.
-        cache: folder of token features.
-        device: the device of a frozen encoder.
-        vocabulary: captions whose words are known; None for `train`.
+    `cache` is the folder of token features, `device` that of a frozen encoder. The words of the
+    captions `vocabulary` form the vocabulary; None for those of `train`.
 
     Raises:
         FileNotFoundError: the source or the vectors file is missing.
@@ -204,7 +197,7 @@ def build_text_side(
 def _own_encoder(
     config: TextConfig, captions: list[str]
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
-    """A BiGRU with its tokenizer over the words of captions, and its description."""
+    """Builds a BiGRU and a tokenizer over the words of captions; also returns their metadata."""
     if config.arch != "bigru":
         raise ValueError(
             f'text.arch "{config.arch}" needs text.source: a Hugging Face folder or a Hub id'
@@ -232,7 +225,7 @@ def _stored(
     description: Mapping[str, Any],
     cache: Path,
 ) -> np.ndarray:
-    """Token features (tokens, d) float16 of all captions, memory-mapped; computed if missing."""
+    """Returns cached, memory-mapped token features (tokens, d) float16 of all captions."""
     digest = hashlib.sha256(json.dumps([description["sha256"], description["max_length"]]).encode())
     for table in tables:
         digest.update(table.ids.tobytes())
@@ -251,7 +244,7 @@ def _stored(
 
 @torch.inference_mode()
 def _encode(encoder: TextEncoder, table: TokenTable, out: np.ndarray) -> None:
-    """Encodes captions of similar length together, into (tokens, d)."""
+    """Writes the token features of all captions into `out` (tokens, d)."""
     device, ends = next(encoder.parameters()).device, np.cumsum(table.lengths)
     order = np.argsort(table.lengths, kind="stable")
     for start in tqdm(range(0, len(order), AT_ONCE), desc="token features", mininterval=2):
@@ -266,10 +259,10 @@ def _encode(encoder: TextEncoder, table: TokenTable, out: np.ndarray) -> None:
 def build_tokenizer(
     captions: Iterable[str], min_count: int = 1, *, marks: bool = False
 ) -> Tokenizer:
-    """A lower-casing word tokenizer over the words of captions, [PAD] = 0 and [UNK] = 1.
+    """Builds a lower-casing word tokenizer over the words of captions, [PAD] = 0 and [UNK] = 1.
 
-    Words seen less than `min_count` times become [UNK]; the others are ordered by descending count,
-    then alphabetically. With `marks` every text is put between <start> and <end>, the last ids.
+    Words with fewer than `min_count` occurrences become [UNK]. Ids follow descending count, then
+    the alphabet. With `marks` texts are put between <start> and <end>, which have the last ids.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     words = pre_tokenizers.Sequence(
@@ -297,15 +290,11 @@ def build_tokenizer(
 
 
 def load_vectors(path: Path, vocabulary: Mapping[str, int], dim: int) -> tuple[Tensor, Tensor]:
-    """Pre-trained vectors of a vocabulary in GloVe's format (Pennington et al., EMNLP 2014).
+    """Reads the pre-trained vectors of a vocabulary in GloVe's format (Pennington et al., 2014).
 
-    Each line of the file has a word and `dim` numbers, separated by single spaces.
-
-    Returns:
-        (R,) rows and (R, dim) vectors of the words of the vocabulary that the file holds.
-
-    Raises:
-        ValueError: vectors of another width, or none of the words.
+    Each line of the file has a word and `dim` numbers, separated by single spaces. Returns ids (R,)
+    and vectors (R, dim) of the vocabulary's words that the file contains. Raises ValueError if the
+    vectors have another width, or the file contains none of the words.
     """
     rows, vectors = [], []
     with path.open(encoding="utf-8") as lines:

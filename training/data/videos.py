@@ -1,12 +1,12 @@
-"""Clips with sentences, in the layouts of the published data sets.
+"""Clips with captions, in the layouts of the published data sets.
 
-A folder contains the published annotations, and in `features/` a file for each clip, computed by an
-image or video encoder: `<clip>.npy`, float (T, d), a row for each frame in time order. T may differ
-between clips.
+A folder contains the published annotations and, in `features/`, a file for each clip, computed by
+an image or video encoder: `<clip>.npy`, float (T, d), a row for each frame in time order. T may
+differ between clips.
 
-    tgif-v1.0.tsv      TGIF (Li et al., CVPR 2016; raingo/TGIF-Release, data/): a line is a GIF's
-                       URL, a tab, a sentence; in PVSE's copy (tgif-v1.0-gulp.tsv) a tab and the
-                       number of frames come behind. The clip is the URL's file without its ending
+    tgif-v1.0.tsv      TGIF (Li et al., CVPR 2016; raingo/TGIF-Release, data/): each line has a
+                       GIF's URL, a tab and a sentence; in PVSE's copy (tgif-v1.0-gulp.tsv) also a
+                       tab and the number of frames. The clip is the URL's file without its suffix
     mrw-v1.0.json      MRW (Song and Soleymani, CVPR 2019; yalesong/pvse, data/): a list of
                        {"id", "sentence"}
     *videodatainfo*.json    MSR-VTT (Xu et al., CVPR 2016), train_val_ and test_, or one of all:
@@ -15,10 +15,10 @@ between clips.
     vatex_*.json       VaTeX (Wang et al., ICCV 2019): vatex_training_, vatex_validation_ and
                        vatex_public_test_: a list of {"videoID", "enCap": [sentences]}
 
-Lists of clips override the splits of the annotations, and TGIF and MRW need them: `splits/` or
-`split/` with `train`, `val` or `valid`, and `test`, as .txt or .tsv, with a clip or its URL on each
-line. Other divisions that papers use, such as 1,500 and 1,500 of VaTeX's validation clips, can be
-given in the same way. `absent.txt` lists unavailable clips, which are left out.
+Lists of clips override the splits of the annotations; TGIF and MRW need them. They are files
+`train`, `val` or `valid`, and `test`, with the suffix .txt or .tsv, in `splits/` or `split/`, with
+a clip or its URL on each line. Lists with other names define further splits, such as two halves of
+VaTeX's validation clips. `absent.txt` lists unavailable clips, which are left out.
 """
 
 import json
@@ -41,11 +41,11 @@ def is_videos(folder: Path) -> bool:
 
 
 def open_videos(folder: Path, name: str) -> Split:
-    """Features and sentences of a split: "train", "val" or "test", or another list of clips.
+    """Opens the features and captions of a split: "train", "val", "test" or a list of clips.
 
     Raises:
-        FileNotFoundError: there is no such split.
-        ValueError: annotations, lists and features disagree, or one of them is damaged.
+        FileNotFoundError: the split does not exist.
+        ValueError: annotations, lists and features disagree, or a file is damaged.
     """
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
@@ -81,7 +81,7 @@ def open_videos(folder: Path, name: str) -> Split:
 
 
 def _annotations(folder: Path) -> list[tuple[Path, Callable[[Path], _Entries]]]:
-    """The annotation files of a folder, and the reader of each."""
+    """Returns the annotation files of a folder with their readers."""
     readers: dict[str, Callable[[Path], _Entries]] = {
         "tgif-*.tsv": _tgif,
         "mrw-*.json": _mrw,
@@ -119,7 +119,7 @@ def _vatex(path: Path) -> _Entries:
 
 
 def _checked(path: Path, entries: _Entries) -> _Entries:
-    """Passes entries on; an error names the file and the damaged entry."""
+    """Yields the entries; errors name the file and the damaged entry."""
     number = 0
     try:
         for number, (clip, sentence, split) in enumerate(entries, 1):  # noqa: B007
@@ -135,7 +135,7 @@ def _checked(path: Path, entries: _Entries) -> _Entries:
 
 
 def _clip(line: str) -> str:
-    """The name of a clip from its name or URL.
+    """Returns the name of a clip from its name or URL.
 
     >>> _clip("https://38.media.tumblr.com/9f6c/tumblr_mev_500.gif"), _clip("video7")
     ('tumblr_mev_500', 'video7')
@@ -144,7 +144,7 @@ def _clip(line: str) -> str:
 
 
 def _listed(*paths: Path) -> list[str] | None:
-    """The clips in the first list that exists; None if there is none."""
+    """Reads the clips of the first list that exists; None if no list exists."""
     for path in paths:
         if path.is_file():
             return [_clip(line) for line in path.read_text("utf-8").splitlines() if line.strip()]

@@ -1,1 +1,1 @@
-"""Evaluation: metrics, score matrices, faithfulness, and the report."""
+"""Evaluation: score matrices, metrics, faithfulness of maps, and reports."""

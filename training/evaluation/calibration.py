@@ -1,7 +1,7 @@
-"""Fits the calibration of a method's scores, and measures it.
+"""Fits and measures the calibration of a method's scores.
 
-Questions with known answers (`training/evaluation/questions.py`) are asked of galleries of several
-sizes; questions with an answer are asked again after all right images are removed.
+Galleries of several sizes are searched with questions (`training/evaluation/questions.py`), and
+again with the questions that have an answer after all relevant images are removed.
 """
 
 from collections.abc import Mapping
@@ -30,18 +30,18 @@ from polyview.training.evaluation.questions import Questions, make_questions
 from polyview.training.evaluation.report import print_metrics
 from polyview.training.evaluation.scoring import features_by_method, score_matrix, split_views
 
-HITS = 12  # judged for each question
-SIZES = (10, 30, 100, 300, 1000)  # images of the galleries that a calibration is fitted on
-REFUSED = 0.045  # largest share of refused questions among those with an answer
-BINS = 10  # of the reliability curve
-_MIN_LEFT = 10  # images that must remain when the answers are removed
-_QUESTIONS = 2500  # for each size
+HITS = 12  # hits that are judged for each question
+SIZES = (10, 30, 100, 300, 1000)  # numbers of images in the galleries to fit on
+REFUSED = 0.045  # maximum share of refused questions among those with an answer
+BINS = 10  # bins of the reliability curve
+_MIN_LEFT = 10  # minimum number of images after the relevant ones are removed
+_QUESTIONS = 2500  # questions for each size
 # The assumed share of each kind, with and without an answer; half of all questions have one.
 _PRESENT = {"caption": 0.4, "thing": 0.3, "pair": 0.2, "inserted": 0.1}
 _ABSENT = {
     "caption": 0.2, "thing": 0.3, "pair": 0.1, "gibberish": 0.15, "unknown": 0.1, "random": 0.15,
 }  # fmt: skip
-_SIGNS = np.array([1, 1, 0, -1, 0, 0])  # of the weights of a question's features
+_SIGNS = np.array([1, 1, 0, -1, 0, 0])  # required signs of weights, see `logistic`
 _HIT_SIGNS = np.array([-1, 1, 0, 0])
 _COLUMNS = {
     "area": "area",
@@ -59,16 +59,16 @@ _COLUMNS = {
 
 
 class Answers(NamedTuple):
-    """The answers of a gallery, or of several, to B questions; see `Background`.
+    """The hits of B questions in one or several galleries.
 
     Attributes:
-        background: of their scores.
-        hits: (B, HITS) scores of the best, -inf beyond the last.
-        right: (B, HITS) bool, which hits satisfy their question.
-        answered: (B,) bool, whether the gallery has an answer.
-        kinds: (B,) of the questions.
+        background: statistics of all scores.
+        hits: (B, HITS) scores of the best images, -inf beyond the size of the gallery.
+        right: (B, HITS) bool, whether a hit satisfies its question.
+        answered: (B,) bool, whether the gallery has a relevant image.
+        kinds: (B,) kinds of the questions.
         whole: (B,) bool, see `Questions`.
-        weights: (B,) the assumed share of such a question; their sum is 1.
+        weights: (B,) assumed frequency of each question; they sum to 1.
     """
 
     background: Background
@@ -80,26 +80,29 @@ class Answers(NamedTuple):
     weights: np.ndarray
 
     def judged(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Which hits (B, HITS) count; scores (B, HITS), 0 for the others; weights of those (H,)."""
-        real = np.isfinite(self.hits) & self.whole[:, None]
-        weights = np.broadcast_to(self.weights[:, None], real.shape)[real]
-        return real, np.where(real, self.hits, 0), weights
+        """Selects the H hits that are known to be right or wrong.
+
+        Returns their mask (B, HITS), scores (B, HITS) with 0 for other hits, and weights (H,).
+        """
+        is_judged = np.isfinite(self.hits) & self.whole[:, None]
+        weights = np.broadcast_to(self.weights[:, None], is_judged.shape)[is_judged]
+        return is_judged, np.where(is_judged, self.hits, 0), weights
 
 
 def ask(questions: Questions, scores: np.ndarray) -> Answers:
-    """Asks Q questions of one gallery, and asks those with an answer again without it.
+    """Searches one gallery with Q questions, and with some again without their relevant images.
 
-    `scores` (N, Q) are a method's.
+    `scores` (N, Q) are those of a method.
     """
     images, total = scores.shape
-    spare = images - questions.relevant.sum(axis=0) >= min(_MIN_LEFT, images // 2)
-    again = questions.relevant.any(axis=0) & spare & (questions.kinds != "inserted")
-    columns = np.concatenate([np.arange(total), np.flatnonzero(again)])  # (B,)
+    leaves_enough = images - questions.relevant.sum(axis=0) >= min(_MIN_LEFT, images // 2)
+    is_repeated = questions.relevant.any(axis=0) & leaves_enough & (questions.kinds != "inserted")
+    columns = np.concatenate([np.arange(total), np.flatnonzero(is_repeated)])  # (B,)
     repeated = questions.select(slice(None), columns)
     removed = repeated.relevant & (np.arange(len(columns)) >= total)  # (N, B)
     right = repeated.relevant & ~removed
-    left = np.where(removed, np.nan, scores[:, columns])
-    ranked = np.nan_to_num(left, nan=-np.inf)
+    remaining = np.where(removed, np.nan, scores[:, columns])
+    ranked = np.nan_to_num(remaining, nan=-np.inf)
     order = np.argsort(-ranked, axis=0)[:HITS]
     hits = np.full((len(columns), HITS), -np.inf)
     right_hits = np.zeros(hits.shape, np.bool_)
@@ -107,9 +110,9 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
     right_hits[:, : len(order)] = np.take_along_axis(right, order, axis=0).T
     count = (~removed).sum(axis=0)
     tenth = hits[np.arange(len(columns)), np.minimum(TENTH, count) - 1]
-    mean, deviation = np.nanmean(left, axis=0), np.nanstd(left, axis=0)
-    facts = repeated.words, repeated.unknown
-    background = Background(hits[:, 0], tenth, mean, deviation, count, *facts)
+    mean, deviation = np.nanmean(remaining, axis=0), np.nanstd(remaining, axis=0)
+    statistics = repeated.words, repeated.unknown
+    background = Background(hits[:, 0], tenth, mean, deviation, count, *statistics)
     answered: np.ndarray = right.any(axis=0)
     weights = np.zeros(len(columns))
     for shares, present in ((_PRESENT, True), (_ABSENT, False)):
@@ -122,7 +125,7 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
 
 
 def _ask_galleries(questions: Questions, scores: np.ndarray, seed: int) -> Answers:
-    """Asks some of the questions of galleries of all possible sizes."""
+    """Searches random galleries of each size up to N images with random questions."""
     random, parts = np.random.default_rng(seed), list[Answers]()
     images, total = scores.shape
     for size in sorted({min(size, images) for size in SIZES}):
@@ -140,84 +143,89 @@ def _ask_galleries(questions: Questions, scores: np.ndarray, seed: int) -> Answe
 def fit(questions: Questions, scores: np.ndarray, seed: int) -> dict[str, tuple[float, ...]]:
     """Fits `question`, `refusal` and `hit` of a method's `Calibration` to its scores (N, Q).
 
-    The seed draws galleries.
+    The seed determines the random galleries.
     """
     answers = _ask_galleries(questions, scores, seed)
     background, answered, weights = answers.background, answers.answered, answers.weights
     question = logistic(background.features(), answered, weights, _SIGNS)
     logits = weighted(background.features(), question)
-    fair = answered & (answers.kinds != "inserted")  # an inserted word may be essential
+    fair = answered & (answers.kinds != "inserted")  # an inserted word may change the answer
     line = quantile_line(background.sizes()[fair], logits[fair], weights[fair], REFUSED)
-    over, lower = logits - weighted(background.sizes(), line), 0.0
-    for kind in ("caption", "thing"):  # neither loses more than its share
+    margins, shift = logits - weighted(background.sizes(), line), 0.0
+    for kind in ("caption", "thing"):  # refuse at most REFUSED of either kind
         rows = answered & (answers.kinds == kind)
         if rows.any():
-            how = {"weights": weights[rows], "method": "inverted_cdf"}
-            lower = min(lower, float(np.quantile(over[rows], REFUSED, **how)))
-    real, hits, share = answers.judged()
-    features = background.hit_features(logits, hits)[real]
-    hit = logistic(features, answers.right[real], share, _HIT_SIGNS)
-    return {"question": question, "refusal": (*line[:-1], line[-1] + lower), "hit": hit}
+            options = {"weights": weights[rows], "method": "inverted_cdf"}
+            shift = min(shift, float(np.quantile(margins[rows], REFUSED, **options)))
+    is_judged, hits, share = answers.judged()
+    features = background.hit_features(logits, hits)[is_judged]
+    hit = logistic(features, answers.right[is_judged], share, _HIT_SIGNS)
+    return {"question": question, "refusal": (*line[:-1], line[-1] + shift), "hit": hit}
 
 
 def logistic(
     features: np.ndarray, truth: np.ndarray, weights: np.ndarray, signs: np.ndarray
 ) -> tuple[float, ...]:
-    """Logistic regression by Newton's method: F weights and the bias.
+    """Fits a logistic regression by Newton's method; returns F weights and the bias.
 
-    Features are (B, F), truth (B,) bool, weights (B,) those of the examples; signs (F,) are 1 where
-    a weight must not be below 0, -1 where not above, 0 for any.
+    Features are (B, F), truth (B,) bool, example weights (B,). `signs` (F,) constrain the weights:
+    1 for at least 0, -1 for at most 0, 0 for any sign.
     """
     weights = weights / weights.sum()
     mean = weights @ features
-    spread = np.sqrt(weights @ (features - mean) ** 2) + 1e-9
-    rows = np.column_stack([(features - mean) / spread, np.ones(len(features))])
+    deviation = np.sqrt(weights @ (features - mean) ** 2) + 1e-9
+    rows = np.column_stack([(features - mean) / deviation, np.ones(len(features))])
     signs = np.append(signs, 0)
     ridge = 1e-4 * (np.arange(len(signs)) < len(signs) - 1)
-    at = np.zeros(len(signs))
+    estimate = np.zeros(len(signs))
     for _ in range(100):
-        p = sigmoid(rows @ at)
-        slope = rows.T @ (weights * (p - truth)) + ridge * at
-        free = (signs == 0) | (at != 0) | (slope * signs < 0)
-        curve = (rows * (weights * p * (1 - p))[:, None]).T @ rows + np.diag(ridge + 1e-9)
-        step = np.zeros_like(at)
-        step[free] = np.linalg.solve(curve[np.ix_(free, free)], slope[free])
-        after = at - np.clip(step, -2, 2)
-        after[after * signs < 0] = 0
-        if np.abs(after - at).max() < 1e-8:
+        p = sigmoid(rows @ estimate)
+        gradient = rows.T @ (weights * (p - truth)) + ridge * estimate
+        free = (signs == 0) | (estimate != 0) | (gradient * signs < 0)
+        hessian = (rows * (weights * p * (1 - p))[:, None]).T @ rows + np.diag(ridge + 1e-9)
+        step = np.zeros_like(estimate)
+        step[free] = np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
+        updated = estimate - np.clip(step, -2, 2)
+        updated[updated * signs < 0] = 0
+        if np.abs(updated - estimate).max() < 1e-8:
             break
-        at = after
-    slopes = at[:-1] / spread
-    return (*slopes.tolist(), float(at[-1] - slopes @ mean))
+        estimate = updated
+    slopes = estimate[:-1] / deviation
+    return (*slopes.tolist(), float(estimate[-1] - slopes @ mean))
 
 
 def quantile_line(
     features: np.ndarray, values: np.ndarray, weights: np.ndarray, share: float
 ) -> tuple[float, ...]:
-    """F weights and a bias: a line over features (B, F) with a share of values (B,) below it.
+    """Fits a line over features (B, F) that has `share` of the values (B,) below it.
 
-    Quantile regression (Koenker and Bassett, 1978) by repeated weighted least squares; `weights`
-    (B,) are those of the examples.
+    Quantile regression (Koenker and Bassett, 1978) by iteratively reweighted least squares, with
+    example weights (B,). Returns F weights and the bias.
     """
     rows = np.column_stack([features, np.ones(len(features))])
     line = np.zeros(rows.shape[1])
     for _ in range(200):
-        over = values - rows @ line
-        pull = weights * np.where(over > 0, share, 1 - share) / np.maximum(np.abs(over), 1e-3)
-        root, before = np.sqrt(pull), line
+        residuals = values - rows @ line
+        factors = (
+            weights
+            * np.where(residuals > 0, share, 1 - share)
+            / np.maximum(np.abs(residuals), 1e-3)
+        )
+        root, previous = np.sqrt(factors), line
         line = np.linalg.lstsq(rows * root[:, None], values * root, rcond=None)[0]
-        if np.abs(line - before).max() < 1e-6:
+        if np.abs(line - previous).max() < 1e-6:
             break
     return tuple(line.tolist())
 
 
 def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
-    """The quality of a calibration on questions that it was not fitted on.
+    """Measures a calibration on questions that it was not fitted on.
 
-    `area` is that of the ROC curve of answered against unanswered questions, `coverage` the share
-    of answered questions that are not refused, `precision` the share of the questions not refused
-    that have an answer; `refused_KIND` and `refused_absent_KIND` are shares, `ece` and
-    `ece_question` the expected calibration errors of the probabilities of hits and questions.
+    Returns `area`, the area under the ROC curve of answered against unanswered questions;
+    `coverage`, the share of answered questions that are not refused; `precision`, the share of
+    questions not refused that have an answer; `refused_KIND` and `refused_absent_KIND`, shares of
+    refused questions; `ece` and `ece_question`, the expected calibration errors of the
+    probabilities of hits and questions. All are in 0..1.
     """
     background, weights = answers.background, answers.weights
     logits = calibration.logits(background)
@@ -235,9 +243,9 @@ def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
                 absent = not present and kind in _PRESENT
                 name = f"refused_absent_{kind}" if absent else f"refused_{kind}"
                 values[name] = float(refused[rows].mean())
-    real, scores, share = answers.judged()
-    probabilities = calibration.probabilities(background, scores)[real]
-    values["ece"] = calibration_error(probabilities, answers.right[real], share)
+    is_judged, scores, share = answers.judged()
+    probabilities = calibration.probabilities(background, scores)[is_judged]
+    values["ece"] = calibration_error(probabilities, answers.right[is_judged], share)
     values["ece_question"] = calibration_error(sigmoid(logits), answers.answered, weights)
     return values
 
@@ -252,10 +260,10 @@ def calibrate_pack(
 ) -> dict[str, dict[str, float]]:
     """Fits the calibrations of a pack's methods, or measures them and prints a table.
 
-    `records` hold `split` and `command` of each method, for the record. `refit` fits the
-    calibrations and the pack's domain, and stores them in the pack; `write` stores measurements
-    there. Returns `measure` of each method; nothing after fitting. Raises ValueError if there is no
-    calibration of a method to measure.
+    `records` holds `split` and `command` of each method, to store with the results. `refit` fits
+    the calibrations and the pack's domain, and stores them in the pack; `write` stores metrics.
+    Returns `measure` of each method, or nothing with `refit`. Raises ValueError if a method has no
+    calibration to measure.
     """
     pack, questions = runtime.info.folder, make_questions(data, runtime, SEED)
     texts = questions.texts.tolist()
@@ -265,29 +273,31 @@ def calibrate_pack(
     for name, record in records.items():
         views = split_views(runtime, name, text_data, features[name])
         scores = score_matrix(runtime.methods[name], *views)
-        about = {**record, "hardware": hardware(), "seed": SEED}
+        provenance = {**record, "hardware": hardware(), "seed": SEED}
         if refit:
-            made = check(Calibration, {**fit(questions, scores, SEED), **about})
-            changes[name] = {"calibration": made, "calibration_metrics": None}
+            fitted = check(Calibration, {**fit(questions, scores, SEED), **provenance})
+            changes[name] = {"calibration": fitted, "calibration_metrics": None}
         elif (stored := runtime.info.methods[name].calibration) is None:
             raise ValueError(f"{pack} has no calibration of {name}; make one with --calibrate")
         else:
             rows[name] = measure(stored, ask(questions, scores))
-            metrics = check(Metrics, {"values": rows[name], **about})
+            metrics = check(Metrics, {"values": rows[name], **provenance})
             changes[name] = {"calibration_metrics": metrics}
     if refit or write:
         info = load_info(pack, verify=False)
         entries = {
             name: replace(each, **changes.get(name, {})) for name, each in info.methods.items()
         }
-        own = (
+        own_features = (
             features[n] for n in records if runtime.image_encoder_of(n) == info.image_encoder.file
         )
-        if refit and isinstance(images := next(own, None), Tensor):  # not of ready-made features
+        if refit and isinstance(
+            images := next(own_features, None), Tensor
+        ):  # not of ready-made features
             info = replace(info, domain=Domain.fit(images.cpu().numpy()))
         write_info(replace(info, methods=entries))
     if rows:
-        whole = ("area", "ece")  # the others are shares, printed in percent
+        whole = ("area", "ece")  # other metrics are shares, printed in percent
         print_metrics(
             "method",
             _COLUMNS,
@@ -300,15 +310,15 @@ def calibrate_pack(
 
 
 def calibration_error(probabilities: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
-    """The expected calibration error: in tenths of the probabilities, their distance from truth.
+    """Expected calibration error over `BINS` equal bins of the probabilities.
 
     >>> truth = np.array([True, False, True])
     >>> round(calibration_error(np.array([0.2, 0.2, 0.9]), truth, np.ones(3)), 6)
     0.233333
     """
     bins, error = np.minimum((probabilities * BINS).astype(int), BINS - 1), 0.0
-    for place in np.unique(bins):
-        rows = bins == place
+    for number in np.unique(bins):
+        rows = bins == number
         share = weights[rows] / weights.sum()
         error += abs(float(share @ probabilities[rows] - share @ truth[rows]))
     return error
@@ -320,9 +330,9 @@ def area_under_curve(values: np.ndarray, truth: np.ndarray, weights: np.ndarray)
     >>> area_under_curve(np.array([1.0, 2.0, 2.0]), np.array([False, True, False]), np.ones(3))
     0.75
     """
-    _, places = np.unique(values, return_inverse=True)
-    size = int(places.max()) + 1
-    right = np.bincount(places, weights * truth, size)
-    wrong = np.bincount(places, weights * ~truth, size)
+    _, levels = np.unique(values, return_inverse=True)
+    size = int(levels.max()) + 1
+    right = np.bincount(levels, weights * truth, size)
+    wrong = np.bincount(levels, weights * ~truth, size)
     below = np.cumsum(wrong) - wrong / 2
     return float(right @ below / (right.sum() * wrong.sum()))

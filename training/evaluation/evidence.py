@@ -1,23 +1,24 @@
-"""Evidence measured: does it lie where the words say, and does the score depend on it?
+"""Measures whether evidence lies on the objects that words name, and whether the score needs it.
 
-For a caption and its own image, evidence says how much of their score each cell of the image finds
-in each word (`models/evidence.py`). Measured are:
+Evidence splits the score of a caption and its image over image cells and words
+(`models/evidence.py`). The metrics are:
 
-- *Pointing*: does its highest cell, all words together, show an object that the caption mentions?
-  Counted as in `training/evaluation/views.py`, where the paper's own maps are measured.
-- *Pointing of words*: does the highest cell of the words that name a kind of object show an object
-  of that kind? Chance is the share of cells that do.
-- *Deletion* and *insertion* (Petsiuk et al., BMVC 2018): cells leave the set, or enter it, highest
-  evidence first; the area is the mean score over that. A good order is low in deletion and high in
-  insertion. Beside it the areas of random orders and of the order of the paper's own map (that of
-  the winning view), with the 95 % interval of the gain over them (bootstrap over captions).
-- *Renewed deletion*: the same, but each step computes evidence anew, because evidence takes
-  attentions and ranks as they are, and when cells leave, their attention moves on to others.
-- *Random heads* (Adebayo et al., NeurIPS 2018): with heads of random weights over the same
-  features, pointing must fall towards chance.
-- *Error*: the largest difference between a score and its evidence added up, as a share of it.
+- *Pointing*: does the cell with the most evidence, summed over all words, show an object that the
+  caption mentions? Counted as for the attention maps in `training/evaluation/views.py`.
+- *Pointing of words*: does the cell with the most evidence for an object's name show an object of
+  that kind? Chance is the share of cells that do.
+- *Deletion* and *insertion* (Petsiuk et al., BMVC 2018): cells are removed from the image, or
+  added to an empty one, in descending order of evidence; the area is the mean score over the
+  steps. A good order has a low deletion area and a high insertion area. It is compared with random
+  orders and with the attention map of the winning view, with 95 % intervals of the gain (bootstrap
+  over captions).
+- *Renewed deletion*: the same, but evidence is computed again in each step. Evidence holds
+  attention and ranks constant; when cells are removed, their attention moves to other cells.
+- *Random heads* (Adebayo et al., NeurIPS 2018): with random head weights over the same features,
+  pointing must fall towards chance.
+- *Error*: the largest relative difference between a score and the sum of its evidence.
 
-Of clips the same pointing is measured over time, by frames instead of cells (`moment_metrics`).
+For clips, pointing is measured over time, with frames instead of cells (`moment_metrics`).
 """
 
 import copy
@@ -37,11 +38,11 @@ from polyview.training.evaluation.metrics import mean_interval
 from polyview.training.evaluation.report import Rows, print_metrics
 from polyview.training.evaluation.views import object_shares
 
-PAIRS = 300  # captions of which cells are deleted
-_RANDOM_PAIRS = 1000  # captions that random heads point at
-_STEPS = 10  # of deletion and insertion
+PAIRS = 300  # captions for deletion and insertion
+_RANDOM_PAIRS = 1000  # captions for random heads
+_STEPS = 10  # steps of deletion and insertion
 _RANDOM_ORDERS = 3
-_AT_ONCE = 32  # captions
+_AT_ONCE = 32  # captions per batch
 _COLUMNS = {
     "evidence_pointing": "points at a mentioned object, %",
     "evidence_chance": "chance",
@@ -63,14 +64,18 @@ _COLUMNS = {
     "moment_word_chance": "chance",
 }
 _BETTER = {"deletion": "lower", "deletion_renewed": "lower", "insertion": "higher"}
-Point = tuple[float, float]  # whether the highest cell is right, and chance
+Point = tuple[float, float]  # accuracy of the highest cell in 0..1, and chance
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an object is seen that a caption names: its cells (cells,) bool, and the caption's row.
+    """The visible objects of one kind that a caption names.
 
-    `tokens` are the places in the caption of the words that name it, `name` is that of its kind.
+    Attributes:
+        text: row of the caption.
+        tokens: positions of the caption's tokens that name the kind.
+        cells: (cells,) bool, whether a cell shows such an object.
+        name: name of the kind.
     """
 
     text: int
@@ -80,10 +85,9 @@ class Place:
 
 
 def named_places(runtime: Runtime, data: Split) -> list[Place]:
-    """The places of the objects that captions name, by any name of their kind, on the pack's grid.
+    """Finds the objects that captions mention and name, by any name of their kind.
 
-    Raises:
-        ValueError: the pack reads ready-made features, which are on no grid.
+    Raises ValueError if the pack reads ready-made features, which have no grid.
     """
     if runtime.info.image_encoder.file is None:
         raise ValueError(
@@ -108,7 +112,7 @@ def named_places(runtime: Runtime, data: Split) -> list[Place]:
 def find_words(
     text: str, spans: Sequence[tuple[int, int]], forms: Sequence[str]
 ) -> tuple[int, ...]:
-    """Places of a text's tokens, whole words or pieces, that spell any form of a name.
+    """Returns the positions of a text's tokens (words or pieces) that spell any form of a name.
 
     >>> find_words("Dog on dogwood", [(0, 0), (0, 2), (2, 3), (4, 6), (7, 14)], ["dog", "dogs"])
     (1, 2)
@@ -128,23 +132,25 @@ def evidence_metrics(
     covered: np.ndarray | None,
     places: Sequence[Place],
 ) -> dict[str, float]:
-    """Measures a method's evidence over features (N_img, N, d), see the module's description.
+    """Measures a method's evidence over features (N_img, N, d), see the module's docstring.
 
-    `covered` is (N_txt, cells) of `mentioned_cells`, None where objects are not known. Returns
-    `evidence_error`; where objects are known, in percent, `evidence_pointing`, `_chance` and
-    `_random_head`, `evidence_word_pointing` and `_chance`; for deletion and insertion `deletion`,
-    `deletion_random`, `deletion_map`, in units of the score, and `deletion_gain_random_low`,
-    `_high` (and so on), the interval of the gain of evidence; and `deletion_renewed` and
-    `deletion_renewed_map`, with their gain.
+    `covered` (N_txt, cells) is from `mentioned_cells`; None if objects are unknown. Returns
+
+    - `evidence_error`, a share of the score;
+    - in percent, if objects are known, `evidence_pointing`, `evidence_chance`,
+      `evidence_random_head`, `evidence_word_pointing` and `evidence_word_chance`;
+    - in units of the score, `deletion`, `deletion_random` and `deletion_map`, the same for
+      `insertion`, `deletion_renewed` and `deletion_renewed_map`; and the intervals of the gains of
+      evidence, such as `deletion_gain_random_low` and `_high`.
     """
-    head, drawn = runtime.methods[name], evenly(len(data.captions), PAIRS)
-    mentioning = drawn if covered is None else np.flatnonzero(covered.any(axis=1))
+    head, deleted = runtime.methods[name], evenly(len(data.captions), PAIRS)
+    mentioning = deleted if covered is None else np.flatnonzero(covered.any(axis=1))
     of_text: dict[int, list[Place]] = {}
     for place in places:
         of_text.setdefault(place.text, []).append(place)
     maps, errors, words = dict[int, np.ndarray](), list[float](), list[Point]()
     for text, cells, error in _split_scores(
-        runtime, name, head, data, features, np.union1d(mentioning, drawn)
+        runtime, name, head, data, features, np.union1d(mentioning, deleted)
     ):
         maps[text] = cells.sum(axis=1)
         errors.append(error)
@@ -154,28 +160,28 @@ def evidence_metrics(
     if covered is not None:
         points = [_point(maps[text], covered[text] > 0) for text in mentioning.tolist()]
         values |= _pointing("evidence", points)
-        blind = copy.deepcopy(head)
+        random_head = copy.deepcopy(head)
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(0)
-            for weight in blind.parameters():
+            for weight in random_head.parameters():
                 weight.normal_(std=float(weight.std()) if weight.numel() > 1 else 1.0)
-        some = mentioning[evenly(len(mentioning), _RANDOM_PAIRS)]
-        split = _split_scores(runtime, name, blind, data, features, some)
+        sample = mentioning[evenly(len(mentioning), _RANDOM_PAIRS)]
+        split = _split_scores(runtime, name, random_head, data, features, sample)
         points = [_point(cells.sum(axis=1), covered[text] > 0) for text, cells, _ in split]
         if points:
             values["evidence_random_head"] = _pointing("evidence", points)["evidence_pointing"]
     values |= _pointing("evidence_word", words)
-    values |= _areas(runtime, name, data, features, {text: maps[text] for text in drawn})
-    return values | _renewed(runtime, name, data, features, drawn)
+    values |= _areas(runtime, name, data, features, {text: maps[text] for text in deleted})
+    return values | _renewed(runtime, name, data, features, deleted)
 
 
 def evenly(count: int, most: int) -> np.ndarray:
-    """At most so many rows, at equal distances."""
+    """Returns evenly spaced rows of `count`, at most `most`."""
     return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
 def peak_accuracy(values: np.ndarray, right: np.ndarray) -> float:
-    """The share of the highest cells that are right: 1 or 0 unless several tie."""
+    """Returns the share of the highest cells that are right: 1 or 0 unless several tie."""
     return float(right[values == values.max()].mean())
 
 
@@ -184,7 +190,7 @@ def _point(values: np.ndarray, right: np.ndarray) -> Point:
 
 
 def _pointing(key: str, points: Sequence[Point]) -> dict[str, float]:
-    """`KEY_pointing` and `KEY_chance` in percent; nothing without points."""
+    """Returns `KEY_pointing` and `KEY_chance` in percent; empty without points."""
     if not points:
         return {}
     right, chance = (100 * np.mean(points, axis=0)).tolist()
@@ -195,9 +201,10 @@ def _pointing(key: str, points: Sequence[Point]) -> dict[str, float]:
 def _split_scores(
     runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, texts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, float]]:
-    """Of captions: their row, evidence (cells, M + 1), the whole sentence last, and the error.
+    """Yields the row, evidence and relative error of each caption.
 
-    The cells are those of the grid or, of clips, the frames.
+    The evidence (cells, M + 1) has the whole sentence in the last column; the cells of clips are
+    frames.
     """
     for rows, read, (words, mask) in _batches(runtime, name, data, features, texts):
         real = torch.ones(read.shape[:2], dtype=torch.bool, device=read.device)
@@ -217,7 +224,7 @@ def _split_scores(
 def _batches(
     runtime: Runtime, name: str, data: Split, features: Tensor, texts: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Tensor, tuple[Tensor, Tensor]]]:
-    """Of captions: rows (B,), features of their images (B, N, d), features and mask of words."""
+    """Yields batches of captions: rows (B,), image features (B, N, d), word features and mask."""
     for start in range(0, len(texts), _AT_ONCE):
         rows = texts[start : start + _AT_ONCE]
         read = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
@@ -228,17 +235,17 @@ def _batches(
 def _areas(
     runtime: Runtime, name: str, data: Split, features: Tensor, maps: dict[int, np.ndarray]
 ) -> dict[str, float]:
-    """Areas of deletion and insertion of captions: by `maps`, at random, by the paper's map."""
+    """Areas of deletion and insertion by evidence (`maps`), random orders and attention maps."""
     areas, head = [], runtime.methods[name]
     random = np.random.default_rng(0)
     for text, evidence in maps.items():
         row = int(data.image_of[text])
         words = runtime.text_views([data.captions[text]], name)
-        seen = runtime.image_views(features[row : row + 1], name, attention=True)
+        image_views = runtime.image_views(features[row : row + 1], name, attention=True)
         orders = [evidence, *(random.random(len(evidence)) for _ in range(_RANDOM_ORDERS))]
-        assert seen.attention is not None  # every method has maps on request
-        won = int(head.view_scores(seen, words)[:, 0, 0].argmax())
-        orders.append(runtime.on_grid(seen.attention)[0, won].flatten().cpu().numpy())
+        assert image_views.attention is not None  # every method has maps on request
+        winner = int(head.view_scores(image_views, words)[:, 0, 0].argmax())
+        orders.append(runtime.on_grid(image_views.attention)[0, winner].flatten().cpu().numpy())
         score = partial(_score_sets, runtime, name, features[row], words)
         areas.append(deletion_areas(score, np.stack(orders)))  # (2, O)
     table = np.stack(areas)  # (P, 2, O)
@@ -256,26 +263,33 @@ def _areas(
 def _renewed(
     runtime: Runtime, name: str, data: Split, features: Tensor, texts: np.ndarray
 ) -> dict[str, float]:
-    """Areas of deletion where each step orders the remaining cells anew."""
+    """Areas of deletion if each step sorts the remaining cells again."""
     head, areas = runtime.methods[name], []
     cells = runtime.grid[0] * runtime.grid[1]
     sizes = np.linspace(0, cells, _STEPS + 1).round().astype(int)[1:].tolist()
-    for _, read, spoken in _batches(runtime, name, data, features, texts):
-        parts, words, curves = head.text_parts(*spoken), head.encode_text(*spoken), []
+    for _, read, text in _batches(runtime, name, data, features, texts):
+        parts, words, curves = head.text_parts(*text), head.encode_text(*text), []
         for by_map in (False, True):
-            left, scores = torch.ones(read.shape[:2], dtype=torch.bool, device=read.device), []
+            is_present, scores = (
+                torch.ones(read.shape[:2], dtype=torch.bool, device=read.device),
+                [],
+            )
             for size in sizes:
-                seen = head.encode_image(read, left, attention=True)
-                scores.append(head.score(seen, words).diagonal())
+                image_views = head.encode_image(read, is_present, attention=True)
+                scores.append(head.score(image_views, words).diagonal())
                 if by_map:
-                    won = head.view_scores(seen, words).diagonal(dim1=1, dim2=2).argmax(dim=0)
-                    assert seen.attention is not None  # every method has maps on request
-                    values = seen.attention[torch.arange(len(won)), won]  # (B, N)
+                    winners = (
+                        head.view_scores(image_views, words).diagonal(dim1=1, dim2=2).argmax(dim=0)
+                    )
+                    assert image_views.attention is not None  # every method has maps on request
+                    values = image_views.attention[torch.arange(len(winners)), winners]  # (B, N)
                 else:
-                    evidence = head.evidence(head.image_parts(read, left), parts)
+                    evidence = head.evidence(head.image_parts(read, is_present), parts)
                     values = evidence.cells.sum(dim=2) + evidence.whole_sentence
-                order = values[:, -cells:].masked_fill(~left[:, -cells:], torch.inf)
-                left[:, -cells:] = order.argsort(dim=1, descending=True).argsort(dim=1) >= size
+                order = values[:, -cells:].masked_fill(~is_present[:, -cells:], torch.inf)
+                is_present[:, -cells:] = (
+                    order.argsort(dim=1, descending=True).argsort(dim=1) >= size
+                )
             curves.append(torch.stack(scores).mean(dim=0))
         areas.append(torch.stack(curves).cpu().numpy())
     ours, theirs = np.concatenate(areas, axis=1)
@@ -286,38 +300,39 @@ def _renewed(
 def _score_sets(
     runtime: Runtime, name: str, features: Tensor, words: Views, present: Tensor
 ) -> Tensor:
-    """Scores (K,) of one image's features (N, d), of which cells (K, cells) bool are present."""
+    """Scores one image's features (N, d) with K sets of present cells (K, cells) bool."""
     mask = torch.ones(len(present), len(features), dtype=torch.bool)
-    mask[:, -present.shape[1] :] = present  # a summary stays
+    mask[:, -present.shape[1] :] = present  # a summary is never removed
     views = runtime.image_views(features.expand(len(present), -1, -1), name, mask=mask)
     return runtime.methods[name].score(views, words)[:, 0]
 
 
 def deletion_areas(score: Callable[[Tensor], Tensor], orders: np.ndarray) -> np.ndarray:
-    """Mean scores (2, O) of sets that lose, and that gain, the highest cells first.
+    """Returns the areas (2, O) of deletion and insertion, mean scores over all steps.
 
-    `score` gives the scores (K,) of sets of cells (K, cells) bool, none empty; `orders` (O, cells)
-    are values, equal ones in the order of their cells.
+    `score` maps K non-empty sets of cells (K, cells) bool to scores (K,). `orders` (O, cells) are
+    values; the highest cells are removed or added first, equal ones in their order.
     """
     count = orders.shape[1]
     ranks = (-orders).argsort(axis=1, kind="stable").argsort(axis=1)  # (O, cells)
     sizes = np.linspace(0, count, _STEPS + 1).round().astype(int)
-    lost = ranks[:, None] >= sizes[:-1, None]  # (O, S, cells): never all
-    gained = ranks[:, None] < sizes[1:, None]
-    present = np.stack([lost, gained]).reshape(-1, count)  # (2 * O * S, cells)
+    after_deletion = ranks[:, None] >= sizes[:-1, None]  # (O, S, cells), never empty
+    after_insertion = ranks[:, None] < sizes[1:, None]
+    present = np.stack([after_deletion, after_insertion]).reshape(-1, count)  # (2 * O * S, cells)
     scores = score(torch.from_numpy(present)).cpu().numpy()
     areas: np.ndarray = scores.reshape(2, len(orders), _STEPS).mean(axis=2)
     return areas
 
 
 def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -> dict[str, float]:
-    """Measures evidence over time: does it peak in a frame that shows the words' things?
+    """Measures evidence over time: does it peak in a frame that shows the named objects?
 
-    Captions and words count whose things are visible in some frames, but not in all. Features are
-    (N_img, frames, d). Returns in percent `moment_pointing`, whether the highest frame, all words
-    together, shows a thing that the caption mentions, and `moment_word_pointing`, whether the
-    highest frame of a thing's name shows it; `moment_chance` and `moment_word_chance`, the share of
-    such frames. Raises ValueError if moments are not known or a frame has several features.
+    Captions and words count only if their objects are visible in some frames but not in all.
+    Features are (N_img, frames, d). Returns in percent `moment_pointing`, whether the highest frame
+    over all words shows an object that the caption mentions; `moment_word_pointing`, whether the
+    highest frame of an object's name shows the object; `moment_chance` and `moment_word_chance`,
+    the share of such frames. Raises ValueError if moments are unknown or a frame has several
+    features.
     """
     if data.moments is None or features.shape[1] != data.frames:
         raise ValueError(
@@ -328,14 +343,14 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
     points: dict[str, list[Point]] = {"moment": [], "moment_word": []}
     texts = np.arange(len(data.captions))
     for text, frames, _ in _split_scores(runtime, name, head, data, features, texts):
-        seen = truth.masks[data.image_of[text]]  # (objects, frames)
+        is_visible = truth.masks[data.image_of[text]]  # (objects, frames)
         names, mentions = truth.names[data.image_of[text]], list(truth.mentions[text])
         spans = runtime.tokenize(data.captions[text]).spans
-        maps = [("moment", frames.sum(axis=1), seen[mentions].any(axis=0))]
+        maps = [("moment", frames.sum(axis=1), is_visible[mentions].any(axis=0))]
         for index in mentions:
             tokens = find_words(data.captions[text], spans, names[index])
             if tokens:
-                maps.append(("moment_word", frames[:, tokens].sum(axis=1), seen[index]))
+                maps.append(("moment_word", frames[:, tokens].sum(axis=1), is_visible[index]))
         for key, values, right in maps:
             if right.any() and not right.all():
                 points[key].append(_point(values, right))
@@ -343,7 +358,7 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
 
 
 def print_evidence(rows: Rows) -> None:
-    """Prints `evidence_metrics` of each method, and the intervals of the gains."""
+    """Prints a row for each method, and the intervals of the gains."""
     print()
     print_metrics("evidence of", _COLUMNS, rows, every=False)
     print()

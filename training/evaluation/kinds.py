@@ -1,13 +1,13 @@
-"""Metrics by kind of caption, and comparisons with false captions.
+"""Metrics by kind of caption, and comparisons of true and false captions.
 
 If captions have kinds (`Split.kinds`), such as captions of motion or of order for clips, each kind
 is measured separately, against all images. `above_alike` is the share of captions that score their
 own image above all images *alike* to it (`Split.alike`), such as a clip with the same events in the
-other order. A method that cannot distinguish them gets one half.
+other order. A method that cannot distinguish alike images gets 50 %.
 
 Pairs of a true caption and a slightly different false one come from `training/scenes/foils.py`. A
-method that cannot distinguish them scores half of the true ones above the false ones, and so does a
-bag of words if two things are swapped.
+method that cannot distinguish the two captions scores the true one higher in 50 % of the pairs, and
+so does a bag of words if two objects are swapped.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,10 @@ _KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "t2i_medr
 
 
 def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, float]:
-    """Metrics of a score matrix (N_img, N_txt), averaged over folds of the images."""
+    """Measures a score matrix (N_img, N_txt), averaged over folds of the images.
+
+    Without folds also by relevance and by kind of caption, if the split knows them.
+    """
     if folds > 1:
         return folded_metrics(scores, data.image_of, folds)
     metrics = retrieval_metrics(scores, data.image_of)
@@ -44,12 +47,12 @@ def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, 
 
 
 def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
-    """Metrics of scores (N_img, N_txt) by kind of caption; empty for captions without kinds.
+    """Measures scores (N_img, N_txt) by kind of caption; empty if captions have no kinds.
 
-    With the kind as prefix these are `retrieval_metrics`; `rsum_low` and `rsum_high`, its 95 %
-    interval; and, if images are alike, `above_alike` in percent with `_low` and `_high`. Intervals
-    are from a bootstrap over images, alike ones together. All images have the same number of
-    captions of a kind.
+    Returns, with the kind as prefix, `retrieval_metrics`; the 95 % interval of rsum, `rsum_low` and
+    `rsum_high`; and, if images are alike, `above_alike` in percent with its interval. Intervals are
+    from a bootstrap over images that resamples alike images together. All images must have the same
+    number of captions of a kind.
     """
     metrics: dict[str, float] = {}
     for kind, (columns, image_of) in _by_kind(data).items():
@@ -67,7 +70,7 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
 
 
 def kind_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dict[str, float]]:
-    """The result of `bootstrap_difference` for each kind."""
+    """Returns `bootstrap_difference` of scores a and b for each kind."""
     return {
         kind: bootstrap_difference(a[:, columns], b[:, columns], image_of, alike=data.alike)
         for kind, (columns, image_of) in _by_kind(data).items()
@@ -75,14 +78,14 @@ def kind_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dic
 
 
 def _by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The captions of each kind, and the images of these."""
+    """Returns the rows of the captions of each kind, and the rows of their images."""
     kinds = np.array(data.kinds)
     columns = {kind: np.flatnonzero(kinds == kind) for kind in dict.fromkeys(data.kinds)}
-    return {kind: (own, data.image_of[own]) for kind, own in columns.items()}
+    return {kind: (texts, data.image_of[texts]) for kind, texts in columns.items()}
 
 
 def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
-    """Whether each caption scores its own image above all others alike to it; ties count half."""
+    """Whether captions (N_txt,) score their own image above all alike images; ties count half."""
     same = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
     own = image_of, np.arange(len(image_of))
     same[own] = False
@@ -91,7 +94,7 @@ def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) ->
 
 
 def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
-    """Prints a line for each kind and method."""
+    """Prints a row for each kind and method."""
     if not kinds:
         return
     titles, table = [*(COLUMNS[key] for key in _KEYS), "rsum", "above its twin, %"], []
@@ -111,10 +114,10 @@ def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
 def foil_metrics(
     runtime: Runtime, name: str, images: Views, foils: Sequence[Foil]
 ) -> dict[str, float]:
-    """How often the true caption of a foil scores above the false one; ties count half.
+    """Measures how often the true caption of a foil scores above the false one; ties count half.
 
     `images` are a method's views of the N_img images to which the foils belong. Returns for each
-    kind of `KINDS` `foil_KIND` in percent; `foil_KIND_pairs`, the number of pairs; and
+    of `KINDS` the percentage `foil_KIND`, the number of pairs `foil_KIND_pairs`, and
     `foil_KIND_margin`, half the 95 % interval in percent by the normal approximation.
     """
     texts = text_views(runtime, name, [f.true for f in foils] + [f.false for f in foils])
@@ -134,7 +137,7 @@ def foil_metrics(
 
 
 def print_foils(rows: Rows) -> None:
-    """Prints a line for each method, and the numbers of pairs."""
+    """Prints a row for each method, and one for the numbers of pairs."""
     first = next(iter(rows.values()))
     kinds = [kind for kind in KINDS if f"foil_{kind}" in first]
     table = [

@@ -1,23 +1,24 @@
-"""Whose map is true? Explanations of CLIP and SigLIP, compared where every object has a mask.
+"""Compares explanation maps of CLIP and SigLIP on images in which every object has a mask.
 
-A map says for each patch of an image how well it matches a text, a direction t in the joint space:
+A map scores how well each patch of an image matches a text, given as a direction t in the joint
+space:
 
-- *exact rows*: what the patch brings to the score (`models/encoders/rows.py`); of CLIP also the
-  *last half* of the layers alone, because the patches of late layers are what its paper looks at.
-- *patch cosine*: of t and the patch's last state, mapped as the whole image is.
+- *exact rows*: the patch's contribution to the score (`models/encoders/rows.py`); for CLIP also
+  that of the *last half* of the layers, because the paper omits the first layers.
+- *patch cosine*: the cosine of t and the patch's last state, projected like the whole image.
 - *rollout*: Samira Abnar and Willem Zuidema: Quantifying Attention Flow in Transformers, ACL 2020.
-  The text has no part in it.
+  It does not depend on the text.
 - *Grad-ECLIP*: Chenyang Zhao et al.: Gradient-based Visual Explanation for Transformer-based CLIP,
   ICML 2024.
 - *LeGrad*: Walid Bousselham et al.: LeGrad: An Explainability Method for Vision Transformers via
   Feature Formation Sensitivity, arXiv 2404.03214.
-- *random*: a number for each patch.
+- *random*: a random number for each patch.
 
-t is the embedding of a caption (`sentence`), what the tokens of an object's name contribute to it
-(`word`), or the embedding of the name as a text of its own (`name`). Measured are *pointing*, as in
+t is the embedding of a caption (`sentence`), the contribution of an object's name to it (`word`),
+or the embedding of the name as a separate text (`name`). The metrics are *pointing*, as in
 `training/evaluation/evidence.py`, and *deletion* and *insertion* by the captions' maps: patches are
-removed from or added to the input sequence, and all layers are recomputed. Intervals are those of
-the bootstrap over images, each with its captions.
+removed from or added to the input sequence, and all layers are recomputed. Intervals are from a
+bootstrap over images with their captions.
 """
 
 import csv
@@ -58,22 +59,22 @@ from polyview.training.evaluation.metrics import SEED, mean_interval
 from polyview.training.evaluation.report import Rows, format_value, print_rows
 from polyview.training.evaluation.views import mentioned_cells
 
-CAPTIONS = 1000  # whose maps and whose words' maps are drawn
+CAPTIONS = 1000  # captions to compute maps for
 MEASURES = {"sentence": 1, "word": 1, "name": 1, "deletion": -1, "insertion": 1}  # 1: higher wins
 ROWS = "exact rows"
 _TITLES = ("sentence points, %", "word points, %", "name alone points, %", "deletion", "insertion")
-_AT_ONCE = 32  # maps, captions
+_AT_ONCE = 32  # texts per batch
 
 Encoder = CLIPImageEncoder | SiglipImageEncoder
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The attention with which an embedding reads T tokens: [CLS]'s in a layer, or SigLIP's query.
+    """The attention that pools T tokens into an embedding: that of [CLS], or of SigLIP's query.
 
     Attributes:
         query: (B or 1, H, 1, e); keys and values are (B, H, T, e).
-        finish: turns what was read, its heads side by side (B, H * e), into embeddings (B, D).
+        finish: maps pooled values, heads joined (B, H * e), to embeddings (B, D).
     """
 
     query: Tensor
@@ -83,16 +84,16 @@ class Reading:
 
     @property
     def weights(self) -> Tensor:
-        """(B, H, 1, T)."""
+        """Attention weights (B, H, 1, T)."""
         return attention_weights(self.query, self.keys)
 
     def pooled(self, weights: Tensor) -> Tensor:
-        """What is read with such weights (B, H * e)."""
+        """Pools the values with weights (B, H, 1, T) into (B, H * e)."""
         return (weights @ self.values).flatten(1)
 
 
 def read_clip(encoder: CLIPImageEncoder, state: Tensor) -> Reading:
-    """[CLS]'s attention in the last layer, which gets tokens (B, 1 + N, h)."""
+    """Attention of [CLS] in the last layer, whose input is (B, 1 + N, h)."""
     model, project = encoder.model, joint_projection(encoder)
     layer = model.encoder.layers[-1]
     attention, normed = layer.self_attn, layer.layer_norm1(state)
@@ -108,7 +109,7 @@ def read_clip(encoder: CLIPImageEncoder, state: Tensor) -> Reading:
 
 
 def read_siglip(encoder: SiglipImageEncoder, state: Tensor) -> Reading:
-    """The pooling query's attention to tokens (B, N, h) that leave a layer."""
+    """Attention of the pooling query to the output (B, N, h) of a layer."""
     head = encoder.model.head
 
     def finish(pooled: Tensor) -> Tensor:
@@ -119,10 +120,10 @@ def read_siglip(encoder: SiglipImageEncoder, state: Tensor) -> Reading:
 
 
 def rollout(encoder: Encoder, states: Sequence[Tensor], attentions: Sequence[Tensor]) -> Tensor:
-    """Attention rollout (B, N), of attentions (B, H, T, T) of each layer.
+    """Attention rollout (B, N) of the attentions (B, H, T, T) of each layer.
 
-    A layer passes on the mean of its heads' attention and of the identity, for the residual; layers
-    are multiplied (section 3). SigLIP's query reads the result.
+    Each layer is the mean of its average attention and the identity, for the residual connection;
+    the layers are multiplied (section 3). For SigLIP, the query's attention pools the product.
     """
     identity = torch.eye(attentions[0].shape[2]).to(attentions[0])
     flow = identity
@@ -136,10 +137,10 @@ def rollout(encoder: Encoder, states: Sequence[Tensor], attentions: Sequence[Ten
 def grad_eclip(encoder: Encoder, states: Sequence[Tensor], text: Tensor) -> Tensor:
     """Grad-ECLIP (B, N) of texts (B, D): ReLU(sum_c w_c lambda_i v_ic) over channels c.
 
-    w is the gradient of the cosine by what the last attention gives to [CLS], before its output
-    projection, and v_i the value of patch i, both over all heads; the softmax, which is nearly all
-    on few patches, is loosened to lambda, the cosine of query and key scaled to 0..1. The paper is
-    about CLIP; SigLIP's query takes the place of [CLS].
+    w is the gradient of the cosine with respect to the last attention's output for [CLS], before
+    the output projection, and v_i the value of patch i, both over all heads. lambda, the cosine of
+    query and key scaled to 0..1, replaces the softmax, which concentrates on few patches. The paper
+    covers CLIP; here SigLIP's query takes the place of [CLS].
     """
     if isinstance(encoder, CLIPImageEncoder):
         reading = read_clip(encoder, states[-2])
@@ -151,21 +152,21 @@ def grad_eclip(encoder: Encoder, states: Sequence[Tensor], text: Tensor) -> Tens
         heads.transpose(1, 2).flatten(2)[:, -cells:]
         for heads in (reading.query, reading.keys, reading.values)
     )  # (B, N, h), of the query (B or 1, 1, h)
-    alike = torch.cosine_similarity(query, keys, dim=2)  # (B, N)
-    low, high = alike.amin(dim=1, keepdim=True), alike.amax(dim=1, keepdim=True)
-    loosened = (alike - low) / (high - low).clamp_min(1e-12)
-    return (values @ gradient[..., None])[..., 0].mul(loosened).relu()
+    similarity = torch.cosine_similarity(query, keys, dim=2)  # (B, N)
+    low, high = similarity.amin(dim=1, keepdim=True), similarity.amax(dim=1, keepdim=True)
+    spatial_weights = (similarity - low) / (high - low).clamp_min(1e-12)
+    return (values @ gradient[..., None])[..., 0].mul(spatial_weights).relu()
 
 
 def legrad(
     encoder: Encoder, states: Sequence[Tensor], attentions: Sequence[Tensor], text: Tensor
 ) -> Tensor:
-    """LeGrad (B, N) of texts (B, D): what more attention to a patch adds to each layer's cosine.
+    """LeGrad (B, N) of texts (B, D): how attention to a patch raises the cosine of each layer.
 
-    The gradient of layer l's score by its own attention, without what is negative, averaged over
-    heads, queries and layers. The score is that of the layer's mean token, mapped as the embedding
-    is, as in the authors' code; of SigLIP that of its pooling over the layer's tokens, by the
-    query's attention. The scaling to 0..1 at the end changes no order.
+    The positive part of the gradient of a layer's score with respect to its attention, averaged
+    over heads, queries and layers. The score is that of the layer's mean token, projected like the
+    embedding, as in the authors' code; for SigLIP, of the layer's tokens pooled by the query. The
+    final scaling to 0..1 is left out, because it does not change the order.
     """
     cells, gradients = _cells(encoder, states), list[Tensor]()
     for state, weights in zip(states[1:], attentions, strict=True):
@@ -182,9 +183,9 @@ def legrad(
 
 
 def draw_maps(encoder: Encoder, pixels: Tensor, text: Tensor) -> dict[str, Tensor]:
-    """All maps (B, N) but the random one, of pixels (B, 3, S, S) for texts (B, D)."""
-    seen = encoder.model(pixels, output_attentions=True, output_hidden_states=True)
-    states, attentions = seen.hidden_states, seen.attentions
+    """Computes all maps (B, N) except the random one, of pixels (B, 3, S, S) and texts (B, D)."""
+    output = encoder.model(pixels, output_attentions=True, output_hidden_states=True)
+    states, attentions = output.hidden_states, output.attentions
     starts = {ROWS: 0}
     if isinstance(encoder, CLIPImageEncoder):
         starts[f"{ROWS}, last half"] = len(attentions) // 2
@@ -201,7 +202,7 @@ def draw_maps(encoder: Encoder, pixels: Tensor, text: Tensor) -> dict[str, Tenso
 
 
 def _cells(encoder: Encoder, states: Sequence[Tensor]) -> int:
-    """N, without [CLS]."""
+    """Returns the number of patches, without [CLS]."""
     return states[0].shape[1] - isinstance(encoder, CLIPImageEncoder)
 
 
@@ -212,14 +213,14 @@ def _cosine(embeddings: Tensor, text: Tensor) -> Tensor:
 def measure_maps(
     runtime: Runtime, data: Split, method: str | None = None, source: str | None = None
 ) -> dict[str, dict[str, float]]:
-    """Measures all maps for a pack of rows and images with masks, see the module's description.
+    """Measures all maps for a pack with rows on images with masks, see the module's docstring.
 
-    The method is the pack's first one that reads rows, unless named. `source` names the weights of
-    the pack, as `export.clip` takes them; None for what the pack names, or for the pack itself if
-    it was trained here. Returns for each map, and for `chance`, `sentence`, `word` and `name` in
-    percent, `deletion` and `insertion` in units of the cosine, and with `_behind` how far the map
-    is behind the exact rows; of each the 95 % interval, `_low` and `_high`. Raises ValueError if
-    the pack has no rows, the weights are not its own, or no object has a mask.
+    `method` is None for the first method of the pack that reads rows. `source` names the weights
+    that the pack was made of, as in `export.clip`; None for the source that the pack names, or the
+    pack itself if it was trained here. Returns for each map, and for `chance`, `sentence`, `word`
+    and `name` in percent, `deletion` and `insertion` in units of the cosine; `_behind`, the
+    distance of each to the exact rows; and all 95 % intervals, `_low` and `_high`. Raises
+    ValueError if the pack has no rows, the weights are not its own, or no object has a mask.
     """
     name = method or next((n for n, m in runtime.methods.items() if m.features_add_up), None)
     if name is None or not runtime.methods[name].features_add_up:
@@ -230,7 +231,7 @@ def measure_maps(
     encoder = _load_encoder(runtime, data, name, source)
     questions = list(_ask(runtime, data, name))
     random = torch.Generator().manual_seed(SEED)
-    # by measure: an image, and the value of each map
+    # for each metric: rows of images, each with the value of each map
     samples: dict[str, list[tuple[int, dict[str, float]]]] = defaultdict(list)
     for start in tqdm(range(0, len(questions), _AT_ONCE), desc="maps", mininterval=1):
         batch = questions[start : start + _AT_ONCE]
@@ -243,7 +244,7 @@ def measure_maps(
             points = {each: 100 * peak_accuracy(table[row], cells) for each, table in maps.items()}
             samples[kind].append((image, points | {"chance": 100 * float(cells.mean())}))
             if deleted:
-                ties = maps["random"][row]  # equal cells have no order of their own
+                ties = maps["random"][row]  # break ties at random
                 orders = [np.lexsort((ties, table[row])).argsort() for table in maps.values()]
                 score = partial(_score_sets, encoder, pixels[row : row + 1], text)
                 areas = deletion_areas(score, np.stack(orders)).tolist()  # (2, maps)
@@ -263,9 +264,9 @@ def measure_maps(
 
 
 def print_maps(rows: Rows, path: Path | None = None) -> None:
-    """Prints `measure_maps`: what each map reaches, and how far it is behind the exact rows.
+    """Prints the metrics of `measure_maps` and the distances to the exact rows.
 
-    A path gets the same as CSV, one line for each map.
+    With a path also writes them as CSV, one line for each map.
     """
     for title, suffix in (("map", ""), ("behind the exact rows", "_behind")):
         table = []
@@ -288,7 +289,7 @@ def print_maps(rows: Rows, path: Path | None = None) -> None:
 
 
 class _Question(NamedTuple):
-    """A text (D,) about an image, and the cells (cells,) bool that show what it names."""
+    """A text embedding (D,), its image's row, and the cells (cells,) bool of the named objects."""
 
     kind: str
     image: int
@@ -298,7 +299,7 @@ class _Question(NamedTuple):
 
 
 def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
-    """Captions, spread evenly over those that mention an object, and the names in them."""
+    """Yields evenly spaced captions that mention an object, and the object names in them."""
     covered = mentioned_cells(runtime, data)
     if covered is None or not covered.any():
         raise ValueError(
@@ -312,25 +313,27 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
     for place in named_places(runtime, data):
         places.get(place.text, []).append(place)
     names = sorted({place.name for each in places.values() for place in each})
-    alone = dict(zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True))
+    name_embeddings = dict(
+        zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True)
+    )
     for row, each in places.items():
         image, words = int(data.image_of[row]), runtime.text_features([data.captions[row]], name)
         tokens = words[0][0]  # (M, D)
         yield _Question("sentence", image, tokens.sum(dim=0), covered[row] > 0, row in deleted)
         for place in each:
-            of_name = tokens[list(place.tokens)].sum(dim=0)
-            yield _Question("word", image, of_name, place.cells)
-            yield _Question("name", image, alone[place.name], place.cells)
+            word_embedding = tokens[list(place.tokens)].sum(dim=0)
+            yield _Question("word", image, word_embedding, place.cells)
+            yield _Question("name", image, name_embeddings[place.name], place.cells)
 
 
 @torch.no_grad()
 def _score_sets(encoder: Encoder, pixels: Tensor, text: Tensor, present: Tensor) -> Tensor:
-    """Cosines (K,) of a text (D,) and an image (1, 3, S, S), of which patches (K, N) enter."""
+    """Cosines (K,) of a text (D,) and an image (1, 3, S, S) with K sets of patches (K, N) bool."""
     model, tokens = encoder.model, encoder.model.embeddings(pixels)[0]  # (T, h)
     present = present.to(tokens.device)
     if isinstance(encoder, CLIPImageEncoder):
         tokens = model.pre_layrnorm(tokens)
-        present = nn.functional.pad(present, (1, 0), value=True)  # [CLS] stays
+        present = nn.functional.pad(present, (1, 0), value=True)  # [CLS] is always present
     counts, scores = present.sum(dim=1), tokens.new_empty(len(present))
     for count in counts.unique():  # sets of one size need no padding
         same = counts == count
@@ -345,7 +348,7 @@ def _score_sets(encoder: Encoder, pixels: Tensor, text: Tensor, present: Tensor)
 
 
 def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) -> Any:
-    """The pack's image encoder in torch, with readable attention."""
+    """Loads the pack's image encoder in torch, with readable attention weights."""
     trained = runtime.info.path(f"{CLIP_LOGS}/config.toml").is_file()
     named = runtime.info.folder if trained else runtime.info.methods[name].config["backbone"]
     source = source or str(named)

@@ -1,7 +1,7 @@
-"""Retrieval metrics over a full score matrix, and their intervals by bootstrap.
+"""Retrieval metrics over a full score matrix, and their bootstrap intervals.
 
-Ties count against the method: an item that ties with a wrong one ranks behind it, so that constant
-scores get no credit.
+Ties count against the method: a relevant item ranks behind irrelevant items with the same score, so
+that constant scores get no credit.
 """
 
 import re
@@ -13,17 +13,17 @@ from pathlib import Path
 import numpy as np
 
 RECALLS = (1, 5, 10)
-DRAWS = 1000  # of the bootstrap
-SEED = 0  # of the bootstrap
-FIRST = 5  # ranks counted for everyday questions
-ENOUGH = 20  # qualifying everyday questions; means over fewer are noise
-_AGREEING = 2  # captions of a photograph that must match a question; a single one may be an error
+DRAWS = 1000  # bootstrap samples
+SEED = 0  # bootstrap seed
+FIRST = 5  # ranks that count for everyday queries
+ENOUGH = 20  # minimum number of everyday queries; means over fewer are noise
+_AGREEING = 2  # captions of a photograph that must match; a single caption may be an error
 
 
 def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarray:
-    """The number (Q,) of wrong items that score at least as much as a query's best right one.
+    """Returns the zero-based rank (Q,) of each query's best relevant item.
 
-    Scores are (Q, G); `positives` holds the right gallery indices of each query, at least one.
+    Scores are (Q, G); `positives` holds the relevant gallery indices of each query, at least one.
     Raises ValueError if a score is NaN.
     """
     if np.isnan(scores).any():
@@ -36,10 +36,10 @@ def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarra
 
 
 def retrieval_ranks(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Zero-based ranks of scores (N_img, N_txt) in both directions, see `best_ranks`.
+    """Returns the zero-based ranks of scores (N_img, N_txt) in both directions.
 
-    Text t describes image `text_images[t]`. Returns the rank (N_img,) of the best of each image's
-    captions, and (N_txt,) of each text's image. Raises ValueError if an image has no caption.
+    Text t describes image `text_images[t]`. The ranks are those (N_img,) of each image's best
+    caption and (N_txt,) of each text's image. Raises ValueError if an image has no caption.
     """
     captions = [np.flatnonzero(text_images == image) for image in range(len(scores))]
     for image, own in enumerate(captions):
@@ -49,13 +49,12 @@ def retrieval_ranks(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.nda
 
 
 def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, float]:
-    """The usual metrics of scores (N_img, N_txt), where text t describes image `text_images[t]`.
+    """Returns recalls and ranks of scores (N_img, N_txt); text t describes image `text_images[t]`.
 
-    Returns:
-        For `i2t` (image to text, best of the image's captions) and `t2i`: R@1, R@5 and R@10 in
-        percent (`_r1` ...), median and mean rank counted from 1 (`_medr`, `_meanr`), and `_nmr`,
-        the median divided by the number of ranked items, in 0..1 (PVSE, Song and Soleymani, CVPR
-        2019, section 5); and `rsum`, the sum of the six recalls (0 to 600).
+    For `i2t` (image to text, best of the image's captions) and `t2i`: R@1, R@5 and R@10 in percent
+    (`_r1` ...), median and mean rank counted from 1 (`_medr`, `_meanr`), and `_nmr`, the median
+    divided by the number of ranked items, in 0..1 (PVSE, Song and Soleymani, CVPR 2019, section 5).
+    `rsum` is the sum of the six recalls (0 to 600).
     """
     table: dict[str, float] = {}
     ways = zip(("i2t", "t2i"), retrieval_ranks(scores, text_images), scores.T.shape, strict=True)
@@ -69,7 +68,7 @@ def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, 
 
 
 def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> dict[str, float]:
-    """`retrieval_metrics`, averaged over equal, consecutive folds of the images."""
+    """Averages `retrieval_metrics` over equal, consecutive folds of the images."""
     check_folds(len(scores), folds)
     size, tables = len(scores) // folds, []
     for start in range(0, len(scores), size):
@@ -88,10 +87,10 @@ def check_folds(images: int, folds: int) -> None:
 def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dict[str, float]:
     """R-precision and mAP@R over *all* true positives (ECCV Caption, Chun et al., ECCV 2022).
 
-    With R the number of relevant items of a query: R-precision is the share of relevant items among
-    the first R; AP@R averages, over the first R ranks, the precision at each rank that holds a
-    relevant item. Scores are (N_img, N_txt); `relevant` holds for each text all images that satisfy
-    it. Returns `{t2i,i2t}_rprecision` and `{t2i,i2t}_map_at_r` in percent.
+    Let R be the number of relevant items of a query. R-precision is the share of relevant items
+    among the first R. AP@R is the sum of the precisions at the ranks up to R that hold a relevant
+    item, divided by R. Scores are (N_img, N_txt); `relevant` holds for each text the rows of all
+    images that satisfy it. Returns `{t2i,i2t}_rprecision` and `{t2i,i2t}_map_at_r` in percent.
     """
     truth = np.zeros(scores.shape, bool)
     for text, images in enumerate(relevant):
@@ -104,11 +103,11 @@ def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dic
 
 
 def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
-    """R-precision and AP@R of one query with scores (G,) and right items (G,) bool."""
+    """Returns R-precision and AP@R of one query with scores (G,) and relevant items (G,) bool."""
     count = int(right.sum())
     last = np.partition(row, -count)[-count]
     best = np.flatnonzero(row >= last)  # the first R, and ties with the last of them
-    # wrong items first among equals: ties count against the method
+    # irrelevant items first among equals: ties count against the method
     hits = right[best[np.lexsort((right[best], -row[best]))[:count]]]
     precision = np.cumsum(hits) / np.arange(1, count + 1)
     return float(hits.mean()), float((precision * hits).sum() / count)
@@ -116,15 +115,15 @@ def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
 
 @cache
 def everyday_questions() -> dict[str, str]:
-    """Question -> pattern of captions that answer it, from `everyday.toml`."""
+    """Returns the everyday queries with the patterns of matching captions, from `everyday.toml`."""
     return tomllib.loads(Path(__file__).with_name("everyday.toml").read_text("utf-8"))
 
 
 def everyday_truth(captions: Sequence[str], image_of: np.ndarray) -> dict[str, np.ndarray]:
-    """The rows of the right photographs of each everyday question with at least `FIRST`.
+    """Returns the rows of relevant photographs for each everyday query with at least `FIRST`.
 
-    A photograph is right for a question when at least two of its captions match; `image_of`
-    (N_txt,) has the row of each caption's photograph.
+    A photograph is relevant if at least two of its captions match the query; `image_of` (N_txt,)
+    has the row of each caption's photograph.
     """
     truth = {}
     for question, pattern in everyday_questions().items():
@@ -137,11 +136,11 @@ def everyday_truth(captions: Sequence[str], image_of: np.ndarray) -> dict[str, n
 
 
 def everyday_metrics(scores: np.ndarray, right: Sequence[np.ndarray]) -> dict[str, float]:
-    """Metrics of the first five hits of Q everyday questions, from scores (N_img, Q).
+    """Measures the first five hits of Q everyday queries, from scores (N_img, Q).
 
-    `p_at_5` is the mean share of right hits in 0..1, `first_right` the share of questions whose
-    first hit is right, `questions` their number. Of equal scores the wrong ones come first. Nothing
-    is returned where fewer than `ENOUGH` questions qualify.
+    Returns `p_at_5`, the mean share of relevant hits in 0..1; `first_right`, the share of queries
+    whose first hit is relevant; `questions`, the number of queries. Irrelevant images come first
+    among equal scores. The result is empty if there are fewer than `ENOUGH` queries.
     """
     if len(right) < ENOUGH:
         return {}
@@ -156,7 +155,7 @@ def everyday_metrics(scores: np.ndarray, right: Sequence[np.ndarray]) -> dict[st
 def mean_interval(
     key: str, values: np.ndarray, groups: np.ndarray | None = None
 ) -> dict[str, float]:
-    """The 95 % percentile interval of the mean of (N,), as `KEY_low` and `KEY_high`.
+    """Returns the 95 % percentile interval of the mean of (N,), as `KEY_low` and `KEY_high`.
 
     `groups` (N,) are equal for values that are resampled together; None for no groups.
     """
@@ -179,10 +178,10 @@ def _resampled(
 def image_hits(
     scores: np.ndarray, text_images: np.ndarray, alike: np.ndarray | None = None
 ) -> np.ndarray:
-    """What each image and its captions contribute to rsum, (4, N_img) int32.
+    """Returns what each image and its captions contribute to rsum, (4, N_img) int32.
 
-    The rows are: in how many of R@1, R@5 and R@10 the image is a hit; the same summed over its
-    captions; the number of its captions; its group.
+    The rows are: the number of R@1, R@5 and R@10 in which the image is a hit; the same summed over
+    its captions; the number of its captions; its group of `alike` images.
     """
     images, ranks = len(scores), retrieval_ranks(scores, text_images)
     i2t, t2i = ((each[:, None] < np.array(RECALLS)).sum(axis=1) for each in ranks)
@@ -197,7 +196,7 @@ def bootstrap_difference(
     text_images: np.ndarray,
     alike: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """The rsum difference a - b with its interval, see `difference_of_hits`.
+    """Returns the rsum difference a - b with its interval, see `difference_of_hits`.
 
     Scores are (N_img, N_txt); `text_images` (N_txt,) has the row of each text's image; `alike`
     (N_img,) is equal for images that are drawn together.
@@ -209,17 +208,17 @@ def bootstrap_difference(
 def difference_of_hits(first: np.ndarray, second: np.ndarray) -> dict[str, float]:
     """Hierarchical bootstrap of an rsum difference, over seeds and images.
 
-    Images are resampled with replacement, each with all its captions, the same ones for both
+    Images are resampled with replacement, each with all its captions, and the same images for both
     methods (paired). Three seeds are too few to resample: their bootstrap would show two thirds of
-    the variance. So the mean over S seeds is drawn from Student's t distribution with S - 1 degrees
-    of freedom, as for the difference of two means with unequal variances (Behrens and Fisher). With
-    a single seed only the images vary. The gallery is not resampled, so ranks do not depend on the
-    draw.
+    the variance. The mean over S seeds is instead drawn from Student's t distribution with S - 1
+    degrees of freedom, as for the difference of two means with unequal variances (Behrens and
+    Fisher). With a single seed only the images vary. The gallery is not resampled, so ranks do not
+    depend on the draw.
 
-    `first` (S, 4, N_img) are `image_hits` of the S trainings of one method, `second` (T, 4, N_img)
-    those of the other on the same data. Returns `difference` in rsum on the data as it is, `low`
-    and `high` of its 95 % percentile interval, and `share_above`, the share of draws in 0..1 in
-    which the first is better.
+    `first` (S, 4, N_img) are the `image_hits` of S trainings of one method, `second` (T, 4, N_img)
+    those of the other method on the same data. Returns the `difference` in rsum on all images, the
+    bounds `low` and `high` of its 95 % percentile interval, and `share_above`, the share of draws
+    in 0..1 in which the first method is better.
     """
     captions, group = first[0, 2:]
     gains = first[:, :2].mean(axis=0) - second[:, :2].mean(axis=0)  # (2, N_img)

@@ -1,16 +1,16 @@
 """Nearest Neighbor Normalization (NNN): corrects scores of images that fit every query a little.
 
 Neil Chowdhury, Franklin Wang, Sumedh Shenoy, Douwe Kiela, Sarah Schwettmann, Tristan Thrush:
-Nearest Neighbor Normalization Improves Multimodal Retrieval, EMNLP 2024. Nothing is trained: from
-the scores of an item, a bias of its own is subtracted, alpha times the mean of its k highest scores
-with a bank of reference queries. A bias is the same for each query, so that in evidence it would
-belong to `base`.
+Nearest Neighbor Normalization Improves Multimodal Retrieval, EMNLP 2024. Nothing is trained. The
+bias of an item, alpha times the mean of its k highest scores with a bank of reference queries, is
+subtracted from all its scores. It does not depend on the query, so evidence counts it as `base`.
 
-Measured, the bank is captions of the training split for images, and its images for texts. A bias of
-images does not change how texts are ranked for one image, nor the other way round, so that one
-matrix holds both directions. alpha and k are those with the highest rsum on another split.
+In measurements the bank is the training split: its captions for images, and its images for texts.
+The bias of an image does not change the ranking of texts for this image, nor that of a text the
+ranking of images, so one corrected matrix serves both directions. alpha and k have the highest rsum
+on another split.
 
-A pack of a frozen model (`models/clip.py`) stores a bank of captions, for images alone, if that
+A pack of a frozen model (`models/clip.py`) stores a bank of captions, for images alone, if this
 raises rsum on `val`.
 """
 
@@ -40,18 +40,18 @@ from polyview.training.evaluation.scoring import (
 
 ALPHAS = (0.25, 0.5, 0.75, 1.0)
 NEIGHBOURS = (1, 2, 4, 8, 16, 32, 64, 128)
-BANK = 1000  # images with their captions
-Tables = tuple[np.ndarray, np.ndarray, np.ndarray]  # the first arguments of `normalized`
+BANK = 1000  # images in the bank, with their captions
+Tables = tuple[np.ndarray, np.ndarray, np.ndarray]  # the array arguments of `normalized`
 
 
 def normalized(
     scores: np.ndarray, of_images: np.ndarray, of_texts: np.ndarray, alpha: float, k: int
 ) -> np.ndarray:
-    """Scores (N_img, N_txt) without the biases of images and of texts.
+    """Subtracts the biases of images and of texts from scores (N_img, N_txt).
 
     `of_images` (N_img, M) are scores of the images with reference texts, `of_texts` (N_txt, M) of
-    the texts with reference images; alpha is the strength of the correction, k the number of
-    reference queries that a bias averages, or M if that is less.
+    the texts with reference images. alpha is the strength of the correction; a bias averages the k
+    highest scores, or all M if M is smaller.
     """
     counts = [min(k, bank.shape[1]) for bank in (of_images, of_texts)]
     images, texts = (
@@ -66,9 +66,9 @@ def measure_normalization(
 ) -> dict[str, dict[str, float]]:
     """Chooses alpha and k of each method on `val` and measures them on a split of a folder.
 
-    With `halves` they are chosen on one half of the split's photographs, and measured on the other.
+    With `halves` they are chosen on one half of the split's photographs and measured on the other.
     Returns for each method `alpha`, `k`, rsum without and with the correction (`before`, `after`),
-    and the difference with its 95 % interval as `bootstrap_difference` gives it.
+    and the `bootstrap_difference`.
     """
     data, bank = open_split(folder, split), _bank(folder)
     chosen_on = half(data, 0) if halves else open_split(folder, "val")
@@ -94,17 +94,16 @@ def measure_normalization(
 
 
 def store_normalization(runtime: Runtime, name: str, folder: Path) -> dict[str, float]:
-    """Stores the correction of images in a pack, if rsum on `val` is certainly higher with it.
+    """Stores the correction of images in a pack if it raises rsum on `val` significantly.
 
-    The reference queries are the first captions of up to 1,000 images of `train`. Metrics and
-    calibration of the method are removed from the pack, as they were measured without.
+    The reference queries are the first captions of up to 1,000 images of `train`. The method's
+    metrics and calibration are removed from the pack, because they do not include the correction.
 
     Returns:
-        As one method of `measure_normalization`, for the correction of images alone, on `val`,
-        where alpha and k were chosen; it is stored if `low` is above 0.
+        The row of `measure_normalization` for the correction of images alone, on `val`, on which
+        alpha and k were also chosen; the correction is stored if `low` is above 0.
 
-    Raises:
-        ValueError: the method cannot store a correction, or has one already.
+    Raises ValueError if the method cannot store a correction, or has one already.
     """
     info, entry = runtime.info, runtime.info.methods[name]
     if "reference_queries" not in argument_defaults(entry.method or name):
@@ -139,7 +138,7 @@ def store_normalization(runtime: Runtime, name: str, folder: Path) -> dict[str, 
 
 
 def _bank(folder: Path) -> Split:
-    """The first images of the training split, with their captions."""
+    """Returns the first images of the training split, with their captions."""
     data = open_split(folder, "train")
     count = min(BANK, data.image_count)
     images = Lazy(count, lambda row: data.images[row])
@@ -163,7 +162,7 @@ def _gain(tables: Tables, data: Split, alpha: float, k: int) -> dict[str, float]
 
 
 def print_normalization(rows: Rows) -> None:
-    """Prints one line a method of `measure_normalization`."""
+    """Prints a row for each method."""
     titles = ["method", "alpha", "k", "rsum without", "with", "difference", "95 % interval"]
     table = []
     for name, row in rows.items():

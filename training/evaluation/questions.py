@@ -1,13 +1,13 @@
-"""Questions about a split with known answers.
+"""Queries ("questions") about a split whose relevant images ("answers") are known.
 
-With an answer:
+Kinds with an answer:
 
-    caption    a caption of the split; every image known to satisfy it counts
-    thing      one thing: an object's name or, of photographs, a word of their captions
-    pair       two of them
-    inserted   a caption with one more word of random letters
+    caption    a caption of the split
+    thing      the name of an object or, for photographs, a word of their captions
+    pair       two things
+    inserted   a caption with an additional word of random letters
 
-Without one:
+Kinds without an answer:
 
     gibberish  one to three words of random letters
     unknown    a word of random letters, and a thing
@@ -27,9 +27,9 @@ from polyview.export.runtime import Runtime
 from polyview.training.data.split import Split
 from polyview.training.scenes.captions import with_article
 
-_PAIRS, _MADE_UP = 600, 300  # questions of each such kind
+_PAIRS, _MADE_UP = 600, 300  # pairs, and questions of each kind with random words
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-_MIN, _SHARE = 3, 7  # a word's images: at least 3, and at most a seventh of all
+_MIN, _SHARE = 3, 7  # a caption word must occur with at least 3 images and at most a seventh
 
 
 class Questions(NamedTuple):
@@ -37,12 +37,12 @@ class Questions(NamedTuple):
 
     Attributes:
         texts: (Q,) str.
-        kinds: (Q,) see the module's description.
-        relevant: (N, Q) bool, which image satisfies which.
-        whole: (Q,) bool, whether `relevant` is complete; if only the image that a caption was
-            written for is known, other images may be right as well.
-        words: (Q,) numbers of words.
-        unknown: (Q,) the share of them that the pack lacks.
+        kinds: (Q,) str, see the module's docstring.
+        relevant: (N, Q) bool, whether an image satisfies a question.
+        whole: (Q,) bool, whether `relevant` is complete. It is not if only the image that a caption
+            was written for is known.
+        words: (Q,) number of words.
+        unknown: (Q,) share of words that are not in the pack's vocabulary, in 0..1.
     """
 
     texts: np.ndarray
@@ -63,28 +63,28 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
     random = np.random.default_rng(seed)
     own = [np.array([row]) for row in data.image_of]
     truth = list(data.relevant()) if data.relevant is not None else own
-    made = list(zip(data.captions, ["caption"] * len(truth), truth, strict=True))
-    none, things = np.array([], np.int64), _things(data)
+    questions = list(zip(data.captions, ["caption"] * len(truth), truth, strict=True))
+    no_images, things = np.array([], np.int64), _things(data)
     names = sorted(things)
-    made += [(_called(name, random), "thing", things[name]) for name in names]
+    questions += [(_called(name, random), "thing", things[name]) for name in names]
     for _ in range(_PAIRS):
         first, second = random.choice(names, 2, replace=False)
         both = np.intersect1d(things[first], things[second])
-        made.append((f"{_called(first, random)} and {_called(second, random)}", "pair", both))
+        questions.append((f"{_called(first, random)} and {_called(second, random)}", "pair", both))
     vocabulary = runtime.reader.words()
     for _ in range(_MADE_UP):
         row = int(random.integers(len(truth)))
         words = data.captions[row].split()
         words.insert(int(random.integers(len(words) + 1)), _nonsense(random))
-        made.append((" ".join(words), "inserted", truth[row]))
+        questions.append((" ".join(words), "inserted", truth[row]))
         letters = " ".join(_nonsense(random) for _ in range(random.integers(1, 4)))
-        made.append((letters, "gibberish", none))
+        questions.append((letters, "gibberish", no_images))
         real = _called(str(random.choice(names)), random)
-        made.append((f"{with_article(_nonsense(random))} and {real}", "unknown", none))
-        some = random.choice(vocabulary, random.integers(3, 8))
-        made.append((" ".join(some), "random", none))
-    texts, kinds, rows = zip(*made, strict=True)
-    relevant = np.zeros((int(data.image_of.max()) + 1, len(made)), np.bool_)
+        questions.append((f"{with_article(_nonsense(random))} and {real}", "unknown", no_images))
+        drawn_words = random.choice(vocabulary, random.integers(3, 8))
+        questions.append((" ".join(drawn_words), "random", no_images))
+    texts, kinds, rows = zip(*questions, strict=True)
+    relevant = np.zeros((int(data.image_of.max()) + 1, len(questions)), np.bool_)
     for column, images in enumerate(rows):
         relevant[images, column] = True
     whole = (data.relevant is not None) | ~np.isin(kinds, ["caption", "inserted"])
@@ -95,18 +95,18 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
 
 
 def _things(data: Split) -> dict[str, np.ndarray]:
-    """The things of a split, and the rows of the images that show each."""
+    """Returns the rows of the images that show each thing of a split."""
     images: dict[str, set[int]] = defaultdict(set)
-    if named := data.objects and data.objects.names:
-        for row, objects in enumerate(named):
+    if names_by_image := data.objects and data.objects.names:
+        for row, objects in enumerate(names_by_image):
             for name in chain.from_iterable(objects):
                 images[name].add(row)
     else:
         for row, caption in zip(data.image_of.tolist(), data.captions, strict=True):
             for word in filter(str.isalpha, caption.lower().split()):
                 images[word].add(row)
-        most = (int(data.image_of.max()) + 1) // _SHARE  # words of more are "a", "in", "man"
-        images = {word: rows for word, rows in images.items() if _MIN <= len(rows) <= most}
+        limit = (int(data.image_of.max()) + 1) // _SHARE  # excludes "a", "in", "man"
+        images = {word: rows for word, rows in images.items() if _MIN <= len(rows) <= limit}
     return {name: np.array(sorted(rows)) for name, rows in images.items()}
 
 

@@ -1,4 +1,4 @@
-"""Tables, and files for other programs: score matrices, and runs in TREC's format."""
+"""Prints tables of metrics; reads and writes score matrices and runs in TREC's format."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Split
 from polyview.training.evaluation.metrics import retrieval_ranks
 
-DEPTH = 100  # items of each query in a TREC run
+DEPTH = 100  # items per query in a TREC run
 
 COLUMNS = {
     "i2t_r1": "i2t R@1",
@@ -40,7 +40,7 @@ Rows = Mapping[str, Mapping[str, float]]  # metrics of each method
 
 
 def print_rows(titles: Sequence[str], table: Sequence[Sequence[str]], words: int = 1) -> None:
-    """Prints a Markdown table whose first columns are words, the others numbers."""
+    """Prints a Markdown table; the first `words` columns are text, the others numbers."""
     print("| " + " | ".join(titles) + " |")
     print("|" + "---|" * words + "---:|" * (len(titles) - words))
     for cells in table:
@@ -48,7 +48,7 @@ def print_rows(titles: Sequence[str], table: Sequence[Sequence[str]], words: int
 
 
 def format_value(key: str, value: float) -> str:
-    """A metric with its digits.
+    """Formats a metric with its usual number of digits.
 
     >>> format_value("t2i_nmr", 0.01), format_value("rsum", 500.04), format_value("deletion", 0.5)
     ('0.0100', '500.0', '0.500')
@@ -62,7 +62,7 @@ def format_value(key: str, value: float) -> str:
 
 
 def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, every: bool = True) -> None:
-    """Prints a line for each method, with the columns that all methods have, or any."""
+    """Prints a row per method; `every` leaves out columns that some method lacks."""
     present = all if every else any
     keys = [key for key in columns if present(key in row for row in rows.values())]
     table = [
@@ -75,10 +75,10 @@ def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, every: boo
 def print_mistakes(
     a: str, b: str, matrices: Mapping[str, np.ndarray], data: Split, k: int, path: Path | None
 ) -> dict[str, Any]:
-    """Prints which captions two methods find within k, and writes all to a CSV file.
+    """Compares which captions two methods find within rank k; writes all captions to a CSV file.
 
-    `matrices` are their scores (N_img, N_txt). Returns `summarize` and `by_kind` of the captions,
-    with the names `a` and `b`.
+    `matrices` holds the scores (N_img, N_txt) of each method. Returns `mistakes.summarize`, with
+    `mistakes.by_kind` as `kinds`, and `a`, `b` and `k`.
     """
     if k < 1:
         raise ValueError(f"--k must be at least 1, not {k}")
@@ -108,11 +108,12 @@ def print_mistakes(
 
 
 def write_scores(path: Path, scores: Mapping[str, np.ndarray], data: Split) -> None:
-    """Writes the score matrices of all methods, and the rank of each query's best right item.
+    """Writes the score matrices of all methods, and the rank of each query's best relevant item.
 
     The NumPy archive (".npz") holds for each method `NAME` (N_img, N_txt) float32, `NAME:i2t_ranks`
-    (N_img,) and `NAME:t2i_ranks` (N_txt,), counted from 0; and `captions` (N_txt,), `image_of`
-    (N_txt,), the row of each caption's image, and `files` (N_img,), the names of photographs.
+    (N_img,) and `NAME:t2i_ranks` (N_txt,), counted from 0. It also holds `captions` (N_txt,),
+    `image_of` (N_txt,), the row of each caption's image, and `files` (N_img,), the photographs'
+    names.
     """
     if path.suffix != ".npz":
         raise ValueError(f"--scores writes a NumPy archive; end its name in .npz, not {path}")
@@ -129,10 +130,10 @@ def write_scores(path: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
 def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> None:
     """Writes runs and relevance judgements of scores (N_img, N_txt) for `trec_eval` and `ranx`.
 
-    `NAME.t2i.trec` and `NAME.i2t.trec` hold the best `DEPTH` items of each query of a method, a
-    line `qid Q0 docid rank score tag` each, rank from 1; `t2i.qrels` and `i2t.qrels` the right
-    items, `qid 0 docid 1`. Images are `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
-    Right items are an image's own captions, or all relevant ones if they are known.
+    `NAME.t2i.trec` and `NAME.i2t.trec` hold the best `DEPTH` items of each query of a method, one
+    per line `qid Q0 docid rank score tag`, ranked from 1. `t2i.qrels` and `i2t.qrels` hold the
+    relevant items, `qid 0 docid 1`: all of them if known, otherwise an image's own captions. Images
+    are named `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
     """
     own = [np.array([row]) for row in data.image_of]
     relevant = own if data.relevant is None else data.relevant()
@@ -154,12 +155,12 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
 
 
 def read_run(path: Path, data: Split, k: int) -> np.ndarray:
-    """Reads a run in TREC's format: lines `qid Q0 docid rank score tag`, as `write_trec` has.
+    """Reads a text-to-image run in TREC's format, as `write_trec` writes it.
 
-    Captions are `t0` or `0`, ... by their rows; images `i0` or `0`, ..., or a file's name, with or
-    without ending. Higher scores rank first, equal ones by the rank column. Returns (N_img, N_txt)
-    float32 that rank images in this order; -inf for those that are not listed. Raises ValueError
-    for a line that is not valid or names an unknown item, and if all lists are shorter than k.
+    Captions are named `t0` or `0`, ... by their rows; images `i0` or `0`, ..., or by their file
+    name, with or without suffix. Higher scores rank first, equal scores by the rank column. Returns
+    scores (N_img, N_txt) float32 with the same ranking, -inf for images that are not listed. Raises
+    ValueError for an invalid line or an unknown item, and if all lists are shorter than k.
     """
     images = {form.format(row): row for row in range(data.image_count) for form in ("i{}", "{}")}
     if isinstance(data.images, ImageFiles):

@@ -1,4 +1,4 @@
-"""Views and scores of a split by the methods and ensembles of a pack."""
+"""Encodes and scores a split with the methods and ensembles of a pack."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,10 +19,9 @@ CAPTIONS_AT_ONCE = 256
 
 
 def half(data: Split, which: int) -> Split:
-    """One random half, 0 or 1, of the images of a split and their captions (seed 0).
+    """Selects one random half, 0 or 1, of a split's images with their captions (seed 0).
 
-    Raises:
-        ValueError: the split is not of photographs; measure on another split instead.
+    Raises ValueError if the split does not hold photographs.
     """
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
         raise ValueError(f"{data.folder} has other splits; measure on one of those")
@@ -33,10 +32,9 @@ def half(data: Split, which: int) -> Split:
 
 
 def as_read(runtime: Runtime, data: Split) -> Split:
-    """The data as a pack's methods read them: clips with as many frames as in training.
+    """Limits clips to the number of frames that a pack's methods were trained with.
 
-    Raises:
-        ValueError: its methods were trained on different numbers of frames.
+    Raises ValueError if the methods were trained with different numbers of frames.
     """
     if not isinstance(data.features, Clips):
         return data
@@ -52,7 +50,7 @@ def as_read(runtime: Runtime, data: Split) -> Split:
 def features_by_method(
     runtime: Runtime, data: Split, methods: Iterable[str]
 ) -> dict[str, Tensor | np.ndarray]:
-    """`image_features` of several methods, computed once for each encoder."""
+    """Returns `image_features` of several methods, computed once for each encoder."""
     of_method = {name: runtime.image_encoder_of(name) for name in methods}
     first = {file: name for name, file in of_method.items()}
     by_file = {file: image_features(runtime, data, name) for file, name in first.items()}
@@ -60,14 +58,14 @@ def features_by_method(
 
 
 def image_features(runtime: Runtime, data: Split, method: str | None = None) -> Tensor | np.ndarray:
-    """Features (N_img, N, d) of all images (for clips, of their frames) by an ONNX encoder.
+    """Encodes all images, or all frames of clips, into features (N_img, N, d) with ONNX.
 
-    The encoder is that of `method`, or the pack's. For a pack without an image encoder these are
-    the ready-made features of the data, memory-mapped.
+    The encoder is that of `method`, or of the pack if None. For a pack without an image encoder
+    returns the ready-made features of the data.
 
     Raises:
-        ValueError: the data are images and the pack reads features, or the other way round; or
-            features are of another width.
+        ValueError: the data are images and the pack reads features, or vice versa; or features
+            have another width.
     """
     source, dim = data.folder.parent, runtime.info.image_encoder.dim
     if runtime.image_encoder_of(method) is None:
@@ -103,10 +101,9 @@ def split_views(
     features: Tensor | np.ndarray,
     attention: bool = False,
 ) -> tuple[Views, Views]:
-    """Views of all images and captions, by the pack's ONNX encoders and torch heads.
+    """Computes the views of all images and captions with the pack's ONNX encoders and torch heads.
 
-    `features` are `image_features` of the same data, as the method reads it; `attention` also
-    computes the images' maps (N_img, V, N).
+    `features` are `image_features` of the same data; `attention` adds maps (N_img, V, N).
     """
     mask = torch.from_numpy(data.mask(slice(None), features.shape[1]))
     images = runtime.image_views(features, method, attention, mask)
@@ -114,7 +111,7 @@ def split_views(
 
 
 def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
-    """Views of texts by a method, encoded in batches."""
+    """Encodes texts into a method's views, in batches."""
     starts = range(0, len(texts), CAPTIONS_AT_ONCE)
     batches = [runtime.text_views(texts[i : i + CAPTIONS_AT_ONCE], method) for i in starts]
     return Views(torch.cat([batch.embeddings for batch in batches]))
@@ -122,14 +119,14 @@ def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
 
 @torch.inference_mode()
 def score_matrix(method: Method, images: Views, texts: Views) -> np.ndarray:
-    """All scores (N_img, N_txt) float32, computed 512 images at a time."""
+    """Computes all scores (N_img, N_txt) float32, 512 images at a time."""
     starts = range(0, len(images), 512)
     blocks = [method.score(images[i : i + 512], texts).float().cpu() for i in starts]
     return torch.cat(blocks).numpy()
 
 
 def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """The average (N_img, N_txt) of the scores of methods joined by `+`.
+    """Averages the scores (N_img, N_txt) of methods joined by `+`.
 
     >>> ensemble_scores({"a": np.array([[1.0, 0.0]]), "b": np.array([[0.5, 0.5]])}, "a+b").tolist()
     [[0.75, 0.25]]
@@ -138,10 +135,10 @@ def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def ensemble_parts(names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
-    """The methods or runs (`what`) that names and ensembles (`a+b`) consist of, each once.
+    """Returns the methods or runs that occur in names and ensembles (`a+b`), each once.
 
-    Raises:
-        ValueError: a name is not known, or an ensemble repeats one.
+    `what`, "method" or "run", is for messages. Raises ValueError if a name is unknown, or an
+    ensemble repeats a name.
     """
     known, parts = list(known), dict[str, None]()
     for name in names:

@@ -1,16 +1,15 @@
-"""Views measured: how often each wins, how they differ, and whether they look at what words name.
+"""Measures views: how often each wins, how much they differ, and whether they attend to objects.
 
-*View faithfulness* is measured where the objects that each caption mentions, and the pixels of
-every object, are known (rendered scenes), for a caption and each view's attention map over its own
-image:
+*View faithfulness* compares the attention map of each view with the objects that a caption of the
+image mentions. It needs a mask for every object (rendered scenes).
 
-- *Pointing* (the pointing game of Zhang et al., ECCV 2016, by cells): does the map's highest cell
-  hold at least one pixel of a mentioned object? Equal highest cells count by the share of them that
-  do. Chance is the share of all cells that do, the score of a flat map.
-- *Mass*: the share of the map on mentioned objects. Negative values (of maps that hold cosines)
-  are set to 0 and the map is scaled to sum to 1; a cell's part is split by the share of its pixels
-  that belong to mentioned objects. Chance is the share of the image that they cover. A map
-  without any positive value has mass 0.
+- *Pointing* (the pointing game of Zhang et al., ECCV 2016, with cells): does the map's highest cell
+  hold at least one pixel of a mentioned object? If several cells tie, the share of them counts.
+  Chance is the share of all cells that hold such a pixel, which is the result of a flat map.
+- *Mass*: the share of the map on mentioned objects. Negative values (of cosine maps) are set to 0,
+  the map is scaled to sum to 1, and each cell counts by the share of its pixels that belong to
+  mentioned objects. Chance is the share of the image that these cover. A map without a positive
+  value has mass 0.
 
 The maps do not depend on the caption. Captions without a visible mentioned object are left out.
 """
@@ -27,7 +26,7 @@ from polyview.models import Method, Views
 from polyview.training.data.split import SeenObjects, Split
 from polyview.training.evaluation.report import Rows, print_rows
 
-VALUES = 256  # of a pixel of a mask
+VALUES = 256  # possible values of a mask's pixel
 
 
 @torch.inference_mode()
@@ -38,9 +37,9 @@ def own_scores(
     image_of: np.ndarray,
     at_once: int = 16,
 ) -> np.ndarray:
-    """The scores (..., N_txt) of texts with their own images, whose rows are `image_of` (N_txt,).
+    """Returns the scores (..., N_txt) of texts with their own images, in rows `image_of` (N_txt,).
 
-    `score` is `Method.score` or `Method.view_scores`, of so many images `at_once`.
+    `score` is `Method.score` or `Method.view_scores`; `at_once` images are scored together.
     """
     scores, places = [], []
     for start in range(0, len(images), at_once):
@@ -57,13 +56,13 @@ def own_scores(
 def view_statistics(
     method: Method, images: Views, texts: Views, image_of: np.ndarray
 ) -> dict[str, float]:
-    """The shares of wins of the views, and their similarity.
+    """Measures how often each of V views wins, and how similar the views are.
 
-    A view wins a text if, of the views of the text's own image, it scores highest; of equal ones
-    the first. `image_of` (N_txt,) has the row of each text's image. Returns `wins_1` to `wins_V`,
-    the share of texts in percent; `wins_entropy` of these shares in bits (0: one view wins all;
-    log2 V: all win equally often); and, where V > 1, `view_cosine`, the mean over images of the
-    mean cosine between two different views of the same image.
+    A view wins a text if it scores highest among the views of the text's own image; the first view
+    wins ties. `image_of` (N_txt,) has the row of each text's image. Returns `wins_1` to `wins_V`,
+    the share of texts in percent; `wins_entropy`, the entropy of these shares in bits (0: one view
+    wins all; log2 V: all win equally often); and, if V > 1, `view_cosine`, the mean cosine between
+    two views of the same image.
     """
     count = images.embeddings.shape[1]
     winners = own_scores(method.view_scores, images, texts, image_of).argmax(axis=0)
@@ -77,11 +76,11 @@ def view_statistics(
 
 
 def caption_cosines(texts: Views, text_images: np.ndarray) -> dict[str, float]:
-    """The cosine of captions of the same image, as in MV-VSE's Fig. 2, by the model's embeddings.
+    """Measures the cosine between captions of the same image, as in MV-VSE's Fig. 2.
 
-    `text_images` (N_txt,) has the row of each text's image; several views of a text are joined.
-    Returns `caption_cosine`, the mean over images of the mean cosine of two different captions;
-    nothing where no image has two captions.
+    `text_images` (N_txt,) has the row of each text's image; several views of a text are
+    concatenated. Returns `caption_cosine`, the mean over images of the mean cosine between two
+    captions; empty if no image has two captions.
     """
     joined = texts.embeddings.float().flatten(1).cpu()  # (N_txt, W * D)
     means = [
@@ -93,7 +92,7 @@ def caption_cosines(texts: Views, text_images: np.ndarray) -> dict[str, float]:
 
 
 def _mean_pairwise_cosine(embeddings: Tensor) -> float:
-    """Mean cosine over all pairs of different views of the same item; embeddings (B, V, D)."""
+    """Returns the mean cosine over all pairs of views of the same item; embeddings (B, V, D)."""
     count = embeddings.shape[1]
     unit = torch.nn.functional.normalize(embeddings.float(), dim=2)  # (B, V, D)
     cosines = unit @ unit.transpose(1, 2)  # (B, V, V)
@@ -102,9 +101,9 @@ def _mean_pairwise_cosine(embeddings: Tensor) -> float:
 
 
 def value_shares(mask: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """Share (N, 256) of each cell's pixels that have each value; cells row-major, rows sum to 1.
+    """Returns the share (N, 256) of each cell's pixels with each value; cells in row-major order.
 
-    The mask (H, W) uint8 is at least as large as the grid of rows and columns.
+    The mask (H, W) uint8 must be at least as large as the grid (rows, columns).
 
     >>> value_shares(np.array([[0, 2], [0, 0]], np.uint8), (1, 2))[:, [0, 2]].tolist()
     [[1.0, 0.0], [0.5, 0.5]]
@@ -118,19 +117,19 @@ def value_shares(mask: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 
 
 def object_shares(runtime: Runtime, objects: SeenObjects) -> Iterator[np.ndarray]:
-    """`value_shares` (N, 256) of each image on the pack's grid, of the part the encoder sees."""
+    """Yields `value_shares` (N, 256) of the part of each image that the pack's encoder sees."""
     for mask in objects.masks:
         height, width = mask.shape
         x0, y0, x1, y1 = runtime.preprocess.visible_box(width, height)
         top, bottom, left, right = (y0 * height, y1 * height, x0 * width, x1 * width)
-        seen = mask[round(top) : round(bottom), round(left) : round(right)]
-        yield value_shares(seen, runtime.grid)
+        visible_part = mask[round(top) : round(bottom), round(left) : round(right)]
+        yield value_shares(visible_part, runtime.grid)
 
 
 def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
-    """Share (N_txt, N) in 0..1 of each grid cell of a caption's image with objects it mentions.
+    """Returns the share (N_txt, N) in 0..1 of each grid cell that objects of the caption cover.
 
-    None if objects are not known.
+    None if objects are unknown.
     """
     if data.objects is None:
         return None
@@ -145,13 +144,12 @@ def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
 def faithfulness(
     attention: np.ndarray, covered: np.ndarray, image_of: np.ndarray, winners: np.ndarray
 ) -> dict[str, float]:
-    """Pointing accuracy and attention mass on mentioned objects, see the top of the module.
+    """Measures pointing and mass of attention maps, see the module's docstring.
 
-    `attention` (N_img, V, N) is each view's map, `covered` (N_txt, N) from `mentioned_cells`,
-    `image_of` (N_txt,) the row of each caption's image and `winners` (N_txt,) the view of it that
-    scores highest. Returns in percent `pointing_1` to `pointing_V` of each view, `pointing` of each
-    caption's winning view, `pointing_chance`; and `mass_*` likewise. Raises ValueError if no
-    caption mentions a visible object.
+    `attention` (N_img, V, N) holds each view's map, `covered` (N_txt, N) is from `mentioned_cells`,
+    `image_of` (N_txt,) has the row of each caption's image and `winners` (N_txt,) its winning view.
+    Returns in percent `pointing_1` to `pointing_V`, `pointing` of the winning views and
+    `pointing_chance`; `mass_*` likewise. Raises ValueError if no caption mentions a visible object.
     """
     mentioned = covered.any(axis=1)
     if not mentioned.any():
@@ -165,7 +163,7 @@ def faithfulness(
     ):
         totals = maps.sum(axis=2, keepdims=True)
         weights = np.divide(maps, totals, out=np.zeros(maps.shape), where=totals > 0)
-        of_texts = weights[image_of]  # (T, V, N); of a map that is 0, all 0
+        of_texts = weights[image_of]  # (T, V, N); 0 for maps that are 0
         on_objects = np.einsum("tvn,tn->tv", of_texts, worth.astype(float))  # (T, V)
         values |= {f"{name}_{v + 1}": 100 * float(x) for v, x in enumerate(on_objects.mean(axis=0))}
         values[name] = 100 * float(on_objects[np.arange(len(winners)), winners].mean())
@@ -176,9 +174,9 @@ def faithfulness(
 def view_metrics(
     runtime: Runtime, name: str, data: Split, views: tuple[Views, Views], covered: np.ndarray | None
 ) -> dict[str, float]:
-    """`view_statistics` of a method, and `faithfulness` if it can be measured.
+    """Returns `view_statistics` of a method, and `faithfulness` if it can be measured.
 
-    Faithfulness needs `split_views` with attention, and `mentioned_cells` (N_txt, cells).
+    Faithfulness needs views with attention maps, and `covered` (N_txt, cells) of `mentioned_cells`.
     """
     head, (images, texts) = runtime.methods[name], views
     values = view_statistics(head, images, texts, data.image_of)
@@ -190,8 +188,8 @@ def view_metrics(
 
 
 def print_views(rows: Rows) -> None:
-    """Prints a line for each view, in percent, and a summary for each method's `view_metrics`."""
-    table, below = [], []
+    """Prints a row for each view, in percent, and a summary for each method."""
+    table, summaries = [], []
     for name, row in rows.items():
         count = sum(key.startswith("wins_") for key in row) - 1  # V; without the entropy
         lines = [(f"{name} {view}", f"_{view}") for view in range(1, count + 1)]
@@ -201,11 +199,11 @@ def print_views(rows: Rows) -> None:
             keys = [f"{key}{suffix}" for key in ("wins", "pointing", "mass")]
             table.append([title, *(f"{row[key]:.1f}" if key in row else "" for key in keys)])
         bits = f"{row['wins_entropy']:.2f} of {math.log2(count):.2f} bits"
-        below.append(f"{name}: entropy of the wins {bits}")
+        summaries.append(f"{name}: entropy of the wins {bits}")
         if "view_cosine" in row:
-            below[-1] += f", mean cosine between two views of an image {row['view_cosine']:.3f}"
+            summaries[-1] += f", mean cosine between two views of an image {row['view_cosine']:.3f}"
         if "pointing" not in row:
-            below.append(
+            summaries.append(
                 f"{name}: faithfulness was not measured; it needs a mask for every image and "
                 "attention maps."
             )
@@ -213,4 +211,4 @@ def print_views(rows: Rows) -> None:
     print_rows(
         ["view", "wins", "points at a mentioned object", "attention on mentioned objects"], table
     )
-    print("", *below, sep="\n")
+    print("", *summaries, sep="\n")

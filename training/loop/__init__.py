@@ -1,1 +1,1 @@
-"""The training loop: configurations, run folders, trainers and sweeps."""
+"""The training loop: configurations, run folders and trainers."""

@@ -1,9 +1,9 @@
-"""Trains a CLIP of `transformers` from random weights with InfoNCE, on captioned images.
+"""Trains a CLIP model of `transformers` from random weights with InfoNCE on captioned images.
 
 `python -m polyview train --recipe scenes/clip_tiny --out RUN`
 
-Alec Radford et al., ICML 2021, section 2.3. RUN/model holds the best weights as the Hub's CLIPs
-are laid out: `python -m polyview clip --from RUN/model --out PACK` makes a pack of them.
+Alec Radford et al., ICML 2021, section 2.3. RUN/model holds the best weights in the layout of the
+Hub's CLIP models: `python -m polyview clip --from RUN/model --out PACK` makes a pack of them.
 """
 
 import json
@@ -33,14 +33,14 @@ from polyview.training.loop.loop import CONFIG, LOG, TOKENIZER, Loop
 from polyview.training.objectives.losses import info_nce, same_image
 
 MODEL = "model"  # folder of the best weights in a run
-_SHARPEST = math.log(100)  # of the learned temperature's inverse, as in the paper
-_LONGEST = 77  # tokens of a text where the recipe states none
+_SHARPEST = math.log(100)  # largest logarithm of the inverse temperature, as in the paper
+_LONGEST = 77  # maximum tokens of a text if the recipe states none
 
 
 class ClipTraining(Loop[TrainConfig, Batch]):
-    """Trains the CLIP that `config.network` describes; images are stretched to its size.
+    """Trains the CLIP model that `config.network` describes; images are stretched to its size.
 
-    Of `config.text` it reads `min_count` and `unknown_rate`.
+    Only `min_count` and `unknown_rate` of `config.text` apply.
     """
 
     best_by = "rsum"
@@ -92,8 +92,8 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         self.model.eval()
         images, texts = [], []
         for start in range(0, self.val.image_count, 100):
-            some = np.asarray(self.val.features[start : start + 100])
-            pixels = torch.from_numpy(some).to(self.device)
+            batch = np.asarray(self.val.features[start : start + 100])
+            pixels = torch.from_numpy(batch).to(self.device)
             images.append(self.model.get_image_features(pixels).pooler_output)
         for rows in np.array_split(np.arange(len(self.val.captions)), 10):
             ids = torch.from_numpy(self.tables[1].rows(rows)[0]).to(self.device)
@@ -108,13 +108,13 @@ class ClipTraining(Loop[TrainConfig, Batch]):
             self.model.save_pretrained(folder)
         self.tokenizer.no_truncation()
         self.tokenizer.save(str(folder / TOKENIZER))
-        squares = self.preprocess
+        preprocess = self.preprocess
         processor = {
             "image_processor_type": "CLIPImageProcessor",
             "do_center_crop": False,
-            "size": {"height": squares.size, "width": squares.size},
-            "image_mean": squares.mean,
-            "image_std": squares.std,
+            "size": {"height": preprocess.size, "width": preprocess.size},
+            "image_mean": preprocess.mean,
+            "image_std": preprocess.std,
         }
         text = json.dumps(processor, indent=1) + "\n"
         (folder / "preprocessor_config.json").write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""The common command line of trainings."""
+"""The command line that all trainings share."""
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
@@ -25,30 +25,25 @@ def run_command(
     cached: bool = False,
     settings: Callable[[], Iterable[str]] | None = None,
 ) -> None:
-    """Runs a training's command line: trains to the end, and prints the best metric.
+    """Runs a training's command line: trains to the end and prints the best metric.
 
-    Args:
-        argv: the arguments; None for those of the program.
-        program: such as "python -m polyview train".
-        kind: its settings.
-        build: creates the training from settings and options.
-        recipe: the default recipe; if empty, one must be named.
-        cached: whether to offer `--cache` and `--skip-damaged`.
-        settings: returns the lines of `--help-settings`; None to describe `kind`.
+    `kind` is the class of the settings, `build` creates the training from settings and options.
+    Without a default `recipe`, a new run needs `--recipe`. `cached` adds `--cache` and
+    `--skip-damaged`; `settings` returns the lines of `--help-settings`, None to describe `kind`.
     """
     parser = argparse.ArgumentParser(prog=program)
     add = parser.add_argument
-    what = f"for example {recipe or 'scenes/vse_infty'}, or a TOML file; --list names all"
-    add("--recipe", help=what)
+    help_text = f"for example {recipe or 'scenes/vse_infty'}, or a TOML file; --list names all"
+    add("--recipe", help=help_text)
     add("--out", type=Path, help="run folder")
     add("--set", action="append", metavar="NAME=VALUE", help="replace a setting, e.g. epochs=3")
-    what = "continue the run in --out with its settings; --set epochs=N extends it"
-    add("--resume", action="store_true", help=what)
+    help_text = "continue the run in --out with its settings; --set epochs=N extends it"
+    add("--resume", action="store_true", help=help_text)
     if cached:
-        what = f"folder of cached features of photographs and captions; {CACHE} without it"
-        add("--cache", type=Path, default=CACHE, help=what)
-        what = "leave out images that cannot be read"
-        add("--skip-damaged", action="store_true", help=what)
+        help_text = f"folder of cached features of photographs and captions; {CACHE} without it"
+        add("--cache", type=Path, default=CACHE, help=help_text)
+        help_text = "leave out images that cannot be read"
+        add("--skip-damaged", action="store_true", help=help_text)
     add("--threads", type=int, default=0, help="CPU threads; 0 leaves it to torch")
     add("--list", action="store_true", help="name the recipes, and end")
     add("--help-settings", action="store_true", help="print every setting and its range, and end")
@@ -74,5 +69,5 @@ def run_command(
             )
         loop = build(load_recipe(kind, options.recipe or recipe, options.set), options)
         best = loop.fit().get(loop.best_by)
-        reached = f"{loop.best_by} {best:.1f}, " if best is not None else ""
-        print(f"best val {reached}weights in {options.out}")
+        result = f"{loop.best_by} {best:.1f}, " if best is not None else ""
+        print(f"best val {result}weights in {options.out}")

@@ -1,8 +1,8 @@
-"""The settings of trainings with their ranges, read from TOML recipes.
+"""Training settings and their ranges, read from TOML recipes.
 
-A recipe is `training/recipes/<name>.toml`. With `extends = "<name>"` it contains only the
-differences to another one, and `drop = ["objective"]` removes tables or values of that one. Any
-value can be replaced on the command line by its dotted name: `--set optimizer.learning_rate=3e-4`.
+A recipe is `training/recipes/<name>.toml`. With `extends = "<name>"` it states only its differences
+from another recipe; `drop = ["objective"]` removes inherited tables or values. Any value can be
+replaced on the command line by its dotted name: `--set optimizer.learning_rate=3e-4`.
 """
 
 import functools
@@ -33,16 +33,16 @@ class OptimizerConfig(Settings):
     Attributes:
         learning_rate: base rate of AdamW.
         weight_decay: AdamW's decoupled weight decay.
-        clip_norm: largest norm of the whole gradient (2.0 in the releases of the five papers).
+        clip_norm: maximum norm of the whole gradient (2.0 in the releases of the five papers).
         schedule: "step" multiplies the rate by `decay` after each epoch of `decay_epochs`; "cosine"
             lowers it to 0 over all steps; "plateau" multiplies it by `decay` whenever the
             validation rsum has not risen for more than `plateau_epochs`, as in PyTorch.
         decay_epochs: epochs after which the rate drops.
-        decay: the factor of each drop.
+        decay: factor of each drop.
         plateau_epochs: see `schedule`.
         warmup_steps: steps over which the rate rises linearly from 0.
-        amsgrad: keep the largest second moment (Reddi et al., ICLR 2018); with weight decay 0 this
-            is PVSE's optimizer.
+        amsgrad: use the largest second moment so far (Reddi et al., ICLR 2018); with weight decay 0
+            this is PVSE's optimizer.
     """
 
     learning_rate: float = Field(default=5e-4, gt=0, lt=1)
@@ -61,48 +61,47 @@ class TrainConfig(Settings):
 
     Attributes:
         method: a key of `models.METHODS`.
-        arguments: the method's own arguments (see its class).
-        objective: the objective's own arguments (see `training/objectives/`).
+        arguments: arguments of the method (see its class).
+        objective: arguments of the objective (see `training/objectives/`).
         data: folder with the splits `train` and `val`, see `training/data/open_split.py`.
         also: further folders of captioned photographs; their `train` joins that of `data`.
-        frames: maximum number of frames of a clip: at equal distances over the clip, and in
-            training from a random start at a random distance; 0 for all (PVSE: 8).
-        backbone: source of the image encoder, see `export/encoders/`; not read where `data`
-            holds features.
-        backbone_frozen: do not train the image encoder; its features are then computed once.
-            Otherwise it is trained as well, on images that are decoded in each epoch; batch norms
-            keep their statistics.
-        backbone_lr_scale: learning rate of an image encoder that is trained, as a share of the base
-            rate (VSE-infinity trains a CNN with 0.1, one pretrained on billions of tags with 0.01).
-        network: a CLIP to train from random weights with InfoNCE, as a `CLIPConfig` of transformers
-            in JSON (`training/loop/clip.py`); with method "clip". Of the other settings it reads
-            data, optimizer, epochs, batches, precision, seed, train_images and two of text's.
+        frames: maximum number of frames per clip; 0 for all (PVSE: 8). Training samples them with a
+            random start and stride, evaluation at equal distances over the clip.
+        backbone: source of the image encoder, see `export/encoders/`; ignored if `data` holds
+            features.
+        backbone_frozen: keep the image encoder fixed and compute its features once. Otherwise it is
+            trained too: images are decoded in each epoch, and batch norms keep their statistics.
+        backbone_lr_scale: learning rate of a trained image encoder as a share of the base rate
+            (VSE-infinity: 0.1 for a CNN, 0.01 for one pretrained on billions of tags).
+        network: a `CLIPConfig` of transformers, to train a CLIP model from random weights with
+            method "clip" (`training/loop/clip.py`). It uses only the settings data, optimizer,
+            epochs, batches, precision, seed, train_images and two of text.
         init: run folder whose best weights are the initial ones; empty for none.
         text: tokenizer and text encoder.
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
-        batch_size: image-text pairs in a step.
-        captions_per_image: captions of an image, or of images that are alike (`Split.alike`: clips
-            that differ only in order), that are in a batch together; an image is encoded once for
-            all of them. 1 draws pairs one by one.
-        exchange_halves: use clips of the moving world a second time, the halves of each exchanged,
-            with the captions that are then true (`training/data/split.py`; ours).
-        order_epochs: number of first epochs, with as many steps as the others, that use only
-            captions of order (`Split.kinds`; ours).
+        batch_size: image-text pairs per step.
+        captions_per_image: number of captions of one image that share a batch, so that the image is
+            encoded once; alike images (`Split.alike`: clips that differ only in order) count as
+            one. 1 draws pairs one by one.
+        exchange_halves: also train on each clip of the moving world with its halves exchanged and
+            the captions that are then true (`training/data/split.py`; not in the papers).
+        order_epochs: number of first epochs that use only captions of order (`Split.kinds`; not in
+            the papers); they have as many steps as the other epochs.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.
-        feature_copies: cached versions of each training photograph: itself and random crops, half
-            of them mirrored; a batch draws one of them. 1 for the photograph alone.
+        feature_copies: number of cached versions of each training photograph: itself and random
+            crops, half of them mirrored. A batch draws one of them.
         patience: stop after this many epochs without a better validation rsum.
-        ranked_captions: number of first captions of an image that validation ranks; 0 for all (PVSE
-            ranks one sentence for each clip of TGIF, which has three in the test split).
+        ranked_captions: number of captions per image to rank in validation and evaluation, from
+            the first; 0 for all (PVSE ranks one of three for each test clip of TGIF).
         validate_every: epochs between two validations; the last epoch is always validated.
-        precision: "fp32", or "bf16", which needs a GPU or a CPU that computes in it.
-        seed: of weights, batches and augmentation.
-        projection_init: "xavier" draws the linear maps of image features as VSE++'s and
-            VSE-infinity's releases do, uniformly within sqrt(6 / (d + D)), with biases of 0;
-            "torch" as torch does.
-        train_images: use only this many training images, from the first; 0 for all.
+        precision: "fp32", or "bf16", which needs a GPU or CPU with bf16 instructions.
+        seed: random seed of weights, batches and augmentation.
+        projection_init: "xavier" initialises the linear maps of image features as the releases of
+            VSE++ and VSE-infinity do: uniform within sqrt(6 / (d + D)) of 0, biases 0; "torch"
+            uses torch's default.
+        train_images: number of training images to use, from the first; 0 for all.
     """
 
     method: str = "vse_infty"
@@ -159,12 +158,12 @@ class BackboneConfig(Settings):
         blocks: residual blocks of each stage.
         data: folder with the splits `train` and `val`.
         epochs: passes over the training images.
-        batch_size: images in a step.
-        learning_rate: peak rate of AdamW, after a linear warm-up and before a cosine to 0.
+        batch_size: images per step.
+        learning_rate: peak rate of AdamW, between a linear warm-up and a cosine decay to 0.
         weight_decay: AdamW's decoupled weight decay.
         warmup_steps: steps of linear warm-up.
-        precision: "fp32" or "bf16" (autocast; a CPU needs its instructions).
-        seed: of weights, order and augmentation.
+        precision: "fp32", or "bf16", which needs a GPU or CPU with bf16 instructions.
+        seed: random seed of weights, order and augmentation.
     """
 
     widths: tuple[int, ...]
@@ -190,11 +189,9 @@ class BackboneConfig(Settings):
         )
 
     def describe(self, preprocess: Preprocess, data: dict[str, Any]) -> dict[str, Any]:
-        """The description of a SceneNet's weights, as `export/encoders/` reads it.
+        """Returns the metadata of SceneNet weights that `export/encoders/` reads.
 
-        Args:
-            preprocess: how images are prepared for it.
-            data: its training data, see `training.data.open_split.describe_data`.
+        `data` is from `training.data.open_split.describe_data`.
         """
         return {
             "kind": "image_backbone",
@@ -208,12 +205,12 @@ class BackboneConfig(Settings):
 def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) -> S:
     """Reads a recipe by its name below `training/recipes`, or by the path of a TOML file.
 
-    Changes are "dotted.name=value"; values are read as TOML, else as plain text. One of `method`
-    comes first and removes the recipe's `arguments` and `objective`.
+    Changes are "dotted.name=value", see `apply_change`. A change of `method` is applied first,
+    because it removes the recipe's `arguments` and `objective`.
 
     Raises:
-        FileNotFoundError: there is no such recipe; the message lists all.
-        ValueError: an unknown name or a value that does not fit.
+        FileNotFoundError: the recipe does not exist; the message lists all recipes.
+        ValueError: an unknown name or an invalid value.
     """
     values = _read(name)
     for change in sorted(changes or [], key=lambda c: c.partition("=")[0].strip() != "method"):
@@ -222,10 +219,10 @@ def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) 
 
 
 def _read(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The values of a recipe merged over those of the recipe it extends."""
+    """Reads a recipe and merges it over the recipe that it extends."""
     if name in extended_by:
-        circle = " extends ".join((*extended_by, name))
-        raise ValueError(f"recipe {circle}: a recipe cannot extend itself")
+        cycle = " extends ".join((*extended_by, name))
+        raise ValueError(f"recipe {cycle}: a recipe cannot extend itself")
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     if not path.is_file():
         raise FileNotFoundError(unknown_name("recipe", name, recipe_names()))
@@ -244,23 +241,23 @@ def _read(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _joined(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Merges nested dictionaries; values of the second override."""
-    deeper = {
+    """Merges nested dictionaries; `values` override `base`."""
+    nested = {
         key: _joined(base[key], value)
         for key, value in values.items()
         if isinstance(value, dict) and isinstance(base.get(key), dict)
     }
-    return {**base, **values, **deeper}
+    return {**base, **values, **nested}
 
 
 def recipe_names() -> list[str]:
-    """All recipes, sorted; those in `sweeps/` are lists of trainings, see `training/sweep.py`."""
+    """Returns the names of all recipes, sorted, without the sweeps of `training/sweep.py`."""
     names = (p.relative_to(RECIPES).with_suffix("").as_posix() for p in RECIPES.rglob("*.toml"))
     return sorted(name for name in names if not name.startswith("sweeps/"))
 
 
 def recipe_lines(kind: type[Settings]) -> list[str]:
-    """The recipes of this kind of settings, each with the first sentence of its comment."""
+    """Lists the recipes of a settings class, each with the first sentence of its comment."""
     lines = []
     for name in recipe_names():
         if _read(name).keys() <= kind.model_fields.keys():

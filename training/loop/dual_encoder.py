@@ -1,4 +1,4 @@
-"""A method with its two encoders as one module, and the views of a split by it."""
+"""Joins a method and its two encoders in one module, and encodes splits with it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TEXTS_AT_ONCE = 128
 
 
 class DualEncoder(nn.Module):
-    """A method with its two encoders, as one module.
+    """A method with its two encoders.
 
-    The batch norms of a trained image encoder keep their statistics. The first feature of an image
-    or of a text is never dropped if it is a summary ([CLS]; `summaries`).
+    `summaries` states for images and for texts whether the first feature is a summary ([CLS]),
+    which size augmentation never drops. Without `image_encoder` the inputs are image features.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class DualEncoder(nn.Module):
         self.summaries = summaries
 
     def train(self, mode: bool = True) -> DualEncoder:
-        """Sets the mode; the image encoder's batch norms always stay in evaluation mode."""
+        """Sets the mode; batch norms of the image encoder stay in eval mode."""
         super().train(mode)
         for part in self.image_encoder.modules() if self.image_encoder is not None else ():
             if isinstance(part, nn.BatchNorm2d):
@@ -49,7 +49,7 @@ class DualEncoder(nn.Module):
         return self
 
     def image_features(self, images: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (B, N, d) and mask (B, N), passed on or encoded from pixels (B, 3, S, S)."""
+        """Returns features (B, N, d) and mask (B, N), as given or encoded from (B, 3, S, S)."""
         if self.image_encoder is None:
             return images, mask
         features: Tensor = self.image_encoder(images)  # (B, N, d)
@@ -58,25 +58,25 @@ class DualEncoder(nn.Module):
     def forward(
         self, images: Tensor, mask: Tensor, rows: Tensor, ids: Tensor, lengths: Tensor
     ) -> tuple[Views, Views]:
-        """Pairs to views: the image of each of B pairs, and B texts; see `Batch`."""
+        """Encodes the images and texts of B pairs into B views each; see `Batch`."""
         features, mask = self.image_features(images, mask)  # (B_img, N, d), (B_img, N)
         words = word_features(self.text_encoder, ids, lengths)  # (B, L, d)
-        spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
+        word_mask = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
         if self.training:
             features = F.dropout(features, self.feature_dropout)
-            mask, spoken = (
+            mask, word_mask = (
                 drop_elements(each, self.size_augmentation, keep_first=summary)
-                for each, summary in zip((mask, spoken), self.summaries, strict=True)
+                for each, summary in zip((mask, word_mask), self.summaries, strict=True)
             )
         views = self.method.encode_image(features, mask)
-        return views[rows], self.method.encode_text(words, spoken)
+        return views[rows], self.method.encode_text(words, word_mask)
 
 
 def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
-    """Texts (B, L), 0 beyond their lengths (B,), to features (B, L, d), 0 where padded.
+    """Encodes token ids (B, L) with lengths (B,) into features (B, L, d), 0 at padding.
 
-    Texts of similar length are encoded together, so that a few long captions do not lengthen
-    hundreds of short ones.
+    Texts of similar length are encoded together, so that a few long captions do not pad hundreds
+    of short ones.
     """
     if len(ids) <= TEXTS_AT_ONCE:
         return encoder(ids, lengths)
@@ -93,21 +93,21 @@ def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
 def encode_split(
     model: DualEncoder, data: Split, table: TokenTable, device: torch.device
 ) -> tuple[Views, Views]:
-    """Views of all images and of all texts of a split by a model in eval mode, on the device.
+    """Encodes all images and texts of a split with a model in eval mode, on the device.
 
     The split holds features (N_img, N, d), or pixels if the model has an image encoder.
     """
     method, image_views, text_views = model.method, [], []
-    at_once = 256 if model.image_encoder is None else 64
-    for start in range(0, data.image_count, at_once):
-        some = slice(start, start + at_once)
-        part = torch.from_numpy(np.asarray(data.features[some], np.float32)).to(device)
-        mask = torch.from_numpy(data.mask(some, part.shape[1])).to(device)
+    batch_size = 256 if model.image_encoder is None else 64
+    for start in range(0, data.image_count, batch_size):
+        batch = slice(start, start + batch_size)
+        part = torch.from_numpy(np.asarray(data.features[batch], np.float32)).to(device)
+        mask = torch.from_numpy(data.mask(batch, part.shape[1])).to(device)
         image_views.append(method.encode_image(*model.image_features(part, mask)).embeddings)
     for start in range(0, len(table.lengths), 512):
         rows = np.arange(start, min(start + 512, len(table.lengths)))
         ids, lengths = map(torch.from_numpy, table.rows(rows))
         words = model.text_encoder(ids.to(device), lengths.to(device))
-        spoken = lengths_to_mask(lengths, ids.shape[1]).to(device)
-        text_views.append(method.encode_text(words, spoken).embeddings)
+        word_mask = lengths_to_mask(lengths, ids.shape[1]).to(device)
+        text_views.append(method.encode_text(words, word_mask).embeddings)
     return Views(torch.cat(image_views)), Views(torch.cat(text_views))

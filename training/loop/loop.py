@@ -33,25 +33,21 @@ B = TypeVar("B")
 
 
 class Loop(ABC, Generic[C, B]):
-    """One training: `__init__` checks and seeds, `start` receives the modules.
+    """A training: `__init__` checks the settings and sets the seed, `start` receives the modules.
 
-    Args:
-        config: the settings.
-        out: run folder; created if missing.
-        resume: continue the run in `out`; on a CPU the final weights equal those of an
-            uninterrupted run bit for bit.
+    `out` is the run folder. `resume` continues its run; on a CPU the final weights equal those of
+    an uninterrupted run bit for bit.
 
     Attributes:
         best_by: the validation metric to maximise.
-        digits: digits of validation metrics in the log.
-        progress: the state in a checkpoint besides weights and optimiser; epochs count from 0.
-        rows: those of the log.
+        digits: decimal digits of validation metrics in the log.
+        progress: state in a checkpoint besides weights and optimizer; epochs count from 0.
+        rows: rows of the log.
 
     Raises:
         FileExistsError: the folder holds a run and `resume` is off.
-        ValueError: `resume` is on and the folder's run has other settings (only `epochs` and
-            `patience` may be raised), or the hardware does not support the precision.
-        OSError: the folder cannot be made.
+        ValueError: `resume` is on and the run has other settings (only `epochs` and `patience` may
+            be raised), or the hardware does not support the precision.
     """
 
     best_by: ClassVar[str]
@@ -60,9 +56,13 @@ class Loop(ABC, Generic[C, B]):
     def __init__(self, config: C, out: Path, *, resume: bool) -> None:
         self.config, self.out = config, out
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        has = torch.cpu.get_capabilities()
-        in_hardware = self.device.type == "cuda" or has.get("avx512_bf16") or has.get("bf16")
-        if config.precision == "bf16" and not in_hardware:
+        capabilities = torch.cpu.get_capabilities()
+        is_supported = (
+            self.device.type == "cuda"
+            or capabilities.get("avx512_bf16")
+            or capabilities.get("bf16")
+        )
+        if config.precision == "bf16" and not is_supported:
             raise ValueError(
                 'precision "bf16" takes ten times as long as fp32 on this processor, which has no '
                 "instructions for it (avx512_bf16 or Arm's bf16); set precision=fp32"
@@ -78,9 +78,9 @@ class Loop(ABC, Generic[C, B]):
         torch.manual_seed(config.seed)
 
     def _check_settings(self) -> None:
-        before = tomlkit.parse((self.out / CONFIG).read_text("utf-8")).unwrap()
+        stored = tomlkit.parse((self.out / CONFIG).read_text("utf-8")).unwrap()
         for name, value in sorted(to_values(self.config).items()):
-            former = before.get(name)
+            former = stored.get(name)
             if value != former and not (name in ("epochs", "patience") and value > (former or 0)):
                 raise ValueError(
                     f'cannot resume {self.out}: its "{name}" is {former!r}, not {value!r}; leave '
@@ -96,21 +96,15 @@ class Loop(ABC, Generic[C, B]):
         groups: list[dict[str, Any]] | None = None,
         fused: bool = True,
     ) -> bool:
-        """Sets the modules to train, writes the settings, and restores the checkpoint, if any.
+        """Sets the modules to train, writes the settings, and restores a checkpoint.
 
-        Args:
-            module: all weights, on the device.
-            items: number of captions or images in an epoch.
-            groups: from `parameter_groups`, with `share` of the base rate; None for all of
-                `module`.
-            fused: let the optimiser update all weights in one kernel.
-
-        Returns:
-            Whether a run was restored.
+        `module` holds all weights, on the device; `items` is the number of captions or images in an
+        epoch; `groups` are optimizer groups (`parameter_groups`), None for all weights of `module`.
+        `fused` updates all weights in one kernel. Returns whether there was a checkpoint.
 
         Raises:
             ValueError: an epoch has no step, or the warm-up is as long as the run.
-            OSError: the run folder cannot be made.
+            OSError: the run folder cannot be created.
         """
         config, plan = self.config, self.config.optimizer
         self.steps = steps_in_epoch(items, config.batch_size)
@@ -145,37 +139,37 @@ class Loop(ABC, Generic[C, B]):
 
     @abstractmethod
     def batches(self, epoch: int) -> Iterable[B]:
-        """The batches of an epoch, which depend only on the seed and the epoch."""
+        """Yields the batches of an epoch, which depend only on the seed and the epoch."""
 
     @abstractmethod
     def losses(self, batch: B, epoch: int) -> dict[str, Tensor]:
-        """The terms of a batch's loss, which is their sum."""
+        """Returns the terms of a batch's loss; the loss is their sum."""
 
     @abstractmethod
     def validate(self, epoch: int) -> dict[str, float]:
-        """Metrics on the validation split; empty for an epoch without validation."""
+        """Returns metrics on the validation split; empty for an epoch without validation."""
 
     @abstractmethod
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The weights to save after the best epoch, and their description."""
+        """Returns the weights to save after the best epoch, and their metadata."""
 
     def is_better(self, metrics: dict[str, float]) -> bool:
         """Whether an epoch's metrics are the best so far."""
         return metrics.get(self.best_by, -math.inf) > self.progress["best"]
 
     def stop_reason(self, epoch: int) -> str:  # noqa: ARG002
-        """Why training ends before this epoch; empty to continue."""
+        """Returns why training ends before this epoch; empty to continue."""
         return ""
 
     def after_step(self) -> None:
-        """Called after each update of the weights; does nothing by default."""
+        """Runs after each update of the weights; does nothing by default."""
 
     def fit(self) -> dict[str, float]:
         """Trains to the end, with a checkpoint after each epoch; returns the best metrics.
 
         Raises:
-            ValueError: the loss is no longer finite.
-            DiskFullError: the disk has no space left for a log or checkpoint.
+            ValueError: the loss is not finite.
+            DiskFullError: the disk has no space for the log or a checkpoint.
         """
         epochs = self.config.epochs
         if self.progress["epoch"] == epochs:
@@ -185,21 +179,21 @@ class Loop(ABC, Generic[C, B]):
             if reason := self.stop_reason(epoch):
                 print(reason, file=sys.stderr)
                 break
-            began = time.perf_counter()
+            start_time = time.perf_counter()
             terms = self._epoch(epoch)
             if not math.isfinite(terms["loss"]):
                 raise ValueError("the loss is not finite; lower the learning rate")
             metrics = self.validate(epoch)
-            self._finish_epoch(epoch, terms, metrics, time.perf_counter() - began)
+            self._finish_epoch(epoch, terms, metrics, time.perf_counter() - start_time)
         return self.progress.get("metrics", {})
 
     def row_batches(self, random: np.random.Generator, rows: int) -> Iterator[np.ndarray]:
-        """Batches of row numbers for training images, each sorted, in random order."""
+        """Yields random batches of image rows, sorted within each batch."""
         order = random.permutation(rows)[: self.steps * self.config.batch_size]
         return map(np.sort, np.split(order, self.steps))
 
     def autocast(self) -> torch.autocast:
-        """The context of a forward pass in the configured precision."""
+        """Returns the context of a forward pass in the configured precision."""
         enabled = self.config.precision == "bf16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
@@ -215,13 +209,13 @@ class Loop(ABC, Generic[C, B]):
         return {"rate": rate, **{name: round(value, 5) for name, value in totals.items()}}
 
     def step(self, batch: B, epoch: int) -> dict[str, float]:
-        """Learns from a batch; returns the loss, its terms and the gradient's norm."""
+        """Updates the weights on a batch; returns the loss, its terms and the gradient norm."""
         terms = self.losses(batch, epoch)
         loss = torch.stack(list(terms.values())).sum()
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        largest = self.config.optimizer.clip_norm
-        norm = nn.utils.clip_grad_norm_(self.module.parameters(), largest)
+        max_norm = self.config.optimizer.clip_norm
+        norm = nn.utils.clip_grad_norm_(self.module.parameters(), max_norm)
         self.optimizer.step()
         self.after_step()
         self.progress["step"] += 1
@@ -250,10 +244,10 @@ class Loop(ABC, Generic[C, B]):
         better = self.is_better(metrics)
         self.progress["epoch"] = epoch + 1
         if better:
-            reached = metrics.get(self.best_by, self.progress["best"])
-            self.progress |= {"best": reached, "best_epoch": epoch, "metrics": metrics}
-        last = max([self.progress["best_epoch"], *self.progress["drops"]])
-        if epoch - last > self.config.optimizer.plateau_epochs:
+            score = metrics.get(self.best_by, self.progress["best"])
+            self.progress |= {"best": score, "best_epoch": epoch, "metrics": metrics}
+        last_change = max([self.progress["best_epoch"], *self.progress["drops"]])
+        if epoch - last_change > self.config.optimizer.plateau_epochs:
             self.progress["drops"].append(epoch)  # for the schedule "plateau"
         rounded = {name: round(value, self.digits) for name, value in metrics.items()}
         row = {"epoch": epoch + 1, **terms, **rounded, "seconds": round(seconds, 1)}
@@ -310,11 +304,9 @@ class Loop(ABC, Generic[C, B]):
 def parameter_groups(
     parameters: Iterable[nn.Parameter], share: float = 1.0
 ) -> list[dict[str, Any]]:
-    """AdamW's groups: matrices decay; biases, norms and learned temperatures (1-d, scalars) do not.
+    """Returns AdamW's groups: weight decay applies to matrices, not to biases, norms and scalars.
 
-    Args:
-        parameters: to train.
-        share: share of the base rate.
+    `share` is the learning rate of the parameters as a share of the base rate.
     """
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
@@ -325,7 +317,7 @@ def parameter_groups(
 
 
 def steps_in_epoch(items: int, batch_size: int) -> int:
-    """The number of whole batches; raises ValueError if there is none."""
+    """Returns the number of whole batches; raises ValueError if there is none."""
     if items < batch_size:
         raise ValueError(
             f"batch_size {batch_size} is more than the {items} items to train on; lower it: "
@@ -344,6 +336,6 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Reads the rows of a CSV file; missing values are empty texts."""
+    """Reads the rows of a CSV file; missing values are empty strings."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))

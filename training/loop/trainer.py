@@ -1,4 +1,4 @@
-"""Trains one method on cached features, or together with its image encoder; views of such runs."""
+"""Trains one method on cached features or with its image encoder; encodes splits with a run."""
 
 from __future__ import annotations
 
@@ -64,18 +64,10 @@ from polyview.training.objectives import build_objective
 
 
 class Trainer(Loop[TrainConfig, Batch]):
-    """Trains one method. Whatever does not fit is refused before an image is read.
+    """Trains one method on the split `train`; `val` chooses the best epoch.
 
-    Args:
-        config: the settings.
-        train: the split to train on; its features are read unless it has them.
-        val: the split that chooses the best epoch.
-        out: run folder.
-        resume: see `Loop`.
-        extraction: computes and caches the features of frozen image and text encoders.
-
-    Raises:
-        ValueError, OSError: something is missing or does not fit.
+    `extraction` has the settings for computing the features of frozen encoders. Raises ValueError
+    or OSError, before an image is read, if a source or file is missing or incompatible.
     """
 
     best_by = "rsum"
@@ -99,12 +91,12 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.val = val.with_frames(config.frames).captions_each(config.ranked_captions)
         with torch.random.fork_rng():  # building an encoder draws random numbers
             self.image_dim, summary = self._open_backbone()
-        known_words = self.train.captions
+        vocabulary_captions = self.train.captions
         if config.exchange_halves:
             self.train = with_exchanged_halves(self._with_features(self.train))
         captions = self.train.captions, self.val.captions
         self.texts = build_text_side(
-            config.text, *captions, self.extraction.cache, self.device, known_words
+            config.text, *captions, self.extraction.cache, self.device, vocabulary_captions
         )
         self.objective = build_objective(config.method, config.objective)
         dims = self.image_dim, self.texts.encoder.dim
@@ -126,8 +118,7 @@ class Trainer(Loop[TrainConfig, Batch]):
     def _open_backbone(self) -> tuple[int, bool]:
         """Describes the image encoder, and loads it if it is trained too.
 
-        Returns:
-            The width of its features, and whether the first is a summary ([CLS]).
+        Returns the width of its features, and whether the first is a summary ([CLS]).
         """
         source, self.encoder = self.config.backbone, None
         self.backbone: dict[str, Any] = {}
@@ -152,14 +143,14 @@ class Trainer(Loop[TrainConfig, Batch]):
         return encoder.dim, encoder.summary_token
 
     def _with_features(self, split: Split, copies: int = 1) -> Split:
-        """The split with features, or with pixels for an image encoder that is trained too."""
+        """Returns the split with features, or with pixels if the image encoder is trained too."""
         if self.encoder is not None:
             return read_pixels(split, self.encoder, self.preprocess)
         with torch.random.fork_rng():
             return read_features(split, self.config.backbone, self.extraction, copies)
 
     def _groups(self) -> list[dict[str, Any]]:
-        """The trained parameters, in a group for each share of the base rate."""
+        """Returns the optimizer groups, split by share of the base rate."""
         config = self.config
         shares = {"text_encoder": config.text.lr_scale, "image_encoder": config.backbone_lr_scale}
         groups: dict[float, list[nn.Parameter]] = {}
@@ -215,19 +206,19 @@ class Trainer(Loop[TrainConfig, Batch]):
         return self.objective(self.model.method, images, texts, batch.image_ids, epoch)
 
     def validate(self, epoch: int) -> dict[str, float]:
-        """Retrieval metrics on the validation split, if the epoch is validated."""
+        """See `Loop`: retrieval metrics, every `validate_every` epochs."""
         if (epoch + 1) % self.config.validate_every and epoch + 1 < self.config.epochs:
             return {}
         scores = score_matrix(self.model.method, *self.validation_views())
         return retrieval_metrics(scores, self.val.image_of)
 
     def validation_views(self) -> tuple[Views, Views]:
-        """Views of all images and texts of the validation split with the present weights."""
+        """Encodes all images and texts of the validation split with the current weights."""
         self.model.eval()
         return encode_split(self.model, self.val, self.texts.tables[1], self.device)
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """See `Loop`; also writes the tokenizer, which belongs to the weights."""
+        """See `Loop`; also writes the tokenizer."""
         tokenizer = self.out / TOKENIZER
         write_whole(tokenizer, self.texts.tokenizer.to_str(pretty=True))
         description = {
@@ -252,7 +243,7 @@ class Trainer(Loop[TrainConfig, Batch]):
 def build_trainer(
     config: TrainConfig, out: Path, *, resume: bool, extraction: Extraction | None = None
 ) -> Trainer:
-    """A trainer over the splits that a configuration names; see `Trainer`."""
+    """Builds a trainer on the splits that a configuration names; see `Trainer`."""
     data, extraction = Path(config.data), extraction or Extraction()
     splits = open_training(data, config.also), open_split(data, "val")
     train, val = (without_damaged(split, extraction) for split in splits)
@@ -260,7 +251,7 @@ def build_trainer(
 
 
 def _start_as_released(method: Method) -> None:
-    """See `TrainConfig.projection_init`."""
+    """Applies the "xavier" initialisation of `TrainConfig.projection_init`."""
     for name, part in method.named_modules():
         if isinstance(part, FeatureProjection) and name.startswith("project_image"):
             nn.init.xavier_uniform_(part.linear.weight)
@@ -281,7 +272,7 @@ def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -
 
 
 def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
-    """Raises ValueError if nothing is learned between a frozen text encoder and the score."""
+    """Raises ValueError if no weights between a frozen text encoder and the score are trained."""
     frozen = bool(config.text.source) and config.text.frozen
     mapped = not isinstance(getattr(method, "project_text", None), nn.Identity)
     width = config.arguments.get("embed_dim")
@@ -296,13 +287,12 @@ def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
 def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: str) -> None:
     """Copies the best weights of the run that `init` names.
 
-    A run has no weights of frozen encoders, so their sources must be the same. `sha256` is the
-    checksum of the image encoder's source, `tokenizer` that of the texts as JSON.
+    A run does not store frozen encoders, so their sources must match. `sha256` is the checksum of
+    the image encoder's source, `tokenizer` the tokenizer as JSON.
 
     Raises:
         FileNotFoundError: the folder holds no weights.
-        ValueError: it is not a run, has another method or other encoders, or its tokenizer or
-            weights do not fit.
+        ValueError: the folder is not a run, or its method, encoders, tokenizer or weights differ.
     """
     folder, text = Path(config.init), config.text.source
     tensors, spec = load_tensors(folder / BEST)
@@ -312,11 +302,11 @@ def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: st
         raise ValueError(f"init: {folder} is a run of {spec['method']}, not of {config.method}")
     former = spec["text_encoder"].get("sha256")
     text_sha256 = describe_text_source(text)["sha256"] if text and former else None
-    for same, setting in (
+    for matches, setting in (
         (spec["backbone_sha256"] == sha256, f'backbone "{config.backbone}"'),
         (former == text_sha256, f'text.source "{text}"'),
     ):
-        if not same:
+        if not matches:
             raise ValueError(
                 f"init: {folder} was trained with another encoder than {setting}; name the one in "
                 "its config.toml"
@@ -344,18 +334,13 @@ def run_views(
 ) -> tuple[str, Method, Views, Views, Split]:
     """Encodes a split with the best weights of a run.
 
-    Args:
-        folder: the run.
-        part: the split, see `open_split`.
-        extraction: how image features that are not cached are computed.
-        data: folder of the split; None for the run's training data.
-
-    Returns:
-        The method's name, the method, views of N_img images and N_txt texts, and the split.
+    `part` is the name of the split, `data` its folder, None for the run's training data. Returns
+    the method's name, the method, views of N_img images and of N_txt texts, and the split.
 
     Raises:
         FileNotFoundError: the folder holds no run, or an encoder or the data are missing.
-        ValueError: the folder is not a run, or an encoder has changed since its training.
+        ValueError: the folder is not a run, its features or images do not match those of the
+            data, or an encoder has changed since the training.
     """
     description = describe_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))

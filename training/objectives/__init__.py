@@ -1,4 +1,4 @@
-"""Objectives: the training losses, a class for each paper and a line for each method."""
+"""Objectives: the training losses of all methods."""
 
 from typing import Any
 
@@ -29,8 +29,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
 def build_objective(method: str, arguments: dict[str, Any]) -> Objective:
     """Builds a method's objective from its named arguments.
 
-    Raises:
-        ValueError: the method is not known or has no objective, or an argument does not fit.
+    Raises ValueError if the method is unknown or has no objective, or an argument is invalid.
     """
     if method not in METHODS:
         raise ValueError(unknown_name("method", method, OBJECTIVES))

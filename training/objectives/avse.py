@@ -15,9 +15,9 @@ class Asymmetric(Triplet):
     """Eq. (6): the hinge triplet loss and the dimension-wise regulariser.
 
     Attributes:
-        regulariser: weight of L_reg (1 in Eq. 6); over more than two views, its mean over pairs.
+        regulariser: weight of L_reg (1 in Eq. 6), which is averaged over pairs of views.
         off_diagonal: lambda_1 of Eq. (4) (paper: 0.0051).
-        released: the release's form of the regulariser, see `dimension_wise`.
+        released: use the release's form of the regulariser, see `dimension_wise`.
     """
 
     regulariser: float = Field(default=1.0, ge=0)
@@ -41,10 +41,10 @@ class Asymmetric(Triplet):
 def dimension_wise(
     first: Tensor, second: Tensor, off_diagonal: float = 0.0051, *, released: bool = False
 ) -> Tensor:
-    """AVSE's dimension-wise regularising loss, Eqs. (3)-(4), a scalar, of two views (B, D).
+    """AVSE's dimension-wise regulariser of two views (B, D), Eqs. (3)-(4); returns a scalar.
 
-    `off_diagonal` is lambda_1. `released` also divides the correlations by B, as the release does;
-    the diagonal then cannot come near its target 1.
+    `off_diagonal` is lambda_1. `released` also divides the correlations by B, as the release does,
+    which keeps the diagonal far below its target of 1.
     """
     correlation = l2_normalize(first.T) @ l2_normalize(second.T).T  # Eq. (3): (D, D)
     if released:

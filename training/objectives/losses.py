@@ -1,8 +1,8 @@
 """Ranking losses of a batch's scores, and the objectives of VSE++, VSE-infinity and MV-VSE.
 
-All losses are built from the cost of a pair's own score relative to its rivals' scores (`Hinge`,
-`Softmax`), so that MV-VSE's ways of combining view scores work with every cost. Another caption of
-the same image is never a rival.
+Every loss is built on a cost (`Hinge` or `Softmax`), which compares the score of a matching pair
+("own") with the scores of its negatives ("rivals"), so that MV-VSE's ways of combining view scores
+work with either cost. Other captions of the same image are never negatives.
 """
 
 from abc import abstractmethod
@@ -17,17 +17,17 @@ from torch import Tensor
 from polyview.models import Method, Views
 from polyview.training.settings import Settings
 
-# own scores (..., B) and rivals' scores (..., B, B) to costs (..., B, M), one for each constraint
+# (own scores (..., B), rivals' scores (..., B, B)) -> costs (..., B, M), one per constraint
 Cost = Callable[[Tensor, Tensor], Tensor]
 
-_SHARPEST = 40.0  # limit of the sharpness in `anneal_epochs`
+_SHARPEST = 40.0  # sharpness at the end of `anneal_epochs`
 
 
 @dataclass(frozen=True)
 class Hinge:
     """[margin - own + rival]+, VSE-infinity Eq. (1).
 
-    `hardest` uses only the hardest rival (M = 1), else all count (M = B).
+    With `hardest` only the hardest negative counts (M = 1), otherwise all do (M = B).
     """
 
     margin: float = 0.2
@@ -44,8 +44,8 @@ class Hinge:
 class Softmax:
     """t log(1 + sum exp((margin - own + rival) / t)): a smooth maximum of 0 and all hinges.
 
-    Divided by t, the temperature, and without margin, it is the cross-entropy of InfoNCE. With a
-    margin it is the "unified loss" of MV-VSE's release (t 0.01 there).
+    Without margin and divided by the temperature t, it is the cross-entropy of InfoNCE. With a
+    margin it is the "unified loss" of MV-VSE's release (t = 0.01 there).
     """
 
     temperature: float | Tensor = 0.05
@@ -61,32 +61,32 @@ class Softmax:
 
 
 def same_image(row_ids: Tensor, column_ids: Tensor) -> Tensor:
-    """The matching pairs (B_img, B_txt) bool of image ids (B_img,) and ids of texts (B_txt,)."""
+    """Returns the mask (B_img, B_txt) of equal image ids: of images (B_img,) and texts (B_txt,)."""
     return row_ids[:, None] == column_ids[None, :]
 
 
 def own_scores(scores: Tensor) -> Tensor:
-    """The scores of the pairs themselves, (..., B, B) -> (..., B)."""
+    """Returns the scores of matching pairs, the diagonal: (..., B, B) -> (..., B)."""
     return scores.diagonal(dim1=-2, dim2=-1)
 
 
 def rivals(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores (..., B, B) with -inf at matching pairs, for both directions.
+    """Returns scores (..., B, B) with -inf at matching pairs, for both directions.
 
-    The first has a row for each image (its rivals are texts), the second a row for each text.
+    The first table has a row for each image, whose rivals are texts; the second one for each text.
     """
     left = scores.masked_fill(positives, -torch.inf)
     return left, left.mT
 
 
 def pair_costs(scores: Tensor, positives: Tensor, cost: Cost, own: Tensor | None = None) -> Tensor:
-    """The cost (..., B) of each pair relative to its rivals, summed over both directions.
+    """The cost (..., B) of each pair against its negatives, summed over both directions.
 
     With `Hinge` it is the triplet loss of VSE-infinity Eq. (1), MV-VSE Eq. (7) and AVSE Eq. (5),
     [margin - s(x, t) + s(x, t^)]+ with t^ the hardest negative text, plus the same with the hardest
-    negative image. The diagonal of the scores (..., B, B) has the matching pairs, unless `own`
-    (..., B) has other scores of them. `positives` (B, B) bool are never rivals; the releases
-    exclude only the pair itself, which is `torch.eye(B)`.
+    negative image. Matching pairs are on the diagonal of the scores (..., B, B); `own` (..., B)
+    replaces their scores. `positives` (B, B) bool are never negatives; the papers' releases exclude
+    only the pair itself, `torch.eye(B)`.
 
     >>> scores = torch.tensor([[0.9, 0.8], [0.1, 0.5]])
     >>> pair_costs(scores, torch.eye(2).bool(), Hinge(0.2)).tolist()
@@ -100,40 +100,40 @@ def pair_costs(scores: Tensor, positives: Tensor, cost: Cost, own: Tensor | None
 def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
     """In-batch contrastive loss, MVAM Eqs. (5)-(6): the mean over the batch and both directions.
 
-    The diagonal of `scores` (B, B) has the matching pairs. Other captions of the same image
+    Matching pairs are on the diagonal of `scores` (B, B). Other captions of the same image
     (`positives`) are left out of the denominator. The temperature divides the scores and may be
-    learnable; the paper uses none, which equals 1.
+    learnable; the paper has none, which equals 1.
     """
     costs = pair_costs(scores, positives, Softmax(temperature))
     return costs.mean() / (2 * temperature)  # Eq. (6)
 
 
 class Objective(Settings):
-    """Turns a batch's views into named loss terms, which are summed; a recipe's `objective`."""
+    """Computes a batch's loss from its views; its settings are a recipe's `objective`."""
 
     @abstractmethod
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        """The loss terms of B pairs; `images` have the extras that the method adds in training.
+        """Returns the named loss terms of B pairs; the loss is their sum.
 
-        Text b belongs to image b; `image_ids` (B,) are equal for pairs of the same image; the epoch
-        counts from 0.
+        Text b belongs to image b. The views have the extras that the method adds in training;
+        `image_ids` (B,) are equal for pairs of the same image; the epoch counts from 0.
         """
 
 
 class Triplet(Objective):
     """The hinge triplet loss with hardest negatives, summed over the batch.
 
-    Of VSE++ (Faghri et al., BMVC 2018) and VSE-infinity (Chen et al., CVPR 2021).
+    From VSE++ (Faghri et al., BMVC 2018) and VSE-infinity (Chen et al., CVPR 2021).
 
     Attributes:
         margin: alpha (0.2 in VSE++, VSE-infinity, MV-VSE and AVSE).
         warmup_epochs: number of first epochs that sum over all negatives, "mean warm-up" in
             VSE-infinity's release (1 there); not in the papers.
-        cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, times the
-            temperature, which keeps its size near that of hinges.
-        temperature: of the softmax.
+        cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, multiplied by
+            the temperature so that its size is close to that of hinges.
+        temperature: temperature of "softmax".
     """
 
     margin: float = Field(default=0.2, gt=0, le=2)
@@ -142,7 +142,7 @@ class Triplet(Objective):
     temperature: float = Field(default=0.05, gt=0)
 
     def cost_at(self, epoch: int) -> Cost:
-        """The cost of a pair's own score against its rivals' in an epoch, counted from 0."""
+        """Returns the cost to use in an epoch, counted from 0."""
         if self.cost == "softmax":
             return Softmax(self.temperature)
         return Hinge(self.margin, epoch >= self.warmup_epochs)
@@ -165,11 +165,11 @@ class MultiView(Triplet):
 
     Attributes:
         loss: "mix" (Eq. 15), "max" (Eq. 9), "avg" (Eq. 8), "up" (Eq. 10), "rough" (Eq. 13), or
-            "released": what the authors published, with the weights in the other order.
+            "released" for the loss of the authors' release, which swaps the two weights.
         lam: lambda of Eq. (15) (paper: 0.7).
         anneal_epochs: number of first epochs in which the score of an image is a softmax-weighted
-            mean of its view scores that sharpens towards the maximum, so that all randomly
-            initialised views learn before they compete; not in the paper.
+            mean of its view scores. The mean sharpens towards the maximum, so that all views learn
+            from their random weights before they compete; not in the paper.
     """
 
     loss: Literal["mix", "max", "avg", "up", "rough", "released"] = "mix"
@@ -200,7 +200,7 @@ class MultiView(Triplet):
 
 
 def shared_scores(view_scores: Tensor, sharpness: float) -> Tensor:
-    """Scores (B, B) to which all views (K, B, B) contribute: sum_k softmax(sharpness s)_k s_k.
+    """Softmax-weighted mean (B, B) of view scores (K, B, B): sum_k softmax(sharpness s)_k s_k.
 
     A sharpness of 0 gives the mean over views; higher values approach the maximum.
     """
@@ -216,7 +216,7 @@ def best_view_loss(view_scores: Tensor, positives: Tensor, cost: Cost) -> Tensor
 
 
 def each_view_loss(view_scores: Tensor, positives: Tensor, cost: Cost) -> Tensor:
-    """L_MV-Avg, Eq. (8): the mean of the views' own costs; see `best_view_loss`."""
+    """L_MV-Avg, Eq. (8): the mean (B,) of the views' costs; see `best_view_loss`."""
     return pair_costs(view_scores, positives, cost).mean(dim=0)
 
 
@@ -225,8 +225,8 @@ def upper_bound_loss(
 ) -> Tensor:
     """L_MV-Up, Eqs. (10)-(12), (B,): every view of (K, B, B) against the best views' negatives.
 
-    A constraint counts only while all views break it; with a cost that is never 0, such as
-    `Softmax`, every constraint counts. `rough` leaves that indicator out: L_MV-Up-Rough, Eq. (13).
+    A constraint counts only while all views violate it; with a cost that is never 0, such as
+    `Softmax`, every constraint counts. `rough` omits this indicator: L_MV-Up-Rough, Eq. (13).
     """
     own = own_scores(view_scores)  # (K, B)
     total = own.new_zeros(own.shape[1])
@@ -239,14 +239,14 @@ def upper_bound_loss(
 
 
 def released_losses(view_scores: Tensor, positives: Tensor, cost: Cost) -> tuple[Tensor, Tensor]:
-    """The two terms of MV-VSE's release, averaged over the batch and both directions; 0.7 and 0.3.
+    """The two terms of MV-VSE's release, averaged over the batch and both directions.
 
-    With `Hinge` they are its "triplet" loss, with `Softmax` and a margin its "unified" one. The
-    release's `positives` exclude only the pair itself.
+    The release weights them 0.7 and 0.3. With `Hinge` they are its "triplet" loss, with `Softmax`
+    and a margin its "unified" loss; its `positives` exclude only the pair itself.
 
     Returns:
-        Its upper bound, which is Eq. (13), and its lower bound in place of Eq. (9): the best view's
-        own score against each view's negatives, averaged over the views (K, B, B).
+        The upper bound of Eq. (13), and a lower bound in place of Eq. (9): the best view's score
+        of the pair against each view's negatives, averaged over the views (K, B, B).
     """
     upper = upper_bound_loss(view_scores, positives, cost, rough=True)
     best = own_scores(view_scores).amax(dim=0).expand(len(view_scores), -1)  # (K, B)

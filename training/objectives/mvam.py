@@ -1,4 +1,4 @@
-"""MVAM's objective (arXiv 2402.17237): InfoNCE, and diverse attention of the codes."""
+"""MVAM's objective (arXiv 2402.17237): InfoNCE and a diversity loss on the codes' attention."""
 
 import torch
 from pydantic import Field
@@ -32,7 +32,7 @@ class DiverseContrastive(Contrastive):
 
     Attributes:
         diversity: beta (paper: 10).
-        square_root: compare the roots of attention weights, Eq. (11), the paper's variant.
+        square_root: compare square roots of attention weights, Eq. (11), the paper's variant.
     """
 
     diversity: float = Field(default=10.0, ge=0)
@@ -50,10 +50,10 @@ class DiverseContrastive(Contrastive):
 
 
 def attention_overlap(attention: Tensor, *, square_root: bool = False) -> Tensor:
-    """One side of MVAM's diversity loss, Eqs. (10)-(11), of attention (B, m, N) of m view codes.
+    """MVAM's diversity loss of one side's attention (B, m, N) of m view codes, Eqs. (10)-(11).
 
-    `square_root` compares the roots of the weights, Eq. (11), else the weights, Eq. (10). A scalar,
-    the mean over the batch.
+    `square_root` compares square roots of the weights, Eq. (11), instead of the weights, Eq. (10).
+    Returns a scalar, the mean over the batch.
     """
     weights = attention.clamp_min(1e-20).sqrt() if square_root else attention
     target = torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device)

@@ -21,20 +21,20 @@ from polyview.training.objectives.losses import (
 
 
 class Polysemous(Objective):
-    """Eq. (5).
+    """PVSE's objective, Eq. (5).
 
     Attributes:
         margin: rho (the paper tries 0.1 to 1; the release's default is 0.1).
         diversity: lambda_1 (the paper tries 0.1, 0.01 and 0.001).
         discrepancy: lambda_2 (the paper tries the same values).
-        relative: weigh a term by lambda L_mil / L, as in the paper's Fig. 7.
-        hardest: only hardest negatives, an option of the release.
-        warmup_epochs: first epochs with all negatives although `hardest` is set.
-        released: the release's forms of all three losses, see the functions below.
-        gamma: of the kernel of the discrepancy (the release's value).
+        relative: multiply a term L by lambda L_mil / L, as in the paper's Fig. 7.
+        hardest: use only the hardest negatives, an option of the release.
+        warmup_epochs: number of first epochs that use all negatives despite `hardest`.
+        released: use the release's forms of all three losses, see the functions below.
+        gamma: gamma of the discrepancy's kernel (default: the release's).
         cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, as in
             `training/objectives/losses.py`, averaged over the batch.
-        temperature: of the softmax.
+        temperature: temperature of "softmax".
     """
 
     margin: float = Field(default=0.1, gt=0, le=2)
@@ -83,12 +83,12 @@ def multiple_instance(
     released: bool = False,
     hardest: bool = False,
 ) -> Tensor:
-    """PVSE's loss L_mil, a scalar, over the best scores (N, N) of K x K views, section 3.4.
+    """PVSE's loss L_mil over scores (N, N), the best of K x K views, section 3.4; a scalar.
 
-    The paper's form has one direction (an image and its wrong texts) and divides the sum over all N
-    x N pairs by N^2, the pair itself included, which adds margin / N. `positives` (N, N) bool are
-    never negatives; `margin` is rho. `released` is the release's form, with both directions and
-    nothing for the pair itself; `hardest`, an option of the release, takes only the hardest
+    The paper's form has one direction (an image and its negative texts) and divides the sum over
+    all N x N pairs by N^2. The sum includes the pair itself, which adds margin / N. `positives`
+    (N, N) bool are never negatives; `margin` is rho. `released` is the release's form: both
+    directions, without the pair itself. `hardest`, an option of the release, uses only the hardest
     negatives and divides by N.
     """
     cost = Hinge(margin, hardest)
@@ -101,10 +101,10 @@ def multiple_instance(
 
 
 def gram_diversity(residuals: Tensor, *, released: bool = False) -> Tensor:
-    """One side of PVSE's diversity loss, Eq. (7): the redundancy of the K residuals (B, K, H).
+    """PVSE's diversity loss of one side, Eq. (7): the redundancy of the K residuals (B, K, H).
 
-    `released` takes the Frobenius norm of the release in place of the paper's 2-norm. A scalar, the
-    mean over the batch.
+    `released` uses the Frobenius norm of the release in place of the paper's 2-norm. Returns a
+    scalar, the mean over the batch.
     """
     unit = l2_normalize(residuals)
     views = residuals.shape[1]
@@ -119,12 +119,11 @@ def gram_diversity(residuals: Tensor, *, released: bool = False) -> Tensor:
 def maximum_mean_discrepancy(
     images: Tensor, texts: Tensor, gamma: float = 0.5, *, released: bool = False
 ) -> Tensor:
-    """PVSE's domain discrepancy loss L_mmd of views (B, K, D) of both sides, section 3.4.
+    """PVSE's domain discrepancy loss L_mmd between views (B, K, D) of both sides, section 3.4.
 
-    A scalar, at least 0 up to rounding. The kernel is exp(-gamma ||x - y||^2), or with `released`
-    exp(-gamma ||x - y||). Distances are computed from differences, because the expanded square is
-    inaccurate for nearly equal rows. Each pair of rows is visited once, and the differences of all
-    pairs are never in memory together.
+    Returns a scalar, at least 0 up to rounding. The kernel is exp(-gamma ||x - y||^2), or with
+    `released` exp(-gamma ||x - y||). `pdist` computes distances from differences, because the
+    expanded square is inaccurate for nearly equal rows, and never holds all differences in memory.
     """
     rows = torch.cat([images.flatten(0, 1), texts.flatten(0, 1)])  # (2 B K, D)
     count = len(rows) // 2
@@ -134,4 +133,4 @@ def maximum_mean_discrepancy(
     side[count:] = -1.0
     first, second = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
     across = (side[first] * side[second] * kernel).sum()
-    return 2 * (count + across) / count**2  # each row with itself adds 1
+    return 2 * (count + across) / count**2  # each row paired with itself adds 1

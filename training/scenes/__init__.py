@@ -1,1 +1,1 @@
-"""The scenes world: rendered images with captions and exact truth."""
+"""The scenes world: rendered images with captions and complete ground truth."""

@@ -1,6 +1,6 @@
-"""Paints the backgrounds of the scenes: sky, rooms, and the air of rain, snow and fog.
+"""Paints the backgrounds of the scenes, sky and rooms, and the weather.
 
-All colours are RGB in 0..255. `backdrop` paints the image behind the objects; `weather_front` the
+All colours are RGB in 0..255. `backdrop` paints everything behind the objects, `weather_front` the
 rain or snow in front of them.
 """
 
@@ -25,7 +25,7 @@ def _color(time: str, name: str) -> Array:
 
 
 def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
-    """The effect of light and fog on objects: a factor (3,), a fog colour (3,) and its share."""
+    """Returns the effect of light and fog on objects: factor (3,), fog colour (3,), fog share."""
     time, share = layout.time or "day", 0.0
     light = _color(time, "objects")
     if layout.weather in {"rain", "snow"}:
@@ -36,7 +36,7 @@ def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
 
 
 def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
-    """Paints everything behind the objects, (SIZE, SIZE) RGB."""
+    """Paints everything behind the objects, SIZE x SIZE RGB."""
     weather, time, horizon = layout.weather or "clear", layout.time or "day", layout.horizon
     inside = layout.setting in _ROOM_PAINTERS
     light = _color(time, "room" if inside else "ground")
@@ -129,7 +129,7 @@ def _veil(scene: Array, color: Array, horizon: int, rng: np.random.Generator) ->
 
 
 def weather_front(image: Image.Image, layout: Layout, rng: np.random.Generator) -> Image.Image:
-    """Paints rain or snow in front of the objects, which stay visible."""
+    """Paints rain or snow in front of the objects."""
     if layout.weather not in {"rain", "snow"}:
         return image
     draw = ImageDraw.Draw(image, "RGBA")

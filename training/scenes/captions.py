@@ -1,7 +1,7 @@
-"""Writes five captions for a scene, each of another aspect, with their exact meaning.
+"""Writes five captions for a scene, each on a different aspect, with their meaning.
 
 Captions are partial: each mentions one to three kinds of objects, a place, a relation or a number.
-A caption's `fact` asserts exactly what its words say.
+The `fact` of a caption asserts exactly what its words say.
 """
 
 import re
@@ -42,7 +42,7 @@ class ObjectGroup:
 
 @dataclass
 class Draft:
-    """A draft of a caption with its named groups and its fact so far."""
+    """An unfinished caption: the groups named so far, and the fact."""
 
     rng: np.random.Generator
     groups: list[ObjectGroup] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Draft:
         return bool(self.rng.random() < share)
 
     def pick(self, options: Sequence[str]) -> str:
-        """Draws one of several strings."""
+        """Draws one of the options."""
         return options[int(self.rng.integers(len(options)))]
 
     def name(self, group: ObjectGroup, *, exact: bool = False) -> str:
@@ -83,7 +83,10 @@ class Draft:
         return [self.name(groups[index], exact=exact) for index in order]
 
     def place(self, scene: Scene, *, setting: bool, time: bool, weather: bool) -> str:
-        """Describes place, time and weather as requested, if known, and adds them to the fact."""
+        """Describes the requested ones of place, time and weather, and adds them to the fact.
+
+        Leaves out a time or weather that the scene does not have.
+        """
         where = when = air = ""
         if setting:
             self.fact["setting"] = scene.setting
@@ -104,11 +107,11 @@ class Draft:
         return f"{when} {where}" if first else f"{where} {when}".strip()
 
     def mentions(self) -> tuple[int, ...]:
-        """The ascending indices of the named objects."""
+        """Returns the sorted indices of the named objects."""
         return tuple(sorted({index for group in self.groups for index in group.indices}))
 
     def fill(self, template: str, view: str, **slots: str | list[str]) -> Caption:
-        """Fills the slots of a template; a list of names also fills those of its verbs."""
+        """Fills the slots of a template; a list of names also fills the slots of its verbs."""
         words: dict[str, str] = {}
         for slot, value in slots.items():
             if isinstance(value, str):
@@ -138,7 +141,7 @@ def with_article(noun: str) -> str:
 
 
 def join(names: Sequence[str]) -> str:
-    """Joins names into a list.
+    """Joins names into an enumeration.
 
     >>> join(["a dog", "a cat", "a car"])
     'a dog, a cat and a car'
@@ -159,7 +162,7 @@ def object_groups(scene: Truth) -> list[ObjectGroup]:
 
 
 def obvious_relations(first: Box, second: Box) -> list[str]:
-    """The relations between two boxes that hold clearly, not only by the margin."""
+    """Returns the relations between two boxes that hold with a clear margin."""
     across = (first[0] + first[2] - second[0] - second[2]) / 2
     down = (first[1] + first[3] - second[1] - second[3]) / 2
     kinds = []
@@ -174,12 +177,10 @@ def obvious_relations(first: Box, second: Box) -> list[str]:
 
 
 def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...]:
-    """Writes one caption per view, animal, things, relation, setting, counting.
+    """Writes a caption for each view: animal, things, relation, setting, counting.
 
-    Args:
-        scene: the ground truth; like every sampled scene, it has an animal, two other kinds of
-            objects, a counted group and two single objects.
-        rng: random numbers, which determine the words.
+    The scene must have an animal, two other classes, a group of several objects and two single
+    objects, as every sampled scene has. `rng` determines the words.
     """
     groups = object_groups(scene)
     animals = [group for group in groups if group.kind.group == "animals"]
@@ -220,13 +221,13 @@ def _animal(
 def _objects(others: list[ObjectGroup], draft: Draft) -> Caption:
     chosen = _some(others, 3 if draft.chance(0.3) else 2, draft.rng)
     if draft.chance(0.4):
-        first, rest = draft.names(chosen[:1]), draft.names(chosen[1:])
-        return draft.fill(draft.pick(SENTENCES["paired"]), "things", x=first, y=rest)
+        first, others_named = draft.names(chosen[:1]), draft.names(chosen[1:])
+        return draft.fill(draft.pick(SENTENCES["paired"]), "things", x=first, y=others_named)
     return draft.fill(draft.pick(SENTENCES["list"]), "things", x=draft.names(chosen))
 
 
 def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
-    """A caption about the relation of two or three single objects."""
+    """Writes a caption about the relation of two or three single objects."""
     kind, chosen = _clear_relation(scene, groups, draft)
     names = [draft.name(group, exact=True) for group in chosen]
     draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]
@@ -245,20 +246,24 @@ def _clear_relation(
     boxes = {group.kind.name: scene.objects[group.indices[0]].box for group in single}
     options: dict[str, list[list[ObjectGroup]]] = {}
     for first, second in permutations(single, 2):
-        one, two = boxes[first.kind.name], boxes[second.kind.name]
-        for kind in obvious_relations(one, two):
+        first_box, second_box = boxes[first.kind.name], boxes[second.kind.name]
+        for kind in obvious_relations(first_box, second_box):
             options.setdefault(kind, []).append([first, second])
         for third in single:
-            three = boxes[third.kind.name]
-            aside = min(one[0] - two[2], three[0] - one[2]) > -0.02
-            if third not in (first, second) and aside and holds("between", one, two, three):
+            third_box = boxes[third.kind.name]
+            aside = min(first_box[0] - second_box[2], third_box[0] - first_box[2]) > -0.02
+            if (
+                third not in (first, second)
+                and aside
+                and holds("between", first_box, second_box, third_box)
+            ):
                 flank = [second, third] if draft.chance(0.5) else [third, second]
                 options.setdefault("between", []).append([first, *flank])
     if not options:  # no obvious relation: two small objects, close and diagonal
         first, second = single[:2]
         kinds = ("left_of", "right_of", "above", "below")
-        one, two = boxes[first.kind.name], boxes[second.kind.name]
-        options = {kind: [[first, second]] for kind in kinds if holds(kind, one, two)}
+        first_box, second_box = boxes[first.kind.name], boxes[second.kind.name]
+        options = {kind: [[first, second]] for kind in kinds if holds(kind, first_box, second_box)}
     weights = [{"next_to": 1.6, "between": 1.2}.get(kind, 1.0) for kind in options]
     odds = np.array(weights) / np.sum(weights)
     kind = list(options)[int(draft.rng.choice(len(options), p=odds))]
@@ -279,7 +284,7 @@ def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
 
 
 def _counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
-    """A caption about a counted group, usually with another object."""
+    """Writes a caption about a counted group, usually with another object."""
     several = [group for group in groups if group.count > 1]
     counted = _some(several, 1, draft.rng)[0]
     name = draft.name(counted, exact=True)
@@ -287,7 +292,7 @@ def _counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
     words: dict[str, str | list[str]] = {"x": [name], "n": number, "plural": plural}
     if draft.chance(0.12):
         return draft.fill(draft.pick(SENTENCES["counted_alone"]), "counting", **words)
-    more = several if len(several) > 1 and draft.chance(0.6) else groups
-    other = _some([group for group in more if group is not counted], 1, draft.rng)
+    candidates = several if len(several) > 1 and draft.chance(0.6) else groups
+    other = _some([group for group in candidates if group is not counted], 1, draft.rng)
     words["y"] = draft.names(other, exact=True)
     return draft.fill(draft.pick(SENTENCES["counted"]), "counting", **words)

@@ -1,7 +1,7 @@
 """The object classes of the scenes world: names, synonyms, glyphs, colours (`classes.toml`).
 
-No surface form belongs to two classes or occurs inside a form of another class, so that the words
-of a caption identify classes (tested).
+No name belongs to two classes or is part of a name of another class, so that the words of a caption
+identify classes (tested).
 """
 
 import re
@@ -19,8 +19,8 @@ class Look:
     """An appearance of a class: an emoji of one code point.
 
     Attributes:
-        color: the colour of this look, if colours are part of the ground truth.
-        hue: replaces the glyph's dominant hue, in degrees; None to keep it.
+        color: colour, if the ground truth of the class includes colours.
+        hue: hue in degrees that replaces the glyph's dominant hue; None to keep it.
     """
 
     glyph: str
@@ -33,11 +33,10 @@ class ObjectClass:
     """A class of objects.
 
     Attributes:
-        name: the canonical singular name.
-        group: its group, such as ``"animals"``.
-        looks: its appearances.
+        name: canonical singular name.
+        group: group of the class, such as ``"animals"``.
         synonyms: other singular names, everyday words only.
-        aloft: whether it may float in the sky.
+        aloft: whether objects may float in the sky.
     """
 
     name: str
@@ -48,12 +47,12 @@ class ObjectClass:
 
     @cached_property
     def nouns(self) -> tuple[tuple[str, str], ...]:
-        """Every (singular, plural) pair, the canonical one first."""
+        """All (singular, plural) pairs, the canonical pair first."""
         return tuple((noun, pluralize(noun)) for noun in (self.name, *self.synonyms))
 
     @cached_property
     def colors(self) -> tuple[str, ...]:
-        """The colours of this class; empty if colour is not part of its ground truth."""
+        """The colours of the class; empty if its ground truth has no colours."""
         return tuple(dict.fromkeys(look.color for look in self.looks if look.color))
 
 
@@ -63,9 +62,9 @@ def pluralize(noun: str) -> str:
     >>> [pluralize(noun) for noun in ("puppy", "fox", "monkey", "loaf of bread")]
     ['puppies', 'foxes', 'monkeys', 'loaves of bread']
     """
-    head, of, rest = noun.partition(" of ")
+    head, of, complement = noun.partition(" of ")
     if of:
-        return pluralize(head) + of + rest
+        return pluralize(head) + of + complement
     if noun in _IRREGULAR_PLURALS:
         return _IRREGULAR_PLURALS[noun]
     if noun.endswith(("s", "x", "z", "ch", "sh")):
@@ -96,7 +95,7 @@ COLORS: tuple[str, ...] = tuple(sorted({color for kind in CLASSES for color in k
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """All singular and plural names of a class, or of a noun that is not a class.
+    """Returns all singular and plural names of a class, or both forms of another noun.
 
     >>> names_of("dog")
     ('dog', 'dogs', 'puppy', 'puppies', 'hound', 'hounds')

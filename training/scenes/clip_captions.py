@@ -1,14 +1,15 @@
-"""Writes five captions for a clip, with their exact meaning, and finds the clips that satisfy them.
+"""Writes five captions for a clip with their meaning, and finds the clips that satisfy them.
 
-Two captions are without motion (objects together, objects at a place), one is about motion, two
-about the order of the actors' actions. A *fact* contains the assertions of a caption; every key is
+Two captions state no motion (objects together, objects at a place), one states a motion, and two
+the order of the actors' actions. A *fact* contains the assertions of a caption; every key is
 optional:
 
-- ``objects``: a list of ``{"name", "color"?}``; each appears in the clip at some time.
-- ``setting``; ``time`` and ``weather``, of clips in which they do not change.
-- ``events``: a list of ``{"object", "kind", "before"?}`` with indices into ``objects``: that object
-  does it, in front of the other. With two events the first is over before the second begins.
-- ``change``: the change of the whole image.
+- ``objects``: a list of ``{"name", "color"?}``; each object appears in the clip at some time.
+- ``setting``; ``time`` and ``weather``, for clips in which they do not change.
+- ``events``: a list of ``{"object", "kind", "before"?}``: the object with this index in ``objects``
+  performs the action, in front of the object ``before``. The first event ends before the second
+  begins.
+- ``change``: a change of the whole image.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ _PLACED = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")
 
 
 def write_clip_captions(clip: Clip, rng: np.random.Generator) -> tuple[ClipCaption, ...]:
-    """Writes the captions; the random numbers determine the words."""
+    """Writes the captions of a clip; `rng` determines the words."""
     kinds = {_together: "free", _placed: "free", _motion: "motion", _order: "order"}
     captions = []
     for write in (_together, _placed, _motion, _order, _order):
@@ -40,7 +41,7 @@ def write_clip_captions(clip: Clip, rng: np.random.Generator) -> tuple[ClipCapti
 
 
 def _together(clip: Clip, draft: Draft) -> str:
-    """A caption about two or three objects, at least one of which the twin does not have."""
+    """Writes a caption about two or three objects, at least one of which the twin does not have."""
     still = [index for index, item in enumerate(clip.objects) if item.deed is None]
     others = draft.rng.permutation(still).tolist()
     chosen = [others[0], int(draft.rng.integers(2))]
@@ -51,7 +52,7 @@ def _together(clip: Clip, draft: Draft) -> str:
 
 
 def _placed(clip: Clip, draft: Draft) -> str:
-    """A caption about one or two objects and their place."""
+    """Writes a caption about one or two objects and their place."""
     others = draft.rng.permutation(np.arange(2, len(clip.objects))).tolist()
     names = _names(clip, draft, others[: 2 if draft.chance(0.4) else 1])
     still = clip.change is None
@@ -62,7 +63,7 @@ def _placed(clip: Clip, draft: Draft) -> str:
 
 
 def _motion(clip: Clip, draft: Draft) -> str:
-    """A caption about the mover, or about the change of the whole image."""
+    """Writes a caption about the mover, or about the change of the whole image."""
     if clip.change is None:
         return _event(clip, draft, 2)
     draft.fact["change"], draft.fact["setting"] = clip.change, clip.setting
@@ -75,14 +76,14 @@ def _motion(clip: Clip, draft: Draft) -> str:
 
 
 def _order(clip: Clip, draft: Draft) -> str:
-    """A caption about the actions of both actors in order."""
+    """Writes a caption about the actions of both actors in order."""
     first, second = sorted((0, 1), key=lambda index: clip.deed_of(index).start)
     earlier, later = _event(clip, draft, first), _event(clip, draft, second)
     return draft.pick(SENTENCES["order"]).format(e=earlier, f=later)
 
 
 def _event(clip: Clip, draft: Draft, index: int) -> str:
-    """A sentence about an object's action, which is added to the fact."""
+    """Writes a clause about an object's action and adds the action to the fact."""
     item, deed, number = clip.objects[index], clip.deed_of(index), len(draft.groups)
     fact: dict[str, Any] = {"object": number, "kind": deed.kind}
     name, other = _names(clip, draft, [index])[0], ""
@@ -101,7 +102,7 @@ def _names(clip: Clip, draft: Draft, indices: Sequence[int]) -> list[str]:
 
 
 def satisfies_clip(clip: Clip, fact: dict[str, Any]) -> bool:
-    """Whether a clip's truth satisfies every assertion of a fact."""
+    """Whether a clip satisfies every assertion of a fact."""
     if fact.get("setting", clip.setting) != clip.setting:
         return False
     if fact.get("change", clip.change) != clip.change:
@@ -114,17 +115,17 @@ def satisfies_clip(clip: Clip, fact: dict[str, Any]) -> bool:
 
 
 def _events_hold(clip: Clip, chosen: tuple[int, ...], events: list[dict[str, Any]]) -> bool:
-    free_from = 0  # the first frame after the previous event
+    next_start = 0  # the first frame after the previous event
     for event in events:
         deed = clip.objects[chosen[event["object"]]].deed
-        if deed is None or deed.kind != event["kind"] or deed.start < free_from:
+        if deed is None or deed.kind != event["kind"] or deed.start < next_start:
             return False
         if "before" in event and deed.before != chosen[event["before"]]:
             return False
-        free_from = deed.start + EVENT_FRAMES
+        next_start = deed.start + EVENT_FRAMES
     return True
 
 
 def relevant_clips(clips: Sequence[Clip]) -> list[NDArray[np.int64]]:
-    """For each caption of the clips in order, the ascending rows of all clips that satisfy it."""
+    """Returns for each caption, in order, the sorted rows of all clips that satisfy it."""
     return relevant_rows(clips, satisfies_clip)

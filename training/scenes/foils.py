@@ -1,9 +1,9 @@
-"""Foils: pairs of a true caption of a scene and a slightly different, false one.
+"""Foils: pairs of a true caption of a scene and a slightly different false one.
 
-The kinds are those of SugarCrepe (Hsieh et al., NeurIPS 2023): something is *replaced* by something
-that the scene lacks, two things are *swapped*, so that the words stay the same, or something is
-*added*. The ground truth of the scene decides which sentence is true. There are no negations, since
-no caption of the scenes has any. Words and sentences come from `sentences.toml`.
+The kinds are those of SugarCrepe (Hsieh et al., NeurIPS 2023). The false caption *replaces* a
+detail by one that the scene lacks, *swaps* two details, so that the words stay the same, or *adds*
+a detail. The ground truth of the scene decides which caption is true. No foil has a negation,
+because no caption of the scenes has one. Words and sentences come from `sentences.toml`.
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,8 @@ KINDS = (
     *("replaced_object", "replaced_color", "replaced_number", "replaced_place"),
     *("replaced_relation", "swapped_objects", "swapped_numbers", "added_object", "added_color"),
 )
-"""The differences: an object, colour, number, place or relation is replaced; two objects of a
-relation or two numbers are swapped; an absent object or a wrong colour is added. Colours are not
-swapped, because few scenes have two objects with exchangeable colours."""
+"""Kinds of foils. Colours are not swapped, because few scenes have two objects whose colours could
+be exchanged."""
 
 SEED = 0
 _OPPOSITES = {"left_of": "right_of", "right_of": "left_of", "above": "below", "below": "above"}
@@ -38,18 +37,11 @@ _OPPOSITES = {"left_of": "right_of", "right_of": "left_of", "above": "below", "b
 T = TypeVar("T")
 Fact = dict[str, Any]
 Stated = dict[str, Any]
-"""One of a fact's `objects`, see `training/scenes/relevance.py`."""
+"""An item of a fact's `objects`, see `training/scenes/relevance.py`."""
 
 
 class Foil(NamedTuple):
-    """A true and a false caption of an image.
-
-    Attributes:
-        image: its row.
-        kind: the difference, one of `KINDS`.
-        true: the true caption.
-        false: the false caption.
-    """
+    """A true and a false caption of the image in row `image`; `kind` is one of `KINDS`."""
 
     image: int
     kind: str
@@ -58,7 +50,7 @@ class Foil(NamedTuple):
 
 
 def make_foils(scenes: Sequence[Truth]) -> list[Foil]:
-    """Writes at most one foil of each kind for each of N scenes, drawn with `SEED`."""
+    """Writes at most one foil of each kind for each scene, drawn with `SEED`."""
     foils = []
     for image, scene in enumerate(scenes):
         stated: list[Stated] = [
@@ -93,7 +85,7 @@ def _text(fact: Fact) -> str:
 def _facts(
     kind: str, scene: Truth, first: Stated, second: Stated, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
-    """A true and a false fact about two classes of a scene; None if impossible."""
+    """Returns a true and a false fact about two classes of a scene; None if impossible."""
     both = [first, second]
     if kind in ("replaced_object", "added_object"):
         present, group = {item.name for item in scene.objects}, CLASS_OF[second["name"]].group
@@ -104,9 +96,9 @@ def _facts(
             stated = [first, {**second, **other}]
         return {"objects": both}, {"objects": stated}
     if kind in ("replaced_color", "added_color"):
-        color, *more = {item.color for item in scene.objects if item.name == second["name"]}
+        color, *other_colors = {item.color for item in scene.objects if item.name == second["name"]}
         others = [c for c in CLASS_OF[second["name"]].colors if c != color]
-        if more or color is None or not others:
+        if other_colors or color is None or not others:
             return None
         true = second if kind == "added_color" else {**second, "color": color}
         false = {**second, "color": _one(others, rng)}

@@ -24,19 +24,17 @@ from polyview.training.settings import refusals_end
 
 _SCENE_QUALITY, _CLIP_QUALITY = 82, 45  # of the WebP files
 _FRAME_MILLISECONDS = 200
-_CLIPS = 300  # of a gallery by default
+_CLIPS = 300  # default number of clips in a gallery
 
 
 def write_gallery(
     data: SceneData | list[Clip], split: str, out: Path, count: int | None = None
 ) -> None:
-    """Writes a pack's gallery of scenes, or of pairs of twin clips, atomically.
+    """Writes the gallery of a pack from scenes, or from pairs of twin clips, atomically.
 
-    Scenes become WebP files with masks (PNG), clips animated WebP files; `gallery.json` has
-    captions and truth. `count` is the number of scenes or clips, from the first; None for all.
-
-    Raises:
-        FileExistsError: `out` exists.
+    Scenes become WebP files with masks (PNG), clips animated WebP files; `gallery.json` has the
+    captions and the ground truth. `count` limits the scenes or clips, from the first. Raises
+    FileExistsError if `out` exists.
     """
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
@@ -49,7 +47,7 @@ def write_gallery(
             (draft / folder).mkdir()
         for row, record in enumerate(tqdm(records, "gallery")):
             truth = _draw_scene(scenes, row, draft) if scenes else _draw_clip(record, row, draft)
-            around = {key: getattr(record, key) for key in ("setting", "time", "weather")}
+            surroundings = {key: getattr(record, key) for key in ("setting", "time", "weather")}
             captions = [
                 {
                     "text": caption.text,
@@ -60,14 +58,14 @@ def write_gallery(
                 for caption in record.captions
             ]
             objects = truth.pop("objects")
-            images.append({**truth, **around, "objects": objects, "captions": captions})
+            images.append({**truth, **surroundings, "objects": objects, "captions": captions})
         world = "scenes" if scenes else "scenes_moving"
         index = {"split": split, "world": world, "images": images}
         (draft / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
 
 
 def _draw_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
-    """Writes the image and the mask of a scene; returns their names and the objects."""
+    """Writes the image and the mask of a scene; returns the file names and the objects."""
     scene: Scene = data.scenes[row]
     files = {"file": f"images/{scene.id}.webp", "mask": f"masks/{scene.id}.png"}
     image = Image.fromarray(data.images[row])
@@ -79,7 +77,7 @@ def _draw_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
 
 
 def _draw_clip(clip: Clip, row: int, folder: Path) -> dict[str, Any]:
-    """Writes the frames of a clip; returns their file's name, the objects and the pair's number."""
+    """Writes the frames of a clip; returns the file name, the objects and the pair's number."""
     file, frames = f"images/{clip.id}.webp", list(clip_frames(clip))
     first, *others = (frame.image for frame in frames)
     options: dict[str, Any] = {"duration": _FRAME_MILLISECONDS, "quality": _CLIP_QUALITY, "loop": 0}
@@ -91,8 +89,10 @@ def _draw_clip(clip: Clip, row: int, folder: Path) -> dict[str, Any]:
         rows, columns = np.nonzero(best.instances == index + 1)
         box = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
         relative = [round(int(value) / SIZE, 4) for value in box]
-        seen = np.flatnonzero(shares[:, index] >= SEEN).tolist()
-        objects.append({"name": item.name, "color": item.color, "box": relative, "frames": seen})
+        visible_frames = np.flatnonzero(shares[:, index] >= SEEN).tolist()
+        objects.append(
+            {"name": item.name, "color": item.color, "box": relative, "frames": visible_frames}
+        )
     return {"file": file, "objects": objects, "alike": row // 2}
 
 
@@ -101,8 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line and writes the gallery."""
     parser = argparse.ArgumentParser(prog="python -m polyview gallery", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the split")
-    what = "how many, from the first (all scenes; 300 clips)"
-    parser.add_argument("--count", type=int, help=what)
+    help_text = "how many, from the first (all scenes; 300 clips)"
+    parser.add_argument("--count", type=int, help=help_text)
     parser.add_argument("--out", type=Path, required=True, help="gallery folder to write")
     options = parser.parse_args(arguments)
     moving = is_clips(options.data)

@@ -1,7 +1,7 @@
-"""Paints outdoor settings by daylight, and settings without a time of day.
+"""Paints outdoor settings in daylight, and settings without a time of day.
 
-A painter receives the row of the horizon, random numbers and the time of day, and returns an RGBA
-image that is transparent at the sky.
+A painter takes the row of the horizon, a random generator and the time of day. It returns an RGBA
+image with a transparent sky.
 """
 
 import numpy as np
@@ -10,13 +10,13 @@ from PIL import Image, ImageDraw
 from polyview.training.scenes.world import SIZE
 
 GLOW = 254
-"""The alpha of light sources, such as lit windows, which do not depend on the time of day."""
+"""Alpha of light sources such as lit windows, whose colours do not depend on the time of day."""
 
 Rgb = tuple[int, int, int]
 
 
 def jitter(color: Rgb, rng: np.random.Generator, spread: float = 9.0) -> Rgb:
-    """Varies the lightness and hue of a colour slightly."""
+    """Varies the lightness and hue of a colour at random."""
     moved = np.array(color) + rng.normal(0, spread) + rng.normal(0, spread / 3, 3)
     r, g, b = (int(value) for value in moved.clip(0, 255))
     return r, g, b
@@ -31,7 +31,7 @@ def shade(color: Rgb, factor: float) -> Rgb:
 def floor(
     top: int, near: Rgb, far: Rgb, rng: np.random.Generator, grain: float
 ) -> tuple[Image.Image, ImageDraw.ImageDraw]:
-    """Paints a ground from row `top` down, a gradient with grain, transparent above."""
+    """Paints the ground below row `top` as a gradient with grain; transparent above."""
     ramp = np.linspace(0, 1, SIZE - top, dtype=np.float32)[:, None, None]
     rows = np.array(far) + ramp * (np.array(near) - np.array(far))
     noise = rng.normal(0, grain, (SIZE // 2, SIZE // 2)).astype(np.float32)

@@ -1,7 +1,4 @@
-"""Samples the layout of a scene: its setting, objects and their positions.
-
-No font and no rendering are needed.
-"""
+"""Samples the layout of a scene: setting, objects and positions, without rendering."""
 
 from dataclasses import dataclass, field
 
@@ -32,7 +29,7 @@ _WEATHER_ODDS = (0.46, 0.18, 0.18, 0.18)
 
 @dataclass(frozen=True)
 class Placement:
-    """The position of a sprite: centre and nominal side length in pixels."""
+    """A placed sprite: its look, and its centre and nominal side length in pixels."""
 
     kind: ObjectClass
     look: Look
@@ -46,7 +43,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Layout:
-    """All random choices of a scene; `seed` is for the painter's random numbers."""
+    """All random choices of a scene; `seed` is the seed of the painter."""
 
     setting: str
     time: str | None
@@ -57,7 +54,7 @@ class Layout:
 
 
 def describe_object(place: Placement, box: Box, visible: float) -> SceneObject:
-    """The record of a placed object, from its measured box and visible share."""
+    """Builds the record of a placed object from its measured box and visible share."""
     kind, look = place.kind, place.look
     return SceneObject(
         kind.name, kind.group, look.color, box, visible, look.glyph, place.mirrored, place.tilt
@@ -66,12 +63,12 @@ def describe_object(place: Placement, box: Box, visible: float) -> SceneObject:
 
 @dataclass
 class Board:
-    """Occupied rectangles, as (x0, y0, x1, y1) in pixels."""
+    """The occupied rectangles of an image, (x0, y0, x1, y1) in pixels."""
 
     taken: list[tuple[float, float, float, float]] = field(default_factory=list)
 
     def fits(self, x: float, y: float, width: float, height: float) -> bool:
-        """Whether a rectangle centred at (x, y) has little overlap with all others."""
+        """Whether a rectangle centred at (x, y) overlaps little with each occupied rectangle."""
         for x0, y0, x1, y1 in self.taken:
             wide = min(x + width / 2, x1) - max(x - width / 2, x0)
             high = min(y + height / 2, y1) - max(y - height / 2, y0)
@@ -86,10 +83,9 @@ class Board:
 
 
 def sample_layout(rng: np.random.Generator) -> Layout | None:
-    """Samples a scene of 4 to 8 classes: an animal, two others, a counted group of 2 to 5.
+    """Samples a scene of 4 to 8 classes, among them an animal, two others, a group of 2 to 5.
 
-    Returns:
-        The layout, or None if there is no room for the objects (try another `rng`).
+    Returns None if the objects do not fit into the image; try another `rng`.
     """
     setting = str(rng.choice(SETTINGS))
     time, weather = sample_conditions(setting, rng)
@@ -114,7 +110,7 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
 
 
 def sample_conditions(setting: str, rng: np.random.Generator) -> tuple[str | None, str | None]:
-    """Samples the time of day and the weather of a setting; None if it has none."""
+    """Samples the time of day and the weather of a setting, each None if the setting has none."""
     if setting in TIMELESS:
         return None, None
     time = str(rng.choice(TIMES, p=_TIME_ODDS))
@@ -152,7 +148,7 @@ def place_group(
     board: Board,
     rng: np.random.Generator,
 ) -> list[Placement] | None:
-    """Finds room for a group, at decreasing sizes; None if there is none."""
+    """Finds free space for a group, at decreasing sizes; None if it does not fit."""
     aloft = kind.aloft and rng.random() < 0.7
     look = kind.looks[int(rng.integers(len(kind.looks)))]
     for trial in range(90):

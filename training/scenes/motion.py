@@ -1,11 +1,13 @@
 """The record of a clip: its objects and their motion, from which all ground truth is computed.
 
-A clip has 16 frames with a still background (`layout.py`) and two or three still objects. One
-*mover* acts, or night falls or rain begins, and two *actors* act once each, one in the first half
-and one in the second. Clips come in *twins*, 2 k and 2 k + 1, in which the same actors do the same
-on the same paths in the other order. After its action an actor is as before, so that the frames of
-twins show the same of them: a method that ignores their order cannot tell to which twin "a dog
-jumps, then a rocket flies by" belongs. The movers of twins have the same class and do the opposite.
+A clip has 16 frames with a still background (`layout.py`) and two or three still objects. Either
+one *mover* acts, or the whole image changes (night falls, rain begins). Two *actors* act once each,
+one in the first half and one in the second.
+
+Clips come in *twins*, 2 k and 2 k + 1, whose actors perform the same actions on the same paths in
+the other order. After its action an actor looks as before, so the frames of both twins show the
+same actions: a method that ignores the order of frames cannot decide to which twin "a dog jumps,
+then a rocket flies by" belongs. The movers of twins have the same class and opposite actions.
 Everything else differs between twins.
 """
 
@@ -30,17 +32,17 @@ EVENT_FRAMES = 5
 
 _VISITS = ("passes_right", "passes_left", "pops_up", "swings_down", "flashes")
 PASSING = (*_VISITS, "jumps", "spins", "swells", "vanishes")
-"""Actions of actors, which are visible only during the first five."""
+"""Actions of actors; during the first five the actor is visible only while it acts."""
 
 LASTING = (
     *("enters_left", "enters_right", "leaves_left", "leaves_right", "takes_off", "drops_in"),
     *("grows", "shrinks", "moves_right", "moves_left", "tips_over", "passes_front"),
 )
-"""Actions of a mover; `passes_front` is in front of the object `Deed.before`."""
+"""Actions of a mover; with `passes_front` it passes in front of the object `Deed.before`."""
 
 OPPOSITE = dict(zip(LASTING[::2], LASTING[1::2], strict=True))
 OPPOSITE |= {second: first for first, second in OPPOSITE.items()}
-"""The action of a mover's twin for each of `LASTING`."""
+"""The opposite of each of `LASTING`, the action of the twin's mover."""
 
 _CHANGED = {
     "night_falls": ("time", "night"),
@@ -61,7 +63,7 @@ _ATTEMPTS = 200
 class Deed:
     """An action of an object (of `PASSING` or `LASTING`) for `EVENT_FRAMES` from frame `start`.
 
-    `before` is the index of the object in front of which the path leads.
+    `before` is the index of the object that a mover with `passes_front` passes.
     """
 
     kind: str
@@ -71,15 +73,14 @@ class Deed:
 
 @dataclass(frozen=True)
 class MovingObject:
-    """An object of a clip with its position, or the position of its path.
+    """An object of a clip with its position, or that of its path.
 
     Attributes:
-        name: name of its class.
-        look: index of its look in its class.
+        name: name of the class; `look` is the index of its look.
         x: centre in pixels, like `y`; `size` is the side in pixels.
         tilt: counter-clockwise rotation in degrees.
-        aloft: whether it floats and casts no shadow.
-        deed: its action; None for a still object.
+        aloft: whether the object floats and casts no shadow.
+        deed: action; None for a still object.
     """
 
     name: str
@@ -94,16 +95,16 @@ class MovingObject:
 
     @property
     def kind(self) -> ObjectClass:
-        """Its class."""
+        """The object's class."""
         return CLASS_OF[self.name]
 
     @property
     def color(self) -> str | None:
-        """Its colour, if its class comes in several."""
+        """The object's colour, if its class has several."""
         return self.kind.looks[self.look].color
 
     def at(self, frame: int) -> Placement | None:
-        """Its placement in a frame; None if it is not visible."""
+        """Returns the placement in a frame; None if the object is not visible."""
         where = self.x, self.y, self.size, self.mirrored, self.tilt, self.aloft
         base = Placement(self.kind, self.kind.looks[self.look], *where)
         if self.deed is None:
@@ -113,14 +114,10 @@ class MovingObject:
 
 @dataclass(frozen=True)
 class ClipCaption:
-    """One caption of a clip.
+    """A caption of a clip; `fact` has its assertions (`training/scenes/clip_captions.py`).
 
-    Attributes:
-        text: lower-case English.
-        kind: "free" (without motion), "motion" (of one object or the whole image) or "order" (which
-            actor comes first).
-        mentions: indices of the objects it names.
-        fact: its assertions, see `training/scenes/clip_captions.py`.
+    `kind` is "free" (no motion), "motion" (of one object or the whole image) or "order" (which
+    actor acts first); `mentions` are the indices of the named objects.
     """
 
     text: str
@@ -134,13 +131,11 @@ class Clip:
     """A clip with everything that is needed to draw it.
 
     Attributes:
-        id: split and index.
         setting, time, weather: those of the first frame.
         change: one of `CHANGES`, which begins in frame `change_start`; None (and 0) for none.
         horizon: row of the horizon in pixels.
-        seed: seed of the painter's random numbers.
-        objects: the two actors, the mover if there is one, and the still objects.
-        captions: five captions.
+        seed: seed of the painter.
+        objects: the two actors, the mover unless `change` is set, and the still objects.
     """
 
     id: str
@@ -155,7 +150,7 @@ class Clip:
     captions: tuple[ClipCaption, ...] = ()
 
     def deed_of(self, index: int) -> Deed:
-        """The action of an actor or the mover."""
+        """Returns the action of an actor or the mover."""
         deed = self.objects[index].deed
         assert deed is not None
         return deed
@@ -170,9 +165,9 @@ class Clip:
         return first, replace(first, **{key: value})  # type: ignore[arg-type]
 
     def placements(self, frame: int) -> list[tuple[int, Placement]]:
-        """Indices and placements of the visible objects of a frame, from back to front.
+        """Returns the indices and placements of a frame's visible objects, from back to front.
 
-        Passing objects are in front, floating ones behind lower ones.
+        Passing objects are in front of all others, floating objects behind those on the ground.
         """
         visible = []
         for index, item in enumerate(self.objects):
@@ -184,7 +179,7 @@ class Clip:
 
 
 def _moved(base: Placement, kind: str, done: float) -> Placement | None:
-    """The placement at a share `done` of an action: below 0 before it, above 1 after it."""
+    """Returns the placement at the share `done` of an action: below 0 before, above 1 after it."""
     if (done <= 0 and kind in _HIDDEN_BEFORE) or (done >= 1 and kind in _HIDDEN_AFTER):
         return None
     during = 0 < done < 1
@@ -221,8 +216,7 @@ def _moved(base: Placement, kind: str, done: float) -> Placement | None:
 def draw_clip(seed: int, split: Split, index: int) -> Clip:
     """Draws clip `index` of a split, without captions; the same arguments give the same clip.
 
-    Raises:
-        RuntimeError: there was no room for the objects in any attempt.
+    Raises RuntimeError if the objects did not fit into the image in any attempt.
     """
     shared = scene_generator(seed, split, index // 2, _PAIR_DICE)
     second_twin = index % 2 == 1
@@ -230,12 +224,12 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
     free = _classes_without(actors)
     mover = free[int(shared.integers(len(free)))]
     kinds = [kind for kind in LASTING if kind != "takes_off" or mover.aloft]
-    does = kinds[int(shared.integers(len(kinds)))]
+    action = kinds[int(shared.integers(len(kinds)))]
     if second_twin:
-        does = OPPOSITE[does]
+        action = OPPOSITE[action]
     for attempt in range(_ATTEMPTS):
         rng = scene_generator(seed, split, index, _CLIP_DICE + attempt)
-        clip = _draw(f"{split}-{index:06d}", actors, mover, does, rng)
+        clip = _draw(f"{split}-{index:06d}", actors, mover, action, rng)
         if clip is not None:
             return clip
     raise RuntimeError(f"clip {split}-{index} of seed {seed} found no room in {_ATTEMPTS} attempts")
@@ -247,7 +241,7 @@ def _classes_without(items: list[MovingObject], *more: str) -> list[ObjectClass]
 
 
 def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
-    """Two objects with passing actions, one in each half; in swapped order for the twin."""
+    """Draws two objects with passing actions, one in each half, swapped for the second twin."""
     kinds = rng.choice(len(CLASSES), 2, replace=False)
     starts = [int(rng.integers(1, 3)), int(rng.integers(9, 11))]
     weights = np.array([1.0 if kind in _VISITS else 0.5 for kind in PASSING])
@@ -256,12 +250,12 @@ def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
     if swapped:
         starts.reverse()
     for side, (which, start, deed) in enumerate(zip(kinds, starts, deeds, strict=True)):
-        kind, does = CLASSES[which], PASSING[deed]
+        kind, action = CLASSES[which], PASSING[deed]
         size = float(rng.uniform(54, 76))
-        high = does in ("passes_right", "passes_left", "flashes") and kind.aloft
+        high = action in ("passes_right", "passes_left", "flashes") and kind.aloft
         y = float(rng.uniform(38, 78) if high else rng.uniform(148, 178))
         x = float(rng.uniform(46, 92) if side == 0 else rng.uniform(132, 178))
-        actors.append(_object(kind, rng, x, y, size, high, Deed(does, start)))
+        actors.append(_object(kind, rng, x, y, size, high, Deed(action, start)))
     return actors
 
 
@@ -274,7 +268,7 @@ def _object(
     aloft: bool,
     deed: Deed | None = None,
 ) -> MovingObject:
-    """An object of random look, orientation and tilt."""
+    """Draws an object with random look, orientation and tilt."""
     look, mirrored = int(rng.integers(len(kind.looks))), bool(rng.random() < 0.5)
     tilt = round(float(rng.uniform(-12, 12)), 1)
     return MovingObject(
@@ -285,7 +279,7 @@ def _object(
 def _draw(
     name: str, actors: list[MovingObject], mover: ObjectClass, does: str, rng: np.random.Generator
 ) -> Clip | None:
-    """Completes a clip; None if there is no room."""
+    """Completes a clip; None if the objects do not fit."""
     setting = str(rng.choice(SETTINGS))
     time, weather = sample_conditions(setting, rng)
     inside = setting in INDOORS or setting == "stage"
@@ -319,7 +313,7 @@ def _draw(
 def _change(
     setting: str, time: str | None, weather: str | None, rng: np.random.Generator
 ) -> str | None:
-    """A change of the whole image, for a third of the clips in which one is possible."""
+    """Draws a change of the whole image, for a third of the clips in which one is possible."""
     options = {"day": ["night_falls"], "night": ["day_breaks"]}.get(time or "", [])
     if weather == "clear" and setting not in TIMELESS:
         options += ["rain_begins"] if setting not in ("desert", "snowfield") else []

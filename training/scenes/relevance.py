@@ -2,16 +2,16 @@
 
 A *fact* is a JSON object; every key is optional and every assertion present must hold:
 
-- ``objects``: a list of ``{"name", "color"?, "count"?, "min"?}``. Only objects of that class are
-  considered, and of that colour if one is given. ``count`` demands exactly that many ("three
-  apples"), ``min`` at least that many ("some apples": 2, "several apples": 3). With neither, one
-  suffices: "a dog" is true of a scene with two dogs, as it is in ordinary speech.
+- ``objects``: a list of ``{"name", "color"?, "count"?, "min"?}``. An item matches the objects of
+  its class and, if stated, colour. ``count`` demands exactly that many objects ("three apples"),
+  ``min`` at least that many ("some apples": 2, "several apples": 3). Without either, one object
+  suffices: "a dog" is true of a scene with two dogs, as in ordinary speech.
 - ``relations``: a list of ``{"kind", "of": [i, j]}`` with indices into ``objects`` (three for
-  ``between``). The relation must hold for some objects that fit the descriptions.
-- ``setting``, ``time``, ``weather``: must be equal. Captions assert nothing else.
+  ``between``). The relation must hold for some of the matching objects.
+- ``setting``, ``time``, ``weather``: must be equal.
 
-Relations hold between boxes in relative coordinates, see `holds`; they are deliberately wider than
-the relations in captions, so that no borderline scene counts as wrong.
+Relations hold between boxes in relative coordinates, see `holds`. They are deliberately wider than
+the relations that captions state, so that no borderline scene counts as irrelevant.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from polyview.training.scenes.world import Scene, Truth
 
 Box = tuple[float, float, float, float]
 MARGIN = 0.06
-"""Minimum distance of two centres for left, right, above and below."""
+"""Minimum distance of two centres for ``left_of``, ``right_of``, ``above`` and ``below``."""
 
 NEXT_GAP = 0.10
 NEXT_DRIFT = 0.16
@@ -70,7 +70,7 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
 
 
 def satisfies(scene: Truth, fact: dict[str, Any]) -> bool:
-    """Whether a scene's ground truth satisfies every assertion of a fact."""
+    """Whether a scene satisfies every assertion of a fact."""
     for key in ("setting", "time", "weather"):
         if key in fact and getattr(scene, key) != fact[key]:
             return False
@@ -88,7 +88,7 @@ def satisfies(scene: Truth, fact: dict[str, Any]) -> bool:
 
 
 def matching(items: Sequence[Any], stated: dict[str, Any]) -> list[int]:
-    """The indices of the objects with the class and, if stated, the colour of a fact."""
+    """Returns the indices of the objects that match an item of a fact's ``objects``."""
     name, color = stated["name"], stated.get("color")
     return [
         index
@@ -100,7 +100,7 @@ def matching(items: Sequence[Any], stated: dict[str, Any]) -> list[int]:
 def relevant_rows(
     records: Sequence[Any], test: Callable[[Any, dict[str, Any]], bool]
 ) -> list[NDArray[np.int64]]:
-    """The sorted rows of the scenes or clips that satisfy each caption, according to `test`."""
+    """Returns for each caption the sorted rows of the records whose `test(record, fact)` holds."""
     holders: dict[str, set[int]] = {}
     for row, record in enumerate(records):
         for item in record.objects:
@@ -116,5 +116,5 @@ def relevant_rows(
 
 
 def relevant_images(scenes: Sequence[Scene]) -> list[NDArray[np.int64]]:
-    """The sorted rows of the scenes that satisfy each caption, in the captions' order."""
+    """Returns for each caption, in order, the sorted rows of all scenes that satisfy it."""
     return relevant_rows(scenes, satisfies)

@@ -25,13 +25,13 @@ from polyview.training.scenes.world import FLOATING, SIZE, Scene, Split, scene_g
 FONT_ENV = "POLYVIEW_EMOJI_FONT"
 FONT_FILE = "NotoColorEmoji.ttf"
 STRIKE = 109
-"""The pixel size of the font's bitmaps."""
+"""The size of the font's bitmaps in pixels."""
 
 MIN_VISIBLE = 0.6
-"""The smallest visible share of an object in a scene."""
+"""Minimum visible share of an object in a scene."""
 
 SEEN = 0.3
-"""The smallest visible share of an object in a frame that counts as showing it."""
+"""Minimum visible share of an object for a frame to count as showing it."""
 
 _MAX_ATTEMPTS = 200
 _CHANGE_FRAMES = 4  # frames in which night falls or rain begins
@@ -39,12 +39,10 @@ _CHANGE_FRAMES = 4  # frames in which night falls or rain begins
 
 @dataclass(frozen=True)
 class Rendered:
-    """Pixels of a scene.
+    """A rendered scene, without captions.
 
-    Attributes:
-        scene: its ground truth, without captions.
-        image: (SIZE, SIZE, 3) uint8 RGB.
-        instances: (SIZE, SIZE) uint8; 0 is background, i + 1 is ``scene.objects[i]``.
+    `image` is (SIZE, SIZE, 3) uint8 RGB, `instances` (SIZE, SIZE) uint8: 0 is background, i + 1 is
+    ``scene.objects[i]``.
     """
 
     scene: Scene
@@ -54,12 +52,9 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame of a clip.
+    """A frame of a clip, SIZE x SIZE RGB, and the visible share of each object in 0..1.
 
-    Attributes:
-        image: SIZE x SIZE RGB.
-        instances: (SIZE, SIZE) uint8; 0 is background, i + 1 the clip's object i.
-        visible: the visible share of each object in 0..1.
+    `instances` is (SIZE, SIZE) uint8: 0 is background, i + 1 the clip's object i.
     """
 
     image: Image.Image
@@ -68,9 +63,10 @@ class Frame:
 
 
 class Outline(NamedTuple):
-    """The box x0 y0 x1 y1 of an object in the image, covered parts included; 0 without pixels.
+    """The extent of an object in the image.
 
-    Of its `whole` number of solid pixels, `area` are inside the image and `visible` not covered.
+    `box` is x0 y0 x1 y1 in pixels, including covered parts. `whole` is the number of solid pixels
+    of the object, `area` of those inside the image, `visible` of those not covered.
     """
 
     box: tuple[int, int, int, int]
@@ -132,9 +128,8 @@ def clip_frames(clip: Clip) -> Iterator[Frame]:
 def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], list[Outline]]:
     """Renders a layout's objects and their shadows on a background, from back to front.
 
-    Returns:
-        (SIZE, SIZE) instances, 0 for the background and i + 1 for placement i; and the outline of
-        each placement.
+    Returns instances (SIZE, SIZE), 0 for the background and i + 1 for placement i, and the outline
+    of each placement.
     """
     instances = np.zeros((SIZE, SIZE), dtype=np.uint8)
     light, veil, share = sprite_light(layout)
@@ -171,7 +166,7 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
 
 @lru_cache(maxsize=256)
 def _pose(look: Look, side: int, mirrored: bool, tilt: float) -> Image.Image:
-    """Returns a sprite scaled to a side in pixels, mirrored, and tilted in degrees."""
+    """Returns a sprite scaled to `side` pixels, mirrored, and tilted in degrees."""
     image = sprite(look.glyph, look.hue)
     image = image.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=2.0)
     if mirrored:
@@ -182,7 +177,7 @@ def _pose(look: Look, side: int, mirrored: bool, tilt: float) -> Image.Image:
 def _cast_shadows(
     canvas: Image.Image, layout: Layout, sprites: list[Image.Image], corners: list[tuple[int, int]]
 ) -> None:
-    """Darkens the ground beneath objects that stand on it."""
+    """Darkens the ground below objects that stand on it."""
     if layout.setting in FLOATING:
         return
     mask = Image.new("L", (SIZE // 2, SIZE // 2), 0)
@@ -198,19 +193,19 @@ def _cast_shadows(
 
 
 def find_font() -> Path:
-    """The path of the emoji font: from `FONT_ENV`, or in a font folder of system or user.
+    """Finds the emoji font: the path in `FONT_ENV`, or a font folder of the system or user.
 
     Raises:
-        ValueError: there is none; the message names the package and the variable.
+        ValueError: the font is missing; the message names the package and the variable.
     """
     advice = (
         "install the Debian package fonts-noto-color-emoji, "
         f"or set {FONT_ENV} to the path of {FONT_FILE}."
     )
-    if named := os.environ.get(FONT_ENV):
-        if Path(named).is_file():
-            return Path(named)
-        raise ValueError(f"{FONT_ENV} names {named!r}, which is no file: {advice}")
+    if font_path := os.environ.get(FONT_ENV):
+        if Path(font_path).is_file():
+            return Path(font_path)
+        raise ValueError(f"{FONT_ENV} names {font_path!r}, which is no file: {advice}")
     roots = Path(sys.prefix), Path(os.sep, "usr"), Path(os.sep, "usr/local"), Path.home() / ".local"
     for folder in (*(root / "share/fonts" for root in roots), Path.home() / ".fonts"):
         if files := sorted(folder.rglob(FONT_FILE)):
@@ -219,7 +214,7 @@ def find_font() -> Path:
 
 
 def font_sha256() -> str:
-    """The checksum of the font file, on which pixels depend."""
+    """Returns the checksum of the font file, which determines the pixels of objects."""
     return hashlib.sha256(find_font().read_bytes()).hexdigest()
 
 
@@ -230,12 +225,10 @@ def _font() -> ImageFont.FreeTypeFont:
 
 @lru_cache(maxsize=1024)
 def sprite(glyph: str, hue: float | None = None) -> Image.Image:
-    """An emoji as a square RGBA image, cropped to its visible part and centred.
+    """Draws an emoji as a square RGBA image, cropped to its visible part and centred.
 
-    Its dominant hue is turned to `hue`, in degrees.
-
-    Raises:
-        ValueError: the font has no image for the glyph.
+    `hue`, in degrees, replaces the dominant hue. Raises ValueError if the font has no image for the
+    glyph.
     """
     canvas = Image.new("RGBA", (STRIKE * 2, STRIKE * 2), (0, 0, 0, 0))
     ImageDraw.Draw(canvas).text((20, 20), glyph, font=_font(), embedded_color=True)
@@ -251,7 +244,7 @@ def sprite(glyph: str, hue: float | None = None) -> Image.Image:
 
 
 def _repaint(image: Image.Image, hue: float) -> Image.Image:
-    """Turns the dominant hue of an image to another one, keeping greys and other hues."""
+    """Replaces the dominant hue of an image; keeps greys and other hues."""
     hsv = np.asarray(image.convert("RGB").convert("HSV")).astype(np.int32)
     alpha = np.asarray(image.getchannel("A"))
     weight = hsv[..., 1] * hsv[..., 2] * (alpha > 128)
@@ -261,10 +254,10 @@ def _repaint(image: Image.Image, hue: float) -> Image.Image:
     target = round(hue / 360 * 256)
     distance = (hsv[..., 0] - dominant + 128) % 256 - 128
     chosen = (np.abs(distance) < 26) & (hsv[..., 1] > 40)
-    turned: NDArray[np.int32] = hsv.copy()
-    turned[..., 0] = np.where(chosen, (target + distance // 2) % 256, hsv[..., 0])
+    repainted: NDArray[np.int32] = hsv.copy()
+    repainted[..., 0] = np.where(chosen, (target + distance // 2) % 256, hsv[..., 0])
     if 90 <= hue <= 150:  # greens look brighter than reds and blues
-        turned[..., 2] = np.where(chosen, hsv[..., 2] * 3 // 4, hsv[..., 2])
-    rgb = Image.fromarray(turned.astype(np.uint8), "HSV").convert("RGB")
+        repainted[..., 2] = np.where(chosen, hsv[..., 2] * 3 // 4, hsv[..., 2])
+    rgb = Image.fromarray(repainted.astype(np.uint8), "HSV").convert("RGB")
     rgb.putalpha(image.getchannel("A"))
     return rgb

@@ -1,13 +1,11 @@
 """Writes rendered splits to disk and reads them.
 
-`python -m polyview scenes --out DIR --split train` renders a split; with `--moving` it draws clips
-of 16 frames (`motion.py`) instead of scenes.
-
-A finished folder of scenes holds:
+`python -m polyview scenes --out DIR --split train` renders a split; `--moving` draws clips of 16
+frames (`motion.py`) instead of scenes. A finished folder of scenes holds:
 
 - ``images.npy``: uint8 (N, SIZE, SIZE, 3) RGB.
-- ``instances.npy``: uint8 (N, S, S); 0 is background, i + 1 means that ``objects[i]`` is visible
-  there. S is SIZE for val and test; train is thinned to every fourth pixel.
+- ``instances.npy``: uint8 (N, S, S); 0 is background, i + 1 shows ``objects[i]``. S is SIZE for val
+  and test; train has every fourth pixel.
 - ``scenes.jsonl``: a `Scene` on each line.
 - ``meta.json``: the parameters of the split; written last.
 
@@ -62,13 +60,7 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True)
 class SceneData:
-    """A split on disk.
-
-    Attributes:
-        images: memory-mapped uint8 (N, SIZE, SIZE, 3) RGB.
-        instances: memory-mapped uint8 (N, S, S), see the top of the module.
-        scenes: N scenes with captions.
-    """
+    """A split of N scenes with captions; arrays are memory-mapped, see the module's docstring."""
 
     images: NDArray[np.uint8]
     instances: NDArray[np.uint8]
@@ -79,14 +71,14 @@ class SceneData:
 
 
 def make_scene(seed: int, split: Split, index: int) -> Rendered:
-    """Renders a scene and writes its captions; depends only on the arguments."""
+    """Renders a scene and writes its captions; the same arguments give the same scene."""
     rendered = render_scene(seed, split, index)
     captions = write_captions(rendered.scene, scene_generator(seed, split, index, _CAPTION_DICE))
     return replace(rendered, scene=replace(rendered.scene, captions=captions))
 
 
 def make_clip(seed: int, split: Split, index: int) -> Clip:
-    """Draws a clip and writes its captions; depends only on the arguments."""
+    """Draws a clip and writes its captions; the same arguments give the same clip."""
     clip = draw_clip(seed, split, index)
     rng = scene_generator(seed, split, index, _CLIP_CAPTION_DICE)
     return replace(clip, captions=write_clip_captions(clip, rng))
@@ -106,23 +98,15 @@ def write_split(
 
     Splits share no seeds; a longer split begins with the scenes or clips of a shorter one.
 
-    Args:
-        out: the folder of all splits.
-        split: which split.
-        count: number of scenes, or even number of clips, since twins are neighbours.
-        moving: write clips instead of scenes.
-        seed: seed of the world.
-        workers: number of processes, one per core if None; does not affect the result.
-        force: replace a folder that holds something else.
-
-    Returns:
-        True if it was rendered, False if the finished folder already exists.
+    `count` is the number of scenes or, with `moving`, of clips, which must be even because of
+    twins. `workers`, the number of processes, does not affect the result; None for one per core.
+    `force` replaces a folder with other content. Returns False if the finished folder exists.
 
     Raises:
-        ValueError: `count` does not fit, the folder holds something else and `force` is off, or
-            there is no emoji font.
-        OSError: the folder cannot be written; nothing is left of it.
-        models.files.DiskFullError: the disk has no room for the split; nothing is written.
+        ValueError: `count` is invalid, the folder has other content and `force` is off, or the
+            emoji font is missing.
+        OSError: the folder cannot be written; partial files are removed.
+        models.files.DiskFullError: the disk has no space for the split.
     """
     if count < 1 or (moving and count % 2):
         least = "even, as clips come in twins" if moving else "at least 1"
@@ -153,7 +137,7 @@ def write_split(
 
 
 def _write_scenes(folder: Path, split: Split, count: int, seed: int, processes: int) -> None:
-    """Writes sequentially: of memory-mapped files, a full disk would end in a bus error."""
+    """Writes files sequentially: with memory-mapped files, a full disk causes a bus error."""
     step = _THINNING[split]
     small = len(range(0, SIZE, step))
     shapes = {"images": (count, SIZE, SIZE, 3), "instances": (count, small, small)}
@@ -187,11 +171,10 @@ def is_clips(folder: Path) -> bool:
 
 
 def load_scenes(folder: Path) -> SceneData:
-    """Opens a rendered split; pixels are memory-mapped, not read.
+    """Opens a rendered split; pixels are memory-mapped.
 
-    Raises:
-        ValueError: the folder is missing, unfinished, damaged or of another version of the
-            world.
+    Raises ValueError if the folder is missing, unfinished, damaged or of another version of the
+    world.
     """
     scenes = _load(folder, SCENES, Scene)
     try:
@@ -210,14 +193,14 @@ def load_scenes(folder: Path) -> SceneData:
 def load_clips(folder: Path) -> list[Clip]:
     """Reads a split of clips.
 
-    Raises:
-        ValueError: the folder is unfinished, damaged or of another version of the world.
+    Raises ValueError if the folder is missing, unfinished, damaged or of another version of the
+    world.
     """
     return _load(folder, CLIPS, Clip)
 
 
 def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
-    """The lines of a file, in a folder whose ``meta.json`` is that of this world."""
+    """Reads the records in a file of a folder whose ``meta.json`` matches this world."""
     if not folder.is_dir():
         raise ValueError(f"{folder} does not exist: render it with python -m polyview scenes.")
     meta = _read_meta(folder)
@@ -266,7 +249,7 @@ def _make_meta(
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
-    """The content of ``meta.json``; empty if it is not readable."""
+    """Returns the content of ``meta.json``; empty if the file is not readable."""
     try:
         meta = json.loads((folder / META).read_text("utf-8"))
     except (OSError, ValueError):
@@ -276,7 +259,7 @@ def _read_meta(folder: Path) -> dict[str, Any]:
 
 @refusals_end()
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Reads the command line and renders."""
+    """Renders the split named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m polyview scenes")
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of all splits")

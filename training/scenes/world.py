@@ -1,7 +1,7 @@
 """The record of a scene, from which all ground truth is computed.
 
 `layout.py` samples a scene, `render.py` renders it and measures boxes and visibility, and
-`captions.py` describes the result.
+`captions.py` writes its captions.
 """
 
 from __future__ import annotations
@@ -39,16 +39,14 @@ FLOATING = frozenset({"moon", "underwater"})
 
 @dataclass(frozen=True)
 class SceneObject:
-    """One visible object.
+    """A visible object.
 
     Attributes:
-        name: name of its class.
-        group: group of its class.
-        color: its colour if its class has several, else None.
-        box: relative xyxy of its outline inside the image, including covered parts, in 0..1.
-        visible: its uncovered share in 0..1.
-        glyph: its emoji.
-        mirrored: whether it was flipped left to right.
+        name: name of the class, like `group`.
+        color: colour if the class has several, else None.
+        box: relative xyxy of the outline inside the image, including covered parts, in 0..1.
+        visible: share of the pixels inside the image that are not covered, in 0..1.
+        mirrored: whether the emoji `glyph` is flipped left to right.
         tilt: counter-clockwise rotation in degrees.
     """
 
@@ -64,13 +62,13 @@ class SceneObject:
 
 @dataclass(frozen=True)
 class Caption:
-    """One caption and its exact meaning.
+    """A caption and its meaning.
 
     Attributes:
         text: lower-case English.
-        view: its aspect: animal, things, relation, setting or counting.
-        mentions: indices of the objects that it mentions.
-        fact: its assertions, as defined in `training.scenes.relevance`.
+        view: aspect of the scene: animal, things, relation, setting or counting.
+        mentions: indices of the mentioned objects.
+        fact: assertions of the caption, see `training.scenes.relevance`.
     """
 
     text: str
@@ -81,7 +79,7 @@ class Caption:
 
 @dataclass(frozen=True)
 class Scene:
-    """The ground truth of one scene: objects from back to front, and five captions."""
+    """The ground truth of a scene: objects from back to front, and five captions."""
 
     id: str
     setting: str
@@ -96,7 +94,7 @@ Truth = Scene | GalleryImage
 
 
 def scene_generator(seed: int, split: Split, index: int, attempt: int = 0) -> np.random.Generator:
-    """The random generator of a scene, distinct for each (seed, split, index, attempt)."""
+    """Returns the random generator of a scene, distinct for each combination of arguments."""
     return np.random.default_rng([seed, SPLITS.index(split), index, attempt])
 
 
@@ -114,7 +112,7 @@ LABELS: tuple[str, ...] = tuple(name for names in LABEL_GROUPS.values() for name
 
 
 def label_matrix(scenes: Sequence[Scene]) -> NDArray[np.float32]:
-    """The multi-hot truth (S, C) float32 of S scenes; its columns are `LABELS`.
+    """Returns the multi-hot labels (S, C) float32 of S scenes; the columns are `LABELS`.
 
     A scene without a time of day or weather has zeros in all columns of that group.
     """
