@@ -130,10 +130,10 @@ class RequestGuard:
 
     async def _post(self, scope: Scope, receive: Receive, answer: _Answer, client: _Client) -> None:
         """Receives the body within limits and forwards the request."""
-        headers, received, join = Headers(scope=scope), bytearray(), _JOIN.fullmatch(scope["path"])
+        headers, buffer, join = Headers(scope=scope), bytearray(), _JOIN.fullmatch(scope["path"])
         try:
-            await self._receive(scope, receive, received)
-            body, session = bytes(received), ""
+            await self._receive(scope, receive, buffer)
+            body, session = bytes(buffer), ""
             client.use(len(body) / 1e6)  # one request per MB
             if join:
                 self._check_unread(client)
@@ -148,8 +148,8 @@ class RequestGuard:
 
             await self._answer(scope, replay, answer)
         finally:
-            self._body_bytes -= len(received)
-            self._collectable += len(received) if join else 0
+            self._body_bytes -= len(buffer)
+            self._collectable += len(buffer) if join else 0
             if self._collectable > MAX_BODIES_BYTES // 3:
                 self._collectable = 0
                 gc.collect()

@@ -23,13 +23,9 @@ _MAX_LINE = 1000  # characters per log line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the app until it is stopped.
+    """Runs the app until it is stopped; `argv` defaults to `sys.argv[1:]`.
 
-    Args:
-        argv: the arguments; None for `sys.argv[1:]`.
-
-    Returns:
-        0 after a normal end; 1 if the app could not start, after printing the reason.
+    Returns 0 after a normal end, and 1 if the app could not start, after printing the reason.
     """
     # set before importing gradio and huggingface_hub, which read them once
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"

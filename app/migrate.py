@@ -38,8 +38,8 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
         QdrantError: Qdrant cannot be reached, or the collection belongs to another pack.
     """
     exists = points.exist()
-    if first := next(points.payloads(), None) if exists else None:
-        check_pack(points, str(first[1].get("pack")), runtime)
+    if sample := next(points.payloads(), None) if exists else None:
+        check_pack(points, str(sample[1].get("pack")), runtime)
     refused, written, ids = list(index.refused), 0, index.images[index.first].ids()
     for clip in index.clips:
         file = index.clips.image(clip).file

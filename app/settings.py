@@ -16,7 +16,7 @@ Device = Literal["auto", "cpu", "cuda"]
 DEVICES = ("auto", "cpu", "cuda")
 BUNDLED = Path(__file__).parent / "bundled"
 SCENES, PHOTOGRAPHS = "scenes", "photos"  # bundled packs for rendered scenes and photographs
-# Host names of a Space, and of gradio's tunnel (GRADIO_SHARE).
+# host names of a Space, and of gradio's tunnel (GRADIO_SHARE)
 _SPACE_NAMES, _SHARE_NAMES = (".hf.space",), (".gradio.live",)
 
 
@@ -33,7 +33,7 @@ class Settings:
         host: the address to listen on.
         port: the port to listen on; None for the first free one from 7860.
         mcp: whether to serve the endpoints as tools of the Model Context Protocol, too.
-        allow_packs: the only Hub ids `owner/name[@revision]` that visitors of a public app load.
+        allow_packs: the Hub ids `owner/name[@revision]` that visitors of a public app may load.
         follow_links: whether to follow links that lead out of a folder of images.
         allow_hosts: names by which others reach the app, as `host` or `host:port`.
     """

@@ -105,16 +105,11 @@ class Endpoint:
                 self.body, self.types[name] = name, str if field.is_required() else str | None
 
     def run(self, opened: Opened, values: Mapping[str, Any]) -> BaseModel:
-        """Calls the function with `values`.
-
-        Raises:
-            ValidationError: a value is not valid.
-            ValueError: the function refuses the values.
-        """
+        """Calls the function with `values`; raises ValueError if they are not valid."""
         names = [field.alias or name for name, field in self.parameters.model_fields.items()]
         if unknown := sorted(values.keys() - names - self.types.keys()):
-            known = ", ".join(sorted(names)) or "none"
-            raise ValueError(f'unknown parameter "{unknown[0][:80]}"; known: {known}')
+            choices = ", ".join(sorted(names)) or "none"
+            raise ValueError(f'unknown parameter "{unknown[0][:80]}"; known: {choices}')
         for name, value in values.items():  # pydantic would accept true and false as 1 and 0
             flag = bool in map(type, value if isinstance(value, list) else [value])
             if flag and name not in self._flags:
@@ -178,10 +173,7 @@ class Adapter:
 
         Quick endpoints run one at a time: they are mostly Python code, which holds the
         interpreter's lock. Requests that decode a client's image may take seconds; they never
-        use all slots.
-
-        Raises:
-            Refusal: too many requests are waiting.
+        use all slots. Raises `Refusal` if too many requests are waiting.
         """
         if self._waiting.locked():
             raise Refusal(503, f"{MAX_WAITING} requests are waiting; try again soon", 1)
@@ -220,8 +212,8 @@ class Adapter:
         if isinstance(error, ValidationError):
             return Refusal(400, _validation_message(error))
         if isinstance(error, RequestValidationError):
-            first = error.errors()[0]
-            message = f"{first['loc'][-1]} cannot be read: {first['msg'].lower()}"
+            detail = error.errors()[0]
+            message = f"{detail['loc'][-1]} cannot be read: {detail['msg'].lower()}"
             return Refusal(400, f"{message}; see {PREFIX}")
         if isinstance(error, FileNotFoundError) and error.filename:
             return Refusal(404, f"{Path(error.filename).name} no longer exists")
@@ -313,11 +305,11 @@ def _inline(blob: Blob) -> dict[str, str]:
 
 def _validation_message(error: ValidationError) -> str:
     """An error message that names the first invalid value."""
-    first = error.errors(include_url=False)[0]
-    name = str(first["loc"][0]) if first["loc"] else "the request"
-    if first["type"] == "missing":
+    detail = error.errors(include_url=False)[0]
+    name = str(detail["loc"][0]) if detail["loc"] else "the request"
+    if detail["type"] == "missing":
         return f"{name} is missing; see {PREFIX}"
-    reason = first["msg"].removeprefix("Value error, ")
-    value = first.get("input")
+    reason = detail["msg"].removeprefix("Value error, ")
+    value = detail.get("input")
     quoted = f"{len(value):,} bytes" if isinstance(value, bytes) else f"{value!s:.80}"
     return f'{name} cannot be "{quoted}": {reason[:1].lower()}{reason[1:]}'

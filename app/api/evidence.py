@@ -120,8 +120,8 @@ def views(
 ) -> Views:
     """Returns every view of an image with its map and, for a text, its score."""
     spec, image_id = method or retriever.methods.best, find_image(retriever, image).image_id
-    chosen = {k: v[-1] for k, v in pairs(settings, "settings", "match:maxsim").items()}
-    answer = describe_views(retriever, image_id, spec, query, chosen)
+    knobs = {k: v[-1] for k, v in pairs(settings, "settings", "match:maxsim").items()}
+    answer = describe_views(retriever, image_id, spec, query, knobs)
     answer.collapsed = collapsed(retriever, spec)
     if query.strip():
         answer.remark = remark(retriever, query)
@@ -141,15 +141,11 @@ def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> Col
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
-    """Finds an image of the collection by id or file.
-
-    Raises:
-        ValueError: there is no such image.
-    """
+    """Finds an image of the collection by id or file; raises ValueError if there is none."""
     if isinstance(image, int):
         return retriever.image(image)
-    if named := [each for each in retriever.collection.images if each.file == image]:
-        return named[0]
+    if matches := [other for other in retriever.collection.images if other.file == image]:
+        return matches[0]
     raise ValueError(
         f'there is no image "{image[:80]}" in this collection; give the file name or id of a hit'
     )

@@ -53,7 +53,7 @@ def mistakes(
     all_rows = results.compare(captions, first[:2], second[:2], best[2], k)
     kinds, rows = results.by_kind(all_rows), [row for row in all_rows if row.matches(kind)]
     if not rows:
-        choices = ", ".join(each["kind"] for each in kinds)
+        choices = ", ".join(entry["kind"] for entry in kinds)
         raise ValueError(f'no caption is of the kind "{kind}"; choose word:WORD or {choices}')
     summary, pairs = results.summarize(rows), Counter((row.rank_a, row.rank_b) for row in rows)
     if within:

@@ -32,11 +32,11 @@ def decode_query_image(content: bytes | None) -> Image.Image | None:
 def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
     """Adds the sizes of thumbnails, and marks hits that look nearly the same as an earlier one."""
     thumbnails = retriever.thumbnails([hit.image_id for hit in hits])
-    present = [hit for hit in hits if hit.image_id in thumbnails]
-    firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in present])
-    for hit, first in zip(present, firsts, strict=True):
+    visible = [hit for hit in hits if hit.image_id in thumbnails]
+    firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in visible])
+    for hit, first in zip(visible, firsts, strict=True):
         add_size(hit, thumbnails)
-        hit.alike = None if present[first] is hit else present[first].rank
+        hit.alike = None if visible[first] is hit else visible[first].rank
 
 
 def add_size(image: Hit, thumbnails: Mapping[int, Path]) -> None:
@@ -88,15 +88,15 @@ def compare(
     like: p.Like = None,
 ) -> comparison.Comparison:
     """Ranks the images by several methods and measures their agreement."""
-    terms, beside = Question(query, like).terms(retriever), opened.beside(retriever)
-    result = comparison.compare(retriever, beside, terms, methods, k, like)
+    terms, peers = Question(query, like).terms(retriever), opened.beside(retriever)
+    result = comparison.compare(retriever, peers, terms, methods, k, like)
     thumbnails = retriever.thumbnails(list(result.ranks))
-    for place in (place for column in result.columns for place in column.hits):
-        image = retriever.image(place.image_id)
-        place.file, place.captions = image.file, list(image.captions)
+    for hit in (hit for column in result.columns for hit in column.hits):
+        image = retriever.image(hit.image_id)
+        hit.file, hit.captions = image.file, list(image.captions)
         if image.moment is not None:
-            place.seconds, place.frame = image.moment.seconds, image.moment.frame
-        add_size(place, thumbnails)
+            hit.seconds, hit.frame = image.moment.seconds, image.moment.frame
+        add_size(hit, thumbnails)
     return result
 
 

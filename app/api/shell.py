@@ -51,8 +51,8 @@ def _search(options: argparse.Namespace) -> int:
         options.pack, options.gallery, method=options.method, device=options.device, watch=watch
     ) as library:
         library.close()  # stops reading for other methods
-        for refused in library.refused:
-            print(f"polyview: left out: {refused.reason}", file=sys.stderr)
+        for refusal in library.refused:
+            print(f"polyview: left out: {refusal.reason}", file=sys.stderr)
         query = Path(options.query[1:]) if options.query.startswith("@") else options.query
         results = library.search(query, options.k)
         if options.explain is not None and results:

@@ -114,7 +114,7 @@ def map_overlap(maps: np.ndarray) -> float:
 
 
 def measure(retriever: Retriever, name: str) -> Collapse:
-    """Measures a method over the images that are searchable now; ValueError if there are none."""
+    """Measures a method over the images searchable now; raises ValueError if there are none."""
     gallery = retriever.gallery(name)
     if gallery.shape is None:
         raise ValueError("nothing is searchable yet; try again in a moment")

@@ -102,7 +102,7 @@ def draw_sheet(retriever: Retriever, image_id: int) -> Image.Image:
 
 
 def _cells(parts: Explained, word: str | None) -> np.ndarray:
-    """The evidence (rows, columns) of all words, or of one word; ValueError if it is unknown."""
+    """The evidence (rows, columns) of all words, or of one; raises ValueError if it is unknown."""
     total = np.zeros(parts.grid)
     for term in parts.terms:
         if word is None:
@@ -112,6 +112,6 @@ def _cells(parts: Explained, word: str | None) -> np.ndarray:
             total += term.cells[0][..., matches].sum(axis=-1)
     words = [token for term in parts.terms for token in term.words]
     if word is not None and word.strip().casefold() not in map(str.casefold, words):
-        known = ", ".join(dict.fromkeys(words))
-        raise ValueError(f'there is no word "{word[:80]}" in the query; choose one of {known}')
+        choices = ", ".join(dict.fromkeys(words))
+        raise ValueError(f'there is no word "{word[:80]}" in the query; choose one of {choices}')
     return total

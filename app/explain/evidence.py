@@ -30,9 +30,9 @@ class TermEvidence:
         term: the term.
         words: M words as their encoder reads them, without special tokens such as [CLS]; empty for
             an image, whose columns are its cells.
-        cells: (n, rows, columns, M) for each cell and each word, or cell of a query image.
-        whole_sentence: (n, rows, columns) for each cell and the special tokens, and the part of the
-            text that cannot be split over words.
+        cells: (n, rows, columns, M) for each cell and each word (or each cell of a query image).
+        whole_sentence: (n, rows, columns) for each cell and the special tokens, with the part of
+            the text that cannot be split over words.
         base: (n,) for constants and summaries such as [CLS], which have no location.
     """
 
@@ -119,28 +119,28 @@ def _term_evidence(
     """Arranges evidence on the grid; parts without a location go to the other fields."""
     subject = retriever.subject(term)
     has_words, words = isinstance(subject, str), list[str]()
-    table, whole = split.cells, split.whole_sentence  # (n, ..., N, M), (n, ..., N)
+    table, sentence = split.cells, split.whole_sentence  # (n, ..., N, M), (n, ..., N)
     if isinstance(subject, str):
         tokens = retriever.read(subject)
         marks, columns = sorted(tokens.marks), sorted({*range(len(tokens.words))} - tokens.marks)
-        whole, table = whole + table[..., marks].sum(dim=-1), table[..., columns]
+        sentence, table = sentence + table[..., marks].sum(dim=-1), table[..., columns]
         words = [tokens.words[column] for column in columns]
     if retriever.reads_sets:  # a query image is one column
         table = table if has_words else table.sum(dim=-1, keepdim=True)
-        cells, whole_map = on_sheet(retriever, table.mT), on_sheet(retriever, whole)
-        total = table.sum(dim=(-2, -1)) + whole.sum(dim=-1)
+        cells, whole_map = on_sheet(retriever, table.mT), on_sheet(retriever, sentence)
+        total = table.sum(dim=(-2, -1)) + sentence.sum(dim=-1)
         base = split.base + total - cells.sum(dim=(-3, -2, -1)) - whole_map.sum(dim=(-2, -1))
     else:
         count = math.prod(retriever.grid)
         if retriever.runtime.regions is not None:
-            count = whole.shape[-1]  # every region has a location
+            count = sentence.shape[-1]  # every region has a location
         if not isinstance(subject, str):  # the features of a query image have locations, too
-            whole = whole + table[..., :-count].sum(dim=-1)
+            sentence = sentence + table[..., :-count].sum(dim=-1)
             table = to_maps(retriever, table[None, ..., -count:], subject)[0].flatten(-2)
-        unplaced = table[..., :-count, :].sum(dim=(-2, -1)) + whole[..., :-count].sum(dim=-1)
+        unplaced = table[..., :-count, :].sum(dim=(-2, -1)) + sentence[..., :-count].sum(dim=-1)
         base = split.base + unplaced
         cells = to_maps(retriever, table[..., -count:, :].mT, images)
-        whole_map = to_maps(retriever, whole[..., -count:], images)
+        whole_map = to_maps(retriever, sentence[..., -count:], images)
     return TermEvidence(
         term,
         tuple(words),

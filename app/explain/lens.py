@@ -40,13 +40,13 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
         query = query.to(views.embeddings.device)
         pair = (method.score(v, query)[:, 0] for v in (method.weighted(views, lens), views))
         parts.append((chunk_ids, *(scores.float().cpu().numpy() for scores in pair)))
-    ids, scores, plain = map(np.concatenate, zip(*parts, strict=True))  # (N,) each
+    ids, scores, plain_scores = map(np.concatenate, zip(*parts, strict=True))  # (N,) each
     if retriever.index.clips:  # the best frame of each clip, with and without the lens
         files = retriever.index.files
-        plain = best_of_files(Scores(ids, plain, ids), files).values
+        plain_scores = best_of_files(Scores(ids, plain_scores, ids), files).values
         best_frames = best_of_files(Scores(ids, scores, ids), files)
         scores, ids = best_frames.values, best_frames.images
-    plain_ranks = comparison.rank(plain)
+    plain_ranks = comparison.rank(plain_scores)
     best = np.argsort(comparison.rank(scores))[:k]
     weighted = method.weighted(gallery.views(ids[best]), lens)
     winners = method.view_scores(weighted, query)[..., 0].argmax(dim=0)  # (k,), of remaining views

@@ -18,20 +18,12 @@ from polyview.models import Views
 def attention_maps(
     retriever: Retriever, views: Views, image: int | Image.Image, name: str
 ) -> Tensor | None:
-    """The attention maps of an image's views, see `Method.attention_is`.
+    """The attention maps (V, rows, columns) float32 of an image's views; None without attention.
 
-    Shares of regions are spread over their boxes and added where boxes overlap; with cosines, a
-    cell shows the largest cosine of its regions. See `export/pack/regions.py`.
-
-    Args:
-        retriever: the pack and its images.
-        views: (1, V, D) from `Retriever.views`, with attention.
-        image: the same image, as passed to `Retriever.views`.
-        name: the method.
-
-    Returns:
-        (V, rows, columns) float32 on `Retriever.grid`, or on a sheet: shares that sum to 1, or
-        cosines if `Method.attention_sums_to_one` is False. None if the method has no attention.
+    `views` (1, V, D) are those of the image from `Retriever.views`, with attention. The maps are on
+    `Retriever.grid` or on a sheet, and have shares that sum to 1, or cosines if
+    `Method.attention_sums_to_one` is False. Shares of regions are spread over their boxes and added
+    where boxes overlap; a cell shows the largest cosine of its regions (`export/pack/regions.py`).
     """
     if views.attention is None:
         return None
@@ -45,15 +37,10 @@ def attention_maps(
 
 
 def to_maps(retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image) -> Tensor:
-    """Turns contributions of features into maps with the same sums.
+    """Turns contributions (n, ..., N) of features with locations into maps with the same sums.
 
-    Args:
-        retriever: the pack and its images.
-        values: (n, ..., N) for features that have a location.
-        images: the ids of n images of the collection, or any image.
-
-    Returns:
-        (n, ..., rows, columns) on `Retriever.grid`, or on sheets.
+    The features belong to n images of the collection, or to any image. The maps
+    (n, ..., rows, columns) are on `Retriever.grid`, or on sheets.
     """
     regions = retriever.runtime.regions
     if retriever.reads_sets:
@@ -75,7 +62,7 @@ def sheet_shape(count: int) -> tuple[int, int]:
 
 
 def sheets(retriever: Retriever, images: Sequence[int]) -> tuple[list[int] | None, list[list[int]]]:
-    """The rows and columns of clips' sheets, or None for images, and the frames on each sheet."""
+    """The shape of clips' sheets, and the frames on each; None and [] if no sets are read."""
     if not retriever.reads_sets:
         return None, []
     frames = [retriever.index.clips.read_with(image_id) for image_id in images]
@@ -89,15 +76,9 @@ def box(retriever: Retriever, image_id: int) -> list[float]:
 
 
 def on_sheet(retriever: Retriever, values: Tensor) -> Tensor:
-    """Arranges values of the features of sets on their sheets.
+    """Arranges values (..., T * n) of T frames with n features on sheets (..., rows, columns).
 
-    Args:
-        retriever: the pack and its images.
-        values: (..., T * n) for T frames of n features; summaries of frames, which have no
-            location, are dropped.
-
-    Returns:
-        (..., rows, columns).
+    Summaries of frames, which have no location, are dropped.
     """
     frames = retriever.runtime.on_grid(values.unflatten(-1, (-1, len(retriever.runtime.boxes))))
     count = frames.shape[-3]  # (..., T, r, c)

@@ -14,7 +14,7 @@ from polyview.app.explain.places import attention_maps, box, sheets
 from polyview.app.search.hits import Timed
 from polyview.app.search.retriever import Retriever
 
-_DIGITS = 5  # of numbers in an answer
+_DIGITS = 5  # decimal digits of numbers in an answer
 Rows = list[Any]  # nested lists of numbers, not validated again
 
 
@@ -24,8 +24,8 @@ class Views(Timed):
     Each of `views` has its number, its map over the grid (null without attention, see
     `Method.attention_is`) and with a text its score; `similarity` and `text_similarity` are cosines
     between views; `inside` has the method's intermediate arrays by name (`Method.inside`), `knobs`
-    their settings; `mentioned` the objects of the image that the text mentions, if it is one of its
-    captions and they are recorded.
+    has their settings; `mentioned` has the indices of the objects that the text mentions, if the
+    text is a caption of the image for which objects are recorded.
     """
 
     image_id: int
@@ -63,15 +63,8 @@ def describe_views(
 ) -> Views:
     """Computes the views of an image of the collection with one method.
 
-    Args:
-        retriever: the pack and its images.
-        image_id: the image.
-        name: a method of the pack.
-        text: a sentence; empty for none.
-        settings: values of the method's knobs, see `Method.knobs`.
-
-    Raises:
-        ValueError: the image, method or a setting is unknown, or the text cannot be read.
+    `text` is a sentence, or empty; `settings` has values of the method's knobs (`Method.knobs`).
+    Raises ValueError if the image, method or a setting is unknown, or the text cannot be read.
     """
     method, source = retriever.methods.require_single(name), retriever.image(image_id)
     settings = settings or {}

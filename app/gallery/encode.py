@@ -50,12 +50,12 @@ Reading = tuple[CollectionImage, Content]  # a file and its content, with a comp
 
 
 class Clips(dict[int, tuple[Moment, ...]]):
-    """The moments of clip frames by clip id.
+    """The moments of a clip's frames, by clip id.
 
-    Each frame is an image. The first one has the id of the clip; further ids follow those of all
-    files, so that `Collection.file_id` maps them to the clip. Packs that read frames as sets divide
-    them into *windows* of at most `together` frames and nearly equal length; a window is one row of
-    a gallery, with the id of its first frame.
+    Each frame is an image. The first frame has the id of the clip; the ids of further frames follow
+    those of all files, so that `Collection.file_id` maps them to the clip. Packs that read frames
+    as sets divide them into *windows* of at most `together` frames and nearly equal length; a
+    window is one row of a gallery, with the id of its first frame.
 
     Args:
         collection: the collection of the clips.
@@ -84,7 +84,7 @@ class Clips(dict[int, tuple[Moment, ...]]):
         return next((window for window in windows if image_id in window), [image_id])
 
     def image(self, image_id: int) -> CollectionImage:
-        """An image of the collection: a file or a frame of a clip. ValueError for an unknown id."""
+        """A file or a frame of a clip as an image; raises ValueError for an unknown id."""
         images = self._collection.images
         frame, file_id = divmod(image_id, len(images))
         moments = self.get(file_id, ())
@@ -126,8 +126,8 @@ class Encoder:
         encoders = hashlib.sha256("".join(sorted(self._encoders)).encode()).hexdigest()
         decoders = f"{reader()}, sets of {self._together}"
         self.store = Store(cache / "galleries" / folder[:24], encoders[:24], decoders)
-        self._digests: dict[str, bytes] = {}  # of files that were read
-        # features (N, d), by space and key, of images of which only the sum is stored; latest last
+        self._digests: dict[str, bytes] = {}  # SHA-256 of files that were read, by name
+        # features (N, d) of images whose sum is stored, by space and key; latest last
         self._recent = dict[tuple[str, Key], np.ndarray]()
         self._lock = threading.Lock()  # guards `_recent`
 
@@ -177,7 +177,7 @@ class Encoder:
 
         def make(missing: Iterable[Key], method: str) -> np.ndarray:
             space = self._space(method)
-            if space not in features:  # methods share them
+            if space not in features:  # methods share features
                 features[space] = self._stored(list(chain.from_iterable(rows)), space)
             sets = [[features[space][self.key([f])] for f in by_key[key]] for key in missing]
             padded, mask = pad_sets([torch.from_numpy(np.concatenate(parts)) for parts in sets])
@@ -186,22 +186,17 @@ class Encoder:
         views = {}
         for method in methods:
             name = f"views {method} {self._checksum}"
-            known = self.store.cached(name, keys, partial(make, method=method))
-            views[method] = torch.from_numpy(np.stack([known[key] for key in keys]))
+            vectors = self.store.cached(name, keys, partial(make, method=method))
+            views[method] = torch.from_numpy(np.stack([vectors[key] for key in keys]))
         return views
 
     def features(
         self, images: Sequence[CollectionImage], method: str, *, at_hand: bool = False
     ) -> dict[int, Tensor]:
-        """The features (N, d) of images by id, as a method reads them.
+        """The features (N, d) of images or clip frames by id, as a method reads them.
 
-        Args:
-            images: images or clip frames of the collection.
-            method: determines the image encoder.
-            at_hand: return only features that are stored or in memory.
-
-        Raises:
-            ImageError: an image cannot be read.
+        With `at_hand`, returns only features that are stored or in memory. Raises ImageError if an
+        image cannot be read.
         """
         space, keys = self._space(method), {image.image_id: self.key([image]) for image in images}
         if space not in self._sums:
@@ -211,9 +206,9 @@ class Encoder:
             with self._lock:
                 rows = {key: recent[space, key] for key in keys.values() if (space, key) in recent}
             missing = [] if at_hand else [i for i in images if keys[i.image_id] not in rows]
-            rows |= (fresh := self._encode(self._squares(missing), space, whole=True))
+            rows |= (encoded := self._encode(self._squares(missing), space, whole=True))
             with self._lock:
-                recent |= {(space, key): whole for key, whole in fresh.items()}
+                recent |= {(space, key): array for key, array in encoded.items()}
                 for oldest in list(recent)[:-RECENT]:
                     del recent[oldest]
         return {i: torch.from_numpy(rows[key].copy()) for i, key in keys.items() if key in rows}
@@ -225,8 +220,8 @@ class Encoder:
             views = self._runtime.text_views([str(text) for text in missing], method)
             return views.embeddings.cpu().numpy()
 
-        known = self.store.cached(f"captions {method} {self._checksum}", texts, make)
-        return torch.from_numpy(np.stack([known[text] for text in texts]))
+        vectors = self.store.cached(f"captions {method} {self._checksum}", texts, make)
+        return torch.from_numpy(np.stack([vectors[text] for text in texts]))
 
     def _read(self, images: Sequence[CollectionImage], stop: threading.Event) -> list[Reading]:
         """Reads a few files; decodes, encodes and stores those that are new or changed."""
@@ -236,23 +231,23 @@ class Encoder:
         for image in images:
             with suppress(OSError):  # opening the file reports the reason
                 stamps[image.file] = Stamp.of(image.path)
-        known, readings = self.store.files(stamps), list[Reading]()
+        contents, readings = self.store.files(stamps), list[Reading]()
         files, squares = dict[str, tuple[Stamp, int, Content]](), dict[Key, Image.Image]()
         for image in images:
             try:
-                if (content := known.get(image.file)) is None:
+                if (content := contents.get(image.file)) is None:
                     with image.open() as file:
                         stamp, now = Stamp.of(file), time.time_ns()
                         digest = hashlib.file_digest(file, "sha256").digest()
-                        copies = (each for *_, each in files.values() if each.digest == digest)
-                        content, own = next(copies, None), dict[Key, Image.Image]()
+                        copies = (other for *_, other in files.values() if other.digest == digest)
+                        content, added = next(copies, None), dict[Key, Image.Image]()
                         content = content or self.store.content(digest)
                         if content is None:
-                            content, own = self._decode(image, file, digest, stop)
+                            content, added = self._decode(image, file, digest, stop)
                         if Stamp.of(file) != stamp:
                             raise ImageError(f"{image.file} changed while it was read; start again")
                     files[image.file] = stamp, now, content
-                    squares |= own
+                    squares |= added
             except (ImageError, OSError) as error:
                 refusal = str(unreadable(image.file, error))
                 readings.append((image, Content(refusal=refusal)))
@@ -264,8 +259,8 @@ class Encoder:
         vectors = dict[str, Vectors]()
         for space in self._encoders if squares else ():
             stored = self.store.load(space, squares)
-            new = {key: square for key, square in squares.items() if key not in stored}
-            vectors[space] = self._encode(new, space)
+            new_squares = {key: square for key, square in squares.items() if key not in stored}
+            vectors[space] = self._encode(new_squares, space)
         self.store.save(vectors, files)
         return readings
 
@@ -286,7 +281,7 @@ class Encoder:
                     squares[key] = self._runtime.preprocess.square(frame)
                 if moment is not None:
                     moments.append(moment)
-                    with suppress(ImageError, OSError):  # now, to avoid decoding it again
+                    with suppress(ImageError, OSError):  # now, to avoid decoding the clip again
                         thumbnail = replace(image, moment=moment).thumbnail_in(self.thumbnails)
                         write_thumbnail(frame, thumbnail)
         except ImageError as error:

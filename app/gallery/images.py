@@ -33,8 +33,8 @@ from polyview.models.preprocess import flat_rgb, is_deep, to_rgb
 _PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}
 _GRAPHICS = {".png", ".apng", ".gif", ".bmp", ".tif", ".tiff", ".ppm"}
 SUFFIXES = frozenset(_PHOTOS | _GRAPHICS | VIDEOS)
-MAX_BYTES = 512 * 2**20  # of one file
-MAX_PIXELS = 100_000_000  # of the file, before a JPEG is reduced
+MAX_BYTES = 512 * 2**20  # bytes of a file
+MAX_PIXELS = 100_000_000  # pixels of an image, before a JPEG is reduced
 WORKING_SIDE = 1024  # no encoder needs more, so larger JPEGs are decoded at reduced size
 _RULES = 8  # increase when the rules for refusing files or choosing frames change
 # Pillow reads more formats, some by running other programs.
@@ -42,7 +42,7 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "
 _SLOW_PIXELS = 4_000_000  # limit for formats that Pillow decodes in Python
 _LARGE = 16_000_000  # pixels; larger images are decoded one at a time
 _BAND = 4_000_000  # pixels converted at once
-_MAX_SCANS = 100  # of a JPEG; encoders write at most 10, or 18 for CMYK
+_MAX_SCANS = 100  # scans of a JPEG; encoders write at most 10, or 18 for CMYK
 _MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
 # the marker of a JPEG's segment, or of its end
 _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
@@ -56,7 +56,7 @@ _ANIMATED = frozenset({"GIF", "WEBP", "PNG"})
 _SHORTEST, _USUAL = 0.011, 0.1
 
 THUMBNAIL_SIDE = 320  # pixels of the longer side
-THUMBNAILS_BYTES = 2_000_000_000  # above this, the least recently used are deleted
+THUMBNAILS_BYTES = 2_000_000_000  # above this, the least recently used thumbnails are deleted
 
 Frames = Generator[tuple[Moment | None, Image.Image]]
 _one_large = threading.Semaphore(1)
@@ -228,7 +228,7 @@ def _sentences(name: str) -> Iterator[None]:
         raise ImageError(f"{name} is not an image in a format that can be read{hint}") from error
     except MemoryError as error:
         raise ImageError(f"{name} needs more memory than there is; make it smaller") from error
-    except Exception as error:  # decoders and parsers of headers raise many on damaged files
+    except Exception as error:  # damaged files make decoders and parsers raise any error
         raise ImageError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
 
 
@@ -343,11 +343,11 @@ def _formats() -> tuple[str, ...]:
 
 
 def write_thumbnail(image: Image.Image, thumbnail: Path) -> Path:
-    """Shrinks an image in place and writes it atomically as a WebP; ImageError on failure."""
+    """Shrinks an image in place and writes it atomically as a WebP, or raises ImageError."""
     image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     try:
         with replacing(thumbnail) as draft:
-            image.save(draft, "WEBP", quality=82, method=2)  # 4 takes twice as long
+            image.save(draft, "WEBP", quality=82, method=2)  # method 4 takes twice as long
     except OSError as error:
         raise ImageError(
             f"thumbnails cannot be written ({reason(error)}); make room in the cache folder, or "

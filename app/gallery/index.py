@@ -17,7 +17,7 @@ from polyview.models import Method, Views
 HALF_FROM = 32 * 2**20  # bytes in float32 above which views are stored in float16
 HALF_SCORED_FROM = 2 * 2**30  # the same limit for methods that score every item
 CLUSTERED_FROM = 2**30  # bytes in float16 above which candidates come from clusters
-RECALL = 0.97  # of the ten best, required of clusters
+RECALL = 0.97  # share of the ten best that clusters must find
 _BEST = 10
 _CHUNK = 4096  # items scored at once
 _MARGIN = 2.0**-8  # times the norms of two rows: twice the error of a float16 product
@@ -101,7 +101,7 @@ class Gallery:
         return math.prod(self.shape or (0,))
 
     def ids(self) -> np.ndarray:
-        """Every id (N,), in the order of adding."""
+        """All ids (N,), in the order of adding."""
         return self._filled()[0]
 
     def caveat(self, only: AbstractSet[int] | None = None) -> str:
@@ -111,12 +111,7 @@ class Gallery:
         return f"Approximate: finds {self.recall:.0%} of the ten best."
 
     def add(self, ids: Sequence[int], views: Tensor) -> None:
-        """Appends items.
-
-        Args:
-            ids: the ids of the items.
-            views: (B, V, D) with B = len(ids); V and D must match earlier items.
-        """
+        """Appends B items with their views (B, V, D); V and D must match earlier items."""
         views = views.detach().to(self._device, torch.float32)
         if not len(views):
             return
@@ -150,31 +145,30 @@ class Gallery:
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
         """Iterates over items, all by default: ids (n,) and views (n, V, D) float32 of a chunk.
 
-        Raises:
-            ValueError: there are no items.
+        Raises ValueError if there are no items.
         """
-        known, views = self._filled()
-        if not len(known):
+        all_ids, views = self._filled()
+        if not len(all_ids):
             raise ValueError("nothing is searchable yet; try again in a moment")
-        for start in range(0, len(known if ids is None else ids), _CHUNK):
+        for start in range(0, len(all_ids if ids is None else ids), _CHUNK):
             part = slice(start, start + _CHUNK)
             if ids is None:
-                yield known[part], Views(views[part].float())
+                yield all_ids[part], Views(views[part].float())
             else:
                 yield ids[part], self.views(ids[part])
 
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """The views (n, V, D) float32 of n ids, all of which must exist."""
-        known, views = self._filled()
+        all_ids, views = self._filled()
         requested = np.asarray(ids, np.int64)
-        places = np.searchsorted(known, requested).clip(max=len(known) - 1)
-        if (known[places] != requested).any():  # ids were not added in ascending order
-            order = np.argsort(known, kind="stable")
-            places = order[np.searchsorted(known, requested, sorter=order)]
+        rows = np.searchsorted(all_ids, requested).clip(max=len(all_ids) - 1)
+        if (all_ids[rows] != requested).any():  # ids were not added in ascending order
+            order = np.argsort(all_ids, kind="stable")
+            rows = order[np.searchsorted(all_ids, requested, sorter=order)]
         if views.is_cuda:
-            return Views(views[torch.from_numpy(places).to(self._device)])
+            return Views(views[torch.from_numpy(rows).to(self._device)])
         # numpy gathers a few rows faster than torch
-        return Views(torch.from_numpy(views.numpy()[places]).float())
+        return Views(torch.from_numpy(views.numpy()[rows]).float())
 
     @torch.inference_mode()
     def search(self, query: Views, k: int, only: AbstractSet[int] | None = None) -> list[Match]:
@@ -205,8 +199,7 @@ class Gallery:
     def scores(self, query: Views) -> tuple[np.ndarray, np.ndarray]:
         """All ids (N,) and their exact scores (N,) float32 for a query (1, W, D).
 
-        Raises:
-            ValueError: there is no item.
+        Raises ValueError if there are no items.
         """
         ids, scores = self._scored(query.to(self._device))
         return ids, scores.numpy()
@@ -221,12 +214,9 @@ class Gallery:
         return np.concatenate(ids), torch.cat(scores)
 
     def candidates(self, query: Views, k: int, only: AbstractSet[int] | None) -> np.ndarray | None:
-        """Ids that include the k best, in the order of adding; None for all items.
+        """Ids that include the k best for a query (1, W, D), in the order of adding; None for all.
 
-        Args:
-            query: (1, W, D).
-            k: at most the number of items.
-            only: ids of the items to rank; None ranks all.
+        There must be at least k items. `only` has the ids of the items to rank, or is None.
         """
         ids, views = self._filled()
         if only is not None:
@@ -261,10 +251,7 @@ class Gallery:
         """Builds the clusters of a large gallery once it is filled; searches continue meanwhile.
 
         This takes minutes for millions of rows. The number of clusters searched is chosen so that
-        the probes reach `RECALL` of the exact results.
-
-        Args:
-            probes: typical queries (1, W, D); at least one.
+        the probes, typical queries (1, W, D), reach a recall of `RECALL`.
         """
         if self.is_large():
             clusters = self._find_clusters()

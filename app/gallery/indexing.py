@@ -47,8 +47,8 @@ class Progress:
         stage: the present stage.
         done: completed items of the stage.
         total: all items of the stage.
-        detail: a sentence about where it stopped or why it failed.
-        rate: items a second; 0 if not known yet.
+        detail: a sentence about where filling stopped or why it failed.
+        rate: items per second; 0 if not known yet.
     """
 
     stage: Stage
@@ -59,7 +59,7 @@ class Progress:
 
     @property
     def finished(self) -> bool:
-        """Whether the filling has ended and cannot be resumed."""
+        """Whether filling has ended and cannot be resumed."""
         return self.stage in ("ready", "failed")
 
     def __str__(self) -> str:
@@ -152,7 +152,7 @@ class Index:
         """The number of images that every method can find; a clip counts as one."""
         if not self.clips:
             return min(map(len, self.images.values()))
-        return min(int((each.ids() < self.files).sum()) for each in self.images.values())
+        return min(int((gallery.ids() < self.files).sum()) for gallery in self.images.values())
 
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
         """Starts filling the galleries, or resumes after `stop`.
@@ -197,7 +197,7 @@ class Index:
         return self.encoder.features(images, method, at_hand=at_hand)
 
     def _fill(self) -> None:
-        """Fills everything, in a background thread; a failure is reported in `progress`."""
+        """Fills all galleries in a background thread; reports a failure in `progress`."""
         try:
             self._fill_images()
             self.complete = True
@@ -210,8 +210,8 @@ class Index:
             self._report("ready", len(self), len(self))
         except StoppedError:
             done = f"{self.progress.done:,} of {self.progress.total:,}"
-            what = "images" if self.progress.stage == "pictures" else self.progress.stage
-            self._report("stopped", detail=f"stopped after {done} {what}")
+            unit = "images" if self.progress.stage == "pictures" else self.progress.stage
+            self._report("stopped", detail=f"stopped after {done} {unit}")
         except Exception as error:  # the app continues and reports the failure
             _log.exception("the gallery could not be filled")
             self._report("failed", detail=f"the gallery could not be read: {reason(error)}")
@@ -224,9 +224,9 @@ class Index:
         now, rate = time.monotonic(), 0.0
         if self._began[0] != stage:
             self._began = stage, now, done
-        _, begin, before = self._began
+        _, begin, done_before = self._began
         if now - begin >= _SURE:
-            rate = (done - before) / (now - begin)
+            rate = (done - done_before) / (now - begin)
         self.progress = Progress(stage, done, total, detail, rate)
         if self._watch is not None:
             self._watch(self.progress)
@@ -254,8 +254,8 @@ class Index:
                 for name, gallery in self.images.items():
                     gallery.add(part, self._runtime.image_views(features, name).embeddings)
             return
-        own = self._collection.comes_with(info.folder)
-        loaded = prepared.load(info, self._collection) if own else None
+        is_own = self._collection.comes_with(info.folder)
+        loaded = prepared.load(info, self._collection) if is_own else None
         if loaded is None:
             self._read_files()
             return
@@ -291,9 +291,9 @@ class Index:
         if content.refusal:
             self.refused.append(Refusal(image.file, content.refusal))
             return []
-        first = self._first_files.setdefault(content.digest, image.file)
-        if first != image.file and not image.captions:
-            self.copies.append(Copy(image.file, first))
+        first_file = self._first_files.setdefault(content.digest, image.file)
+        if first_file != image.file and not image.captions:
+            self.copies.append(Copy(image.file, first_file))
             return []
         if content.moments:
             self.clips[image.image_id] = content.moments
@@ -304,14 +304,14 @@ class Index:
         begin = len(self.captions[self.first])
         for part in self._steps("captions", begin, len(texts), _CAPTIONS_AT_ONCE):
             for name, gallery in self.captions.items():
-                some = texts[part.start : part.stop]
-                gallery.add(part, self.encoder.encode_captions(some, name))
+                chunk = texts[part.start : part.stop]
+                gallery.add(part, self.encoder.encode_captions(chunk, name))
 
     def _build_clusters(self) -> None:
         """Builds the clusters of large galleries."""
-        large = [name for name, gallery in self.images.items() if gallery.is_large()]
-        for done, name in enumerate(large):
-            self._step("clusters", done, len(large))
+        names = [name for name, gallery in self.images.items() if gallery.is_large()]
+        for done, name in enumerate(names):
+            self._step("clusters", done, len(names))
             captions = [text for text, _ in self._collection.captions]
             texts = captions or self._runtime.reader.words()  # similar to users' queries
             sentences = texts[:: max(1, len(texts) // _PROBES)][:_PROBES]
@@ -320,10 +320,9 @@ class Index:
 
 
 class ProgressBar:
-    """Shows progress on a terminal, with one bar for each stage.
+    """Shows progress on a terminal, with one bar for each stage on stderr.
 
-    Args:
-        out: stream for the final line, by default stdout; bars go to stderr.
+    The final line goes to `out`, by default stdout.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:

@@ -5,8 +5,8 @@ with the file that this command writes. The file records the checksum of its pac
 with another pack or other images. Values are in half precision, which changes scores by less than
 0.001.
 
-If a pack reads the frames of clips as sets, the views are those of windows, and a second file has
-the features of all frames, from which the best frame of a hit is computed.
+If a pack reads the frames of clips as sets, the views are those of windows. A second file has the
+features of all frames, which determine the best frame of a hit.
 """
 
 import argparse

@@ -47,9 +47,9 @@ FORM = (
 )
 KEY = "QDRANT_API_KEY"
 READ_UP_TO = 20_000  # images whose views or captions are read for one answer
-_CONNECT, _ANSWER = 3.0, 60  # seconds to wait
+_CONNECT, _ANSWER = 3.0, 60  # seconds to wait for a connection, and for an answer
 _PAGE = 1000  # payloads of one answer
-_NUMBERS = 1 << 19  # in one request or answer: up to 10 MB of JSON; a server accepts 32
+_NUMBERS = 1 << 19  # numbers of a request or answer: up to 10 MB of JSON; a server accepts 32
 _SPARE = 8  # candidates beyond k, to include equal scores
 _MAX_NAME = 4096  # characters of a file's name
 
@@ -155,11 +155,11 @@ class Points:
 
     def payloads(self) -> Iterator[tuple[str, dict]]:
         """Iterates over the ids and payloads of all points."""
-        offset, first = None, True
-        while first or offset is not None:
+        offset, is_first = None, True
+        while is_first or offset is not None:
             page, offset = self._ask("scroll", limit=_PAGE, offset=offset, with_payload=True)
             yield from ((str(record.id), record.payload or {}) for record in page)
-            first = False
+            is_first = False
 
     def fetch(
         self, points: Sequence[str], vector: str | None = None
@@ -176,16 +176,12 @@ class Points:
     def candidates(
         self, vector: str, queries: np.ndarray, count: int, only: Sequence[str] | None
     ) -> list[str]:
-        """The points with the largest MaxSim for each of several queries.
+        """The `count` points with the largest MaxSim for each of Q queries (Q, R, E) of R rows.
 
-        Args:
-            vector: a named vector.
-            queries: (Q, R, E), R rows each.
-            count: number of points for each query.
-            only: ids of the points to search; None for all.
+        `vector` names the compared vectors. `only` has the ids of the points to search, or is None.
         """
-        chosen = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
-        options: dict[str, Any] = {"using": vector, "limit": count, "filter": chosen}
+        subset = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
+        options: dict[str, Any] = {"using": vector, "limit": count, "filter": subset}
         options["params"] = api.SearchParams(exact=True)
         requests = [api.QueryRequest(query=rows.tolist(), **options) for rows in queries]
         answers = self._ask("query_batch_points", requests=requests)
@@ -199,19 +195,19 @@ class Points:
     @contextmanager
     def _asking(self) -> Iterator[None]:
         """Turns errors of the client into `QdrantError`."""
-        where = f"Qdrant at {self.address}"
+        server = f"Qdrant at {self.address}"
         try:
             yield
         except UnexpectedResponse as error:
             if error.status_code in (401, 403):
-                raise QdrantError(f"{where} wants another key; set the variable {KEY}") from error
+                raise QdrantError(f"{server} wants another key; set the variable {KEY}") from error
             reason = f"{error.status_code}: {error.reason_phrase:.200}"
             raise QdrantError(
-                f"{where} refuses ({reason}); fill it with python -m polyview migrate"
+                f"{server} refuses ({reason}); fill it with python -m polyview migrate"
             ) from error
         except (ResponseHandlingException, OSError, RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise QdrantError(f"{where} does not answer ({reason}); check the address") from error
+            raise QdrantError(f"{server} does not answer ({reason}); check the address") from error
 
 
 class QdrantGallery(Gallery):
@@ -272,22 +268,22 @@ class QdrantGallery(Gallery):
 
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
         """See `Gallery.chunks`."""
-        chosen = self.ids() if ids is None else ids
-        if len(chosen) > READ_UP_TO:
+        selected = self.ids() if ids is None else ids
+        if len(selected) > READ_UP_TO:
             raise QdrantError(
-                f"this needs the views of {len(chosen):,} images, but at most {READ_UP_TO:,} are "
+                f"this needs the views of {len(selected):,} images, but at most {READ_UP_TO:,} are "
                 "read from Qdrant; ask one method whose best views decide for one query"
             )
-        for start in range(0, len(chosen), _PAGE):
-            yield chosen[start : start + _PAGE], self.views(chosen[start : start + _PAGE])
+        for start in range(0, len(selected), _PAGE):
+            yield selected[start : start + _PAGE], self.views(selected[start : start + _PAGE])
 
     def candidates(self, query: Views, k: int, only: AbstractSet[int] | None) -> np.ndarray | None:
         """See `Gallery.candidates`."""
-        chosen = self.ids() if only is None else np.array(sorted(only), np.int64)
+        selected = self.ids() if only is None else np.array(sorted(only), np.int64)
         if not self.method.row_search:
-            return chosen
+            return selected
         needles = self._rows(query.embeddings).float().cpu()[:, None]  # (Q, 1, E)
-        names = None if only is None else [self._names[i] for i in chosen]
+        names = None if only is None else [self._names[i] for i in selected]
         points = self._points.candidates(self._name, needles.numpy(), k + _SPARE, names)
         return np.sort([self._places[point] for point in points if point in self._places])
 

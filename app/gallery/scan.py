@@ -41,10 +41,10 @@ from polyview.export.pack.gallery import GalleryImage, load_gallery
 from polyview.export.pack.schema import FOLDER
 from polyview.models.files import replacing_folder
 
-MAX_ENTRIES = 50_000  # of a ZIP archive
+MAX_ENTRIES = 50_000  # entries of a ZIP archive
 _BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # errors of damaged archives
 _MAX_RATIO, _SMALL = 200, 16 * 2**20  # largest compression ratio; ignored below this size
-_SPARE = 2**30  # bytes of the disk that stay free
+_SPARE = 2**30  # bytes that must stay free on the disk
 _LONGEST = 300  # characters of a folder's name in a message
 _USED = 24 * 3600.0  # seconds between updates of a thumbnail's last use
 
@@ -58,16 +58,16 @@ class CollectionImage:
     """An image (a file or a frame of a clip) and its metadata.
 
     Attributes:
-        image_id: its index in the collection; for further frames of a clip, see `Clips`.
-        path: the file.
+        image_id: the index in the collection; for further frames of a clip, see `Clips`.
+        path: the path of the file.
         file: the path relative to the collection's folder, which visitors see.
-        captions: sentences that describe it.
-        objects: names of the objects it shows.
+        captions: sentences that describe the image.
+        objects: names of the objects in the image.
         truth: the ground truth of a rendered image, or None.
         root: the resolved folder that links may not lead out of; None for no limit.
         moment: the position of a frame in its clip; None for a whole file.
-        known: facts of an image from a database; None for others. Such an image is opened only
-            within `root`.
+        known: the facts of an image from a database, which is opened only within `root`; None for
+            other images.
     """
 
     image_id: int
@@ -88,8 +88,8 @@ class CollectionImage:
         if self.truth is None:
             folder, _, _ = self.file.rpartition("/")
             return {"folder": folder} if folder else {}
-        known = {name: getattr(self.truth, name) for name in ("setting", "time", "weather")}
-        return {name: value for name, value in known.items() if value}
+        values = {name: getattr(self.truth, name) for name in ("setting", "time", "weather")}
+        return {name: value for name, value in values.items() if value}
 
     def reached(self) -> CollectionImage:
         """Returns this image; raises ImageError if its file is not on this machine."""
@@ -142,7 +142,7 @@ class Collection:
     """Images in a fixed order.
 
     Attributes:
-        title: for people.
+        title: the title, for people.
         folder: the folder of the images.
         images: `images[i].image_id == i`.
         left_out: folders and files that were left out, and why.
@@ -180,7 +180,7 @@ class Collection:
 
     @cached_property
     def relevant(self) -> dict[str, frozenset[int]]:
-        """The ids of all images that are known to satisfy a caption, by caption."""
+        """The ids of all images that are known to satisfy each caption, by caption."""
         ids: dict[str, set[int]] = {}
         for image in self.images:
             for caption in image.truth.captions if image.truth else ():
@@ -244,8 +244,8 @@ def from_folder(folder: Path, follow_links: bool = False) -> Collection:
         raise FileNotFoundError(
             f"{folder} holds no images; looked for {', '.join(sorted(SUFFIXES))}"
         )
-    within = None if follow_links else root
-    images = (CollectionImage(i, path, name, root=within) for i, (name, path) in enumerate(files))
+    limit = None if follow_links else root
+    images = (CollectionImage(i, path, name, root=limit) for i, (name, path) in enumerate(files))
     return Collection(root.name, root, tuple(images), tuple(left_out))
 
 

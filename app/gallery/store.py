@@ -87,8 +87,8 @@ class Store:
         """The contents, by path, of files that have not changed since they were read."""
         contents, paths = {}, {os.fsencode(path): path for path in stamps}
         for path, *stamp, read_ns, content in self._contents("path", paths):
-            unchanged = stamps[paths[path]] == Stamp(*stamp)
-            if unchanged and max(stamp[1:]) + _UNSURE_NS < read_ns:
+            is_unchanged = stamps[paths[path]] == Stamp(*stamp)
+            if is_unchanged and max(stamp[1:]) + _UNSURE_NS < read_ns:
                 contents[paths[path]] = content
         return contents
 
@@ -97,7 +97,7 @@ class Store:
         return next((content for *_, content in self._contents("sha256", [digest])), None)
 
     def _contents(self, column: str, values: Iterable[bytes]) -> list[tuple]:
-        """Path, stamp, time of reading and `Content` of the files with a column in `values`."""
+        """Path, stamp, time of reading and `Content` of files whose column is among `values`."""
         fields = "path, size, mtime_ns, ctime_ns, read_ns, sha256, refusal, moments FROM files"
         rows = self._select(f"{fields} WHERE reader IN (?, ?) AND {column}", values, *self._readers)
         return [
@@ -116,23 +116,22 @@ class Store:
     ) -> Vectors:
         """The vectors (n, d) of all keys; `make` computes missing ones, which are saved."""
         distinct = list(dict.fromkeys(keys))
-        known = self.load(space, distinct)
-        if missing := [key for key in distinct if key not in known]:
-            fresh = dict(zip(missing, make(missing), strict=True))
-            self.save({space: fresh})
-            known |= fresh
-        return known
+        vectors = self.load(space, distinct)
+        if missing := [key for key in distinct if key not in vectors]:
+            computed = dict(zip(missing, make(missing), strict=True))
+            self.save({space: computed})
+            vectors |= computed
+        return vectors
 
     def save(
         self,
         vectors: Mapping[str, Vectors],
         files: Mapping[str, tuple[Stamp, int, Content]] | None = None,
     ) -> None:
-        """Saves everything in one transaction.
+        """Saves vectors and files in one transaction; existing entries are replaced.
 
-        Args:
-            vectors: (n, d) by space and key; existing ones are replaced.
-            files: by path, the stamp, the time of reading in ns, and the content.
+        `vectors` (n, d) are by space and key. `files` has, by path, the stamp, the time of reading
+        in ns, and the content.
         """
         arrays = [
             (_number(space), key, len(data), np.ascontiguousarray(data, np.float32).data)
@@ -158,9 +157,7 @@ class Store:
     def prune(self, root: Path, keep: Iterable[str]) -> None:
         """Deletes entries of missing files, and results for content that no file has.
 
-        Args:
-            root: the folder to which paths are relative.
-            keep: paths known to exist; others are checked.
+        Paths are relative to `root`. Those in `keep` are known to exist; others are checked.
         """
         existing = {os.fsencode(path) for path in keep}
 

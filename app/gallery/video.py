@@ -29,15 +29,15 @@ from PIL import Image
 VIDEOS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm"})
 DECODER = Path(__file__)
 MEMORY = 1_500 * 2**20  # bytes of address space of the decoder; enforced on Linux only
-SECONDS = 900.0  # for one clip, also on a busy machine
+SECONDS = 900.0  # time limit for a clip, also on a busy machine
 FEWEST, MOST = 8, 64  # limits on the frames of a clip, which has one for each second
 HEADER = struct.Struct("<dIII")
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "h263", "mpeg2video")
-MAX_PIXELS = 36_000_000  # of a frame; 8192 x 4320 is less
-ALL_PIXELS = 8_000_000_000  # of all frames; above this only key frames are decoded
+MAX_PIXELS = 36_000_000  # pixels of a frame; 8192 x 4320 is less
+ALL_PIXELS = 8_000_000_000  # pixels of all frames; above this, only key frames are decoded
 _LEAST_PIXELS = 50_000  # pixels that a smaller frame counts as
 _SIDE = 1024  # longer side of the written frames
-_CPU = 120  # seconds of CPU time
+_CPU = 120  # seconds of CPU time of the decoder
 _ODD = 4  # larger pixel aspect ratios, and their inverses, are ignored
 _TURNS = [None, Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270]
 _processes = threading.Semaphore(2)
@@ -222,12 +222,12 @@ class Clip:
         elif self._short:
             yield from sample(self._from(0.0), middles(self._length, together), together)
         else:  # of a long clip, the key frames before these times
-            last = -1
+            last_number = -1
             for time in middles(self._length, together):
                 for moment, frame in islice(self._from(time), 1):
-                    if together > 1 or moment.frame != last:
+                    if together > 1 or moment.frame != last_number:
                         yield moment, frame
-                    last = moment.frame
+                    last_number = moment.frame
 
     def upright(self, frame: Any) -> Image.Image:
         """A frame at working size, upright, with square pixels."""
@@ -262,11 +262,11 @@ class Clip:
 
     def _last(self) -> float:
         """The time of the last packet: the length of a file that does not state it."""
-        last = 0
+        last_pts = 0
         with suppress(self._errors):
             for packet in self._container.demux(self._stream):
-                last = max(last, packet.pts or 0)
-        return max(0.0, float((last - self._start) * self._base))
+                last_pts = max(last_pts, packet.pts or 0)
+        return max(0.0, float((last_pts - self._start) * self._base))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ COLUMNS: list[dict[str, Any]] = json.loads(
 
 
 def describe(retriever: Retriever) -> dict[str, Any]:
-    """The content of `/info`, as plain JSON values."""
+    """The content of `/info` except its facts, as plain JSON values."""
     info, origin = retriever.info, cached_commit(retriever.info.folder.resolve())
     file = info.image_encoder.file
     return {
@@ -122,13 +122,13 @@ def results(retriever: Retriever) -> dict[str, Any]:
     parent, name = info.folder.parent, info.folder.name
     speed = record(parent / f"{name}.speed.json")
     methods = {key: _method(retriever, key, speed or {}) for key in retriever.methods}
-    used = {key for method in methods.values() for key in method["values"]}
+    used_keys = {key for method in methods.values() for key in method["values"]}
     tables = map(record, sorted((parent / "ablations" / name).glob("*.json")))
     curves = (_curve(info, key) for key in info.methods)
     return {
         "pack": info.name,
         "checksum": info.checksum,
-        "columns": [column for column in COLUMNS if column["key"] in used],
+        "columns": [column for column in COLUMNS if column["key"] in used_keys],
         "methods": methods,
         "speed": speed,
         "curves": list(filter(None, curves)),
@@ -147,11 +147,11 @@ def _method(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str,
     values["megabytes"] = (facts["head_bytes"] + facts["text_encoder_bytes"]) / 1e6
     values["parameters"] = facts["head_parameters"]
     values["view_numbers"] = facts["views"] and facts["views"] * facts["dim"]
-    known = [column["key"] for column in COLUMNS if values.get(column["key"]) is not None]
+    keys = [column["key"] for column in COLUMNS if values.get(column["key"]) is not None]
     return {
         "title": facts["title"],
         "paper": facts["paper"],
-        "values": {key: values[key] for key in known},
+        "values": {key: values[key] for key in keys},
         "measured": facts["metrics"] and {key: facts["metrics"][key] for key in _SOURCE},
     }
 

@@ -33,7 +33,7 @@ from polyview.export.obtain import CLIP, PACK, NoWeightsError, Offer, look, obta
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import MANIFEST
 
-_REMEMBERED = 8  # downloads
+_REMEMBERED = 8  # downloads whose state is known
 _LONGEST = 1000  # characters of a message
 # an absolute path; not part of a URL, not owner/name
 _ABSOLUTE = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:)?/(?:[^\s\"'/]+/)*([^\s\"'/]*)")
@@ -115,10 +115,10 @@ def pack_folder(pack: str, cache: Path) -> Path:
             f"{error}. {title} is not on this machine yet; it is fetched once, and then needs no "
             "network"
         ) from error
-    first, size = offer.parts[0], f"{offer.missing_bytes / 1e6:,.0f} MB"
+    part, size = offer.parts[0], f"{offer.missing_bytes / 1e6:,.0f} MB"
     print(
-        f"polyview: fetching {title} from {first.repo_id}@{first.commit[:8]}: {size}, "
-        f"licence {first.licence or 'not stated'}; {time_needed}",
+        f"polyview: fetching {title} from {part.repo_id}@{part.commit[:8]}: {size}, "
+        f"licence {part.licence or 'not stated'}; {time_needed}",
         file=sys.stderr,
         flush=True,
     )
@@ -235,11 +235,7 @@ class Downloads:
         return offer
 
     def start(self, address: str, kind: str) -> Job:
-        """Starts a download; see `look`.
-
-        Raises:
-            Refusal: another download is running.
-        """
+        """Starts a download, see `look`; raises `Refusal` if another download is running."""
         source = self.look(address, kind)
         with self._lock:
             if self._thread.is_alive():
@@ -260,11 +256,7 @@ class Downloads:
         return job
 
     def get(self, key: str) -> Job:
-        """A download by its key.
-
-        Raises:
-            Refusal: the download is no longer known.
-        """
+        """A download by its key; raises `Refusal` if it is no longer known."""
         if job := self._jobs.get(key):
             return job
         raise Refusal(410, "this download is no longer known; fetch the pack again")
@@ -298,8 +290,8 @@ def without_paths(sentence: str) -> str:
     'pack.json has 2 bytes; see http://host/owner/name'
     """
     roots = (Path(constants.HF_HUB_CACHE), Path(tempfile.gettempdir()), Path.home(), Path.cwd())
-    known = {str(place) for root in roots for place in (root, root.resolve())}
-    for root in sorted(known, key=len, reverse=True):  # folders may contain spaces and each other
+    paths = {str(path) for root in roots for path in (root, root.resolve())}
+    for root in sorted(paths, key=len, reverse=True):  # folders may contain spaces and each other
         sentence = sentence.replace(f"{root}/", "/")
     sentence = _ABSOLUTE.sub(r"\1", sentence)
     return sentence if len(sentence) <= _LONGEST else f"{sentence[:_LONGEST]} …"

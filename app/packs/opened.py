@@ -117,8 +117,8 @@ class Opened:
             retriever.index.start()
             with self._lock:
                 self._retrievers[keys] = retriever
-                first = (self.first_pack, self._first_collection)
-                others = [n for n in self._retrievers if n[1] not in self.uploads and n != first]
+                home = (self.first_pack, self._first_collection)
+                others = [n for n in self._retrievers if n[1] not in self.uploads and n != home]
                 for oldest in others[: 1 - MAX_RETRIEVERS]:
                     self._retrievers.pop(oldest).index.stop()
         return retriever
@@ -126,8 +126,8 @@ class Opened:
     def resolve(self, pack: str, collection: str) -> tuple[str, str]:
         """Replaces empty keys of a pack and a collection by the defaults.
 
-        The pack for images of unknown kind is the first one if it can search photographs, else the
-        bundled one that can.
+        Images of unknown kind are searched with the first pack if it suits photographs, else with
+        the bundled pack that does.
         """
         if not pack:
             pack, info = self.first_pack, self.first.info
@@ -209,7 +209,7 @@ class Opened:
         return key
 
     def _open(self, path: Path) -> tuple[str, _Opening]:
-        """Starts opening a place, unless that is under way."""
+        """Starts opening a place, unless it is being opened already."""
         key = f"folder-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
         with self._lock:
             opening = self._openings.get(key)
@@ -274,9 +274,7 @@ class Opened:
     def start_upload(self, key: str, pack: str) -> Retriever:
         """Starts reading the files uploaded so far; files are not read twice.
 
-        Raises:
-            Refusal: the upload no longer exists.
-            ValueError: none of the files is an image.
+        Raises `Refusal` if the upload no longer exists, and ValueError if no file is an image.
         """
         with self._lock:
             upload = self.uploads.use(key)

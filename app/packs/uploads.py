@@ -14,11 +14,11 @@ from secrets import token_hex
 from polyview.app.access import Refusal
 from polyview.app.gallery.scan import Collection
 
-MAX_FILES = 1000  # of one upload
-ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # of all uploads together
-SPARE_BYTES = 500_000_000  # of the disk that must stay free
+MAX_FILES = 1000  # files of an upload
+ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # limits on all uploads together
+SPARE_BYTES = 500_000_000  # bytes that must stay free on the disk
 MAX_UPLOADS = 16
-UPLOAD_SECONDS = 2 * 3600.0  # until an unused upload is deleted
+UPLOAD_SECONDS = 2 * 3600.0  # seconds until an unused upload is deleted
 YOUNG_SECONDS = 600.0  # the same if another upload needs the place
 _NAME = 200  # characters of a file's name
 
@@ -61,9 +61,8 @@ class Uploads(dict[str, Upload]):
     def add(self, key: str, name: str, content: bytes) -> None:
         """Adds a file to an upload.
 
-        Raises:
-            Refusal: the upload no longer exists, or no room is left.
-            ValueError: the file has no name, or there are too many.
+        Raises `Refusal` if the upload no longer exists or there is no room, and ValueError if the
+        file has no name or there are too many files.
         """
         name = "".join(c for c in PurePosixPath(name.replace("\\", "/")).name if c.isprintable())
         if not name:

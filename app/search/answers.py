@@ -100,7 +100,7 @@ class Question:
 
     words: str = ""  # a sentence, or several terms, see `parse`
     image_id: int | None = None  # a query image of the collection
-    image: Image.Image | None = None  # a decoded query image from elsewhere
+    image: Image.Image | None = None  # a decoded query image outside the collection
     weight: float = 1.0  # of the image's scores if there are also words
     more: Sequence[int] = ()  # images of the collection that hits should resemble
     less: Sequence[int] = ()  # images that hits should not resemble
@@ -162,8 +162,8 @@ def answer(
     result.terms = [QueryTerm(words=term.words, weight=term.weight) for term in terms]
     result.unfamiliar = None if unfamiliar is None else bool(unfamiliar.any())
     result.unknown = []
-    for typed, read_as in retriever.unknown(*texts).items():
-        word, words = typed[:_LONGEST_WORD], [] if read_as else retriever.runtime.reader.words()
+    for original, read_as in retriever.unknown(*texts).items():
+        word, words = original[:_LONGEST_WORD], [] if read_as else retriever.runtime.reader.words()
         nearest = get_close_matches(word.lower(), words, _NEAREST, _ALIKE)
         result.unknown.append(Unknown(word=word, nearest=nearest, read_as=read_as))
     result.unsupported = unsupported_aspects(retriever.info, *texts)
@@ -196,7 +196,7 @@ def remark(retriever: Retriever, *texts: str) -> str:
     """Remarks on how the words were read and on an incomplete gallery; empty for none."""
     tokens = [retriever.read(text) for text in texts]
     remarks = []
-    if longest := max((len(read.ids) for read in tokens if read.truncated), default=0):
+    if longest := max((len(t.ids) for t in tokens if t.truncated), default=0):
         remarks.append(f"Only the first {longest} words were read.")
     words = {f"“{w[:_LONGEST_WORD]}”": known for w, known in retriever.unknown(*texts).items()}
     if unknown := [word for word, known in words.items() if known is None]:

@@ -37,9 +37,9 @@ class Truth(BaseModel):
 class Place(Hit):
     """A hit in a column; a clip is represented by its best frame."""
 
-    right: bool | None  # whether it satisfies the query; None if not known
-    left_rank: int | None  # its rank in the column to the left; None in the first column
-    new: bool  # whether the column to the left does not list it; False in the first column
+    right: bool | None  # whether the image satisfies the query; None if not known
+    left_rank: int | None  # rank in the column to the left; None in the first column
+    new: bool  # whether the column to the left does not list the image; False in the first column
     # ranks gained over the column to the left, negative if lost; None in the first column or if new
     move: int | None
 
@@ -53,8 +53,8 @@ class Column(BaseModel):
     ms: float = 0.0  # median milliseconds of an answer, including encoding the query
     runs: int = 0  # number of timed answers
     hits: list[Place] = []  # the k best images, best first
-    true_ranks: list[int] = []  # ranks among all N of the images known to be right, ascending
-    best_true_rank: int | None = None  # the first of them
+    true_ranks: list[int] = []  # ranks, of N, of the images known to be right, ascending
+    best_true_rank: int | None = None  # the first of `true_ranks`
     # share of right images among the first R, for R right images; None if the truth is incomplete
     r_precision: float | None = None
     right_in_list: int | None = None  # number of hits known to be right
@@ -211,13 +211,13 @@ def measure(
         leave_out: the id of the query image, which would always win; None to rank all images.
     """
     columns, scores = [column for column, _ in runs], [scores for _, scores in runs]
-    ids = reduce(np.intersect1d, [each.ids for each in scores])  # (N,) files, ascending
+    ids = reduce(np.intersect1d, [s.ids for s in scores])  # (N,) files, ascending
     ids = ids[ids != leave_out]
     if not len(ids):
         raise ValueError("no image is left to rank; add images to the gallery")
-    rows = [(each, np.intersect1d(each.ids, ids, return_indices=True)[1]) for each in scores]
-    values = np.stack([each.values[row] for each, row in rows])  # (C, N)
-    images = np.stack([each.images[row] for each, row in rows])  # (C, N)
+    rows = [(s, np.intersect1d(s.ids, ids, return_indices=True)[1]) for s in scores]
+    values = np.stack([s.values[row] for s, row in rows])  # (C, N)
+    images = np.stack([s.images[row] for s, row in rows])  # (C, N)
     ranks = np.stack([rank(row) for row in values])  # (C, N)
     lists = [np.argsort(row)[:k].tolist() for row in ranks]  # indices into `ids`
     right = np.isin(ids, truth.image_ids if truth else [])  # (N,)
@@ -225,9 +225,9 @@ def measure(
         searchable_truth = Truth(image_ids=ids[right].tolist(), complete=truth.complete)
         truth = searchable_truth if right.any() else None
     listing = Counter(i for row in lists for i in row if truth is None or right[i])
-    for c, (column, places) in enumerate(zip(columns, lists, strict=True)):
+    for c, (column, indices) in enumerate(zip(columns, lists, strict=True)):
         column.hits = []
-        for i in places:
+        for i in indices:
             own_rank, left_rank = int(ranks[c, i]), int(ranks[c - 1, i]) if c else None
             new = left_rank is not None and left_rank > k
             hit = Place(
@@ -242,8 +242,8 @@ def measure(
             column.hits.append(hit)
         true_ranks = sorted(ranks[c, right].tolist())
         column.true_ranks, column.best_true_rank = true_ranks, min(true_ranks, default=None)
-        column.right_in_list = int(right[places].sum()) if truth else None
-        right_count = sum(each <= len(true_ranks) for each in true_ranks)
+        column.right_in_list = int(right[indices].sum()) if truth else None
+        right_count = sum(true_rank <= len(true_ranks) for true_rank in true_ranks)
         column.r_precision = right_count / len(true_ranks) if truth and truth.complete else None
 
     def tau(a: int, b: int) -> float | None:
@@ -251,7 +251,7 @@ def measure(
         return kendall_tau(values[a, union], values[b, union])
 
     pairs = range(len(runs))
-    rows_by_id = {int(images[c, i]): i for c, places in enumerate(lists) for i in places}
+    rows_by_id = {int(images[c, i]): i for c, indices in enumerate(lists) for i in indices}
     return Comparison(
         k=k,
         pictures=len(ids),
@@ -262,10 +262,10 @@ def measure(
         only_found={
             column.method: [
                 {"image_id": hit.image_id, "rank": hit.rank}
-                for hit, i in zip(column.hits, places, strict=True)
+                for hit, i in zip(column.hits, indices, strict=True)
                 if listing[i] == 1
             ]
-            for column, places in zip(columns, lists, strict=True)
+            for column, indices in zip(columns, lists, strict=True)
         },
         ranks={image_id: ranks[:, i].tolist() for image_id, i in rows_by_id.items()},
     )

@@ -29,7 +29,7 @@ class Example(BaseModel):
     """A caption of the gallery to compare methods with."""
 
     caption: str
-    view: str | None  # the aspect of the image that it describes, if known
+    view: str | None  # the aspect of the image that the caption describes, if known
     winner: str  # the only method that ranks a right image first
     ranks: dict[str, PositiveInt]  # the rank of the first right image by method
     why: str  # an explanation for people; empty if it may no longer hold

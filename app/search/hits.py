@@ -20,8 +20,8 @@ _RATIO = 0.02  # largest relative difference of width / height
 class Hit(BaseModel):
     """An image in a result; for a clip, its best frame or the frame that adds most to the score."""
 
-    image_id: int  # its id in the collection; for frames of clips, see `Clips.image`
-    file: str = ""  # its file name in the collection
+    image_id: int  # the id in the collection; for frames of clips, see `Clips.image`
+    file: str = ""  # the file name in the collection
     score: float  # the method's score, higher is better
     view: int | None = None  # the image view that won, from 0; None if no single view did
     rank: int  # 1 for the best
@@ -51,8 +51,8 @@ class Unknown(BaseModel):
     """A word that the pack lacks."""
 
     word: str  # as typed
-    nearest: list[str]  # similar known words, if it is not replaced
-    read_as: str | None  # the known word that replaces it, if there is one
+    nearest: list[str]  # similar known words, if no word replaces it
+    read_as: str | None  # the known word that replaces it; None without one
 
 
 class QueryTerm(BaseModel):

@@ -46,7 +46,7 @@ class Term:
 
     words: str = ""  # a sentence; empty for an image
     image: CollectionImage | Image.Image | None = None  # of a collection, or any decoded image
-    weight: float = 1.0  # factor of its scores; negative to subtract
+    weight: float = 1.0  # factor of the term's scores; negative to subtract
     name: str = "image"  # the name of an image, for people
 
 
@@ -203,7 +203,7 @@ class Ranking:
         gallery = self._index.images[name]
         images, method = gallery.views(ids), gallery.method  # (n, V, D)
         scores = [method.view_scores(images, v.to(images.embeddings.device)) for _, v in terms]
-        winners = torch.stack([each[..., 0].argmax(dim=0) for each in scores], dim=1)  # (n, T)
+        winners = torch.stack([s[..., 0].argmax(dim=0) for s in scores], dim=1)  # (n, T)
         return [row[0] if len(set(row)) == 1 else None for row in winners.tolist()]
 
     @torch.inference_mode()

@@ -361,7 +361,7 @@ class Retriever:
     def _encoded(self, terms: Sequence[Term], spec: str) -> Query:
         """Encodes a query with each method of an ensemble."""
         distinct = [(term.weight, self.subject(term)) for term in combined(terms)]
-        features: dict[tuple[int, str | None], Tensor] = {}  # features of images from elsewhere
+        features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection
 
         def views(place: int, name: str) -> Views:
             subject = distinct[place][1]

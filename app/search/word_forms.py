@@ -26,8 +26,8 @@ def reword(tokens: Tokens, text: str, known: frozenset[str]) -> str:
     captions does not reword, because it compares vocabularies, too.
     """
     parts, end_of_last = list[str](), 0
-    for index, typed in tokens.unknown.items():
-        if word := read_word(typed, known):
+    for index, original in tokens.unknown.items():
+        if word := read_word(original, known):
             start, end = tokens.spans[index]
             parts += [text[end_of_last:start], word]
             end_of_last = end
