@@ -1,4 +1,4 @@
-"""Polyview's methods: heads and scores over sets of features."""
+"""The retrieval methods: each turns sets of image and text features into views and scores them."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ METHODS: dict[str, type[Method]] = {
     "clip": CLIP,
 }
 CONTEXT_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(ContextConfig)}
-MAX_WIDTH = 65_536  # of features, embeddings and hidden layers
-# upper limits of arguments that are counts
+MAX_WIDTH = 65_536  # maximum width of features, embeddings and hidden layers
+# maximum values of integer arguments other than widths
 _MAX_COUNTS = {"views": 256, "iterations": 1000, "contextual_layers": 48}
 
 
 def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -> Method:
     """Builds a method of `METHODS` for encoders whose features are `image_dim` and `text_dim` wide.
 
-    `arguments` are the method's named ones, as recipes and packs store them, and those of
-    `ContextConfig`.
+    `arguments` holds the method's keyword arguments and the fields of `ContextConfig`, as stored in
+    recipes and packs.
 
     Raises:
         ValueError: the method or an argument is unknown (the message lists the known ones), or a
@@ -53,30 +53,36 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
     defaults = argument_defaults(name) | CONTEXT_DEFAULTS
     unknown = sorted(set(arguments) - set(defaults))
     if unknown:
-        known = ", ".join(sorted(defaults))
-        raise ValueError(f'method "{name}" has no argument "{unknown[0]}"; it takes {known}')
+        valid_names = ", ".join(sorted(defaults))
+        raise ValueError(f'method "{name}" has no argument "{unknown[0]}"; it takes {valid_names}')
     for dim, value in (("image_dim", image_dim), ("text_dim", text_dim)):
         _check(name, dim, value, 1)
     for argument, value in arguments.items():
         default = defaults[argument]
         if value != default:
             _check(name, argument, value, 0 if default is None else default)
-    own = {key: value for key, value in arguments.items() if key not in CONTEXT_DEFAULTS}
-    context = ContextConfig(**{k: arguments[k] for k in arguments.keys() - own.keys()})
-    kind = METHODS[name]
+    method_arguments = {
+        key: value for key, value in arguments.items() if key not in CONTEXT_DEFAULTS
+    }
+    context = ContextConfig(**{k: arguments[k] for k in arguments.keys() - method_arguments.keys()})
+    method_class = METHODS[name]
     widths = [
         context.contextual_width if side in context.sides else width
         for side, width in (("image", image_dim), ("text", text_dim))
     ]
-    config = kind.config_type
-    method = kind(*widths, **own) if config is None else kind(*widths, config(**own))
+    config = method_class.config_type
+    method = (
+        method_class(*widths, **method_arguments)
+        if config is None
+        else method_class(*widths, config(**method_arguments))
+    )
     if context.sides:
         add_contexts(method, image_dim, text_dim, context)
     return method
 
 
 def argument_defaults(name: str) -> dict[str, Any]:
-    """Returns the named arguments of a method, in order, with their defaults.
+    """Returns a method's keyword arguments, in order, with their defaults.
 
     >>> argument_defaults("vsepp")
     {'embed_dim': 1024, 'map_text': False}
@@ -89,15 +95,15 @@ def argument_defaults(name: str) -> dict[str, Any]:
 
 
 def _check(method: str, argument: str, value: Any, like: Any) -> None:
-    """Rejects a value whose type differs from that of `like`, and sizes out of range."""
-    start = f'method "{method}": {argument} must be'
+    """Raises ValueError if a value's type differs from that of `like`, or it is out of range."""
+    prefix = f'method "{method}": {argument} must be'
     if isinstance(like, bool | str):
         if type(value) is not type(like):
-            kind = "true or false" if isinstance(like, bool) else "a text"
-            raise ValueError(f"{start} {kind}, not {value!r:.60}")
+            expected = "true or false" if isinstance(like, bool) else "a text"
+            raise ValueError(f"{prefix} {expected}, not {value!r:.60}")
     elif isinstance(like, int):
         largest = _MAX_COUNTS.get(argument, MAX_WIDTH)
         if type(value) is not int or not 0 <= value <= largest:
-            raise ValueError(f"{start} a whole number from 0 to {largest}, not {value!r:.60}")
+            raise ValueError(f"{prefix} a whole number from 0 to {largest}, not {value!r:.60}")
     elif type(value) not in (int, float) or not abs(value) < math.inf:
-        raise ValueError(f"{start} a number, not {value!r:.60}")
+        raise ValueError(f"{prefix} a number, not {value!r:.60}")

@@ -1,10 +1,10 @@
-"""The aggregators with many parameters that VSE-infinity compares with its pooling.
+"""The parametric aggregators with which VSE-infinity compares GPO.
 
 Jiacheng Chen, Hexiang Hu, Hao Wu, Yuning Jiang, Changhu Wang: Learning the Best Pooling Strategy
-for Visual Semantic Embedding, CVPR 2021, section 3.1 and Table 1. The paper gives no equations for
-them. Their forms follow from its parameter counts for D = 1,024 and from the release of the GCN
-(Kunpeng Li, Yulun Zhang, Kai Li, Yuanyuan Li, Yun Fu: Visual Semantic Reasoning for Image-Text
-Matching, ICCV 2019):
+for Visual Semantic Embedding, CVPR 2021, section 3.1 and Table 1. The paper gives no equations. The
+architectures follow its parameter counts for D = 1,024, and the authors' code of the GCN (Kunpeng
+Li, Yulun Zhang, Kai Li, Yuanyuan Li, Yun Fu: Visual Semantic Reasoning for Image-Text Matching,
+ICCV 2019):
 
     ============  ======  ====================================================================
     Seq2Seq       6.3 M   the last state of a GRU over the elements
@@ -34,17 +34,17 @@ class SelfAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, N, D), (B, N) -> (B, N, D): the values of all elements, weighted by attention."""
+        """(B, N, D), (B, N) -> (B, N, D): sums of the elements' values, weighted by attention."""
         scores = self.query(features) @ self.key(features).mT / math.sqrt(features.shape[2])
         weights = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)  # (B, N, N)
         return weights @ self.value(features)
 
 
 class GraphConvolution(nn.Module):
-    """One layer of VSRN's region relationship reasoning, Eqs. (2)-(3), as released.
+    """One layer of VSRN's region relationship reasoning, Eqs. (2)-(3), as in the authors' code.
 
-    Relations are divided by the number of elements. The scale of the batch norm starts at 0, so the
-    layer starts as the identity; its statistics come from real elements only.
+    Relations are divided by the number of elements. The batch norm's scale starts at 0, so the
+    residual starts at 0; its statistics include real elements only.
     """
 
     def __init__(self, dim: int) -> None:
@@ -57,8 +57,8 @@ class GraphConvolution(nn.Module):
         """(B, N, D), (B, N) -> (B, N, D): the residual of each element; 0 on padding."""
         relations = self.query(features) @ self.key(features).mT  # Eq. (2): (B, N, N)
         relations = relations.masked_fill(~mask[:, None], 0.0) / mask.sum(dim=1)[:, None, None]
-        read = self.output(relations @ self.value(features))  # Eq. (3)
-        return torch.zeros_like(read).index_put((mask,), self.norm(read[mask]))
+        messages = self.output(relations @ self.value(features))  # Eq. (3)
+        return torch.zeros_like(messages).index_put((mask,), self.norm(messages[mask]))
 
 
 class Aggregator(nn.Module):

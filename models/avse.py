@@ -1,4 +1,4 @@
-"""AVSE: image embeddings are larger than text embeddings; their blocks are matched.
+"""AVSE: image embeddings are larger than text embeddings, and are compared block by block.
 
 Yang Liu, Mengyuan Liu, Shudong Huang, Jiancheng Lv: Asymmetric Visual Semantic Embedding Framework
 for Efficient Vision-Language Alignment, AAAI 2025; equations and numbers refer to its first
@@ -9,12 +9,12 @@ encoder turns into n views (section 3.1). Views and text are cut into blocks of 
 score is the sum, over text blocks, of the largest entry of the Sinkhorn plan among visual blocks
 (section 3.2).
 
-Differences from the paper: at test time the paper samples at random; here the sample depends on the
-elements alone, so scores do not change between calls or with the order of the elements. Where the
-release differs from the paper, an argument selects its behaviour: `match="maxsim"` (its Sinkhorn
-call is commented out, and would take the maximum of the logarithm of the plan), `released_text`,
-`block_dim` (256 in the release), `train_share` (0.8) and `sampled_features` (the release selects
-the patches nearest to a centre before its transformer, as `SampledViT` does).
+Differences from the paper: at test time the paper samples at random; here the sample depends only
+on the elements, so scores do not change between calls or with the order of the elements. Where the
+release differs from the paper, an argument selects the release's behaviour: `match="maxsim"` (its
+Sinkhorn call is commented out, and would take the maximum of the logarithm of the plan),
+`released_text`, `block_dim` (256 in the release), `train_share` (0.8) and `sampled_features` (the
+release selects the patches nearest to a centre before its transformer, as `SampledViT` does).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from polyview.models.sinkhorn import log_plan, match_blocks
 from polyview.models.views import NamedArray, Views
 
 MATCHES = ("sinkhorn", "maxsim", "mean")
-_PAIRS = 1 << 14  # pairs scored at once on a CPU, which fit a core's cache
+_PAIRS = 1 << 14  # pairs scored at once on a CPU; their affinities fit in a core's cache
 _IMAGES = 64  # images in one matrix product
 _FEW_COLUMNS = 16
-_MOST_SHOWN = 100  # iterations that a user may request
-_MOST_STEPS = 1 << 24  # affinities along the paths of an integral
-_FEWEST_NODES, _MOST_NODES = 16, 512  # of an integral; a lower temperature needs more
+_MOST_SHOWN = 100  # maximum number of iterations that a user may request
+_MOST_STEPS = 1 << 24  # maximum number of affinities evaluated for an integral
+_FEWEST_NODES, _MOST_NODES = 16, 512  # quadrature nodes; a lower temperature needs more
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,17 @@ class AVSEConfig:
         embed_dim: d1, width of a view and of the text (paper: 1,024).
         block_dim: d2, must divide d1 (paper: 512); None for half of d1. With "mean" it is d1.
         views: n (paper: 2).
-        train_share: share of the elements in each group while training (paper: 0.75).
-        test_share: share of the elements in each group otherwise (paper: 0.9).
+        train_share: share of the elements sampled into each group in training (paper: 0.75).
+        test_share: the same in evaluation (paper: 0.9).
         match: "sinkhorn"; "maxsim" for the largest affinity of each text block without Sinkhorn; or
             "mean" for one view, the average of the groups, scored by cosine, as in the first rows
             of Table 3.
-        iterations: of Sinkhorn (paper: 20).
-        temperature: of Sinkhorn; the paper names none, so 1.
-        released_gpo: build GPO as its release does, see `models/gpo.py`.
+        iterations: number of Sinkhorn iterations (paper: 20).
+        temperature: temperature of Sinkhorn; the paper specifies none, so 1.
+        released_gpo: build GPO as in its release, see `models/gpo.py`.
         released_text: project the text with a residual MLP and apply a layer norm after pooling.
-        sampled_features: the encoder has already sampled: its features are those of the n views,
-            concatenated (image_dim is n times the width of a view), with 0 for elements that a view
-            left out.
+        sampled_features: the encoder samples (`SampledViT`): it concatenates the features of the n
+            views (image_dim is n times the width of a view), 0 for elements missing from a view.
         map_text: see `VSEInfinity`.
     """
 
@@ -101,7 +100,7 @@ class AVSEConfig:
 
     @property
     def width(self) -> int:
-        """d2: `block_dim`, or its default."""
+        """The width d2 of a block: `block_dim`, or half of `embed_dim`."""
         return self.embed_dim // 2 if self.block_dim is None else self.block_dim
 
 
@@ -128,8 +127,8 @@ class AVSE(Method):
             self.view_scores_are = Method.view_scores_are
         view_dim = image_dim
         if config.sampled_features:
-            view_dim, rest = divmod(image_dim, config.views)
-            if rest:
+            view_dim, remainder = divmod(image_dim, config.views)
+            if remainder:
                 raise ValueError(
                     f"features of {config.views} views side by side cannot be {image_dim} wide"
                 )
@@ -144,8 +143,7 @@ class AVSE(Method):
             self.norm_text = nn.LayerNorm(config.embed_dim)
         # z, the dustbin's affinity; the release starts it at 0
         self.dustbin = nn.Parameter(torch.zeros(())) if config.match == "sinkhorn" else None
-        # drawn on the CPU by the default generator: another device or generator would import half
-        # of torch
+        # on the CPU with the default generator: any other would import half of torch
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(0)
             direction = torch.randn(image_dim, device="cpu")
@@ -187,20 +185,19 @@ class AVSE(Method):
         visual, textual = images.blocks(self.block_dim), texts.blocks(self.block_dim)
         affinity = visual.total @ textual.total.mT  # (B, p, q), Eq. (1)
         views = images.rows.shape[1] if per_view else 1
-        weights, start = self._gradients(affinity, views)
-        split = split_products(visual, textual, weights, start)
-        return split if per_view else split.view(0)
+        weights, baseline = self._gradients(affinity, views)
+        evidence = split_products(visual, textual, weights, baseline)
+        return evidence if per_view else evidence.view(0)
 
     def _gradients(self, affinity: Tensor, parts: int) -> tuple[Tensor, Tensor]:
-        """Weights (B, R, p, q) of affinities (B, p, q) in Eq. (2), and the score at A = 0.
+        """Returns weights (B, R, p, q) of affinities (B, p, q) in Eq. (2), and the score at A = 0.
 
-        Integrated gradients (Sundararajan et al., ICML 2017) from A = 0, where all blocks score the
-        same, with the best blocks of this pair and of each of R = `parts` groups (see `_match`)
-        held constant. The integrand is smooth, so Gauss-Legendre quadrature is accurate to
-        rounding.
+        The weights are integrated gradients (Sundararajan et al., ICML 2017) from A = 0, where all
+        blocks score the same. The best block of each of R = `parts` groups (see `_match`) is held
+        constant. The integrand is smooth, so Gauss-Legendre quadrature is accurate to rounding.
         """
         count = _FEWEST_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
-        nodes, lengths = np.polynomial.legendre.leggauss(
+        nodes, node_weights = np.polynomial.legendre.leggauss(
             min(max(count, _FEWEST_NODES), _MOST_NODES)
         )
         if len(nodes) * parts * affinity.numel() > _MOST_STEPS:
@@ -210,16 +207,18 @@ class AVSE(Method):
             )
         with torch.inference_mode(False), torch.enable_grad():
             blocks = affinity.detach().movedim(0, 2).clone()  # (p, q, B)
-            held = self.plan(blocks).unflatten(0, (parts, -1)).argmax(dim=1)  # (R, q, B), of parts
-            held += torch.arange(parts, device=held.device)[:, None, None] * (len(blocks) // parts)
+            winners = self.plan(blocks).unflatten(0, (parts, -1)).argmax(dim=1)  # (R, q, B)
+            winners += torch.arange(parts, device=winners.device)[:, None, None] * (
+                len(blocks) // parts
+            )
             steps = blocks.new_tensor((nodes + 1) / 2)[:, None]  # (S, 1)
             path = (blocks[:, :, None, None] * steps).repeat(1, 1, parts, 1, 1).requires_grad_()
             plan = self.plan(path.flatten(2)).view_as(path)  # (p, q, R, S, B)
-            best = held.movedim(0, 1)[None, :, :, None].expand_as(plan[:1])  # (1, q, R, S, B)
+            best = winners.movedim(0, 1)[None, :, :, None].expand_as(plan[:1])  # (1, q, R, S, B)
             (slopes,) = torch.autograd.grad(plan.gather(0, best).sum(), path)
-        weights = (slopes * blocks.new_tensor(lengths / 2)[:, None]).sum(dim=3)  # (p, q, R, B)
-        start = self.plan(blocks.new_zeros(*blocks.shape[:2], 1)).amax(dim=0).sum()
-        return weights.permute(3, 2, 0, 1), start
+        weights = (slopes * blocks.new_tensor(node_weights / 2)[:, None]).sum(dim=3)  # (p, q, R, B)
+        baseline = self.plan(blocks.new_zeros(*blocks.shape[:2], 1)).amax(dim=0).sum()
+        return weights.permute(3, 2, 0, 1), baseline
 
     def _sampled(self, features: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """The projected features (B, N, d1) and the element mask (B, N) of each view."""
@@ -231,19 +230,19 @@ class AVSE(Method):
         return [self.project_image(*view) for view in zip(views, members, strict=True)], members
 
     def _project_text(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, M, d1), see `released_text`."""
+        """Projects text features (B, M, d) to (B, M, d1)."""
         plain = not isinstance(self.project_text, FeatureProjection)
         return self.project_text(features) if plain else self.project_text(features, mask)
 
     def _attention(
         self, projected: list[Tensor], groups: Tensor, members: list[Tensor], mask: Tensor
     ) -> Tensor:
-        """Cosines (B, n, N): of all elements, or only of a view's own with `sampled_features`."""
+        """Cosines (B, n, N) of views and elements; 0 for elements that the encoder left out."""
         if not self.config.sampled_features:  # all views share one projection
             return cosine_attention(projected[0], groups, mask)
         maps = [
-            cosine_attention(view, group[:, None], own)
-            for view, group, own in zip(projected, groups.unbind(dim=1), members, strict=True)
+            cosine_attention(view, group[:, None], own_mask)
+            for view, group, own_mask in zip(projected, groups.unbind(dim=1), members, strict=True)
         ]
         return torch.cat(maps, dim=1)
 
@@ -272,9 +271,9 @@ class AVSE(Method):
         return mask & (stretch >= dropped[:, None])
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """Each view's part (V, B_img, B_txt): Eq. (2) with the maximum over the view's blocks.
+        """Scores (V, B_img, B_txt) of single views: Eq. (2) over the blocks of one view.
 
-        The maximum over views is at most the score, which may choose another view for each block.
+        Their maximum is at most the score, which may use another view for each text block.
         """
         return self._match(images, texts, images.embeddings.shape[1])
 
@@ -283,7 +282,7 @@ class AVSE(Method):
         return self._match(images, texts, 1)[0]
 
     def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002
-        """The width of a block: a large cosine of two blocks proposes an image as a candidate."""
+        """The width of a block: images with a high cosine between blocks become candidates."""
         return self.block_dim
 
     @property
@@ -299,9 +298,9 @@ class AVSE(Method):
     def inside(
         self, images: Views, texts: Views | None = None, /, **settings: str | int
     ) -> list[NamedArray]:
-        """See `Method.inside`: affinities, plan and both scores (section 3.2), and the poolings.
+        """See `Method.inside`: affinities, plan, both scores (section 3.2), pooling coefficients.
 
-        The plan of a method with "maxsim" has a dustbin of 0, as before training.
+        With "maxsim" the plan is computed with a dustbin of 0, the value before training.
         """
         curves = pooling_arrays(
             images, texts, [self.pool_image], [self.pool_text], self.config.test_share
@@ -330,7 +329,7 @@ class AVSE(Method):
         return max(_MOST_SHOWN, self.config.iterations)
 
     def plan(self, affinity: Tensor) -> Tensor:
-        """The table whose maxima Eq. (2) sums: the Sinkhorn plan, or the affinities."""
+        """The matrix whose column maxima Eq. (2) sums: the Sinkhorn plan, or the affinities."""
         if self.dustbin is None:
             return affinity
         return match_blocks(affinity, self.dustbin, self.config.iterations, self.config.temperature)
@@ -366,5 +365,5 @@ def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
 
 
 def _best_of_columns(table: Tensor) -> tuple[tuple[int, int], ...]:
-    """The highest cell of each column of (p, q)."""
+    """(row, column) of the maximum in each column of a (p, q) table."""
     return tuple((row, column) for column, row in enumerate(table.argmax(dim=0).tolist()))

@@ -25,11 +25,11 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Reads the tensors and the description that `save_tensors` wrote.
+    """Reads the tensors and the metadata that `save_tensors` wrote.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not a complete safetensors file, or a value is not finite.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not a complete safetensors file, or a value is not finite.
     """
     if not path.is_file():
         raise FileNotFoundError(no_such("weights file", path, "name a folder that training wrote"))
@@ -57,7 +57,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Copies tensors into a module; names and shapes must match, dtypes are converted.
+    """Copies tensors into a module, converting dtypes; names and shapes must match.
 
     Raises:
         ValueError: names the first missing, unexpected or misshapen tensor.
@@ -67,29 +67,28 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -
 
 
 def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Checks names and shapes as `load_strict` does; a module on the "meta" device takes no memory.
-
-    Raises:
-        ValueError: see `load_strict`.
-    """
-    own = module.state_dict()
-    missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    """Raises ValueError as `load_strict` does; the module may be on the "meta" device."""
+    expected = module.state_dict()
+    missing, extra = (
+        sorted(expected.keys() - tensors.keys()),
+        sorted(tensors.keys() - expected.keys()),
+    )
     if missing or extra:
-        what = f"lacks {missing[0]}" if missing else f"holds an unknown tensor {extra[0]}"
-        raise ValueError(f"{source} does not fit {type(module).__name__}: it {what}")
+        mismatch = f"lacks {missing[0]}" if missing else f"holds an unknown tensor {extra[0]}"
+        raise ValueError(f"{source} does not fit {type(module).__name__}: it {mismatch}")
     for name, tensor in tensors.items():
-        if tensor.shape != own[name].shape:
+        if tensor.shape != expected[name].shape:
             raise ValueError(
                 f"{source}: {name} has shape {tuple(tensor.shape)}, "
-                f"but {type(module).__name__} needs {tuple(own[name].shape)}"
+                f"but {type(module).__name__} needs {tuple(expected[name].shape)}"
             )
 
 
 def round_to_half(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Rounds floating-point tensors to half precision; they stay float32, integers unchanged.
+    """Rounds floating-point values to half precision, stored as float32; keeps integer tensors.
 
     Raises:
-        ValueError: a value is beyond half precision's range; the message names the `source`.
+        ValueError: a value exceeds the range of half precision; the message names the `source`.
     """
     rounded = {}
     for name, tensor in tensors.items():

@@ -1,8 +1,8 @@
-"""CLIP as it was pre-trained: search without training.
+"""Zero-shot CLIP: retrieval with pre-trained weights (`python -m polyview clip`).
 
 Alec Radford et al.: Learning Transferable Visual Models From Natural Language Supervision, ICML
 2021, section 2.3: the last states of [IMG] and [EOS] are each mapped linearly and compared by
-cosine. The pre-trained weights are used as they are (`python -m polyview clip`).
+cosine.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from polyview.models.views import Views
 class CLIP(Method):
     """Zero-shot CLIP; V = 1.
 
-    Each feature is the contribution of a patch or a word to the embedding, which is their sum
-    (`models/encoders/rows.py`), so evidence lies on patches and words.
+    Each feature is the contribution of a patch or a word (`models/encoders/rows.py`). The embedding
+    is their sum, so evidence is attributed to patches and words.
 
     With `reference_queries`, scores are corrected by Nearest Neighbor Normalization (Chowdhury et
-    al., EMNLP 2024): a bias of each image, `bias_weight` times the mean of its `bias_neighbours`
-    highest cosines with the embeddings of reference queries, is subtracted from its cosine with
-    any query. The embeddings then have D + 1 numbers: the last is the negative bias of an image,
-    and 1 for a text. In evidence the bias belongs to `base`.
+    al., EMNLP 2024): each image has a bias, `bias_weight` times the mean of its `bias_neighbours`
+    highest cosines with the reference queries, which is subtracted from its cosine with any query.
+    Embeddings then have D + 1 dimensions: the last is the negative bias of an image, or 1 for a
+    text. In evidence the bias belongs to `base`.
 
     Args:
         embed_dim: D of the joint space (512 for ViT-B/16 and B/32), the width of both encoders'
             features.
-        rows: always true; packs of an earlier version read the encoders' last states instead.
+        rows: must be true; false marks a pack of an earlier version, which is rejected.
         reference_queries: R, the number of reference queries; 0 for plain cosines. Their embeddings
             are weights of the head (`reference`, R x D).
         bias_weight: alpha of the paper.
@@ -99,7 +99,7 @@ class CLIP(Method):
         return Parts(extended)
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """See `Method.view_scores`; if an image is the query, its own bias does not count."""
+        """See `Method.view_scores`; if the query is an image, its bias is ignored."""
         query = texts.embeddings
         if self.reference is not None:
             query = torch.cat([query[..., :-1], torch.ones_like(query[..., :1])], dim=-1)
@@ -113,7 +113,7 @@ class CLIP(Method):
         return super().evidence(images, texts, per_view=per_view)
 
     def _last(self, side: str, embedding: Tensor) -> Tensor:
-        """The last number (B, 1, 1) of embeddings (B, 1, D) whose scores are corrected."""
+        """The additional dimension (B, 1, 1) of embeddings (B, 1, D): the negative bias, or 1."""
         if side == "text":
             return torch.ones_like(embedding[..., :1])
         assert self.reference is not None

@@ -36,10 +36,10 @@ class ContextConfig:
         contextual_image: "transformer" for a transformer over the image's features, or "none".
         contextual_text: the same for the text's features.
         contextual_layers: number of layers.
-        contextual_heads: of attention, must divide the width.
+        contextual_heads: number of attention heads; must divide the width.
         contextual_width: width of the states; features of another width are mapped linearly. The
             hidden layer of each MLP is four times as wide.
-        contextual_dropout: in training, 0 <= rate < 1.
+        contextual_dropout: dropout rate in training, 0 <= rate < 1.
         contextual_summary: prepend a learned element, [IMG] or [CLS], to the set; not needed if the
             encoder has one.
     """
@@ -68,7 +68,7 @@ class ContextConfig:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Which of "image" and "text" have a transformer."""
+        """The sides, "image" and "text", that have a transformer."""
         chosen = (("image", self.contextual_image), ("text", self.contextual_text))
         return tuple(side for side, context in chosen if context == "transformer")
 
@@ -98,9 +98,9 @@ class ContextTransformer(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Turns features (B, N, d), mask (B, N), into states (B, N, width), 0 on padding, and mask.
+        """Features (B, N, d), mask (B, N) -> states (B, N, width), 0 on padding, and their mask.
 
-        N grows by one with a summary.
+        A summary increases N by one.
         """
         states = self.project(features)  # (B, N, width)
         if self.summary is not None:
@@ -112,10 +112,10 @@ class ContextTransformer(nn.Module):
 
 
 def add_contexts(method: Method, image_dim: int, text_dim: int, config: ContextConfig) -> None:
-    """Adds `image_context` and `text_context` to a method: transformers over its input sets.
+    """Adds transformers over the input sets to a method, as `image_context` and `text_context`.
 
-    The method is built for features as wide as the transformers' states; `image_dim` and `text_dim`
-    are the widths d of the encoders.
+    The method must be built for features of `contextual_width`; `image_dim` and `text_dim` are the
+    widths d of the encoders' features.
 
     Raises:
         ValueError: the method's views are elements, so it cannot take a summary.

@@ -1,7 +1,7 @@
-"""SCAN and late interaction: views are the elements of a set; nothing is pooled.
+"""SCAN and late interaction: each element of a set is a view, without pooling.
 
 The score is a weighted sum of the cosines between cells and words; methods differ in the weights.
-The number of views is fixed: further elements are dropped, missing ones are 0.
+The number of views is fixed: excess elements are dropped, and missing views are 0.
 
 Kuang-Huei Lee, Xi Chen, Gang Hua, Houdong Hu, Xiaodong He: Stacked Cross Attention for Image-Text
 Matching, ECCV 2018 (SCAN). With "t2i" each word attends to the cells, with "i2t" each cell attends
@@ -14,10 +14,10 @@ cosine with a token of the document ("MaxSim").
 
 Lewei Yao, Runhui Huang, Lu Hou, Guansong Lu, Minzhe Niu, Hang Xu, Xiaodan Liang, Zhenguo Li, Xin
 Jiang, Chunjing Xu: FILIP: Fine-grained Interactive Language-Image Pre-Training, ICLR 2022, section
-3.1: the same between words and patches, with the mean over words instead of the sum, so that long
-captions do not score higher. FILIP also scores from patches to words; `LateInteraction` has only
-the direction from words to patches, Eq. (4), which a search by words needs. Recipes use vectors of
-32 dimensions (ColBERT 128, FILIP 256), because an image stores one vector for each cell.
+3.1: MaxSim between words and patches, averaged over words instead of summed, so that long captions
+do not score higher. FILIP also scores from patches to words; `LateInteraction` implements only
+words to patches, Eq. (4), the direction of text-to-image search. Recipes use vectors of 32
+dimensions (ColBERT 128, FILIP 256), because an image stores one vector for each cell.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from polyview.models.method import Method
 from polyview.models.views import Views
 
 DIRECTIONS = ("t2i", "i2t")
-MAX_PRODUCTS = 1 << 24  # cosines computed at a time
+MAX_PRODUCTS = 1 << 24  # maximum number of cosines computed at once
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class ElementConfig:
 
     Attributes:
         embed_dim: D of the joint space.
-        cells: the largest number of elements of an image; further ones are dropped.
-        words: the largest number of words of a text; further ones are dropped.
+        cells: maximum number of elements of an image; excess elements are dropped.
+        words: maximum number of words of a text; excess words are dropped.
         map_text: see `VSEInfinity`.
     """
 
@@ -68,7 +68,7 @@ class ElementConfig:
 
 
 class ElementMethod(Method):
-    """V = `cells` on the image side and `words` on the text side; views of unit length, or 0."""
+    """V = `cells` for images and `words` for texts; views have unit length, or are 0 if absent."""
 
     attention_is = "the cell that a view is"
     row_search = False
@@ -87,8 +87,8 @@ class ElementMethod(Method):
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
         """The weight (..., V, W) of each cosine in its pair's score, 0 for absent cells and words.
 
-        Cosines are (..., V, W), `cells` (..., V, D) views of images, 0 where absent, and `words`
-        (..., W, D) those of texts; leading axes broadcast.
+        `cosines` is (..., V, W), `cells` (..., V, D) and `words` (..., W, D) are the image views
+        and text views, 0 where absent; leading axes broadcast.
         """
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
@@ -104,8 +104,10 @@ class ElementMethod(Method):
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """The contribution of each cell to the score: (V, B_img, B_txt)."""
-        added = [(self.weights(c, *sides) * c).sum(dim=3) for c, *sides in _pairs(images, texts)]
-        return torch.cat([part.permute(2, 0, 1) for part in added], dim=2)
+        contributions = [
+            (self.weights(c, *sides) * c).sum(dim=3) for c, *sides in _pairs(images, texts)
+        ]
+        return torch.cat([part.permute(2, 0, 1) for part in contributions], dim=2)
 
     def score(self, images: Views, texts: Views) -> Tensor:
         """The weighted sum of a pair's cosines: (B_img, B_txt)."""
@@ -113,7 +115,7 @@ class ElementMethod(Method):
         return torch.cat([(self.weights(c, *s) * c).sum(dim=(2, 3)) for c, *s in pairs], dim=1)
 
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
-        """See `Method.evidence`; with the weights of this pair held constant, cosines add up."""
+        """See `Method.evidence`; with weights held constant, the score is a sum over cosines."""
         cells, words = images.total, texts.total  # (B, V, D), (B or 1, W, D)
         words = words.expand(len(cells), -1, -1)
         weights = self.weights(cells @ words.mT, cells, words)  # (B, V, W)
@@ -127,7 +129,7 @@ class SCANConfig(ElementConfig):
     """Arguments of `SCAN` in addition to those of `ElementConfig` (paper: 1,024 and 36 cells).
 
     Attributes:
-        direction: "t2i" or "i2t", see above.
+        direction: "t2i" or "i2t", see the module docstring.
         sharpness: lambda_1, inverse temperature of the attention (release: 9 for t2i, 4 for i2t).
     """
 
@@ -193,18 +195,18 @@ class LateInteraction(ElementMethod):
 
 
 def _present(views: Tensor) -> Tensor:
-    """Which views hold an element, (..., V, D) -> (..., V) bool; absent ones are 0."""
+    """Whether each view holds an element: (..., V, D) -> (..., V) bool; absent views are 0."""
     return (views != 0).any(dim=-1)
 
 
 def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Cosines (B_img, b, V, W'), cells and words of b texts at a time, which fit into memory.
+    """Yields cosines (B_img, b, V, W'), cells and words for batches of b texts.
 
-    W' is the number of words of the longest of them.
+    W' is the number of words of the batch's longest text; b bounds the memory.
     """
     cells = images.embeddings  # (B_img, V, D)
-    each = max(1, cells.shape[0] * cells.shape[1] * texts.embeddings.shape[1])
-    for words in texts.embeddings.split(max(1, MAX_PRODUCTS // each)):
+    products_per_text = max(1, cells.shape[0] * cells.shape[1] * texts.embeddings.shape[1])
+    for words in texts.embeddings.split(max(1, MAX_PRODUCTS // products_per_text)):
         longest = int(_present(words).sum(dim=1).max().clamp_min(1))
         words = words[:, :longest]
         yield torch.einsum("ivd,twd->itvw", cells, words), cells[:, None], words[None]
@@ -212,12 +214,12 @@ def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor
 
 def _elements(features: Tensor, mask: Tensor, count: int, attention: bool) -> Views:
     """The first `count` real elements of each set as views of unit length, padded with 0."""
-    order = (~mask).to(torch.int8).argsort(dim=1, stable=True)[:, :count]  # (B, V), real ones first
+    order = (~mask).to(torch.int8).argsort(dim=1, stable=True)[:, :count]  # (B, V), real first
     unit = l2_normalize(features).masked_fill(~mask[..., None], 0.0)
     views = unit.gather(1, order[..., None].expand(-1, -1, unit.shape[2]))  # (B, V, D)
     absent = count - order.shape[1]
     maps = None
     if attention:
-        alone = F.one_hot(order, mask.shape[1]) * mask.gather(1, order)[..., None]  # (B, V, N)
-        maps = F.pad(alone.to(unit.dtype), (0, 0, 0, absent))
+        one_hot = F.one_hot(order, mask.shape[1]) * mask.gather(1, order)[..., None]  # (B, V, N)
+        maps = F.pad(one_hot.to(unit.dtype), (0, 0, 0, absent))
     return Views(F.pad(views, (0, 0, 0, absent)), maps)

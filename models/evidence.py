@@ -1,10 +1,10 @@
 """Evidence: splits a score exactly over the elements of both sets (cells and words).
 
-Every method pools: a view is a sum of contributions of its set's elements. With ranks, attention
-and lengths *of one pair* held constant, the inner product of two views is the sum of the inner
-products of their contributions, without any approximation:
+A view is a sum of contributions of its set's elements. With ranks, attention and lengths *of one
+pair* held constant, the inner product of two views is the sum of the inner products of their
+contributions, without any approximation:
 
-    <image view, text view> = sum over n, m of <part of cell n, part of word m> + the rest
+    <image view, text view> = sum over n, m of <part of cell n, part of word m> + remainder
 
 `Parts` splits a view into contributions (`Method.image_parts`, `Method.text_parts`); `Evidence`
 splits the score of a pair over cells and words (`Method.evidence`). Evidence explains the score. It
@@ -38,7 +38,7 @@ class Parts:
     def of(
         cls, elements: Tensor, whole: Tensor | float = 0.0, constant: Tensor | float = 0.0
     ) -> Parts:
-        """Builds parts from `elements` (B, V, N, D); the others are (B, V, D) or a number."""
+        """Builds parts: `elements` is (B, V, N, D), `whole` and `constant` (B, V, D) or numbers."""
         rows = nn.functional.pad(elements, (0, 0, 0, 2))  # (B, V, N + 2, D)
         rows[:, :, -2], rows[:, :, -1] = whole, constant
         return cls(rows)
@@ -49,15 +49,15 @@ class Parts:
         return self.rows.sum(dim=2)
 
     def unit(self, width: int | None = None) -> Parts:
-        """Normalises the views to unit length, as `l2_normalize` does.
+        """Normalises every `width` dimensions to unit length, as `l2_normalize` does.
 
-        `width` dimensions are normalised together: D, the default, for each view; V * D for all
-        views as one vector; a divisor of D for blocks.
+        `width` is D (the default) for single views, V * D for all views as one vector, or a divisor
+        of D for blocks.
         """
         total = self.total
-        stretches = total.flatten(1).unflatten(1, (-1, width or total.shape[2]))
-        lengths = stretches.norm(dim=2, keepdim=True) + EPS
-        return Parts(self.rows / lengths.expand_as(stretches).reshape_as(total)[:, :, None])
+        groups = total.flatten(1).unflatten(1, (-1, width or total.shape[2]))
+        lengths = groups.norm(dim=2, keepdim=True) + EPS
+        return Parts(self.rows / lengths.expand_as(groups).reshape_as(total)[:, :, None])
 
     def layer_norm(self, norm: nn.LayerNorm) -> Parts:
         """Applies `norm`, which is affine if its deviation is held constant."""
@@ -80,7 +80,7 @@ class Evidence:
     # (B, N) for element n and the part of the text that cannot be split over words, such as the
     # last state of a recurrent network
     whole_sentence: Tensor
-    base: Tensor  # (B,) the rest: terms of no image element, or equal for every text
+    base: Tensor  # (B,) other terms: of no image element, or equal for every text
 
     @property
     def score(self) -> Tensor:
@@ -97,7 +97,7 @@ class Evidence:
 
 
 def mean_evidence(parts: Sequence[Evidence]) -> Evidence:
-    """Averages the evidence of the methods of an ensemble, as its score averages theirs."""
+    """Averages the evidence of an ensemble's methods, as the ensemble averages their scores."""
     columns = zip(*((part.cells, part.whole_sentence, part.base) for part in parts), strict=True)
     return Evidence(*(torch.stack(column).mean(dim=0) for column in columns))
 
@@ -107,11 +107,11 @@ def split_products(
 ) -> Evidence:
     """Splits R weighted sums of inner products of views, for each pair; R is the second axis.
 
-    `images` are V views of each of B images, `texts` W views of each of B texts or of one text for
-    all images. `weights` (B, R, V, W) are those of <image view v, text view w> in sum r; `offset`
-    is added to each sum.
+    `images` has V views of each of B images, `texts` W views of each of B texts or of one text for
+    all images. `weights` (B, R, V, W) holds the weight of <image view v, text view w> in sum r;
+    `offset` is added to each sum.
     """
     mixed = torch.einsum("brvw,bwmd->brvmd", weights, texts.rows)
     table = torch.einsum("bvnd,brvmd->brnm", images.rows, mixed)  # (B, R, N + 2, M + 2)
-    rest = table[..., :-2, -1].sum(dim=2) + table[..., -2:, :].sum(dim=(2, 3))  # (B, R)
-    return Evidence(table[..., :-2, :-2], table[..., :-2, -2], rest + offset)
+    remainder = table[..., :-2, -1].sum(dim=2) + table[..., -2:, :].sum(dim=(2, 3))  # (B, R)
+    return Evidence(table[..., :-2, :-2], table[..., :-2, -2], remainder + offset)

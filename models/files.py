@@ -25,23 +25,24 @@ def sha256_of(path: Path) -> str:
 def replacing(path: Path) -> Iterator[Path]:
     """Yields a draft path to write to, which replaces `path` when the block succeeds.
 
-    An existing file stays until then; a failed draft is deleted. Missing folders are created.
+    Until then an existing `path` stays; if the block fails, the draft is deleted. Missing parent
+    folders are created.
 
     Raises:
         DiskFullError: the disk has no space left.
     """
     with naming_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as beside:
-            draft = Path(beside) / path.name
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
+            draft = Path(temporary) / path.name
             yield draft
             if path.is_dir():
-                path.rename(Path(beside) / "replaced")
+                path.rename(Path(temporary) / "replaced")
             draft.replace(path)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a file atomically; text in UTF-8."""
+    """Writes a file atomically; encodes text as UTF-8."""
     with replacing(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
@@ -84,6 +85,6 @@ def no_such(kind: str, path: Path, advice: str) -> str:
     while not missing.parent.exists():
         missing = missing.parent
     names = {child.name for child in missing.parent.iterdir()} if missing.parent.is_dir() else set()
-    near = get_close_matches(missing.name, names - {missing.name}, 1)
-    end = f"did you mean {missing.parent / near[0]}?" if near else advice
+    matches = get_close_matches(missing.name, names - {missing.name}, 1)
+    end = f"did you mean {missing.parent / matches[0]}?" if matches else advice
     return f"there is no {kind} {path}; {end}"

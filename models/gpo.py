@@ -15,7 +15,7 @@ Where paper and release differ, the default follows the paper and `GPO.released(
 
 Both average the two directions of the BiGRU, which Eq. (5) does not specify.
 
-`FixedPooling` has the poolings that GPO generalises, in the same form: weights of sorted values.
+`FixedPooling` implements the poolings that GPO generalises as weights of sorted values, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RankPooling(nn.Module, ABC):
 
     @abstractmethod
     def coefficients(self, sizes: Tensor) -> Tensor:
-        """The coefficients theta (B, max(sizes)) of Eq. (3) for sets of sizes (B,), at least 1.
+        """The coefficients theta (B, max(sizes)) of Eq. (3) for set sizes (B,) of at least 1.
 
         Row b sums to 1 over its first sizes[b] entries and is 0 after them.
         """
@@ -55,17 +55,16 @@ class RankPooling(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor | None]:
         """Pools each set, Eq. (2): (B, N, D), (B, N) -> vectors (B, D), and shares (B, N) or None.
 
-        The mask has at least one True in each row, anywhere. With `shares`, that of element n is
-        its part of the squared length of the pooled vector,
-        sum_i theta(rank of n in i) phi_n^i v^i; negative parts are set to 0, and the shares of a
-        set sum to 1.
+        Each row of the mask has at least one True, anywhere. The share of element n is its part of
+        the squared length of the pooled vector v, sum_i theta(rank of n in i) phi_n^i v^i, with
+        negative parts set to 0 and each set's shares scaled to sum to 1.
         """
         pooled = self.pool(features, mask)  # (B, D)
         if not shares:
             return pooled, None
         parts = self.parts(features, mask)  # (B, N, D)
-        gained = (parts @ pooled[..., None]).squeeze(-1).clamp_min(0.0)  # (B, N)
-        return pooled, gained / gained.sum(dim=1, keepdim=True).clamp_min(1e-12)
+        contributions = (parts @ pooled[..., None]).squeeze(-1).clamp_min(0.0)  # (B, N)
+        return pooled, contributions / contributions.sum(dim=1, keepdim=True).clamp_min(1e-12)
 
     def parts(self, features: Tensor, mask: Tensor) -> Tensor:
         """The contribution of each element to the pooled vector: (B, N, D), 0 on padding."""
@@ -88,9 +87,9 @@ class FixedPooling(RankPooling):
         self.kind, self.count = kind, 1 if kind == "max" else count
 
     def coefficients(self, sizes: Tensor) -> Tensor:
-        used = sizes if self.kind == "mean" else sizes.clamp_max(self.count)  # (B,)
-        places = torch.arange(int(sizes.max()), device=sizes.device)
-        return (places < used[:, None]) / used[:, None].float()  # (B, longest)
+        counts = sizes if self.kind == "mean" else sizes.clamp_max(self.count)  # (B,)
+        ranks = torch.arange(int(sizes.max()), device=sizes.device)
+        return (ranks < counts[:, None]) / counts[:, None].float()  # (B, longest)
 
     def pool(self, features: Tensor, mask: Tensor) -> Tensor:
         """See `RankPooling.pool`; an average needs no sort."""
@@ -129,20 +128,19 @@ class GPO(RankPooling):
         if mlp:
             hidden = nn.Linear(hidden_dim, hidden_dim)
             self.score = nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_dim, 1))
-        # coefficients by size, and the weights that generated them; replaced as one object, so that
-        # threads never mix coefficients of two states of the weights
+        # (version of the weights, coefficients by size); replaced as one tuple, so that threads
+        # never mix coefficients of two versions
         self._cache: tuple[object, dict[int, Tensor]] = (None, {})
 
     @classmethod
     def released(cls) -> GPO:
-        """The operator as the authors published it."""
+        """GPO as in the authors' code."""
         return cls(temperature=0.1, first_position=0, mlp=False)
 
     def coefficients(self, sizes: Tensor) -> Tensor:
         """See `RankPooling.coefficients`; generated once for each distinct size in the batch.
 
-        Coefficients depend only on the size and the weights. Without gradients they are cached by
-        size until the weights change.
+        Without gradients, coefficients are cached by size until the weights change.
         """
         distinct, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
         if torch.is_grad_enabled() or torch.is_autocast_enabled(sizes.device.type):
@@ -153,10 +151,10 @@ class GPO(RankPooling):
         if cache[0] != weights:
             cache = self._cache = (weights, {})
         cached, required = cache[1], distinct.tolist()
-        new = [size for size in required if size not in cached]
-        if new:
-            generated = self._generate(torch.tensor(new, device=sizes.device))  # (S', longest)
-            cached.update((size, row[:size]) for size, row in zip(new, generated, strict=True))
+        missing = [size for size in required if size not in cached]
+        if missing:
+            generated = self._generate(torch.tensor(missing, device=sizes.device))  # (S', longest)
+            cached.update((size, row[:size]) for size, row in zip(missing, generated, strict=True))
         theta = nn.utils.rnn.pad_sequence([cached[size] for size in required], batch_first=True)
         return theta[rows]  # (B, longest)
 
@@ -183,7 +181,7 @@ class GPO(RankPooling):
 
 
 def build_pooling(kind: str, count: int = 20, *, released: bool = False) -> RankPooling:
-    """Builds one of `POOLINGS`; `count` is K of "kmax", `released` builds "gpo" as its release."""
+    """Builds one of `POOLINGS`; `count` is K of "kmax", `released` selects `GPO.released`."""
     require_choice("pooling", kind, POOLINGS)
     if kind != "gpo":
         return FixedPooling(kind, count)
@@ -197,11 +195,10 @@ def pooling_arrays(
     text_poolings: Iterable[nn.Module],
     image_share: float = 1.0,
 ) -> list[NamedArray]:
-    """The coefficients theta of Eq. (3), "image_pooling" and "text_pooling"; section 5.3.
+    """The coefficients theta of Eq. (3) of each `GPO`, as "image_pooling" and "text_pooling".
 
-    `images` is one image with its attention, whose width is the size N of its set, and `texts` one
-    text with its attention, or None. Only poolings of type `GPO` have coefficients to show.
-    `image_share` is the share of the image's set that is pooled at once.
+    `images` holds one image and `texts` one text or None; their attention gives the size of the
+    sets. `image_share` is the share of the image's elements that is pooled at once.
     """
     arrays = []
     for name, views, poolings, share in (

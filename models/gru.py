@@ -11,9 +11,8 @@ Machine Translation, EMNLP 2014, Eqs. (5) to (8), as `torch.nn.GRU` writes them:
 
 On a CPU each step of `torch.nn.GRU` takes about thirty small operations forward and backward, and
 in a small network the calls take longer than the arithmetic. Here both directions advance together,
-and a step takes five operations forward and four backward: all values that do not depend on the
-previous step are computed for all steps at once, and nothing is computed beyond the end of a
-sequence.
+and a step takes five operations forward and four backward: values that do not depend on the
+previous step are computed for all steps at once, and padding is skipped.
 
 Shape letters in addition to those of `models/views.py`: T longest sequence, G directions, h width
 of a state, L elements of all sequences together.
@@ -29,10 +28,10 @@ from torch.autograd.function import once_differentiable
 
 
 def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
-    """The states of a bidirectional GRU with `batch_first`, by the faster implementation.
+    """The states of a bidirectional `batch_first` GRU, from the faster implementation.
 
-    Inputs (B, T, d) with lengths (B,) of 1 to T give (B, T', 2 h), with T' at least the largest
-    length; 0 after the end of a sequence.
+    Inputs (B, T, d), lengths (B,) in 1..T -> (B, T', 2 h), where T' is at least the largest length;
+    0 after the end of a sequence.
     """
     if trains_on_cpu(gru, inputs):
         return gru_states([gru], inputs, lengths)
@@ -50,11 +49,11 @@ def trains_on_cpu(module: nn.Module, inputs: Tensor) -> bool:
 
 
 def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tensor:
-    """The states of GRUs of one layer, equal to those of `torch.nn.GRU` over packed sequences.
+    """The states of one-layer GRUs, equal to those of `torch.nn.GRU` over packed sequences.
 
-    `grus` are one bidirectional GRU, or one that reads forward and optionally one that reads
-    backward; all with biases. `batch_first` is ignored. Inputs (B, T, d) with lengths (B,) of 1 to
-    T give (B, T, G h), the states of each direction; 0 after a sequence's end.
+    `grus` is one bidirectional GRU, or a forward GRU and optionally a backward GRU, with biases.
+    Inputs (B, T, d), lengths (B,) in 1..T -> (B, T, G h), the states of each direction; 0 after the
+    end of a sequence.
     """
     batch, longest, _ = inputs.shape
     ordered, order = lengths.sort(descending=True, stable=True)  # (B,) each
@@ -121,8 +120,9 @@ class _Recurrence(Function):
         (grad,) = grads  # (G, L, h)
         previous, gates, weight = ctx.saved_tensors
         r, z, state_of_n, n = gates.chunk(4, dim=-1)  # (G, L, h) each
-        to_n = (1 - z) * (1 - n * n)  # derivative of h_t by what goes into the tanh
-        slopes = gates.new_empty(*r.shape[:2], 3, r.shape[-1])  # of h_t by r, z and W h + b of n
+        to_n = (1 - z) * (1 - n * n)  # derivative of h_t by the input of the tanh
+        # derivatives of h_t by the inputs of the sigmoids of r and z, and by W_hn h + b_hn
+        slopes = gates.new_empty(*r.shape[:2], 3, r.shape[-1])
         torch.mul(to_n, r, out=slopes[..., 2, :])
         torch.mul(previous - n, z * (1 - z), out=slopes[..., 1, :])
         torch.mul(slopes[..., 2, :] * (1 - r), state_of_n, out=slopes[..., 0, :])
@@ -144,5 +144,5 @@ class _Recurrence(Function):
 
 
 def _steps(counts: list[int], *rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The rows of each step, of tensors (G, L, ...)."""
+    """Splits tensors (G, L, ...) into the rows of each step."""
     return zip(*(part.split(counts, dim=1) for part in rows), strict=True)

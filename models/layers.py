@@ -74,8 +74,7 @@ class FeatureProjection(nn.Module):
         in_dim: d of the encoder.
         out_dim: D of the joint space.
         hidden_dim: width of the residual MLP; 0 for the linear map alone.
-        pad_statistics: let zero-padded positions enter the batch statistics, as the release does;
-            otherwise only real elements do.
+        pad_statistics: include zero-padded positions in the batch statistics, as the release does.
     """
 
     def __init__(
@@ -108,10 +107,10 @@ class FeatureProjection(nn.Module):
 
 
 def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> nn.Module:
-    """The map from text features to the joint space.
+    """The linear map from text features to the joint space, as in VSE-infinity's BERT branch.
 
-    The identity if the encoder's features already have the joint width, as in VSE-infinity's
-    recurrent branch; otherwise, or with `always`, one linear map, as in its BERT branch.
+    Without `always`, the identity if the features already have the joint width, as in its recurrent
+    branch.
     """
     if text_dim == embed_dim and not always:
         return nn.Identity()
@@ -128,17 +127,17 @@ def drop_elements(
 ) -> Tensor:
     """Size augmentation (VSE-infinity, section 3.3): drops elements of each set at random.
 
-    Each element of a mask (B, N) bool is dropped with the probability `rate`, 0 <= rate < 1 (paper:
-    0.2), but every set keeps at least one. `keep_first` never drops the first element, for sets
-    that begin with a summary ([CLS]).
+    Drops each element of a mask (B, N) bool with probability `rate`, 0 <= rate < 1 (paper: 0.2),
+    but at least one element of each set remains. `keep_first` always keeps the first element, for
+    sets that begin with a summary ([CLS]).
     """
     if rate == 0.0:
         return mask
     draw = torch.rand(mask.shape, generator=generator, device=mask.device)
     if keep_first:
         draw[:, 0] = 1.0  # above every rate and every other draw
-    undropped = mask & (draw >= rate)
+    remaining = mask & (draw >= rate)
     survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the element that is dropped last
-    return undropped.index_put(
+    return remaining.index_put(
         (torch.arange(len(mask), device=mask.device), survivor), mask.new_tensor(True)
     )

@@ -1,4 +1,4 @@
-"""The contract of a method: image head, text head, score, attention and evidence."""
+"""The interface of a method: image head, text head, score, attention and evidence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polyview.models.views import NamedArray, Views
 
 
 class Knob(NamedTuple):
-    """A setting of `Method.inside`, which changes the arrays shown but not the method."""
+    """A display setting of `Method.inside`; it does not change the method's scores."""
 
     name: str  # key in the settings
     default: str | int  # the value that the method itself uses
@@ -28,32 +28,28 @@ class Method(nn.Module, ABC):
     A subclass builds its heads from image_dim and text_dim, the widths d of both encoders, and from
     its own named arguments, which default to the paper's values; code outside the subclass must not
     branch on the method's name. Overriding methods without a docstring behave as documented here.
+    An instance may override the attributes that are not a `ClassVar`.
 
     Attributes:
         title: the display name of the method.
         paper: authors, venue and year.
-        attention_is: the meaning of the `attention` maps, for captions under heatmaps. An instance
-            may override its class.
+        attention_is: the meaning of the `attention` maps, for captions under heatmaps.
         attention_sums_to_one: whether a map holds non-negative shares that sum to 1; otherwise it
             holds cosines in [-1, 1].
-        summary_token: whether the method reads the first element of a set as the encoder's summary
-            ([CLS]).
-        own_summaries: the sides, "image" or "text", to which the method adds such an element
-            itself, so that the encoder of that side needs none.
+        summary_token: whether the first element of a set must be the encoder's summary ([CLS]).
+        own_summaries: the sides, "image" or "text", to whose sets the method itself adds a summary,
+            so that the side's encoder needs none.
         row_search: whether the score increases with the largest inner product between a row of the
             image's views and a row of the text's (see `row_dim`), so that a nearest-neighbour
             search over rows finds the best images exactly. Other methods are scored against every
-            image or, in very large galleries, against the candidates of such a search. An instance
-            may override its class.
+            image or, in very large galleries, against the candidates of such a search.
         views_add_up: whether the score is a sum over v of terms of view v of the image and view v
-            of the text; otherwise views compete. An instance may override its class.
+            of the text; otherwise views compete.
         views_are_elements: whether view v is the v-th real element of the set (0 beyond the last).
         features_add_up: whether the views depend only on the sum of the features, so that a gallery
-            needs to store nothing else. An instance may override its class.
-        order_matters: whether the order of an image's features changes its views, such as frames of
-            a clip. An instance may override its class.
-        view_scores_are: the meaning of `view_scores`, shown to users. An instance may override
-            its class.
+            stores only the sum.
+        order_matters: whether the order of an image's features, such as frames, changes its views.
+        view_scores_are: the meaning of `view_scores`, shown to users.
         config_type: the dataclass of named arguments that is the constructor's third parameter;
             None if the constructor takes them as keywords.
     """
@@ -82,13 +78,9 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """Splits the views of `encode` into contributions of the set's elements.
+        """Splits the embeddings (B, V, D) of `encode` into contributions of the set's elements.
 
-        Returns:
-            Parts that add up to the embeddings (B, V, D) of a method in eval mode.
-
-        Raises:
-            ValueError: with the method's arguments, views cannot be split.
+        The method must be in eval mode. Raises ValueError if its arguments allow no exact split.
         """
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
@@ -115,7 +107,7 @@ class Method(nn.Module, ABC):
         return Views(views.embeddings, views.attention[..., 1:], views.extras)
 
     def _split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """The contribution of a transformer's own summary belongs to the whole set."""
+        """Applies `split`; the contribution of a transformer's summary belongs to the whole set."""
         features, mask, summary = self._in_context(side, features, mask)
         rows = self.split(side, features, mask).rows  # (B, V, N + 2, D)
         if not summary:
@@ -124,7 +116,7 @@ class Method(nn.Module, ABC):
         return Parts(torch.cat([rows[:, :, 1:-2], whole, rows[:, :, -1:]], dim=2))
 
     def _in_context(self, side: str, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, bool]:
-        """Applies the side's transformer, if any; also returns whether that prepends a summary."""
+        """Applies the side's transformer, if any; also returns whether it prepends a summary."""
         context = getattr(self, f"{side}_context", None)  # see `models/contextual.py`
         if context is None:
             return features, mask, False
@@ -138,7 +130,7 @@ class Method(nn.Module, ABC):
         """Clamps a learned temperature to its range; training calls it after each step."""
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """The cosines (V, B_img, B_txt) of image views with the best text view or counterpart."""
+        """Cosines (V, B_img, B_txt) of image views: see `pair_weights` for the text view used."""
         if self.views_add_up:
             return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
         pairs = torch.einsum("ivd,twd->vwit", images.embeddings, texts.embeddings)
@@ -150,10 +142,10 @@ class Method(nn.Module, ABC):
         return scores.sum(dim=0) if self.views_add_up else scores.amax(dim=0)
 
     def pair_weights(self, pairs: Tensor) -> Tensor:
-        """Selects the text view that each image view is scored against.
+        """Selects the text view that each image view is scored against, by weights (B, V, W).
 
-        Of inner products (B, V, W) of the views of B pairs, returns (B, V, W): one-hot over W, at
-        the best text view or, where views add up, at that of the same index (W = V).
+        `pairs` (B, V, W) holds the inner products of the views of B pairs. The weights are one-hot
+        over W: at the best text view or, if views add up, at the view of the same index (W = V).
         """
         if self.views_add_up:
             return torch.eye(pairs.shape[1]).to(pairs).expand_as(pairs)  # (B, V, V)
@@ -162,8 +154,8 @@ class Method(nn.Module, ABC):
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
         """Splits the scores of B pairs over the elements of both sets; see `models/evidence.py`.
 
-        `texts` are the parts of B texts, or of one text for all images; parts of images work as
-        well. Evidence adds up to the scores or, with `per_view`, to the V `view_scores`:
+        `texts` holds the parts of B queries, or of one query for all images; a query may be an
+        image. Evidence adds up to the scores or, with `per_view`, to the V `view_scores`:
         (B, V, ...).
         """
         pairs = images.total @ texts.total.mT  # (B, V, W)
@@ -171,30 +163,30 @@ class Method(nn.Module, ABC):
         if per_view:
             return split_products(images, texts, torch.diag_embed(weights.mT).movedim(1, 3))
         if not self.views_add_up:
-            won = (weights * pairs).sum(dim=2).argmax(dim=1)  # (B,)
-            weights = weights * nn.functional.one_hot(won, pairs.shape[1])[..., None]
+            best_view = (weights * pairs).sum(dim=2).argmax(dim=1)  # (B,)
+            weights = weights * nn.functional.one_hot(best_view, pairs.shape[1])[..., None]
         return split_products(images, texts, weights[:, None]).view(0)
 
     def row_dim(self, views: int, dim: int) -> int:
-        """The width of the rows in the candidate search: a view, a part of one, or all views.
+        """The width of the rows in the candidate search: a view, a part of a view, or all views.
 
-        A divisor of V * D: views (V, D) are read as rows (V * D / row_dim, row_dim).
+        It divides V * D: views (V, D) are read as rows (V * D / row_dim, row_dim).
         """
         return views * dim if self.views_add_up else dim
 
     def weighted(self, images: Views, weights: Tensor) -> Views:
-        """The view lens: images whose views are multiplied by weights.
+        """Multiplies the views of images by weights (the view lens).
 
-        In `score`, the cosines of a view are thereby multiplied by its weight, which moves a
-        negative cosine closer to 0. A view of weight 0 is removed, so that it cannot be the best;
-        with `views_add_up` it stays and adds nothing.
+        In `score`, the cosines of a view are multiplied by its weight, so a negative cosine moves
+        closer to 0. A view of weight 0 is removed, so that it cannot be the best; if views add up,
+        it stays and adds 0.
 
         Args:
             images: (B, V, D).
             weights: (V,) in 0..1, at least one above 0; weights of 1 change nothing.
 
         Returns:
-            The V' views with a weight above 0, or all of them, in their order.
+            The V' remaining views (B, V', D), in order.
 
         Raises:
             ValueError: the number or range of the weights is wrong, or all are 0.
@@ -202,17 +194,17 @@ class Method(nn.Module, ABC):
         count = images.embeddings.shape[1]
         if tuple(weights.shape) != (count,):
             raise ValueError(f"{count} views need {count} weights, not {tuple(weights.shape)}")
-        if not bool(((weights >= 0) & (weights <= 1)).all()):  # NaN is neither
+        if not bool(((weights >= 0) & (weights <= 1)).all()):  # also rejects NaN
             raise ValueError(f"a view's weight must be 0 to 1, not one of {weights.tolist()}")
         if not bool(weights.any()):
             raise ValueError("every view is switched off; leave at least one on")
         weights = weights.to(images.embeddings)
-        stays = weights > 0
+        remains = weights > 0
         if self.views_add_up:
-            stays = weights.new_ones(count).bool()
+            remains = weights.new_ones(count).bool()
         scaled = weights[:, None] * images.embeddings  # (B, V, D)
         maps = images.attention
-        return Views(scaled[:, stays], None if maps is None else maps[:, stays])  # (B, V', D)
+        return Views(scaled[:, remains], None if maps is None else maps[:, remains])  # (B, V', D)
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -231,7 +223,7 @@ class Method(nn.Module, ABC):
         Args:
             images: the views (1, V, D) of one image, with attention (1, V, N).
             texts: the views (1, W, D) of one text, with attention (1, W, M), or None.
-            _: values of `knobs` by name; the others keep their defaults.
+            _: values of `knobs` by name; knobs that are left out keep their defaults.
 
         Raises:
             ValueError: the value of a setting is not valid.

@@ -41,7 +41,7 @@ from polyview.models.method import Method
 from polyview.models.ranking import pool_ranked, split_ranked
 from polyview.models.views import NamedArray, Views
 
-# pooling of images and of texts; None for the last state
+# aggregator -> poolings of images and texts; None: the last state of the text encoder
 AGGREGATORS = {"gpo": ("gpo", "gpo"), "mean": ("mean", "mean"), "released": ("max", None)}
 
 
@@ -53,8 +53,8 @@ class MVVSEConfig:
         embed_dim: D of the joint space (1,024 in the model that the paper extends).
         views: K (paper: 3; the release's default: 2).
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
-        aggregator: "gpo", "mean" or "released", see above.
-        released_gpo: build GPO as its release does, see `models/gpo.py`.
+        aggregator: "gpo", "mean" or "released", see the module docstring.
+        released_gpo: build GPO as in its release, see `models/gpo.py`.
         own_projections: give each view its own projection also with "gpo".
         pad_statistics: see `FeatureProjection`.
         map_text: see `VSEInfinity`.
@@ -141,7 +141,7 @@ class MVVSE(Method):
     def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor
     ) -> Tensor:
-        """Eq. (4): `pool` for each of K aggregators; views of one projection share its sort."""
+        """Applies `pool` for each of K aggregators, Eq. (4); one sort for each projection."""
         sizes = mask.sum(dim=1)  # (B,)
         theta = [cast("RankPooling", pool).coefficients(sizes) for pool in self.pool_image]
         shares = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, L, 1 or K) each

@@ -44,7 +44,7 @@ class ViewCodes(nn.Module):
     def __init__(self, views: int, dim: int) -> None:
         super().__init__()
         codes = torch.empty(views, dim)
-        if not codes.is_meta:  # drawing values would import half of torch
+        if not codes.is_meta:  # on "meta", drawing values would import half of torch
             codes.normal_().div_(math.sqrt(dim))
         self.codes = nn.Parameter(codes)
 
@@ -53,8 +53,8 @@ class ViewCodes(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Pools a set once for each code into views (B, m, D); also returns attention (B, m, N).
 
-        Features (B, N, dim) with a mask (B, N) bool are compared with the codes; values (B, N, D)
-        are pooled, by default the features.
+        The codes are compared with features (B, N, dim), mask (B, N) bool; `values` (B, N, D), by
+        default the features, are pooled.
         """
         values = features if values is None else values
         scores = (self.codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)
@@ -161,14 +161,14 @@ class MVAM(Method):
         spreads = []
         for views in (images, texts):
             if views is not None and views.attention is not None:
-                highest = math.log(max(2, views.attention.shape[-1]))
-                spreads.append(torch.special.entr(views.attention[0]).sum(dim=-1) / highest)
+                max_entropy = math.log(max(2, views.attention.shape[-1]))
+                spreads.append(torch.special.entr(views.attention[0]).sum(dim=-1) / max_entropy)
         if spreads:
             arrays.append(NamedArray("attention_spread", torch.stack(spreads), ("side", "view")))
         return arrays
 
     def _attend(self, side: str, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The features (B, N, D) that are pooled, the views (B, m, D), and attention (B, m, N)."""
+        """Returns projected features (B, N, D), views (B, m, D) and attention (B, m, N)."""
         project, codes = getattr(self, f"project_{side}"), getattr(self, f"{side}_codes")
         with_mask = isinstance(project, FeatureProjection)
         values = project(features, mask) if with_mask else project(features)
@@ -176,13 +176,7 @@ class MVAM(Method):
 
 
 class BaseAttention(MVAM):
-    """Attention pooling with one code, MVAM's baseline "+ Attn"; V = 1.
-
-    Args:
-        embed_dim: D (paper: 1,024).
-        learned_temperature: see `MVAM`.
-        map_text: see `MVAM`.
-    """
+    """Attention pooling with one code, MVAM's baseline "+ Attn"; V = 1. Arguments as in `MVAM`."""
 
     title = "Attention pooling"
     paper = "Cui et al., arXiv 2402.17237 (baseline)"
@@ -201,13 +195,7 @@ class BaseAttention(MVAM):
 
 
 class BaseSummary(Method):
-    """A linear map and tanh of the encoder's [CLS] state, MVAM's baseline "+ [CLS]"; V = 1.
-
-    For encoders whose first element is such a state, as in transformers.
-
-    Args:
-        embed_dim: D (paper: 1,024).
-    """
+    """A linear map to `embed_dim` and tanh of the [CLS] state, MVAM's baseline "+ [CLS]"; V = 1."""
 
     title = "[CLS] pooling"
     paper = "Cui et al., arXiv 2402.17237 (baseline)"
@@ -220,10 +208,10 @@ class BaseSummary(Method):
         self.project_text = nn.Linear(text_dim, embed_dim)
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        alone = torch.zeros_like(mask, dtype=features.dtype)
-        alone[:, 0] = 1.0
+        summary_map = torch.zeros_like(mask, dtype=features.dtype)
+        summary_map[:, 0] = 1.0
         return single_view(
-            l2_normalize(self._summary(side, features)), alone if attention else None
+            l2_normalize(self._summary(side, features)), summary_map if attention else None
         )
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:

@@ -1,7 +1,7 @@
-"""The preprocessing of images in training, export and the app.
+"""Image preprocessing, shared by training, export and the app.
 
-A pack stores its settings (`pack.json`, key `preprocess`), so that a model always receives pixels
-prepared as in its training.
+A pack stores the settings (`pack.json`, key `preprocess`), so that a model always receives pixels
+as in its training.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from PIL import ExifTags, Image
 
 Box = tuple[float, float, float, float]
 MAX_SIZE = 1024  # a batch of 32 such squares takes 400 MB
-# by EXIF orientation; Pillow's `exif_transpose` would also rewrite the other tags
+# EXIF orientation -> transpose; Pillow's `exif_transpose` would also rewrite the other tags
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -31,10 +31,10 @@ Filter = Literal["bicubic", "bilinear", "lanczos", "box", "hamming", "nearest"]
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How an image is turned into the pixels that an image encoder reads.
+    """Converts images to the pixels that an image encoder reads.
 
     Attributes:
-        size: side of the square the encoder sees, in pixels.
+        size: side of the square that the encoder sees, in pixels.
         mean: per-channel mean of pixels in 0..1 (RGB).
         std: per-channel standard deviation of pixels in 0..1 (RGB).
         fit: "stretch" shows the whole image without keeping its aspect ratio; "crop" scales the
@@ -67,7 +67,7 @@ class Preprocess:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Preprocess:
-        """Reads a value that `to_json` wrote; rejects unknown keys."""
+        """Reads a dictionary from `to_json`; raises ValueError for unknown keys."""
         unknown = set(values) - set(cls.__dataclass_fields__)
         if unknown:
             raise ValueError(f"unknown preprocess keys: {', '.join(sorted(unknown))}")
@@ -76,9 +76,9 @@ class Preprocess:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dictionary; omits `resize` and `filter` at their defaults."""
-        usual = {"resize": 0, "filter": "bicubic"}
-        stated = {k: v for k, v in asdict(self).items() if v != usual.get(k)}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in stated.items()}
+        defaults = {"resize": 0, "filter": "bicubic"}
+        settings = {k: v for k, v in asdict(self).items() if v != defaults.get(k)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
 
     def visible_box(self, width: int, height: int) -> Box:
         """The part of a width x height image that the encoder sees, as relative xyxy."""
@@ -88,34 +88,38 @@ class Preprocess:
             side = min(width, height)
             x, y = (1 - side / width) / 2, (1 - side / height) / 2
             return (x, y, 1 - x, 1 - y)
-        # as published processors do: whole pixels of the scaled image
+        # whole pixels of the scaled image, as in published processors
         shorter = min(width, height)
-        wide, high = (int(self.resize * side / shorter) for side in (width, height))
-        x0, y0 = (wide - self.size) // 2 / wide, (high - self.size) // 2 / high
-        return (x0, y0, x0 + self.size / wide, y0 + self.size / high)
+        scaled_width, scaled_height = (
+            int(self.resize * side / shorter) for side in (width, height)
+        )
+        x0, y0 = (
+            (scaled_width - self.size) // 2 / scaled_width,
+            (scaled_height - self.size) // 2 / scaled_height,
+        )
+        return (x0, y0, x0 + self.size / scaled_width, y0 + self.size / scaled_height)
 
     def square(self, image: Image.Image) -> Image.Image:
-        """The square RGB image, size x size, that the encoder sees of any PIL image."""
+        """The part of any PIL image that the encoder sees, as a size x size RGB image."""
         rgb = to_rgb(image)
         width, height = rgb.size
         x0, y0, x1, y1 = self.visible_box(width, height)
         if rgb.size == (self.size, self.size) and not self.resize:
             return rgb
         box = (x0 * width, y0 * height, x1 * width, y1 * height)
-        how = Image.Resampling[self.filter.upper()]
-        return rgb.resize((self.size, self.size), how, box, reducing_gap=3.0)
+        resampling = Image.Resampling[self.filter.upper()]
+        return rgb.resize((self.size, self.size), resampling, box, reducing_gap=3.0)
 
     def planes(self, squares: np.ndarray | Sequence[Image.Image]) -> np.ndarray:
-        """Converts images that `square` returned, or uint8 pixels (B, H, W, 3), for the encoder.
+        """Converts images from `square`, or uint8 pixels (B, H, W, 3), to encoder input.
 
-        Returns:
-            (B, 3, H, W) float32, contiguous: (pixels / 255 - mean) / std.
+        Returns (B, 3, H, W) float32, contiguous: (pixels / 255 - mean) / std.
         """
         height = width = self.size
         if isinstance(squares, np.ndarray):
             height, width = squares.shape[1:3]
         out = np.empty((len(squares), 3, height, width), np.float32)
-        # one at a time: each fits the cache
+        # one image at a time fits in the cache
         for planes, square in zip(out, squares, strict=True):
             image = Image.fromarray(square) if isinstance(square, np.ndarray) else square
             for channel, band in enumerate(image.split()):  # faster than a transpose in NumPy
@@ -126,12 +130,12 @@ class Preprocess:
         return out
 
     def __call__(self, images: Iterable[Image.Image]) -> np.ndarray:
-        """PIL images to (B, 3, size, size) float32, contiguous."""
+        """Converts PIL images to (B, 3, size, size) float32, contiguous."""
         return self.planes([self.square(image) for image in images])
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Any PIL image as upright 8-bit RGB.
+    """Converts any PIL image to upright 8-bit RGB.
 
     EXIF orientation is applied, transparency is blended with white, 16-bit and float greyscale are
     scaled to 8 bits, CMYK and palettes are converted, and an animation is reduced to its first
@@ -150,10 +154,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def flat_rgb(image: Image.Image, most: float | None = None) -> Image.Image:
-    """`to_rgb` for an image, or a part of one, that is already upright.
+    """Converts an upright image, or a crop of one, as `to_rgb` does.
 
-    `most` is the largest value of the whole image if `image` is a part of a 16-bit or float
-    greyscale image; None to compute it.
+    `most` is the largest value of the whole image, for a crop of a 16-bit or float greyscale image;
+    None to compute it.
     """
     if is_deep(image):
         values = np.asarray(image, np.float64)

@@ -5,17 +5,16 @@ CVPR 2019.
 
 Each side has a PIE-Net: K attention maps over local features (Eq. 2), whose non-linear projections
 (Eq. 3) are residuals of one global feature (Eq. 4); the score is the best of the K x K pairs. The
-paper calls the cosine similarity a distance and minimises it; it means the largest similarity,
-which the release uses.
+paper minimises the cosine similarity as if it were a distance; the release takes the largest
+cosine, as here.
 
 The local features of a clip are its frames in order of time; its global feature is the last states
-of a bi-GRU over them (section 3.1): `image_global`.
+of a bi-GRU over the frames (section 3.1), see `image_global`.
 
-The local features of a text are its word vectors (text encoder "words"); the bi-GRU that turns them
-into a global feature belongs to the method. Features of another text encoder serve as local
-features. Where the release differs from the paper, an argument selects its behaviour:
-`legacy_text`, and for clips `image_global="legacy"`. `image_global="changes"` is not in the paper,
-see `Changes`.
+The local features of a text are its word vectors (text encoder "words") or the features of another
+text encoder; the bi-GRU that computes the global feature belongs to the method. Where the release
+differs from the paper, an argument selects the release's behaviour: `legacy_text`, and for clips
+`image_global="legacy"`. `image_global="changes"` is not in the paper, see `Changes`.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class PIENet(nn.Module):
         """The contribution of each element to the embeddings of `forward`.
 
         The sigmoid is split along its secant from 0: sigmoid(u) = 1/2 + s u, with s held constant.
-        `whole` are the parts of the global feature, V = 1; None with "local".
+        `whole` holds the parts of the global feature, V = 1; None with "local".
         """
         mapped = self.w3(local.masked_fill(~mask[..., None], 0.0))[:, None]  # (B, 1, N, H)
         mapped = self.attend(local, mask)[..., None] * mapped  # Eq. (3); attention sums to 1
@@ -110,8 +109,8 @@ class LastStates(nn.Module):
     Args:
         in_dim: width of the sequence's elements.
         out_dim: H, even.
-        legacy: take the output at the last element instead, as the released models do; its backward
-            half has read only that element.
+        legacy: take the output at the last element instead, as the released models do; the backward
+            half of that output has read only the last element.
     """
 
     def __init__(self, in_dim: int, out_dim: int, legacy: bool = False) -> None:
@@ -125,17 +124,17 @@ class LastStates(nn.Module):
         dense = features.gather(1, order.expand_as(features))
         lengths = mask.sum(dim=1)
         states = bigru_states(self.gru, dense, lengths)  # (B, M, H)
-        inside = torch.arange(states.shape[1], device=mask.device) < lengths[:, None]
+        real = torch.arange(states.shape[1], device=mask.device) < lengths[:, None]
         if self.legacy:
-            return last_element(states, inside)
-        ahead, behind = states.chunk(2, dim=2)
-        return torch.cat([last_element(ahead, inside), behind[:, 0]], dim=1)
+            return last_element(states, real)
+        forward_states, backward_states = states.chunk(2, dim=2)
+        return torch.cat([last_element(forward_states, real), backward_states[:, 0]], dim=1)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """The parts of `forward`: the states belong to the whole sequence."""
+        """The parts of `forward`, which belong to the sequence as a whole."""
         state = self(features, mask)[:, None]  # (B, 1, H)
-        none = state.new_zeros(len(state), 1, mask.shape[1], state.shape[2])
-        return Parts.of(none, whole=state)
+        zeros = state.new_zeros(len(state), 1, mask.shape[1], state.shape[2])
+        return Parts.of(zeros, whole=state)
 
 
 class MeanFeature(nn.Linear):
@@ -151,12 +150,12 @@ class MeanFeature(nn.Linear):
 
 
 class Changes(nn.Module):
-    """A clip's global feature: its mean frame, and a bi-GRU over the differences from it.
+    """A clip's global feature: its mean frame plus a bi-GRU over the differences from the mean.
 
-    Not in the paper. Where most of the scene does not move, the common part of all frames
-    dominates, and a bi-GRU over the frames themselves learns nothing about their order (measured in
-    docs/results.md). Both parts use the same linear map of frames. A clip of one frame has no
-    changes and is treated as an image.
+    Not in the paper. If most of the scene does not move, the common part of all frames dominates,
+    and a bi-GRU over the frames themselves learns nothing about their order (measured in
+    docs/results.md). Both terms use the same linear map of frames. The differences of a clip of one
+    frame are 0.
 
     Args:
         in_dim: width of a frame's feature.
@@ -175,7 +174,7 @@ class Changes(nn.Module):
         return mean + self.states(projected - mean[:, None], mask)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """The parts of `forward`: shares of the mean by frame; changes of the clip."""
+        """The parts of `forward`: each frame's share of the mean; changes as a whole."""
         projected = self.project(features)
         changes = projected - masked_mean(projected, mask)[:, None]
         shares = mean_parts(projected, mask)[:, None]  # (B, 1, N, H)
@@ -196,8 +195,8 @@ class PVSE(Method):
             ablation "No MIL".
         legacy_text: see `LastStates`.
         image_global: the global feature of an image: "mean" maps the average of its cells; "states"
-            are the last states of a bi-GRU over the frames of a clip; "legacy" reads them as the
-            released models for clips do, see `LastStates`; for "changes" see `Changes`.
+            takes the last states of a bi-GRU over the frames of a clip, "legacy" the states that
+            the released models for clips take, see `LastStates`; for "changes" see `Changes`.
     """
 
     title = "PVSE"
@@ -276,6 +275,6 @@ class PVSE(Method):
             return []
         pairs = images.embeddings[0] @ texts.embeddings[0].T  # (K, K)
         marks = [divmod(int(pairs.argmax()), pairs.shape[1])]
-        if self.views_add_up:  # the score is the mean of the marked ones (section 5.3, No MIL)
+        if self.views_add_up:  # the score is the mean of the marked pairs (section 5.3, No MIL)
             marks = [(view, view) for view in range(len(pairs))]
         return [NamedArray("view_pairs", pairs, ("view", "text_view"), tuple(marks))]

@@ -22,9 +22,8 @@ _PART = 1 << 17  # values of one part: 1 MiB as float64
 def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Sorts the values of each dimension and set in descending order, without gradients.
 
-    Of finite features (B, N, D) and a mask (B, N) bool, returns (B, D, N) sorted values, 0 beyond a
-    set's size, and (B, D, N) integers, the index of each value in its set; padding takes the last
-    ranks.
+    Features (B, N, D) must be finite; the mask is (B, N) bool. Returns sorted values (B, D, N), 0
+    beyond a set's size, and the index (B, D, N) of each value in its set; padding ranks last.
     """
     batch, count, dim = features.shape
     ranked = features.new_empty(batch, dim, count, requires_grad=False)
@@ -55,7 +54,7 @@ def _sort_packed(
 ) -> None:
     """Sorts (b, D, N) float32 into `ranked` and `places`; `keys` is float64 scratch memory.
 
-    A float32 leaves the lowest 29 bits of a float64 at 0; they hold the index.
+    In a float64 converted from float32, the lowest 29 bits are 0; here they store the index.
     """
     count = columns.shape[-1]
     place_bits = (1 << max(count - 1, 1).bit_length()) - 1
@@ -87,8 +86,8 @@ def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
     """The contributions (B, V, N, D) of elements to `pool_ranked`, with ranks held constant.
 
-    Features (B, N, D), mask (B, N) and theta (B, L, V) as there. Contributions are 0 on padding,
-    and their sum over elements is the pooled vector.
+    Arguments are those of `pool_ranked`. Contributions are 0 on padding, and their sum over
+    elements is the pooled vector.
     """
     order = rank_descending(features, mask)[1].long()  # (B, D, N)
     weights = nn.functional.pad(theta.mT, (0, order.shape[2] - theta.shape[1]))  # (B, V, N)
@@ -103,7 +102,7 @@ def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 
 
 class _RankedPool(torch.autograd.Function):
-    """`pool_ranked` with a backward pass that scatters in parts; autograd would accumulate."""
+    """`pool_ranked` with a backward pass that scatters gradients part by part."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
@@ -134,7 +133,7 @@ class _RankedPool(torch.autograd.Function):
 
 
 def _parts(features: Tensor) -> Iterator[slice]:
-    """Slices of the rows of (B, N, D) that fit a CPU's cache; all rows at once on a GPU."""
+    """Slices of the first axis of (B, N, D) that fit in a CPU's cache; one slice on a GPU."""
     batch, count, dim = features.shape
     size = max(1, _PART // (count * dim)) if features.device.type == "cpu" else batch
     for start in range(0, batch, size):

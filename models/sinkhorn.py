@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# the product of two exponentials of at most this is far below float32's limit
+# the product of two exponentials of this number is far below float32's maximum
 _LARGEST_EXPONENT = 30.0
 # about float32's precision; each further change is smaller by the contraction rate
 _CONVERGED = 1e-6
@@ -22,15 +22,15 @@ def match_blocks(
 ) -> Tensor:
     """The plan between visual and text blocks without dustbins: A* of Eq. (2).
 
-    Affinities are cosines, so scaling vectors are computed directly on their exponentials;
-    `log_plan` is used at temperatures at which those would overflow. Iterations end when the change
-    is below float32's precision, at temperature 1 after about five.
+    Affinities are cosines, so their exponentials are scaled directly; `log_plan` is used at low
+    temperatures, at which they would overflow. Iterations end when the change is below float32's
+    precision, after about five at temperature 1.
 
     Args:
         affinity: (p, q, C) cosines of the blocks of C pairs, Eq. (1).
         dustbin: the learnable z, a scalar.
         iterations: c of section 3.2, the maximum (paper: 20); each scales rows, then columns.
-        temperature: divides affinities and z (the paper names none, so 1).
+        temperature: divides affinities and z (the paper specifies none, so 1).
 
     Returns:
         (p, q, C), non-negative.
@@ -49,8 +49,8 @@ def match_blocks(
         before = columns
         columns = _weighted(by_row, rows, bin_kernel * row_bin).reciprocal_()  # (q, C)
         column_bin = p / (bin_kernel * (rows.sum(dim=0) + row_bin))
-        least, most = torch.aminmax(columns.detach() / before.detach())
-        if float(most) - 1.0 < _CONVERGED and 1.0 - float(least) < _CONVERGED:
+        smallest, largest = torch.aminmax(columns.detach() / before.detach())
+        if float(largest) - 1.0 < _CONVERGED and 1.0 - float(smallest) < _CONVERGED:
             break
     return kernel * rows[:, None] * columns
 

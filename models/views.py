@@ -1,4 +1,4 @@
-"""The data that all parts exchange: sets of features, and the views of a head.
+"""The data that all packages exchange: sets of features, and views.
 
 Legend of shape letters, used in every docstring and trailing comment of this code base:
 
@@ -43,7 +43,7 @@ class Views:
         return self.embeddings.shape[0]
 
     def __getitem__(self, rows: slice | Tensor | list[int]) -> Views:
-        """Selects items of the batch; not by a single integer, so that the axis B stays."""
+        """Selects items of the batch; a single integer is not allowed, so that the axis B stays."""
         return self.apply(lambda tensor: tensor[rows])
 
     def to(self, device: torch.device | str) -> Views:
@@ -80,13 +80,13 @@ def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:
 
 
 def pad_sets(sets: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Pads B sets (N_b, d) to features (B, N, d) of the largest N; returns these and a mask (B, N).
+    """Pads B sets (N_b, d) to the largest N; returns features (B, N, d) and a mask (B, N).
 
     >>> pad_sets([torch.ones(1, 2), torch.ones(3, 2)])[1].int().tolist()
     [[1, 0, 0], [1, 1, 1]]
     """
     padded = pad_sequence(list(sets), batch_first=True)  # (B, N, d)
-    sizes = torch.tensor([len(each) for each in sets], device=padded.device)
+    sizes = torch.tensor([len(features) for features in sets], device=padded.device)
     return padded, lengths_to_mask(sizes, padded.shape[1])
 
 

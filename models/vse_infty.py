@@ -9,8 +9,8 @@ the paper does not mention, so `mlp_dim` defaults to 0. The release includes zer
 in its batch-norm statistics, as `pad_statistics` does.
 
 VSE++ (Fartash Faghri, David J. Fleet, Jamie Ryan Kiros, Sanja Fidler: VSE++: Improving
-Visual-Semantic Embeddings with Hard Negatives, BMVC 2018) has the form that VSE-infinity
-(section 2) compares with, "AvgPool [9]": average pooling on both sides. The original takes the last
+Visual-Semantic Embeddings with Hard Negatives, BMVC 2018) is the baseline of VSE-infinity
+(section 2), "AvgPool [9]": average pooling on both sides. The original embeds a text as the last
 state of a GRU.
 """
 
@@ -39,14 +39,14 @@ class VSEInfinity(Method):
     Args:
         embed_dim: D of the joint space (paper: 1024).
         mlp_dim: hidden width of the residual MLP; 0 for none.
-        released_gpo: build GPO as its release does, see `models/gpo.py`.
+        released_gpo: build GPO as in its release, see `models/gpo.py`.
         pad_statistics: see `FeatureProjection`.
         pooling: the pooling of images: "gpo"; one of the fixed poolings of Table 1, "mean", "max"
             and "kmax"; or one of `models/aggregators.py`.
         text_pooling: the pooling of texts, from the same choices.
         pool_count: K of "kmax" (20 is best over the paper's grid features).
         map_text: map texts linearly to the joint space even if their features already have its
-            width, so that weights are trained even over a frozen text encoder.
+            width, so that the text side has trained weights over a frozen encoder.
     """
 
     title = "VSE∞"
@@ -100,7 +100,7 @@ class VSEInfinity(Method):
     def _project(
         self, side: str, features: Tensor, mask: Tensor
     ) -> tuple[RankPooling | Aggregator, Tensor]:
-        """The pooling of a side, and features (B, N, D) of the joint space."""
+        """Returns the side's pooling, and features (B, N, D) in the joint space."""
         if side == "image":
             return self.pool_image, self.project_image(features, mask)
         return self.pool_text, self.project_text(features)

@@ -8,16 +8,16 @@ from polyview.models.gru import gru_states, trains_on_cpu
 
 
 class BiGRUTextEncoder(TextEncoder):
-    """Word embedding and a BiGRU whose directions are averaged, as in the papers' RNN variants.
+    """Word embeddings and a BiGRU whose directions are averaged, as in the papers' RNN variants.
 
-    The backward direction reads each text reversed within its own length (a gather), which equals
-    packed sequences and can be exported to ONNX.
+    The backward direction reads each text reversed within its own length (a gather). This equals
+    packed sequences, and unlike them can be exported to ONNX.
 
     Args:
         vocab_size: rows of the word table; 0 is padding.
         word_dim: width of a word's embedding.
         hidden_dim: width d of the features.
-        dropout: applied to word embeddings while training.
+        dropout: dropout rate of word embeddings in training.
         directions: 2; 1 for a forward GRU (MV-VSE's release); 0 for word embeddings alone, d =
             word_dim (PVSE, whose heads have their own GRU).
     """
@@ -54,11 +54,15 @@ class BiGRUTextEncoder(TextEncoder):
             grus = [gru for gru in (self.forward_gru, self.backward_gru) if gru is not None]
             states = gru_states(grus, words, lengths)  # (B, L, G d)
             return states.unflatten(2, (len(grus), -1)).mean(dim=2)
-        ahead, _ = self.forward_gru(words)  # (B, L, d)
+        forward_states, _ = self.forward_gru(words)  # (B, L, d)
         if self.backward_gru is None:
-            return ahead * real[..., None]
+            return forward_states * real[..., None]
         mirror = torch.where(real, lengths[:, None] - 1 - position, position)  # (B, L)
         mirror = mirror[..., None]  # (B, L, 1)
-        back, _ = self.backward_gru(words.gather(1, mirror.expand(-1, -1, words.shape[2])))
-        back = back.gather(1, mirror.expand(-1, -1, back.shape[2]))  # (B, L, d)
-        return (ahead + back) / 2 * real[..., None]
+        backward_states, _ = self.backward_gru(
+            words.gather(1, mirror.expand(-1, -1, words.shape[2]))
+        )
+        backward_states = backward_states.gather(
+            1, mirror.expand(-1, -1, backward_states.shape[2])
+        )  # (B, L, d)
+        return (forward_states + backward_states) / 2 * real[..., None]

@@ -11,7 +11,7 @@ class ImageEncoder(nn.Module, ABC):
 
     dim: int  # width d of the features
     # whether the first element summarises the image, as a transformer's [CLS] does, for methods
-    # that need it (`Method.summary_token`); the others are the cells of `grid`, row-major
+    # that need it (`Method.summary_token`); the other elements are the cells of `grid`, row-major
     summary_token: ClassVar[bool] = False
 
     @abstractmethod
@@ -31,11 +31,11 @@ class TextEncoder(nn.Module, ABC):
 
     dim: int  # width d of the features
     summary_token: ClassVar[bool] = False  # whether the first element summarises the text
-    max_length: int | None = None  # most tokens, including special ones; None for no limit
+    max_length: int | None = None  # maximum number of tokens, with special tokens; None: no limit
 
     @abstractmethod
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Encodes ids (B, L) int64, 0 beyond each text's length, into features (B, L, d).
 
-        Lengths are (B,) int64 in 1..L; padded positions hold 0.
+        `lengths` is (B,) int64 in 1..L; features of padded positions are 0.
         """

@@ -1,4 +1,4 @@
-"""Access to `transformers`, which is imported only for a published network or processor."""
+"""Builds networks and reads preprocessing with `transformers`, which is imported only then."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +15,10 @@ from polyview.models.preprocess import Preprocess
 def build_network(
     name: str, config: dict[str, Any], *, add_pooling_layer: bool | None = None
 ) -> Any:
-    """Builds a network with random weights from its configuration as JSON, with `model_type`.
+    """Builds a network with random weights from its JSON configuration, which has `model_type`.
 
-    `name` is a class of `transformers`, or "AutoModel", which follows the model type;
-    `add_pooling_layer` is for classes with this argument.
+    `name` is a class of `transformers`; "AutoModel" selects the class by model type.
+    `add_pooling_layer` is passed to the class unless it is None.
 
     Raises:
         ValueError: the model type is unknown, or the configuration is not valid.
@@ -40,7 +40,7 @@ def build_network(
 
 
 def import_transformers() -> Any:
-    """Imports the library; the error says how to install it."""
+    """Imports `transformers`; raises ValueError with installation advice if it is missing."""
     try:
         import transformers
     except ImportError as error:
@@ -67,11 +67,11 @@ def quiet() -> Iterator[None]:
 
 
 def read_preprocess(folder: Path, name: str) -> Preprocess:
-    """Reads `preprocessor_config.json` of a folder; missing values are its class's defaults.
+    """Reads a folder's `preprocessor_config.json`, with the defaults of its processor class.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: `Preprocess` cannot prepare images in this way.
+        FileNotFoundError: the folder has no such file.
+        ValueError: the file is not readable, or `Preprocess` cannot express its settings.
     """
     if not (folder / "preprocessor_config.json").is_file():
         raise FileNotFoundError(
@@ -81,33 +81,33 @@ def read_preprocess(folder: Path, name: str) -> Preprocess:
     try:
         with quiet():
             auto = import_transformers().AutoImageProcessor
-            stated = auto.from_pretrained(folder, backend="pil", local_files_only=True).to_dict()
+            settings = auto.from_pretrained(folder, backend="pil", local_files_only=True).to_dict()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{name}: preprocessor_config.json cannot be read: {error}") from error
-    return _translate(stated, name)
+    return _translate(settings, name)
 
 
 def _translate(stated: dict[str, Any], name: str) -> Preprocess:
-    """Translates a processor that only stretches, or scales and crops."""
+    """Translates the settings of a processor that only stretches, or scales and crops."""
     size = stated.get("size") or {}
     shortest, height, width = (size.get(k) for k in ("shortest_edge", "height", "width"))
     crop = stated.get("crop_size") or {}
     resampling = Image.Resampling(stated.get("resample", Image.Resampling.BILINEAR))
     values: dict[str, Any] = {"filter": resampling.name.lower(), **_statistics(stated)}
-    cuts = bool(stated.get("do_center_crop"))
+    crops = bool(stated.get("do_center_crop"))
     if not stated.get("do_resize", True) or size.get("longest_edge"):
         raise ValueError(f"{name}: its processor does not bring images to one size")
-    if stated.get("crop_pct") and shortest and not cuts:
+    if stated.get("crop_pct") and shortest and not crops:
         # ConvNeXT's processor, also used for ResNets, crops below 384 pixels and stretches above
-        cuts = shortest < 384
+        crops = shortest < 384
         crop = {"height": shortest, "width": shortest}
         height = width = shortest
-        shortest = int(shortest / stated["crop_pct"]) if cuts else None
-    if shortest and cuts:
+        shortest = int(shortest / stated["crop_pct"]) if crops else None
+    if shortest and crops:
         side = _square(crop.get("height"), crop.get("width"), name)
         return Preprocess(size=side, fit="crop", resize=shortest, **values)
     side = _square(height, width, name)
-    if cuts and (crop.get("height"), crop.get("width")) != (height, width):
+    if crops and (crop.get("height"), crop.get("width")) != (height, width):
         raise ValueError(f"{name}: its processor stretches images and then crops them")
     return Preprocess(size=side, fit="stretch", **values)
 
@@ -122,7 +122,7 @@ def _square(height: object, width: object, name: str) -> int:
 
 
 def _statistics(stated: dict[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Mean and deviation of pixels in 0..1, including the processor's own scale."""
+    """Mean and standard deviation of pixels in 0..1, including the processor's rescaling."""
     scale = 255.0 * stated["rescale_factor"] if stated.get("do_rescale", True) else 255.0
     if not stated.get("do_normalize", True):
         return {"mean": (0.0,) * 3, "std": (1 / scale,) * 3}

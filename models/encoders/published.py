@@ -1,6 +1,6 @@
 """Published backbones as encoders, built on the networks of `transformers`.
 
-Each is built from its Hugging Face configuration as plain JSON, which a checkpoint stores;
+`config` is the network's Hugging Face configuration as plain JSON, which checkpoints store;
 `export/encoders/` reads the weights. `transformers` is imported only when an encoder is built.
 """
 
@@ -13,11 +13,11 @@ from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.encoders.huggingface import build_network
 from polyview.models.views import lengths_to_mask
 
-EVAL_SHARE = 0.9  # patches kept by a view of `SampledViT`, as a share of all tokens with [CLS]
+EVAL_SHARE = 0.9  # patches in a view of `SampledViT`, as a share of all tokens including [CLS]
 
 
 class _ConvNet(ImageEncoder):
-    """A convolutional network; its last map before pooling is the set, `stride` pixels a cell."""
+    """A convolutional network; its last feature map is the set, one cell per `stride` pixels."""
 
     model: Any
     stride: int
@@ -32,7 +32,7 @@ class _ConvNet(ImageEncoder):
 
 
 class MobileNetV2ImageEncoder(_ConvNet):
-    """MobileNetV2 (Sandler et al., CVPR 2018), of a `MobileNetV2Config`: 7 x 7 x 1280 at 224."""
+    """MobileNetV2 (Sandler et al., CVPR 2018): 7 x 7 cells of 1,280 numbers at 224 pixels."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -42,14 +42,14 @@ class MobileNetV2ImageEncoder(_ConvNet):
 
 
 class ResNetImageEncoder(_ConvNet):
-    """ResNet (He et al., CVPR 2016), of a `ResNetConfig`: 7 x 7 x 2048 at 224 for ResNet-50."""
+    """ResNet (He et al., CVPR 2016); ResNet-50: 7 x 7 cells of 2,048 numbers at 224 pixels."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         self.model = build_network("ResNetModel", config)
         sizes = self.model.config.hidden_sizes
         self.dim = int(sizes[-1])
-        # the stem halves the image twice; each stage halves it again, the first one optionally
+        # the stem halves the image twice; each stage halves it again, the first stage optionally
         first = 1 if self.model.config.downsample_in_first_stage else 0
         self.stride = 2 ** (2 + len(sizes) - 1 + first)
 
@@ -77,10 +77,7 @@ class _VisionTransformer(ImageEncoder):
 
 
 class ViTImageEncoder(_VisionTransformer):
-    """ViT (Dosovitskiy et al., ICLR 2021), of a `ViTConfig` as JSON.
-
-    Features are those of [CLS] and the patches after the last layer norm.
-    """
+    """ViT (Dosovitskiy et al., ICLR 2021): [CLS] and the patches after the last layer norm."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -94,15 +91,15 @@ class ViTImageEncoder(_VisionTransformer):
 class SampledViT(_VisionTransformer):
     """The image encoder of AVSE's release: a ViT that reads several samples of an image.
 
-    The states of an element in all views are concatenated, with 0 for views that left it out. The
+    The feature of an element concatenates its states in all views, 0 for views without it. The
     release samples by "radial bias": each view keeps [CLS] and the patches nearest to a centre, the
-    transformer's layers see only those, and there is no final layer norm. The release draws new
+    transformer's layers see only these, and there is no final layer norm. The release draws new
     centres in every pass, even in evaluation. Here they are fixed, so that an image always has the
     same embedding (Liu et al., AAAI 2025, see `models/avse.py`).
 
     Args:
         config: a `ViTConfig` as JSON.
-        centres: a patch for each view, row-major from 0; None for two default centres.
+        centres: the centre patch of each view, row-major from 0; None for two default centres.
     """
 
     kept: Tensor
@@ -116,14 +113,14 @@ class SampledViT(_VisionTransformer):
         patches = side**2
         count = int((patches + 1) * EVAL_SHARE)
         if centres is None:
-            # the middles of the upper left and of the lower right quarter
-            near, far = side // 4, side - 1 - side // 4
-            centres = (near * side + near, far * side + far)
+            # centres of the upper left and lower right quarters
+            first, last = side // 4, side - 1 - side // 4
+            centres = (first * side + first, last * side + last)
         if not centres or any(not 0 <= centre < patches for centre in centres):
             raise ValueError(f"view centres must be patches from 0 to {patches - 1}, not {centres}")
         nearest = torch.stack([_nearest(centre, side, count) for centre in centres])
         tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
-        # position of each token in each view; past the end if the view left it out
+        # position of each token in each view; past the end if the view lacks the token
         place = torch.full((len(nearest), patches + 1), count + 1)
         place.scatter_(1, tokens, torch.arange(count + 1).expand(len(nearest), -1))
         self.register_buffer("kept", tokens, persistent=False)  # (n, count + 1)
@@ -138,17 +135,17 @@ class SampledViT(_VisionTransformer):
             hidden = tokens[:, indices]  # (B, count + 1, h)
             for layer in self.model.layers:
                 hidden = layer(hidden)
-            nothing = torch.zeros_like(hidden[:, :1])
-            views.append(torch.cat([hidden, nothing], dim=1)[:, place])  # (B, N, h)
+            zeros = torch.zeros_like(hidden[:, :1])
+            views.append(torch.cat([hidden, zeros], dim=1)[:, place])  # (B, N, h)
         return torch.cat(views, dim=2)
 
 
 class CLIPImageEncoder(_VisionTransformer):
     """CLIP's vision transformer (Radford et al., ICML 2021): [IMG], then the patches.
 
-    Built from a `CLIPVisionConfig`. Every element passes the final layer norm, which CLIP itself
-    applies only to [IMG]. `projected` maps every element to the joint space; [IMG] is then CLIP's
-    image embedding before normalisation.
+    Every element passes the final layer norm, which CLIP itself applies only to [IMG]. `projected`
+    maps every element to the joint space; [IMG] is then CLIP's image embedding before
+    normalisation.
     """
 
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
@@ -164,9 +161,8 @@ class CLIPImageEncoder(_VisionTransformer):
 class SiglipImageEncoder(_VisionTransformer):
     """SigLIP's vision transformer (Zhai et al., ICCV 2023): [IMG], then the patches.
 
-    Built from a `SiglipVisionConfig`. SigLIP has no projection to a joint space. A learned query
-    attends to the patches, which gives [IMG]; each patch follows as if the query had attended only
-    to it.
+    SigLIP has no projection to a joint space. [IMG] is the output of a learned query that attends
+    to the patches; the feature of a patch is the output for attention to that patch alone.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -192,8 +188,8 @@ class SiglipImageEncoder(_VisionTransformer):
 class BertTextEncoder(TextEncoder):
     """BERT (Devlin et al., NAACL 2019) and similar networks, such as MiniLM: last hidden states.
 
-    The first element is [CLS], and the last one of each text is [SEP]. The configuration, as JSON,
-    includes `model_type`; see `export/encoders/sources.py` for the types.
+    Each text starts with [CLS] and ends with [SEP]. `config` includes `model_type`, one of the
+    types in `export/encoders/sources.py`.
     """
 
     summary_token: ClassVar[bool] = True
@@ -214,11 +210,11 @@ class BertTextEncoder(TextEncoder):
 
 
 class CLIPTextEncoder(TextEncoder):
-    """CLIP's text transformer (Radford et al., ICML 2021), of a `CLIPTextConfig` as JSON.
+    """CLIP's text transformer (Radford et al., ICML 2021).
 
-    Features are those after the last layer norm. It reads from left to right, so only the last
-    element of each text, [EOS], depends on the whole text; `models.layers.last_element` gives
-    CLIP's pooled text. `projected` maps every element to the joint space.
+    Features are the states after the last layer norm. Attention is causal, so only the last
+    element of each text, [EOS], depends on the whole text; `models.layers.last_element` selects it.
+    `projected` maps every element to the joint space.
     """
 
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
@@ -238,9 +234,8 @@ class CLIPTextEncoder(TextEncoder):
 class SiglipTextEncoder(TextEncoder):
     """SigLIP's text transformer (Zhai et al., ICCV 2023); the last token represents the text.
 
-    Built from a `SiglipTextConfig`. SigLIP takes the state at position `max_length`, usually
-    padding, as the embedding of the text; here that state replaces the one of each text's last
-    token, [EOS].
+    SigLIP's text embedding is the state at position `max_length`, usually padding. Here that state
+    replaces the state of each text's last token, [EOS].
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -260,7 +255,7 @@ class SiglipTextEncoder(TextEncoder):
         return features * lengths_to_mask(lengths, longest)[..., None]
 
     def padded(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Token ids (B, `max_length`), each text padded as SigLIP does."""
+        """Pads ids (B, L) to (B, `max_length`) with SigLIP's padding token."""
         positions = torch.arange(cast(int, self.max_length), device=ids.device)  # (M,)
         extended = ids[:, positions.clamp(max=ids.shape[1] - 1)]  # (B, M)
         return torch.where(positions < lengths[:, None], extended, self.padding)
@@ -275,8 +270,8 @@ def _joint_space(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
 
 
 def _nearest(centre: int, side: int, count: int) -> Tensor:
-    """The `count` patches nearest to a patch, itself first; ties by index."""
+    """Indices of the `count` patches nearest to the patch `centre`, itself first; ties by index."""
     row, column = divmod(centre, side)
     places = torch.arange(side)
-    square = (places[:, None] - row) ** 2 + (places[None] - column) ** 2  # (side, side)
-    return square.flatten().argsort(stable=True)[:count]
+    squared_distances = (places[:, None] - row) ** 2 + (places[None] - column) ** 2  # (side, side)
+    return squared_distances.flatten().argsort(stable=True)[:count]

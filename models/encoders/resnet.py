@@ -4,8 +4,8 @@ Kaiming He, Xiangyu Zhang, Shaoqing Ren, Jian Sun: Deep Residual Learning for Im
 CVPR 2016; Saining Xie, Ross Girshick, Piotr Dollár, Zhuowen Tu, Kaiming He: Aggregated Residual
 Transformations for Deep Neural Networks, CVPR 2017 (groups).
 
-The ResNet of `transformers` has no grouped convolutions and uses other names; weights of the
-releases (PVSE, VSE-infinity) load here unchanged, without the classifier. There are two layouts:
+The ResNet of `transformers` has no grouped convolutions and uses other names. The released weights
+of PVSE and VSE-infinity load here unchanged, without the classifier. There are two layouts:
 
     ==================  ==============================  ==============================
     part                "torchvision"                   "caffe" (bottom-up attention)
@@ -27,12 +27,7 @@ STAGES = 4
 
 
 class _Block(nn.Module):
-    """Convolutions `conv1`, `conv2`, ..., each with a batch norm, and a shortcut.
-
-    Args:
-        convolutions: (outputs, kernel, stride, groups) of each.
-        inputs: channels of the input map.
-    """
+    """Convolutions (outputs, kernel, stride, groups), each with a batch norm, and a shortcut."""
 
     def __init__(self, inputs: int, convolutions: Sequence[tuple[int, int, int, int]]) -> None:
         super().__init__()
@@ -45,8 +40,8 @@ class _Block(nn.Module):
             width, step = outputs, step * stride
         self.downsample: nn.Module | None = None
         if step > 1 or width != inputs:
-            shorten = nn.Conv2d(inputs, width, 1, step, bias=False)
-            self.downsample = nn.Sequential(shorten, nn.BatchNorm2d(width))
+            shortcut = nn.Conv2d(inputs, width, 1, step, bias=False)
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(width))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
@@ -64,9 +59,9 @@ class ResNet(ImageEncoder):
         stem: channels after the first convolution.
         widths: channels inside the blocks of each of the four stages.
         channels: channels after each stage; the last is d.
-        blocks: blocks of each stage.
-        bottleneck: whether blocks are bottlenecks; basic blocks have no groups and one layout.
-        groups: of the 3 x 3 convolutions; 32 for ResNeXt-101 32x8d.
+        blocks: number of blocks in each stage.
+        bottleneck: whether blocks are bottlenecks; basic blocks ignore `groups`.
+        groups: groups of the 3 x 3 convolutions; 32 for ResNeXt-101 32x8d.
         layout: one of `LAYOUTS`.
         pooled: average the map to one feature, as PVSE does for the frames of a clip.
     """

@@ -8,12 +8,12 @@ Text-Based Decomposition, ICLR 2024. The state of the summary token t is a sum o
 
 where a is the attention of head h from t to token i, and v the value of i. With the deviation of
 the final layer norm held constant, norm and projection are linear, and the row of i is the
-projection of sum_l c[l, i]. The rest (the token's own embedding, MLPs, biases, [CLS], padding) is
-the difference to the embedding. The paper omits the first layers; here all are included.
+projection of sum_l c[l, i]. The remainder is the embedding minus all rows: the token's own
+embedding, MLPs, biases, [CLS], padding. The paper omits the first layers; here all are included.
 
 SigLIP pools patches by the attention of one learned query, whose output is split; the MLP after it
-belongs to the rest. Its text is split as CLIP's, at the last position. The values of each row
-depend on other patches or words through earlier layers.
+belongs to the remainder. SigLIP's text is split like CLIP's, at the last position. The values of
+each row depend on other patches or words through earlier layers.
 """
 
 from collections.abc import Iterable
@@ -35,12 +35,12 @@ _MASKED = -1e30  # added to masked attention; packs may not contain infinity
 
 
 class ImageRows(ImageEncoder):
-    """The contributions of patches; the first row holds the rest.
+    """The contributions of patches to the image embedding; the first row is the remainder.
 
     Args:
         encoder: SigLIP, or CLIP with its projection.
-        first_layer: of CLIP, the first one whose attention counts as the patches'; that of earlier
-            ones belongs to the rest. SigLIP's rows are those of its pooling alone.
+        first_layer: the first layer of CLIP whose attention is attributed to patches; earlier
+            layers belong to the remainder. Unused for SigLIP, where only the pooling is split.
     """
 
     summary_token: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class ImageRows(ImageEncoder):
         return self.encoder.grid(size)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Rows (B, 1 + N, D) that add up to the image's embedding, not scaled to unit length."""
+        """Rows (B, 1 + N, D) that add up to the image embedding before normalisation."""
         if isinstance(self.encoder, CLIPImageEncoder):
             embedding, rows = self._clip(self.encoder, pixels)
         else:
@@ -84,7 +84,7 @@ class ImageRows(ImageEncoder):
 
 
 class TextRows(TextEncoder):
-    """The contributions of a text's tokens; the row of the last one, [EOS], includes the rest."""
+    """The contributions of tokens to the text embedding; the last, [EOS], has the remainder."""
 
     def __init__(self, encoder: CLIPTextEncoder | SiglipTextEncoder) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class TextRows(TextEncoder):
         self.dim, self.max_length = encoder.dim, encoder.max_length
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Rows (B, L, D), 0 on padding, that add up to the text's embedding."""
+        """Rows (B, L, D), 0 on padding, that add up to the text embedding before normalisation."""
         encoder, model, longest = self.encoder, self.encoder.model, ids.shape[1]
         last = lengths - 1  # (B,)
         if isinstance(encoder, CLIPTextEncoder):
@@ -106,9 +106,9 @@ class TextRows(TextEncoder):
             hidden = model.embeddings(input_ids=encoder.padded(ids, lengths))  # (B, max_length, h)
             place = torch.full_like(lengths, hidden.shape[1] - 1)
         state, contributions = read_token(model.encoder.layers, hidden, place, mask)
-        held = hold_norm(model.final_layer_norm, contributions[:, :longest], state)
+        normed = hold_norm(model.final_layer_norm, contributions[:, :longest], state)
         embedding = projection(model.final_layer_norm(state))  # (B, D)
-        rows = nn.functional.linear(held, projection.weight)  # (B, L, D)
+        rows = nn.functional.linear(normed, projection.weight)  # (B, L, D)
         rows = rows * lengths_to_mask(lengths, longest)[..., None]
         ends = torch.arange(longest, device=ids.device) == last[:, None]  # (B, L)
         return rows + ends[..., None] * (embedding - rows.sum(dim=1))[:, None]
@@ -123,10 +123,10 @@ def read_token(
 ) -> tuple[Tensor, Tensor]:
     """Runs the layers of CLIP or SigLIP and splits the last state of one token.
 
-    `hidden` (B, N, h) are embedded tokens, `place` (B,) the index of the token in each sequence;
-    `mask` (N, N) is added to the products of queries and keys. Returns the token's state (B, h),
-    and the contributions (B, N, h) of each token to it through the attention of the layers, from
-    `first_layer` on, without biases of `out_proj`.
+    `hidden` (B, N, h) holds the embedded tokens, `place` (B,) the index of the token in each
+    sequence; `mask` (N, N) is added to the products of queries and keys. Returns the token's state
+    (B, h), and the contribution (B, N, h) of each token to it through the attention of the layers
+    from `first_layer` on, without the biases of `out_proj`.
     """
     *_, last = layers
     contributions = torch.zeros_like(hidden)
@@ -136,13 +136,13 @@ def read_token(
         projections = attention.q_proj, attention.k_proj, attention.v_proj
         query, keys, values = (split_heads(p(normed), attention.num_heads) for p in projections)
         weights = attention_weights(query, keys, mask)  # (B, H, N, N)
-        own = weights.transpose(1, 2)[rows, place]  # (B, H, N)
-        split = _attended(own, values, attention.out_proj.weight)  # (B, N, h)
+        token_weights = weights.transpose(1, 2)[rows, place]  # (B, H, N)
+        contribution = _attended(token_weights, values, attention.out_proj.weight)  # (B, N, h)
         if number >= first_layer:
-            contributions = contributions + split
+            contributions = contributions + contribution
         if layer is last:  # only the state of the token is needed
             hidden = hidden[rows, place][:, None]  # (B, 1, h)
-            attended = split.sum(dim=1, keepdim=True) + attention.out_proj.bias
+            attended = contribution.sum(dim=1, keepdim=True) + attention.out_proj.bias
         else:
             attended = attention.out_proj((weights @ values).transpose(1, 2).flatten(2))
         hidden = hidden + attended
@@ -151,9 +151,9 @@ def read_token(
 
 
 def hold_norm(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
-    """Applies a layer norm to parts (B, N, h) of a state (B, h), with its deviation held constant.
+    """Applies a layer norm, without its bias, to rows (B, N, h) that are parts of a state (B, h).
 
-    The norm's bias belongs to the rest.
+    The state's deviation is held constant, so the norm is linear in the rows.
     """
     deviation = (state.var(dim=1, correction=0) + norm.eps).sqrt()[:, None, None]
     centred = rows - rows.mean(dim=2, keepdim=True)
@@ -174,7 +174,7 @@ def probe_heads(head: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Attention (B, H, Q, N) of queries (B, H, Q, e) to keys (B, H, N, e); the mask is added."""
+    """Attention (B, H, Q, N) of queries (B, H, Q, e) to keys (B, H, N, e) with an additive mask."""
     products = query @ keys.transpose(2, 3) * query.shape[3] ** -0.5
     return (products if mask is None else products + mask).softmax(dim=-1)
 
@@ -191,7 +191,7 @@ def _attended(weights: Tensor, values: Tensor, out: Tensor) -> Tensor:
 
 
 def joint_projection(encoder: CLIPImageEncoder | CLIPTextEncoder) -> nn.Linear:
-    """CLIP's map into the joint space; raises ValueError where the encoder has none."""
+    """CLIP's projection to the joint space; raises ValueError if the encoder has none."""
     if encoder.projection is None:
         raise ValueError("a CLIP without its projection has no joint space of images and texts")
     return encoder.projection

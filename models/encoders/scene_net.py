@@ -39,8 +39,8 @@ class SceneNet(ImageEncoder):
     Args:
         widths: channels of the stem and of each stage; every stage halves the map.
         blocks: residual blocks in each stage after the stem.
-        parts: rows and columns of equal parts of the map; the averages of the parts are
-            concatenated to a single feature, as for a frame of a clip. None keeps the cells.
+        parts: (rows, columns) of equal parts of the map, whose averages are concatenated to a
+            single feature, as for a frame of a clip; None keeps the cells.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SceneNet(ImageEncoder):
         self.stages = nn.Sequential(*stages)
 
     def grid(self, size: int) -> tuple[int, int]:
-        """Rows and columns of the feature map of a size x size image."""
+        """See `ImageEncoder.grid`; (1, 1) with `parts`."""
         if self.parts:
             return 1, 1
         return size // self.stride, size // self.stride
@@ -77,8 +77,8 @@ class SceneNet(ImageEncoder):
         """(B, 3, H, W) pixels -> (B, N, d) features of the cells, row-major."""
         cells = self.stages(self.stem(pixels))  # (B, d, H, W)
         if self.parts:
-            down, across = map(_shares, cells.shape[2:], self.parts)
-            averages = down @ cells @ across.mT  # (B, d, rows, columns)
+            row_shares, column_shares = map(_shares, cells.shape[2:], self.parts)
+            averages = row_shares @ cells @ column_shares.mT  # (B, d, rows, columns)
             return averages.flatten(2).transpose(1, 2).flatten(1)[:, None]  # (B, 1, parts x d)
         return cells.flatten(2).transpose(1, 2)
 
@@ -87,5 +87,5 @@ def _shares(cells: int, parts: int) -> Tensor:
     """The share of each cell in each of `parts` equal parts: (parts, cells); rows sum to 1."""
     edges = torch.arange(parts + 1) * (int(cells) / parts)
     start, end = edges[:-1, None], edges[1:, None]
-    place = torch.arange(int(cells))
-    return (end.minimum(place + 1) - start.maximum(place)).clamp_min(0) * (parts / int(cells))
+    index = torch.arange(int(cells))
+    return (end.minimum(index + 1) - start.maximum(index)).clamp_min(0) * (parts / int(cells))
