@@ -2,13 +2,13 @@
 
 Used by `python -m polyview check PACK` and by the app's collection menu.
 
-Fifty images and a caption of each are ranked among themselves as the pack reads them, and again
-with one step changed. Such steps are what integrations of CLIP and SigLIP get wrong most often, and
-such errors raise no exception: they only lower retrieval accuracy.
+Scores fifty images and one caption of each with the pack's preprocessing, and again with one step
+changed. Wrong steps are the most common error in integrations of CLIP and SigLIP; they raise no
+exception but lower retrieval accuracy.
 
-A pair's *margin* is how far its score lies above those of its image with other captions and of its
-caption with other images, in their standard deviations. A step is wrong if another way gives the
-same pairs higher margins: by more than `LIMIT` standard errors of the mean difference.
+A pair's *margin* is its score minus the mean score of its image with other captions (and of its
+caption with other images), in standard deviations. A step is wrong if a variant increases the mean
+margin by more than `LIMIT` standard errors.
 """
 
 import re
@@ -27,7 +27,7 @@ from polyview.models import Views
 from polyview.models.preprocess import Filter, to_rgb
 
 PAIRS = 50
-FEWEST = 20  # pairs; among fewer hardly any difference is certain
+FEWEST = 20  # minimum number of pairs; with fewer, hardly any difference is significant
 LIMIT = 3.5  # standard errors; chance exceeds it in 1 of 2,000 comparisons
 NORMALISATIONS = {
     "mean 0.5, std 0.5": ((0.5,) * 3, (0.5,) * 3),
@@ -46,14 +46,14 @@ Tokens = list[list[int]]  # ids of each text
 
 @dataclass(frozen=True)
 class Verdict:
-    """What another way of one step of reading gains.
+    """The comparison of a variant of one preprocessing step with the pack's step.
 
     Attributes:
-        step: such as "crop".
-        right: whether this way is not certainly better than what the pack does.
-        way: what was done instead.
+        step: the name of the step, such as "crop".
+        right: whether the variant is not significantly better than the pack's step.
+        way: the variant, such as "the whole image".
         gain: mean gain of the pairs' margins, in standard deviations.
-        error: its standard error; 0 if this way reads every pair as the pack does.
+        error: standard error of `gain`; 0 if the variant changes no input.
     """
 
     step: str
@@ -64,7 +64,7 @@ class Verdict:
 
 
 class PackCheck:
-    """A pack's method with N images of any size and the caption of each."""
+    """Checks a pack's method on N images of any size and one caption of each."""
 
     def __init__(
         self, runtime: Runtime, method: str, images: Sequence[Image.Image], texts: Sequence[str]
@@ -78,20 +78,24 @@ class PackCheck:
         self.marks = {self.vocabulary[name] for name in names}
 
     def verdicts(self) -> list[Verdict]:
-        """The best other way of each step: those of wrong steps first, then by falling gain."""
-        read = [self.runtime.tokenize(text).ids for text in self.texts]
+        """The best variant of each step: wrong steps first, then by descending gain."""
+        tokens = [self.runtime.tokenize(text).ids for text in self.texts]
         images = self._image_views(self.runtime.preprocess(self.images))
-        texts = self._text_views(read)
-        own, compared = self._margins(images, texts), list[Verdict]()
+        texts = self._text_views(tokens)
+        own_margins, compared = self._margins(images, texts), list[Verdict]()
         for step, way, pixels in self._other_pixels():
             margins = self._margins(self._image_views(pixels), texts)
-            compared.append(_compare(step, way, own, margins))
-        for step, way, typed, other in self._other_tokens(read):
-            before = own if typed is read else self._margins(images, self._text_views(typed))
-            margins = self._margins(images, self._text_views(other))
+            compared.append(_compare(step, way, own_margins, margins))
+        for step, way, reference, changed in self._other_tokens(tokens):
+            before = (
+                own_margins
+                if reference is tokens
+                else self._margins(images, self._text_views(reference))
+            )
+            margins = self._margins(images, self._text_views(changed))
             compared.append(_compare(step, way, before, margins))
         steps = groupby(compared, key=lambda verdict: verdict.step)
-        # an error of 0: the same input
+        # prefers variants that change the input (error > 0)
         best = [max(ways, key=lambda way: (way.error > 0, way.gain)) for _, ways in steps]
         return sorted(best, key=lambda verdict: (verdict.right, -verdict.gain))
 
@@ -112,21 +116,24 @@ class PackCheck:
         return pair_margins(scores.double().cpu().numpy())
 
     def _other_pixels(self) -> Iterator[tuple[str, str, np.ndarray]]:
-        """Step, way and pixels (N, 3, S, S) of each variant of the images."""
-        own = self.runtime.preprocess
+        """Yields step, variant and changed pixels (N, 3, S, S)."""
+        preprocess = self.runtime.preprocess
         for way, (mean, std) in NORMALISATIONS.items():
-            yield "normalisation", way, replace(own, mean=mean, std=std)(self.images)
-        turned = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in self.images]
-        yield "channels", "blue, green, red", own(turned)
-        for name, resize in (("the central square", 0), ("its middle 7/8", own.size * 8 // 7)):
-            yield "crop", name, replace(own, fit="crop", resize=resize)(self.images)
-        yield "crop", "the whole image", replace(own, fit="stretch", resize=0)(self.images)
+            yield "normalisation", way, replace(preprocess, mean=mean, std=std)(self.images)
+        swapped = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in self.images]
+        yield "channels", "blue, green, red", preprocess(swapped)
+        for name, resize in (
+            ("the central square", 0),
+            ("its middle 7/8", preprocess.size * 8 // 7),
+        ):
+            yield "crop", name, replace(preprocess, fit="crop", resize=resize)(self.images)
+        yield "crop", "the whole image", replace(preprocess, fit="stretch", resize=0)(self.images)
         for kind in get_args(Filter):
-            yield "interpolation", kind, replace(own, filter=kind)(self.images)
+            yield "interpolation", kind, replace(preprocess, filter=kind)(self.images)
 
     def _other_tokens(self, own: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens]]:
-        """Step, way, the pack's tokens and other ones, of each variant of the texts."""
-        texts, limit, known, marks = self.texts, self.limit, self.vocabulary, self.marks
+        """Yields step, variant, the tokens to compare with and the changed tokens."""
+        texts, limit, known_ids, marks = self.texts, self.limit, self.vocabulary, self.marks
 
         def read(others: Iterable[str]) -> Tokens:
             return [self.runtime.tokenize(text).ids for text in others]
@@ -134,15 +141,15 @@ class PackCheck:
         words = [[i for i in ids if i not in marks] for ids in own]
         for template in TEMPLATES:
             start, end = (part.split() for part in template.split("TEXT"))
-            if known.keys() >= {*start, *end}:
+            if known_ids.keys() >= {*start, *end}:
                 room = limit - len(start + end)
-                before, behind = ([known[mark] for mark in part] for part in (start, end))
-                other = [[*before, *ids[:room], *behind] for ids in words]
-                yield "marks and padding", template, own, other
+                before, behind = ([known_ids[mark] for mark in part] for part in (start, end))
+                changed = [[*before, *ids[:room], *behind] for ids in words]
+                yield "marks and padding", template, own, changed
         yield "marks and padding", "TEXT alone", own, [ids or own[0] for ids in words]
-        for name in sorted(known.keys() & set(PADDINGS)):
-            other = [ids + [known[name]] * (limit - len(ids)) for ids in own]
-            yield "marks and padding", f"{name} up to {limit} tokens", own, other
+        for name in sorted(known_ids.keys() & set(PADDINGS)):
+            changed = [ids + [known_ids[name]] * (limit - len(ids)) for ids in own]
+            yield "marks and padding", f"{name} up to {limit} tokens", own, changed
         yield "prompt", PROMPT.format("TEXT"), own, read(map(PROMPT.format, texts))
         bare: Tokens = []
         for text, ids in zip(texts, own, strict=True):
@@ -152,9 +159,11 @@ class PackCheck:
         yield "prompt", "TEXT alone", own, bare
         yield "lower case", "lower case", read(map(str.upper, texts)), read(map(str.lower, texts))
         plain = [" ".join(re.findall(r"\w+", text)) for text in texts]
-        commas = 1 if known.keys() & {",", ",</w>"} else -1  # everywhere if they would be unknown
-        typed = read(f"{text.replace(' ', ', ', commas)}." for text in plain)
-        yield "punctuation", "none", typed, read(plain)
+        commas = (
+            1 if known_ids.keys() & {",", ",</w>"} else -1
+        )  # -1 (everywhere) if commas are unknown
+        punctuated = read(f"{text.replace(' ', ', ', commas)}." for text in plain)
+        yield "punctuation", "none", punctuated, read(plain)
 
 
 def pair_margins(scores: np.ndarray) -> np.ndarray:
@@ -163,10 +172,10 @@ def pair_margins(scores: np.ndarray) -> np.ndarray:
     >>> pair_margins(np.array([[5.0, 0, 2], [0, 5, 3], [1, 4, 5]])).round(2).tolist()
     [6.5, 1.92, 3.33]
     """
-    own, others = np.diag(scores), ~np.eye(len(scores), dtype=bool)
+    paired, others = np.diag(scores), ~np.eye(len(scores), dtype=bool)
     sides = [matrix[others].reshape(len(scores), -1) for matrix in (scores, scores.T)]
-    above = [(own - side.mean(axis=1)) / np.maximum(side.std(axis=1), 1e-9) for side in sides]
-    return np.mean(above, axis=0)
+    margins = [(paired - side.mean(axis=1)) / np.maximum(side.std(axis=1), 1e-9) for side in sides]
+    return np.mean(margins, axis=0)
 
 
 def _compare(step: str, way: str, before: np.ndarray, after: np.ndarray) -> Verdict:
@@ -176,11 +185,9 @@ def _compare(step: str, way: str, before: np.ndarray, after: np.ndarray) -> Verd
 
 
 def choose_pairs(owners: Sequence[int], count: int = PAIRS) -> dict[int, int]:
-    """Images at equal distances in a collection, and the first caption of each.
+    """Chooses at most `count` evenly spaced images; returns image -> row of its first caption.
 
-    Args:
-        owners: the image of each caption, ascending.
-        count: the highest number of pairs.
+    `owners` holds the image of each caption, ascending.
 
     Raises:
         ValueError: fewer than `FEWEST` images have captions.
@@ -191,5 +198,5 @@ def choose_pairs(owners: Sequence[int], count: int = PAIRS) -> dict[int, int]:
         raise ValueError(
             f"a check needs {FEWEST} images with captions, and these have {len(images)}"
         )
-    places = np.unique(np.linspace(0, len(images) - 1, count).astype(int))
-    return {images[place]: first[images[place]] for place in places}
+    positions = np.unique(np.linspace(0, len(images) - 1, count).astype(int))
+    return {images[position]: first[images[position]] for position in positions}

@@ -26,21 +26,18 @@ DESCRIPTION = "Zero-shot retrieval with CLIP (ICML 2021) or SigLIP (ICCV 2023), 
 
 
 def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = None) -> PackInfo:
-    """Builds a pack of zero-shot CLIP in the folder `out`; see `build_pack`.
+    """Builds a pack of zero-shot CLIP or SigLIP in the folder `out`; see `build_pack`.
 
-    Args:
-        out: an existing folder is replaced.
-        source: of a CLIP or SigLIP, see `export/encoders/sources.py`.
-        labels: what people read about it.
-        gallery: a folder with `gallery.json` to copy into the pack.
+    For `source` see `export/encoders/sources.py`. `gallery` is a folder with `gallery.json` to copy
+    into the pack.
 
     Raises:
-        FileNotFoundError: there is no such folder.
-        ValueError: the source is no CLIP, or cannot be fetched.
+        FileNotFoundError: the source does not exist.
+        ValueError: the source is not a CLIP or SigLIP, or cannot be fetched.
     """
-    whole = f"{source}#projected"
-    images, preprocess, _ = load_image_source(whole, rounded=False)
-    texts, tokenizer, spec = load_text_source(whole, rounded=False)
+    projected = f"{source}#projected"
+    images, preprocess, _ = load_image_source(projected, rounded=False)
+    texts, tokenizer, spec = load_text_source(projected, rounded=False)
     if not isinstance(images, CLIPImageEncoder | SiglipImageEncoder) or not isinstance(
         texts, CLIPTextEncoder | SiglipTextEncoder
     ):
@@ -59,7 +56,7 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
             METHOD: MethodParts(rows, TextRows(texts), head, arguments, config, spec["sha256"])
         },
         gallery=gallery,
-        logs={METHOD: Path(source)},  # of one that was trained here
+        logs={METHOD: Path(source)},  # recipe and log, if Polyview trained it
     )
     return build_pack(out, labels, parts)
 

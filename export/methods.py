@@ -12,16 +12,16 @@ from polyview.models.checkpoint import check_fit, load_strict, load_tensors
 
 
 def load_head(info: PackInfo, name: str) -> Method:
-    """A method of a pack, in eval mode, with its weights.
+    """Loads a method of a pack with its weights, in eval mode and without gradients.
 
     Raises:
-        PackError: its sizes or weights do not fit.
+        PackError: the arguments or weights do not fit the method.
     """
     entry = info.methods[name]
     try:
         tensors, _ = load_tensors(info.path(entry.head))
         key, sizes = entry.method or name, (entry.image_dim, entry.text_dim)
-        with torch.device("meta"):  # sizes from a file cost no memory before the weights agree
+        with torch.device("meta"):  # allocates no memory until the weights fit the stated sizes
             method = models.build(key, *sizes, entry.arguments)
         check_fit(method, tensors, entry.head)
         method = models.build(key, *sizes, entry.arguments)
@@ -29,17 +29,16 @@ def load_head(info: PackInfo, name: str) -> Method:
     except (TypeError, ValueError) as error:
         raise PackError(f"the pack {info.folder} does not load: {error}") from error
     if entry.title is not None:
-        method.title = entry.title  # type: ignore[misc]  # of this instance
+        method.title = entry.title  # type: ignore[misc]  # overrides the class
     return method.eval().requires_grad_(False)
 
 
 class Methods(dict[str, Method]):
-    """A pack's methods by name; several joined by "+" are an ensemble, whose scores are averaged.
+    """A pack's methods by name; names joined by "+" are an ensemble, whose scores are averaged.
 
-    An unknown name is a ValueError, of which the message is a sentence.
-
-    `best_first` has the names by R-precision of text-to-image retrieval, then by rsum; methods
-    without metrics come last, in reverse order. `best` is the first of them.
+    An unknown name raises ValueError. `best_first` orders the names by R-precision of text-to-image
+    retrieval, then by rsum; methods without metrics come last, in reverse order. `best` is the
+    first name.
     """
 
     def __init__(self, methods: Mapping[str, Method], info: PackInfo) -> None:
@@ -51,30 +50,26 @@ class Methods(dict[str, Method]):
         self.best = self.best_first[0]
 
     def __missing__(self, name: str) -> Method:
-        known = ", ".join(self)
+        names = ", ".join(self)
         raise ValueError(
-            f'there is no method "{str(name)[:80]}" in this pack; choose one of {known}'
+            f'there is no method "{str(name)[:80]}" in this pack; choose one of {names}'
         )
 
     def names(self, spec: str) -> tuple[str, ...]:
-        """The methods of "a" or of the ensemble "a+b".
+        """Splits a spec, "a" or the ensemble "a+b", into names.
 
         Raises:
-            ValueError: one is unknown or named twice.
+            ValueError: a name is unknown or repeated.
         """
         names = tuple(part.strip() for part in str(spec).split("+"))
         for name in names:
-            self[name]  # refuses an unknown one
+            self[name]  # raises for an unknown name
         if len(set(names)) < len(names):
             raise ValueError(f'the ensemble "{spec[:80]}" names a method twice; name each once')
         return names
 
     def require_single(self, name: str) -> Method:
-        """A single method.
-
-        Raises:
-            ValueError: the name is unknown, or names several methods.
-        """
+        """The method of a name; raises ValueError for an unknown name or an ensemble."""
         names = self.names(name)
         if len(names) > 1:
             raise ValueError(
@@ -83,5 +78,5 @@ class Methods(dict[str, Method]):
         return self[names[0]]
 
     def title(self, spec: str) -> str:
-        """The title of a method or an ensemble, for people."""
+        """The display name of a method or an ensemble."""
         return " + ".join(self[name].title for name in self.names(spec))

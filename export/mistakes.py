@@ -1,7 +1,7 @@
-"""Compares what two methods find: ranks, counts, a paired test, kinds and words.
+"""Compares the results of two methods: ranks, counts, a paired test, kinds and words.
 
-Shared by the app's screen Mistakes and `training.evaluate --mistakes`. In the shapes, N is the
-number of images and Q of captions. Ranks count from 1; equal scores are ordered as the images.
+Used by the app's screen Mistakes and `training.evaluate --mistakes`. N is the number of images, Q
+the number of captions. Ranks start at 1; images with equal scores keep their order.
 """
 
 import csv
@@ -15,45 +15,45 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CELLS = ("a", "b", "both", "neither")  # the methods that find a right image within k
-UNRANKED = np.iinfo(np.int32).max  # the rank of an image that is not listed
-WORDS = 15  # listed for each of two methods
-PART_BYTES, _MOST = 8 * 2**20, 256  # bytes of scores at a time; captions at a time
-_LEAST, _SURE = 3, 1.96  # minimum captions with a listed word; its standard errors from ratio 1
+CELLS = ("a", "b", "both", "neither")  # the methods with a correct image among the first k
+UNRANKED = np.iinfo(np.int32).max  # rank of an image that is not listed
+WORDS = 15  # maximum number of words listed for each method
+PART_BYTES, _MOST = 8 * 2**20, 256  # maximum bytes of scores, and captions, in one batch
+_LEAST, _SURE = 3, 1.96  # minimum captions with a listed word, and standard errors of its log ratio
 _LENGTHS = ("up to 6 words", "7 to 9 words", "10 to 12 words", "13 words or more")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")  # spreadsheets execute it
-Scores = Callable[[str, slice], np.ndarray]  # by a spec for a part of the captions, (q, N)
+Scores = Callable[[str, slice], np.ndarray]  # spec, slice of the captions -> scores (q, N)
 
 
 class Caption(NamedTuple):
-    """A caption, and the images that are right for it."""
+    """A caption and its correct images."""
 
     text: str
-    right: Sequence[int]  # all that are known; the first is labelled, the others may repeat it
-    kind: str = ""  # such as "animal"; if empty, the length is used
+    right: Sequence[int]  # known correct images; the labelled image is first and may be repeated
+    kind: str = ""  # such as "animal"; if empty, captions are grouped by length
 
 
 class Outcome(NamedTuple):
-    """What two methods, A and B, find for a caption."""
+    """The results of two methods, A and B, for a caption."""
 
-    caption: int  # its index
+    caption: int  # index of the caption
     text: str
     kind: str
     found: str  # one of `CELLS`
-    rank_a: int  # of the first right image
+    rank_a: int  # rank of the first correct image
     rank_b: int
-    image: int  # the labelled one
+    image: int  # the labelled image
     first_a: int | None  # the image that ranks first
     first_b: int | None
-    suspect: int | None  # an image that is probably right but not labelled, see `compare`
+    suspect: int | None  # an image that is probably correct but not labelled, see `compare`
 
     def words(self) -> set[str]:
         """The words of the caption, in lower case."""
         return {*_WORD.findall(self.text.lower())}
 
     def matches(self, kind: str) -> bool:
-        """Whether the caption is of a kind ("" for all), or has a word, as in "word:dog"."""
+        """Whether the caption has a kind ("" for any), or for "word:dog" contains "dog"."""
         word = kind.lower().removeprefix("word:")
         return word in self.words() if kind.startswith("word:") else kind in ("", self.kind)
 
@@ -61,17 +61,17 @@ class Outcome(NamedTuple):
 def rank_captions(
     captions: Sequence[Caption], specs: Iterable[str], images: int, scores: Scores
 ) -> dict[str, np.ndarray]:
-    """Ranks N images for Q captions by methods and averages of methods, a part at a time.
+    """Ranks N images for Q captions by each spec (method or ensemble), in batches of captions.
 
-    `scores` are -inf for images that are not listed.
+    `scores` returns -inf for images that are not listed.
 
     Returns:
-        For each spec (3, Q) int32: the rank of the first right image; the image that ranks first;
-        the image that this spec and all before rank above the labelled one (of several, the first
+        For each spec (3, Q) int32: the rank of the first correct image; the image that ranks first;
+        an image that this spec and all previous specs rank above the labelled image (the highest
         by this spec). -1 stands for no image.
 
     Raises:
-        ValueError: a score is NaN, which has no rank.
+        ValueError: a score is NaN.
     """
     ranks = {spec: np.full((3, len(captions)), -1, np.int32) for spec in specs}
     step = min(_MOST, max(1, PART_BYTES // (4 * images)))
@@ -80,9 +80,9 @@ def rank_captions(
         higher = np.ones((len(captions[part]), images), bool)  # above the labelled image
         for spec, table in ranks.items():
             rows = zip(table[:, part].T, scores(spec, part), captions[part], higher, strict=True)
-            for rank, values, caption, above in rows:  # (3,), (N,), and (N,) of a caption
+            for rank, values, caption, above in rows:  # (3,), (N,), a caption, (N,)
                 right, top = np.array(caption.right), values.argmax()
-                if np.isnan(values[top]):  # it counts as the highest
+                if np.isnan(values[top]):  # argmax prefers NaN
                     raise ValueError("a score is NaN: the weights are damaged or training diverged")
                 best = values[right].max()
                 ties = (values[: right[values[right] == best].min()] == best).sum()
@@ -97,12 +97,11 @@ def rank_captions(
 def compare(
     captions: Sequence[Caption], a: np.ndarray, b: np.ndarray, above: np.ndarray, k: int
 ) -> list[Outcome]:
-    """What the methods A and B find among their first k images.
+    """Compares the first k images of the methods A and B for each caption.
 
-    The ranks `a` and `b` (2, Q), and the images `above` (Q,), are those of `rank_captions`. The
-    images above are suspected to be right unless all wrong images are known: then these are first
-    images of A or B that are right but not labelled. Missing labels lower the recall of methods
-    (ECCV Caption, Chun et al., ECCV 2022).
+    `a` and `b` (2, Q) hold ranks and first images, `above` (Q,) images, from `rank_captions`. The
+    suspects are the images in `above` or, if `is_exact`, first images of A or B that are correct
+    but not the labelled image. Missing labels lower recall (ECCV Caption, Chun et al., ECCV 2022).
     """
     (rank_a, first_a), (rank_b, first_b), suspects = a, b, above
     labelled = np.array([caption.right[0] for caption in captions])
@@ -112,14 +111,16 @@ def compare(
     by_a, by_b = rank_a <= k, rank_b <= k
     cells = np.select([by_a & by_b, by_a, by_b], ["both", "a", "b"], "neither")
     columns = [values.tolist() for values in (cells, rank_a, rank_b, labelled)]
-    named = [[None if i < 0 else i for i in each.tolist()] for each in (first_a, first_b, suspects)]
+    named = [
+        [None if i < 0 else i for i in indices.tolist()] for indices in (first_a, first_b, suspects)
+    ]
     texts = [caption.text for caption in captions]
     kinds = [c.kind or _LENGTHS[bisect_left((6, 9, 12), len(c.text.split()))] for c in captions]
     return [*map(Outcome, range(len(texts)), texts, kinds, *columns, *named)]
 
 
 def is_exact(captions: Iterable[Caption]) -> bool:
-    """Whether all wrong images are known: some caption has several right ones."""
+    """Whether the labels are complete; assumed if a caption has several correct images."""
     return any(len({*caption.right}) > 1 for caption in captions)
 
 
@@ -130,20 +131,22 @@ def counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
 
 
 def by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """For each kind its name as `kind`, its number of `captions`, and `counts`."""
+    """For each kind of caption: `kind`, the number of `captions`, and `counts`."""
     number = Counter((row.kind, row.found) for row in outcomes)
     kinds = {kind: {cell: number[kind, cell] for cell in CELLS} for kind, _ in number}
-    return [{"kind": kind, "captions": sum(own.values()), **own} for kind, own in kinds.items()]
+    return [
+        {"kind": kind, "captions": sum(cells.values()), **cells} for kind, cells in kinds.items()
+    ]
 
 
 def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Counts outcomes, at least one, with a test and words.
+    """Summarises outcomes, of which there must be at least one.
 
     Returns:
-        `counts`; `difference`, A's share of found captions minus B's in percent, with `low` and
-        `high` of its 95 % interval, normal, over sums of images, because captions of one image are
-        not independent (Liang and Zeger, Biometrika 1986); `p` of `sign_test`; `words_a` and
-        `words_b`, the `typical_words` of what each finds alone.
+        `counts`; `difference`, A's recall minus B's in percent, with `low` and `high` of its normal
+        95 % interval, clustered by image because captions of one image are not independent (Liang
+        and Zeger, Biometrika 1986); `p` of `sign_test`; `words_a` and `words_b`, the
+        `typical_words` of the captions that only A, or only B, answers within k.
     """
     a, b = ([row for row in outcomes if row.found == side] for side in "ab")
     mean, gains = (len(a) - len(b)) / len(outcomes), defaultdict[int, float](float)
@@ -157,32 +160,33 @@ def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def sign_test(wins: int, losses: int) -> float:
     """The two-sided p value of McNemar's test in its exact form (Psychometrika 1947)."""
-    count, least = wins + losses, min(wins, losses)
-    logs = (math.lgamma(i + 1) + math.lgamma(count - i + 1) for i in range(least + 1))
+    count, fewer = wins + losses, min(wins, losses)
+    logs = (math.lgamma(i + 1) + math.lgamma(count - i + 1) for i in range(fewer + 1))
     whole = math.lgamma(count + 1) - count * math.log(2)
     return min(1.0, 2 * math.fsum(math.exp(whole - log) for log in logs))
 
 
 def typical_words(some: Collection[Outcome], others: Collection[Outcome]) -> list[dict[str, Any]]:
-    """At most `WORDS` words that occur more often in some captions, the most significant first.
+    """At most `WORDS` words that are more frequent in `some` captions, most significant first.
 
-    Each has `word` and `ratio`, that of the shares of captions with the word, after adding half a
-    caption to each number. Listed are words in at least `_LEAST` captions whose log ratio is at
-    least `_SURE` standard errors.
+    Each has `word` and `ratio`, the ratio of the shares of captions with the word, after adding
+    half a caption to each count. The log ratio is at least `_SURE` standard errors.
     """
-    own, other = (Counter(word for row in rows for word in row.words()) for rows in (some, others))
+    counts_some, counts_others = (
+        Counter(word for row in rows for word in row.words()) for rows in (some, others)
+    )
     m, n, rated = len(some) + 1, len(others) + 1, list[tuple[float, str, float]]()
-    for word in own:
-        x, y = own[word] + 0.5, other[word] + 0.5
+    for word in counts_some:
+        x, y = counts_some[word] + 0.5, counts_others[word] + 0.5
         ratio = (x / m) / (y / n)
-        sure = math.log(ratio) / math.sqrt(1 / x + 1 / y - 1 / m - 1 / n)
-        if own[word] + other[word] >= _LEAST and sure >= _SURE:
-            rated.append((-sure, word, round(ratio, 3)))
+        significance = math.log(ratio) / math.sqrt(1 / x + 1 / y - 1 / m - 1 / n)
+        if counts_some[word] + counts_others[word] >= _LEAST and significance >= _SURE:
+            rated.append((-significance, word, round(ratio, 3)))
     return [{"word": word, "ratio": ratio} for _, word, ratio in sorted(rated)[:WORDS]]
 
 
 def to_csv(outcomes: Iterable[Outcome]) -> str:
-    """Formats outcomes as CSV, with cells escaped that spreadsheets would execute."""
+    """Formats outcomes as CSV; escapes texts that spreadsheets would execute as formulas."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(Outcome._fields)

@@ -24,24 +24,24 @@ from polyview.export.hub.packs import pull
 from polyview.export.pack.schema import MANIFEST, UNKNOWN_LICENCE, Labels
 from polyview.models.files import naming_full_disk
 
-PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"  # the kinds of what an address holds
+PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"  # kinds of content at an address
 
 
 class NoWeightsError(HubError):
-    """A repository holds no weights in a format that is read."""
+    """A repository holds no weights in a supported format."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """The files that loading one address will fetch."""
+    """The files to fetch for one address."""
 
-    kind: str  # one of the above
-    address: str  # as given
-    parts: Sequence[Repo]  # the files of one repository each; the first is the address's
+    kind: str  # PACK, CLIP or VSE_INFTY
+    address: str  # as requested
+    parts: Sequence[Repo]  # the files of each repository; the first belongs to the address
 
     @property
     def missing_bytes(self) -> int:
-        """The number of bytes to fetch, as far as the Hub states it."""
+        """The number of bytes to fetch, without files of unknown size."""
         return sum(size or 0 for part in self.parts for size in part.missing.values())
 
     @property
@@ -57,9 +57,9 @@ def look(kind: str, address: str, token: Token = None) -> Offer:
     `owner/name/FOLDER_OR_FILE[@revision]` of the authors' weights (VSE_INFTY).
 
     Raises:
-        ValueError: the address names no repository, or nothing of this kind in it.
+        ValueError: the address is not valid, or its repository has no content of this kind.
         UnreachableError: the Hub cannot be reached.
-        HubError: it refused.
+        HubError: the Hub refused.
     """
     if kind == VSE_INFTY:
         weights, pieces = find_checkpoint(address, token), inspect_repo(BERT_ID, token)
@@ -87,17 +87,17 @@ def obtain(
     Args:
         offer: from `look`.
         out: the folder of a converted pack, which is replaced; a pack stays in the client's cache.
-        progress: receives bytes fetched and in total, 0 of 0 for a conversion.
-        cancelled: ends the download when it is set. A conversion cannot be interrupted; its result
+        progress: see `Progress`; gets 0 of 0 bytes during a conversion.
+        cancelled: ends the download when it is set. A conversion is not interrupted, but its result
             is removed.
-        visitor: for a visitor of a public app, who may load packs only: no token, and the limits
-            of `export.hub.packs`.
+        visitor: restricts visitors of a public app to packs within the limits of
+            `export/hub/packs.py`, without a token.
 
     Returns:
         The pack's folder.
 
     Raises:
-        CancelledError: it was cancelled; nothing incomplete is left.
+        CancelledError: `cancelled` was set.
         ValueError: the download or the conversion failed; the message is a sentence.
     """
 

@@ -1,4 +1,4 @@
-"""The authors' checkpoints as packs.
+"""Converts the authors' checkpoints to packs.
 
 python -m polyview official --from vse_infty --hub cccjc/vse-infty/f30k_wsl_grid_bert --out PACK
 python -m polyview official --from vse_infty model_best.pth --vocab f30k_vocab.json --out PACK
@@ -43,11 +43,11 @@ from polyview.models.encoders.published import BertTextEncoder, SampledViT
 from polyview.models.encoders.resnet import STAGES, ResNet
 from polyview.models.preprocess import Preprocess
 
-MAX_LENGTH = 64  # tokens of a text that are read at most; the releases set no limit
+MAX_LENGTH = 64  # maximum number of tokens of a text; the releases set no limit
 IMAGENET = Preprocess(
     mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), fit="stretch", filter="bilinear"
 )
-# Bottom-up attention reads blue, green, red of 0 to 255 minus these means, here red first
+# Bottom-up attention reads BGR pixels of 0 to 255 minus these means, here in RGB order
 DETECTOR_MEAN = (122.7717 / 255, 115.9465 / 255, 102.9801 / 255)
 # backbone_source of VSE-infinity -> the layout of its CNN, see `models/encoders/resnet.py`
 LAYOUTS = {
@@ -59,24 +59,24 @@ _POSITIONS = "image.model.embeddings.position_embeddings"
 
 @dataclass(frozen=True, config=OPEN)
 class WordList:
-    """A list of words and their numbers."""
+    """A vocabulary: word -> id."""
 
     word2idx: dict[str, int]
 
 
 class Conversion(NamedTuple):
-    """A release's model; encoders have random weights."""
+    """The parts of a release's model, with random weights."""
 
     arguments: dict[str, Any]  # for `models.build`
     image_dim: int  # d of the image side
-    image: ImageEncoder | None  # None if the model reads features that were computed elsewhere
+    image: ImageEncoder | None  # None if the model reads precomputed features
     preprocess: Preprocess
     text: TextEncoder
     tokenizer: Tokenizer
 
 
 def convert_vse_infty(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
-    """VSE-infinity: region features or images, BiGRU or BERT text, distinguished by their keys."""
+    """VSE-infinity: region features or images, BiGRU or BERT, by the names of the weights."""
     trained, state = checkpoint.options, checkpoint.state
     if trained.no_imgnorm or trained.no_txtnorm:
         raise ValueError(
@@ -108,7 +108,7 @@ def convert_vse_infty(checkpoint: Checkpoint, options: argparse.Namespace) -> Co
 
 
 def convert_mv_vse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
-    """MV-VSE: region features, one linear map and max pooling a view, a forward GRU."""
+    """MV-VSE: region features, a linear map and max pooling per view, a forward GRU."""
     embed_dim, image_dim = checkpoint.shape("method.project_image.0.linear.weight")
     views = checkpoint.count("method.project_image.")
     arguments = {"embed_dim": embed_dim, "views": views, "aggregator": "released"}
@@ -119,9 +119,9 @@ def convert_mv_vse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conve
 def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
     """PVSE: a torchvision ResNet, PIE-Nets over its cells, or over a clip's frames, and words.
 
-    In its models of clips (MRW, TGIF) the ResNet makes one feature a frame, which a bi-GRU and a
-    PIE-Net read. The pack's image encoder is that ResNet: an image is a clip of one frame. The
-    release repeats the last frame of a short clip; here it stays short.
+    In the models of clips (MRW, TGIF) the ResNet computes one feature per frame, for a bi-GRU and a
+    PIE-Net. The pack's image encoder is that ResNet: an image is a clip of one frame. The release
+    repeats the last frame of a short clip; here it does not.
     """
     trained, state = checkpoint.options, checkpoint.state
     if trained.order:
@@ -168,11 +168,11 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
 def _words_encoder(
     checkpoint: Checkpoint, options: argparse.Namespace, directions: int, *, mask: bool = False
 ) -> tuple[TextEncoder, Tokenizer]:
-    """Word embeddings and a GRU, and the words; without `directions` the method has the GRU.
+    """Word embeddings with a GRU of 0 to 2 `directions`, and a tokenizer of lower-case words.
 
-    The word list is as SCAN published it, JSON with `word2idx`; with `mask`, the release appends
-    the word <mask>. Texts become lower-case words between <start> and <end>; nltk's word_tokenize,
-    which the releases call, is followed closely but not to the last mark.
+    The vocabulary is JSON with `word2idx`, as SCAN published it; with `mask`, the release appends
+    the word <mask>. Texts start with <start> and end with <end>. The tokenizer approximates nltk's
+    word_tokenize, which the releases call.
     """
     rows, word_dim = checkpoint.shape("text.embed.weight")
     path: Path | None = options.vocab
@@ -210,7 +210,7 @@ def _words_encoder(
 def _bert_encoder(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
-    """BERT, and its lower-casing word pieces between [CLS] and [SEP]."""
+    """BERT with random weights, and its uncased tokenizer."""
     name = options.text_backbone or BERT_ID
     advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
     folder = find_folder(name, advice) or fetch_matching(name, BERT_FILES)
@@ -225,14 +225,14 @@ def _bert_encoder(
 
 
 def _read_config(kind: str, folder: Path | None) -> dict[str, Any]:
-    """A folder's `config.json`; missing values are the library's defaults, the base sizes."""
+    """A folder's `config.json`; missing values become those of the base model."""
     path = None if folder is None else folder / "config.json"
     config = read_json(path) if path is not None and path.is_file() else {}
     return {**config, "model_type": kind}
 
 
 def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) -> ResNet:
-    """The network with random weights; its sizes are those of the stored weights."""
+    """A ResNet with random weights and the sizes of the checkpoint's weights."""
     bottleneck = "image.layer1.0.conv3.weight" in checkpoint.state
     last = "conv3" if bottleneck else "conv2"
     stages = [f"image.layer{stage + 1}." for stage in range(STAGES)]
@@ -250,19 +250,18 @@ def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) 
 
 
 def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
-    """Gives stored positions (1, 1 + n * n, h) those of `side` x `side` patches, in place.
+    """Resizes stored position embeddings (1, 1 + n * n, h) to `side` x `side` patches, in place.
 
-    The release enlarges them in every pass if images are larger than those its ViT was trained on;
-    here that is done once, in the same way (bicubic).
+    The release resizes them in every pass, here it is done once; both use bicubic interpolation.
     """
     stored = checkpoint.shape(_POSITIONS)[1] - 1
     old = round(stored**0.5)
     if old == side or old**2 != stored:
-        return  # a wrong shape is named when weights are loaded
-    first, rest = checkpoint.state[_POSITIONS].float().split([1, stored], dim=1)
-    square = rest.mT.unflatten(2, (old, old))  # (1, h, n, n)
+        return  # loading the weights reports a wrong shape
+    summary, patches = checkpoint.state[_POSITIONS].float().split([1, stored], dim=1)
+    square = patches.mT.unflatten(2, (old, old))  # (1, h, n, n)
     larger = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
-    checkpoint.state[_POSITIONS] = torch.cat([first, larger.flatten(2).mT], dim=1)
+    checkpoint.state[_POSITIONS] = torch.cat([summary, larger.flatten(2).mT], dim=1)
 
 
 CONVERSIONS = {
@@ -326,7 +325,7 @@ def convert(options: argparse.Namespace) -> PackInfo:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line's parser."""
+    """The parser of the command line."""
     parser = pack_parser("official", "Make a pack of a released checkpoint.")
     add = parser.add_argument
     add("checkpoint", type=Path, nargs="?", help="the released file")

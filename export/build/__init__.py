@@ -1,1 +1,1 @@
-"""From a checkpoint to a pack: ONNX graphs, parity, merging, CLIP, the authors' checkpoints."""
+"""Builds packs: ONNX export, parity with torch, training runs and the authors' checkpoints."""

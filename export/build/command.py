@@ -1,4 +1,4 @@
-"""The command line that `polyview clip`, `polyview export` and `polyview official` share."""
+"""Command-line options and errors of `polyview clip`, `polyview export` and `polyview official`."""
 
 import argparse
 import sys
@@ -18,10 +18,7 @@ _LABELS = {
 
 
 def pack_parser(command: str, purpose: str, **labels: str) -> argparse.ArgumentParser:
-    """The parser of `python -m export.COMMAND` with the options that all commands have.
-
-    `labels` are the defaults of the options for the pack's `Labels`.
-    """
+    """A parser of `polyview COMMAND` with the shared options; `labels` are defaults of `Labels`."""
     parser = argparse.ArgumentParser(prog=f"python -m polyview {command}", description=purpose)
     parser.add_argument("--out", type=Path, required=True, help="folder of the new pack")
     parser.add_argument("--force", action="store_true", help="replace the folder at --out")
@@ -33,10 +30,10 @@ def pack_parser(command: str, purpose: str, **labels: str) -> argparse.ArgumentP
 
 
 def labels_from(options: argparse.Namespace, **defaults: str) -> Labels:
-    """The labels of a command line; `defaults` stand for those it leaves out.
+    """Labels from command-line options, with `defaults` for omitted options.
 
     Raises:
-        PackError: names the option that makes no sense.
+        PackError: a label is missing or not valid.
     """
     values = {name: getattr(options, name) or defaults.get(name) for name in _LABELS}
     return check(Labels, values, "labels of the pack")
@@ -49,8 +46,7 @@ def run_command(
 ) -> int:
     """Runs a command that writes a pack, prints the result and returns the exit status.
 
-    The folder at `--out` is replaced only with `--force`. An error is one line on stderr, and
-    status 1.
+    The folder at `--out` is replaced only with `--force`. Prints an error as one line on stderr.
     """
     options = parser.parse_args(argv)
     try:
@@ -63,7 +59,7 @@ def run_command(
         print(f"export failed: {error}", file=sys.stderr)
         return 1
     for name, method in info.methods.items():
-        assert method.parity is not None  # which `build_pack` has measured
+        assert method.parity is not None  # measured by `build_pack`
         print(f"{name}: ONNX and torch differ by {method.parity.numbers:.1e}, ranking identical")
     print(f"{info.folder}: {sum(file.bytes for file in info.files.values()) / 1e6:.1f} MB")
     return 0

@@ -1,6 +1,6 @@
-"""Torch encoders to ONNX files: dynamic batch and length, weights stored in half precision.
+"""Exports torch encoders to ONNX with dynamic batch size and length, weights in half precision.
 
-Computation stays in float32: a half-precision weight is followed by a Cast, which onnxruntime
+Computation stays in float32: each half-precision weight is followed by a Cast, which onnxruntime
 folds when it loads the file.
 """
 
@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 OPSET = 17
-_WORTH_CASTING = 16  # below this many values a half-precision copy and its Cast save nothing
+_WORTH_CASTING = 16  # minimum number of values for which half precision and a Cast save space
 
 
 def export_image_encoder(encoder: nn.Module, size: int, path: Path) -> None:
@@ -34,25 +34,25 @@ def export_text_encoder(encoder: nn.Module, path: Path) -> None:
 def _export(
     encoder: nn.Module, inputs: dict[str, Tensor], axes: dict[str, list[str]], path: Path
 ) -> None:
-    """Traces an encoder in eval mode; `axes` names the dynamic ones.
+    """Traces an encoder in eval mode; `axes` names the dynamic axes of each input and output.
 
-    The tracing exporter is used because the other one exports only the first recurrent network of
-    a process with a dynamic length. Constants are left unfolded: merged with their batch-norms,
-    convolutions would have weights that half precision cannot hold; onnxruntime folds at load.
+    The dynamo exporter gives only the first recurrent network of a process a dynamic length, so
+    tracing is used. Constants are not folded: convolutions merged with batch norms would have
+    weights beyond half precision. onnxruntime folds constants when it loads the file.
     """
     for part in encoder.modules():
-        # Traced, torch's fused attention masks with infinity, which no file of a pack may hold.
+        # A trace of torch's fused attention masks with infinity, which packs must not contain.
         if callable(choose := getattr(part, "set_attn_implementation", None)):
             choose("eager")
     traced = io.BytesIO()
     with warnings.catch_warnings():
-        # The exporter says that it is deprecated, and doubts that the trace holds for other batch
-        # sizes and lengths than the example's; export/build/pack.py measures that it does.
+        # The exporter warns that it is deprecated, and that the trace may be wrong for other batch
+        # sizes and lengths; export/build/pack.py checks several sizes.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             encoder.eval(),
             tuple(inputs.values()),
-            traced,  # type: ignore[arg-type]  # the tracing exporter writes to files in memory, too
+            traced,  # type: ignore[arg-type]  # tracing also accepts files in memory
             input_names=list(inputs),
             output_names=["features"],
             dynamic_axes={name: dict(enumerate(names)) for name, names in axes.items()},
@@ -68,7 +68,7 @@ def _export(
 
 
 def _store_in_half(graph: onnx.GraphProto) -> None:
-    """Stores in half precision, in place, every weight that loses nothing by it."""
+    """Converts, in place, every weight that half precision represents exactly."""
     casts = []
     for tensor in graph.initializer:
         if tensor.data_type != TensorProto.FLOAT:

@@ -1,10 +1,10 @@
-"""Builds a pack: a folder that computes and ranks as the given torch modules do.
+"""Builds a pack that computes the same numbers and rankings as its torch modules.
 
-Everything is built beside the target folder and compared with torch; a pack is moved into place
-only if it passes. Numbers: the largest difference of features, embeddings and scores, in units of
-the larger of 1 and the largest magnitude, must stay below `TOLERANCE`, at several batch sizes and
-lengths. Ranking: in both directions, the pack must order everything as torch does; scores that
-torch itself puts within `TIE` of each other, which is float32 noise, may swap.
+A pack is written beside the target folder, compared with torch at several batch sizes and lengths,
+and moved into place only if it passes. Numbers: the largest difference of features, embeddings and
+scores, relative to the larger of 1 and the largest magnitude, must not exceed `TOLERANCE`. Ranking:
+every row and column of the scores must have torch's order; scores that differ by at most `TIE`
+(float32 noise) may swap.
 """
 
 import copy
@@ -46,9 +46,9 @@ TOKENIZER = "tokenizer.json"
 LOGS = ("config.toml", "log.csv")
 TOLERANCE = 1e-4
 TIE = 1e-5
-RANKED, FEW = 48, 4  # images of the last probe; few if each takes seconds
-LARGE = 256  # pixels
-SET = 7  # elements of an image, if features are not computed from pixels
+RANKED, FEW = 48, 4  # images of the last probe; FEW if they are larger than LARGE
+LARGE = 256  # side of an image in pixels
+SET = 7  # elements of an image in probes of precomputed features
 SEED = 20240
 
 
@@ -56,21 +56,21 @@ SEED = 20240
 class MethodParts:
     """One method of a pack, as torch modules in eval mode.
 
-    Without an image encoder, the method reads features that were computed elsewhere. One that is
-    not the object in `PackParts` was trained together with the method, and goes into the pack.
+    Without an image encoder, the method reads precomputed features. An image encoder other than the
+    object in `PackParts` was fine-tuned with the method, and is exported as the method's own.
     """
 
     image_encoder: ImageEncoder | None
     text_encoder: TextEncoder
     head: Method
     arguments: dict[str, Any]  # of the head, for `models.build`
-    config: dict[str, Any]  # of its training
+    config: dict[str, Any]  # training configuration
     shared_text: str | None = None  # identity of a text encoder that several methods share
-    key: str = ""  # of `models.METHODS`; empty if it is the name in the pack
+    key: str = ""  # key of `models.METHODS`; empty if it equals the name in the pack
 
     @property
     def modules(self) -> list[nn.Module]:
-        """The modules that it has."""
+        """The encoders and the head, without a missing image encoder."""
         return [m for m in (self.image_encoder, self.text_encoder, self.head) if m is not None]
 
 
@@ -78,11 +78,11 @@ class MethodParts:
 class PackParts:
     """The parts of a pack."""
 
-    image_encoder: ImageEncoder | None  # shared; None if features are computed elsewhere
+    image_encoder: ImageEncoder | None  # shared by methods; None for precomputed features
     image_dim: int  # d of the image features
     preprocess: Preprocess
     tokenizer: str  # in the format of Hugging Face `tokenizers`, as JSON
-    max_length: int  # number of tokens after which a text is cut
+    max_length: int  # maximum number of tokens of a text; longer texts are truncated
     methods: Mapping[str, MethodParts]  # by their names in the pack, at least one
     gallery: Path | None = None  # a folder with `gallery.json` to copy into the pack
     frames: int = 1  # see `ImageEncoderInfo`
@@ -91,12 +91,12 @@ class PackParts:
 
 
 def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
-    """Builds a pack; an existing folder at `out` is replaced when the new pack is correct.
+    """Builds a pack; an existing folder at `out` is replaced only if the new pack is correct.
 
     Raises:
-        ValueError: a weight is beyond half precision's range, the gallery lacks features, or the
-            result does not compute what torch computes.
-        DiskFullError: the disk has no space left; nothing of the pack is left behind.
+        ValueError: a weight exceeds the range of half precision, the gallery lacks features, or the
+            pack differs from torch.
+        DiskFullError: the disk has no space left; the incomplete pack is deleted.
     """
     packed = copy.deepcopy(parts) if parts.half else parts  # shared modules stay shared
     for name, method in packed.methods.items() if parts.half else ():
@@ -113,7 +113,7 @@ def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
 
 
 def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
-    """Writes a pack whose parity is not measured yet."""
+    """Writes a pack without its parity, which `build_pack` measures."""
     encoder, size, file = parts.image_encoder, parts.preprocess.size, None
     (work / TOKENIZER).write_text(parts.tokenizer, "utf-8")
     for name, folder in parts.logs.items():
@@ -129,14 +129,14 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
     listed = [path for path in sorted(work.rglob("*")) if path.is_file()]
     if parts.gallery is not None:
         gallery = load_gallery(parts.gallery)
-        own = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]
-        if encoder is None and REGIONS not in own:
+        gallery_files = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]
+        if encoder is None and REGIONS not in gallery_files:
             raise ValueError(
                 f"{parts.gallery} holds images alone, and the pack reads ready-made features; make "
                 "its gallery with python -m polyview region-gallery"
             )
-        _copy(gallery.folder, work / FOLDER, [*own, *gallery.files])
-        listed += [work / FOLDER / file for file in own]
+        _copy(gallery.folder, work / FOLDER, [*gallery_files, *gallery.files])
+        listed += [work / FOLDER / file for file in gallery_files]
     grid, summary = (1, 1), False
     if encoder is not None:
         grid, summary = encoder.grid(size), encoder.summary_token
@@ -160,10 +160,10 @@ def _write_method(work: Path, name: str, method: MethodParts, parts: PackParts) 
         text_encoder = f"text_encoder-{method.shared_text[:12]}.onnx"
     if not (work / text_encoder).is_file():
         export_text_encoder(method.text_encoder, work / text_encoder)
-    own, image_encoder = method.image_encoder, None
-    if own is not None and own is not parts.image_encoder:
+    encoder, image_encoder = method.image_encoder, None
+    if encoder is not None and encoder is not parts.image_encoder:
         image_encoder = f"{name}/{IMAGE_ENCODER}"
-        export_image_encoder(own, parts.preprocess.size, work / image_encoder)
+        export_image_encoder(encoder, parts.preprocess.size, work / image_encoder)
     weights = method.head.state_dict()
     if parts.half:
         weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
@@ -196,7 +196,7 @@ def check_parity(
 ) -> Parity:
     """Compares a method of a pack, loaded on the CPU, with its torch modules.
 
-    `rounded` has the weights that the pack holds, `original` those as trained.
+    `rounded` has the pack's weights, `original` the trained weights.
 
     Raises:
         ValueError: numbers or ranking differ.
@@ -204,26 +204,28 @@ def check_parity(
     worst = 0.0
     for probe in _probes(runtime):
         shipped, expected = _run_pack(runtime, name, *probe), _run_torch(rounded, *probe)
-        place = f"at {len(probe[0])} images and {probe[1].shape} tokens"
+        sizes = f"at {len(probe[0])} images and {probe[1].shape} tokens"
         for quantity, reference in expected.items():
             ours, scale = shipped[quantity], max(1.0, float(reference.abs().max()))
             same = ours.shape == reference.shape
             drift = float((ours - reference).abs().max()) / scale if same else float("inf")
             if not drift <= TOLERANCE:
                 raise ValueError(
-                    f"{name}: {quantity} of the pack differ from torch by {drift:.2g} {place} "
+                    f"{name}: {quantity} of the pack differ from torch by {drift:.2g} {sizes} "
                     f"(tolerance {TOLERANCE:g}); the export is wrong and was not kept"
                 )
             worst = max(worst, drift)
         if not same_ranking(shipped["scores"], expected["scores"]):
             raise ValueError(
-                f"{name}: the pack ranks differently from torch {place}, although numbers differ "
+                f"{name}: the pack ranks differently from torch {sizes}, although numbers differ "
                 f"by {worst:.2g} only; the export was not kept"
             )
     scores, trained = expected["scores"], _run_torch(original, *probe)["scores"]
-    # share of rows and columns, taken together, with the same argmax
-    first = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
-    return Parity(worst, True, float((scores - trained).abs().max()), float(first.float().mean()))
+    # for each row and each column, whether the argmax is the same
+    same_best = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
+    return Parity(
+        worst, True, float((scores - trained).abs().max()), float(same_best.float().mean())
+    )
 
 
 def same_ranking(scores: Tensor, reference: Tensor) -> bool:
@@ -236,18 +238,18 @@ def same_ranking(scores: Tensor, reference: Tensor) -> bool:
     """
     slack = TIE * max(1.0, float(reference.abs().max()))
     for ours, theirs in ((scores, reference), (scores.T, reference.T)):
-        along = theirs.gather(1, ours.argsort(dim=1, descending=True))
-        if bool((along - along.cummin(dim=1).values > slack).any()):
+        reordered = theirs.gather(1, ours.argsort(dim=1, descending=True))
+        if bool((reordered - reordered.cummin(dim=1).values > slack).any()):
             return False
     return True
 
 
 def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Inputs: pixels (B_img, 3, S, S) float32, ids (B_txt, L) int64 and lengths (B_txt,).
+    """Yields pixels (B_img, 3, S, S) float32, ids (B_txt, L) int64 and lengths (B_txt,).
 
-    Three are noise of several shapes. The last one, for the rankings, is the beginning of the
-    pack's gallery with its captions, or noise without a gallery. A pack without an image encoder
-    reads features (B_img, N, d) in place of pixels.
+    The first three probes are noise of several shapes. The last, for the rankings, holds the first
+    images of the pack's gallery and their captions, or noise if the pack has no gallery. A pack
+    without an image encoder gets features (B_img, N, d) instead of pixels.
     """
     rng, encoder = np.random.default_rng(SEED), runtime.info.image_encoder
     longest, side = runtime.info.tokenizer.max_length, runtime.preprocess.size

@@ -1,10 +1,7 @@
-"""Reads the authors' releases: checkpoints, word lists and BERT's word pieces.
+"""Reads the authors' released checkpoints; `releases.toml` maps the names of their weights to ours.
 
-`releases.toml` has the names of their weights.
-
-Two containers (zip, and torch's older one) and two shapes of checkpoints occur: a dictionary with
-options under `opt` or `args` and weights under `model`, or the bare weights. Weights are one
-dictionary of tensors, or a list of two, image side and text side.
+A checkpoint is a dictionary with options under `opt` or `args` and weights under `model`, or the
+bare weights. Weights are one dictionary of tensors, or a list of two: image side and text side.
 """
 
 import argparse
@@ -24,17 +21,17 @@ from polyview.export.pack.validation import OPEN, check
 from polyview.models.checkpoint import load_strict
 from polyview.models.files import no_such, sha256_of
 
-BERT_ID = "google-bert/bert-base-uncased"  # the word pieces of VSE-infinity and AVSE
+BERT_ID = "google-bert/bert-base-uncased"  # source of the word pieces of VSE-infinity and AVSE
 BERT_FILES = ("config.json", "tokenizer.json", "vocab.txt")
 _CHECKPOINTS = (".pth", ".pth.tar", ".pt", ".ckpt", ".tar", ".bin")
-_BEST = "model_best"  # every release's name for the checkpoint of its best epoch
-# Counters of batch-norms, used in training only; releases differ in whether they store them.
+_BEST = "model_best"  # prefix of the best epoch's checkpoint in every release
+# Counters of batch norms, used only in training; not every release stores them.
 _COUNTER = "num_batches_tracked"
 
 
 @dataclass(frozen=True, config=OPEN)
 class Options:
-    """The options of the releases that change their models; defaults if they are not stored."""
+    """The training options that change a released model; defaults if they are not stored."""
 
     no_imgnorm: bool = False
     no_txtnorm: bool = False
@@ -47,16 +44,16 @@ class Options:
 
 
 class Release(NamedTuple):
-    """One release."""
+    """The description of a release in `releases.toml`."""
 
-    names: dict[str, str | None]  # prefix of its names -> prefix of ours; None if never read
-    code: str  # the address of its code, and the licence of that
+    names: dict[str, str | None]  # its prefix of names -> our prefix; None for unused weights
+    code: str  # address and licence of its code
     not_stored: str  # values that its checkpoints do not store, and the values used instead
-    options: Sequence[str] = ()  # of the command line, for this release only
+    options: Sequence[str] = ()  # command-line options for this release only
 
 
 def read_releases() -> dict[str, Release]:
-    """The releases of `releases.toml`, by the names of their methods."""
+    """Reads `releases.toml`; returns the releases by name of the method."""
     content = tomllib.loads(Path(__file__).with_name("releases.toml").read_text("utf-8"))
     parts, releases = content.pop("parts"), {}
     for method, about in content.items():
@@ -70,10 +67,7 @@ def read_releases() -> dict[str, Release]:
 
 
 def rename(key: str, names: Mapping[str, str | None]) -> str | None:
-    """Our name for a weight of a release; None for one that is never read.
-
-    Raises:
-        KeyError: no prefix matches.
+    """Our name for a released weight, or None if it is unused; KeyError if no prefix matches.
 
     >>> rename("layer.11.out.bias", {"layer.*.out.": "image.blocks.*."})
     'image.blocks.11.bias'
@@ -91,11 +85,11 @@ class Checkpoint:
 
     path: Path
     state: dict[str, Tensor]  # the weights under our names
-    options: Options  # those that change its model
+    options: Options  # the options that change its model
     details: dict[str, Any]  # JSON-ready: SHA-256, plain options, other values such as `epoch`
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a weight; ValueError if it is missing."""
+        """The shape of a weight; raises ValueError if it is missing."""
         if name not in self.state:
             raise ValueError(
                 f"{self.path} lacks {name}; is it a checkpoint of another release (--from)?"
@@ -103,12 +97,12 @@ class Checkpoint:
         return tuple(self.state[name].shape)
 
     def count(self, start: str) -> int:
-        """The number of integers that follow a beginning of the names."""
+        """The number of distinct indices that follow the prefix `start` in the names."""
         pattern = re.compile(re.escape(start) + r"(\d+)\.")
         return len({match[1] for name in self.state if (match := pattern.match(name))})
 
     def load_into(self, module: nn.Module) -> None:
-        """Fills a module with all weights and switches it to evaluation."""
+        """Loads all weights into a module, in eval mode and without gradients."""
         counters = {k: v for k, v in module.state_dict().items() if k.endswith(_COUNTER)}
         try:
             load_strict(module, counters | self.state, str(self.path))
@@ -120,7 +114,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path, names: Mapping[str, str | None]) -> Checkpoint:
-    """Reads a checkpoint with `torch.load(weights_only=True)`, under the names of a release."""
+    """Reads a checkpoint with `torch.load(weights_only=True)`; `names` are those of `Release`."""
     if not path.is_file():
         raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
     content, state = _load(path), dict[str, Tensor]()
@@ -140,17 +134,16 @@ def read_checkpoint(path: Path, names: Mapping[str, str | None]) -> Checkpoint:
             raise ValueError(f"{path}: {key} holds NaN or infinity; download the file again")
         if name is None or name.endswith(_COUNTER):
             continue
-        if not state.setdefault(name, value).equal(value):  # some are stored twice
+        if not state.setdefault(name, value).equal(value):  # some weights are stored twice
             raise ValueError(f"{path}: {key} and another copy of {name} differ")
     details = {"sha256": sha256_of(path), "options": options, "stored": stored}
     return Checkpoint(path, state, check(Options, options, f"{path}: options"), details)
 
 
 def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
-    """The weights under the release's names.
+    """The weights under the release's names, without the prefix `module.` of `DataParallel`.
 
-    They lose the prefix `module.` that several GPUs leave; of two dictionaries, they begin with
-    `model[0].` (images) and `model[1].` (texts).
+    If there are two dictionaries, names start with `model[0].` (images) or `model[1].` (texts).
     """
     several, weights = isinstance(model, list | tuple), dict[str, Tensor]()
     for side, part in enumerate(model if several else [model]):
@@ -180,7 +173,7 @@ def _load(path: Path) -> Any:
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        # torch raises the errors of its readers and its unpickler, which have no common class
+        # the errors of torch's readers and of its unpickler have no common base class
         if refused := re.search(r"GLOBAL ([\w.]+)", str(error)):
             raise ValueError(
                 f"{path} needs the Python object {refused[1]} to load, and loading others than "
@@ -194,26 +187,26 @@ def _load(path: Path) -> Any:
 
 
 def find_checkpoint(address: str, token: Token = None) -> Repo:
-    """The one checkpoint on the Hub that `owner/name/FILE_OR_FOLDER[@REVISION]` means.
+    """Finds the only checkpoint on the Hub at `owner/name/FILE_OR_FOLDER[@REVISION]`.
 
     Raises:
         HubError: the address names no repository, none or several checkpoints; see `inspect_repo`.
     """
     path, at, revision = address.partition("@")
     owner, name, *inside = [*filter(None, path.split("/")), "", ""]
-    place, start = f"{owner}/{name}{at}{revision}", "/".join(filter(None, inside))
-    if not is_hub_id(place):
+    repository, prefix = f"{owner}/{name}{at}{revision}", "/".join(filter(None, inside))
+    if not is_hub_id(repository):
         raise HubError(
             "--hub takes owner/name/FOLDER_OR_FILE, such as cccjc/vse-infty/f30k_wsl_grid_bert, "
             f'not "{address}"'
         )
-    repo = inspect_repo(place, token)
-    known = sorted(name for name in repo.files if name.endswith(_CHECKPOINTS))
-    below = [file for file in known if f"{file}/".startswith(start and f"{start}/")]
-    best = [file for file in below if Path(file).name.startswith(_BEST)] or below
+    repo = inspect_repo(repository, token)
+    checkpoints = sorted(name for name in repo.files if name.endswith(_CHECKPOINTS))
+    candidates = [file for file in checkpoints if f"{file}/".startswith(prefix and f"{prefix}/")]
+    best = [file for file in candidates if Path(file).name.startswith(_BEST)] or candidates
     if len(best) != 1:
         raise HubError(
-            f"there are {len(best) or 'no'} checkpoints under {start or 'the whole repository'}; "
-            f"name one of {', '.join(best or known) or 'another repository'}"
+            f"there are {len(best) or 'no'} checkpoints under {prefix or 'the whole repository'}; "
+            f"name one of {', '.join(best or checkpoints) or 'another repository'}"
         )
     return repo.only(best)

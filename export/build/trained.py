@@ -1,4 +1,4 @@
-"""A method's run folder, as training leaves it, read for export."""
+"""Reads the run folder of a trained method for export."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,50 +24,50 @@ class EncoderSpec:
     """An encoder's description, written by training."""
 
     arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
-    arguments: dict[str, Any]  # of its constructor
+    arguments: dict[str, Any]  # arguments of its constructor
     source: str | None = None  # of a published encoder, see `export/encoders/sources.py`
-    sha256: str | None = None  # of a text encoder that was not trained; methods may share it
-    max_length: Annotated[int, Field(ge=1)] | None = None  # tokens it was trained to read
+    sha256: str | None = None  # of a frozen text encoder, which methods may share
+    max_length: Annotated[int, Field(ge=1)] | None = None  # maximum number of tokens in training
 
     def build(self, registry: Mapping[str, type[Any]], where: str) -> Any:
-        """The encoder with random weights; ValueError if `arch` is not in the registry."""
+        """Builds the encoder with random weights; raises ValueError if `arch` is unknown."""
         if self.arch not in registry:
-            known = ", ".join(registry)
-            raise ValueError(f'{where}: unknown arch "{self.arch}"; known: {known}')
+            architectures = ", ".join(registry)
+            raise ValueError(f'{where}: unknown arch "{self.arch}"; known: {architectures}')
         return registry[self.arch](**self.arguments)
 
 
 @dataclass(frozen=True, config=OPEN)
 class DataRecord:
-    """The training data; "scenes" are rendered, "features" ready-made."""
+    """The training data; "scenes" are rendered images, "features" precomputed features."""
 
     kind: Literal["scenes", "photographs", "features"]
-    name: Line  # for people, such as "Flickr8k and COCO"
+    name: Line  # display name, such as "Flickr8k and COCO"
     images: Count
-    captions: Count  # an image encoder needs none
+    captions: Count  # may be 0 for an image encoder
     teacher: Line | None = None  # source of the encoder that an image encoder was distilled from
 
 
 @dataclass(frozen=True, config=OPEN)
 class RunRecord:
-    """A method's run, described by training."""
+    """The description of a method's run, written by training."""
 
-    kind: Literal["run"]  # which an image encoder's run is not
+    kind: Literal["run"]  # an image encoder's run has another kind
     method: Name
     arguments: dict[str, Any]
     image_dim: Width
     text_dim: Width
     text_encoder: EncoderSpec
     config: dict[str, Any]
-    backbone_sha256: str  # empty for ready-made features
+    backbone_sha256: str  # empty for precomputed features
     tokenizer_sha256: str
     image_encoder: EncoderSpec | None = None
-    data: DataRecord | None = None  # None in early runs
-    frames: Annotated[int, Field(ge=1)] = 1  # of a clip, read as one set
+    data: DataRecord | None = None  # None in runs of early versions
+    frames: Annotated[int, Field(ge=1)] = 1  # frames of a clip, read as one set
 
 
 class TrainedRun(NamedTuple):
-    """A method's run."""
+    """A method's run with its modules."""
 
     folder: Path
     record: RunRecord
@@ -76,7 +76,7 @@ class TrainedRun(NamedTuple):
 
 
 def describe_run(folder: Path) -> RunRecord:
-    """The description of a method's run; see `load_run` for errors."""
+    """Reads the description of a method's run; raises as `load_run` does."""
     path = folder / RUN_WEIGHTS
     _, values = load_tensors(path)
     if values.get("kind") == "image_backbone":
@@ -95,13 +95,13 @@ def load_run(
 
     Args:
         folder: the run.
-        encoder: the image encoder it was trained on; None if its features are made elsewhere.
-        encoder_spec: its `describe_image_source`; empty for ready-made features.
+        encoder: the image encoder of the run; None for precomputed features.
+        encoder_spec: the encoder's `describe_image_source`; empty for precomputed features.
         rounded: round a published text encoder to half precision, as in training.
 
     Raises:
         FileNotFoundError: weights or tokenizer are missing.
-        ValueError: it is not a method's run, or was trained with other encoders or another
+        ValueError: the folder is not a method's run, or was trained with other encoders or another
             tokenizer.
     """
     where, tokenizer = str(folder / RUN_WEIGHTS), folder / TOKENIZER
@@ -109,9 +109,9 @@ def load_run(
     if not record.backbone_sha256 and encoder_spec:
         raise ValueError(f"{folder} was trained on ready-made features; leave --backbone out")
     if record.backbone_sha256 != encoder_spec.get("sha256", ""):
-        own = f"another image encoder than {encoder_spec['source']}" if encoder_spec else "images"
+        data = f"another image encoder than {encoder_spec['source']}" if encoder_spec else "images"
         raise ValueError(
-            f"{folder} was trained on {own}; name the backbone of its config.toml with --backbone"
+            f"{folder} was trained on {data}; name the backbone of its config.toml with --backbone"
         )
     if not tokenizer.is_file():
         raise FileNotFoundError(f"there is no {TOKENIZER} in {folder}; copy the whole run folder")
@@ -119,8 +119,8 @@ def load_run(
         raise ValueError(f"{tokenizer} is not the tokenizer that {folder} was trained with")
 
     def fill(module: nn.Module, prefix: str) -> Any:
-        own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        load_strict(module, own, where)
+        weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        load_strict(module, weights, where)
         return module.eval()
 
     if record.image_encoder is not None:  # trained together with the method

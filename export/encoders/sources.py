@@ -1,17 +1,15 @@
 """Sources of encoders: a run folder, a pack, a Hugging Face folder, or a Hub id.
 
-A source is a text, `FOLDER_OR_ID[@REVISION][#projected or #frame]`:
+A source is a string, `FOLDER_OR_ID[@REVISION][#projected or #frame]`:
 
-    runs/backbone                       our own encoder, what training left behind
-    app/bundled/scenes                  the image encoder of a pack, if it was trained here
-    app/bundled/scenes#frame            the same, its cells averaged to one feature an image
+    runs/backbone                       our own encoder, a training run
+    app/bundled/scenes                  the image encoder of a pack, if Polyview trained it
+    app/bundled/scenes#frame            the same with one feature per image: averages of `PARTS`
     ../backbones/mobilenet_v2           config.json, model.safetensors, preprocessor_config.json
-    google/vit-base-patch16-224@main    the same on the Hub, kept in its client's cache
-    openai/clip-vit-base-patch32#projected    CLIP's features in the space of images and texts
+    google/vit-base-patch16-224@main    the same files on the Hub, cached by its client
+    openai/clip-vit-base-patch32#projected    CLIP's features in the joint space
 
-Existing folders take precedence. From the Hub only configuration, weights and tokenizer are
-fetched; they are read with `transformers`, whose names of model types, classes and weights end
-here.
+Existing folders take precedence. Published encoders are read with `transformers`.
 """
 
 import hashlib
@@ -41,13 +39,13 @@ from polyview.models.preprocess import Preprocess
 
 RUN_WEIGHTS = "best.safetensors"
 PROJECTED, FRAME = "projected", "frame"
-LOGS = "training/backbone"  # folder in a pack of an encoder of our own: its recipe and curves
-CLIP_LOGS = "training/clip"  # the same of a CLIP that was trained here
-PARTS = (1, 3)  # rows and columns of a frame's parts, whose averages are joined
-MAX_LENGTH = 128  # tokens of a text that are read at most; captions are far shorter
+LOGS = "training/backbone"  # folder in a pack with recipe and curves of its image encoder
+CLIP_LOGS = "training/clip"  # the same for a CLIP that Polyview trained
+PARTS = (1, 3)  # rows and columns of a frame's parts, whose averages are concatenated
+MAX_LENGTH = 128  # maximum number of tokens of a text; captions are far shorter
 _WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
-# Patterns of the files to fetch; of weights, safetensors only.
+# Patterns of the files to fetch; weights only as safetensors.
 ENCODER_FILES = [
     *("config.json", "preprocessor_config.json", "vocab.json", "merges.txt", *_TOKENIZERS),
     *("model.safetensors.index.json", *_WEIGHTS),
@@ -58,8 +56,8 @@ _NOT_SHAPE = ("architectures", "dtype", "id2label", "label2id", "transformers_ve
 
 class _Source(NamedTuple):
     folder: Path
-    name: str  # as it was named
-    part: str  # behind the #
+    name: str  # the source as requested
+    part: str  # the text after "#"
 
 
 class _Kind(NamedTuple):
@@ -67,8 +65,8 @@ class _Kind(NamedTuple):
 
     arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
     network: str  # the class whose `from_pretrained` reads the weights
-    part: str = ""  # of CLIP or SigLIP, the prefix of its weights' names: "vision" or "text"
-    projects: bool = False  # it maps into the joint space; SigLIP's features are in it anyway
+    part: str = ""  # prefix of weights in CLIP and SigLIP: "vision" or "text"
+    projects: bool = False  # whether it has a projection to the joint space; SigLIP needs none
 
 
 _IMAGES = {
@@ -90,17 +88,15 @@ _TEXTS = {
 def load_image_source(
     source: str | Path, device: str | torch.device = "cpu", *, rounded: bool = True
 ) -> tuple[ImageEncoder, Preprocess, dict[str, Any]]:
-    """An image encoder in eval mode, its preprocessing, and `describe_image_source`.
+    """Loads an image encoder in eval mode, its preprocessing, and `describe_image_source`.
 
-    Args:
-        source: see above.
-        device: the device of the encoder.
-        rounded: round the weights to half precision, as in packs, so that heads train on the
-            features that people will search with.
+    `rounded` rounds the weights to half precision, as in packs, so that heads train on the same
+    features as in search.
 
     Raises:
-        FileNotFoundError: there is no such folder, or no weights in it.
-        ValueError: it is no image encoder, does not fit together, or cannot be fetched.
+        FileNotFoundError: the folder does not exist, or has no weights.
+        ValueError: the source is not an image encoder, its files do not fit together, or it cannot
+            be fetched.
     """
     located = _locate(source)
     spec = _describe_image(located)
@@ -116,7 +112,7 @@ def load_image_source(
 
 
 def describe_image_source(source: str | Path) -> dict[str, Any]:
-    """A description of an image encoder, without building it.
+    """Describes an image encoder without building it.
 
     Returns:
         JSON-ready: `kind`, `arch` (key of `IMAGE_ENCODERS`), `arguments` (its constructor's),
@@ -131,7 +127,7 @@ def describe_image_source(source: str | Path) -> dict[str, Any]:
 def load_text_source(
     source: str | Path, device: str | torch.device = "cpu", *, rounded: bool = True
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
-    """A published text encoder in eval mode, its tokenizer, and `describe_text_source`.
+    """Loads a published text encoder in eval mode, its tokenizer, and `describe_text_source`.
 
     The tokenizer adds special tokens, truncates texts at `max_length` tokens and does not pad. See
     `load_image_source`.
@@ -146,10 +142,7 @@ def load_text_source(
 
 
 def describe_text_source(source: str | Path) -> dict[str, Any]:
-    """A description of a published text encoder; see `describe_image_source`.
-
-    It has `max_length` instead of `preprocess`.
-    """
+    """`describe_image_source` of a text encoder, with `max_length` instead of `preprocess`."""
     return _describe_published(_locate(source), _TEXTS)
 
 
@@ -159,7 +152,7 @@ def is_pack(folder: Path) -> bool:
 
 
 def _locate(source: str | Path) -> _Source:
-    """The folder of a source, fetched if it is on the Hub."""
+    """Finds the folder of a source; fetches a source on the Hub."""
     name, _, part = str(source).partition("#")
     if part not in ("", PROJECTED, FRAME):
         raise ValueError(
@@ -191,7 +184,7 @@ def _describe_image(source: _Source) -> dict[str, Any]:
         raise ValueError(f'{source.name}: only our own encoders know "#{FRAME}"; leave it out')
     else:
         return _describe_published(source, _IMAGES)
-    if source.part == FRAME:  # the cells joined to one feature
+    if source.part == FRAME:  # one feature per image
         spec["arguments"] = {**spec["arguments"], "parts": list(PARTS)}
         spec["sha256"] = _digest([spec["sha256"], PARTS])
     return {**spec, "source": source.name}
@@ -208,8 +201,8 @@ def _digest(identity: Any) -> str:
 
 
 def _describe_packed(source: _Source) -> dict[str, Any]:
-    """The description of a pack's image encoder; its shape is in the config of its training."""
-    info = read_info(source.folder)  # heads and galleries do not matter for training over it
+    """Describes a pack's image encoder; its architecture is in the logs of its training."""
+    info = read_info(source.folder)  # skips the checks of heads and gallery, which are not used
     file, network = info.image_encoder.file, _trained_network(source)
     if file is None or network is None:
         raise PackError(
@@ -230,10 +223,7 @@ def _describe_packed(source: _Source) -> dict[str, Any]:
 
 
 def _trained_network(source: _Source) -> tuple[str, dict[str, Any]] | None:
-    """The key of `IMAGE_ENCODERS` and the arguments of the encoder of a pack that was trained here.
-
-    A backbone's config has widths and blocks, that of a CLIP a network; None without either.
-    """
+    """Key in `IMAGE_ENCODERS` and arguments of a pack's encoder, from its logs; None without."""
     for log in (LOGS, CLIP_LOGS):
         try:
             settings = tomllib.loads((source.folder / log / "config.toml").read_text("utf-8"))
@@ -253,19 +243,19 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     info = read_info(folder)
     path = info.path(str(info.image_encoder.file))
     graph, stored = onnx.load(path).graph, dict[str, Tensor]()
-    for tensor in graph.initializer:  # a CLIP's rows wrap its encoder
+    for tensor in graph.initializer:  # `ImageRows` wraps CLIP's encoder
         name = tensor.name.removeprefix("encoder.").removesuffix(".half")
         stored[name] = torch.from_numpy(numpy_helper.to_array(tensor).copy())
-    for node in graph.node:  # of tensors that are the same, the file keeps one
+    for node in graph.node:  # the file stores identical tensors once
         if node.op_type == "Identity" and node.input[0] in stored:
             stored[node.output[0]] = stored[node.input[0]]
-    own = encoder.state_dict()
-    # how many batches a norm has seen, which nothing reads
-    weights = {name: like for name, like in own.items() if not like.is_floating_point()}
-    for name in [name for name in own if name not in weights]:
+    expected = encoder.state_dict()
+    # batch counters of norms, which nothing reads
+    weights = {name: like for name, like in expected.items() if not like.is_floating_point()}
+    for name in [name for name in expected if name not in weights]:
         if name not in stored:
             raise PackError(f"{path} lacks {name}; its pack is not one of Polyview's export")
-        weights[name] = stored[name].to(own[name].dtype)
+        weights[name] = stored[name].to(expected[name].dtype)
     return weights
 
 
@@ -290,7 +280,7 @@ def _describe_published(source: _Source, kinds: dict[str, _Kind]) -> dict[str, A
         config = {**config[f"{kind.part}_config"], **shared}
         config["model_type"] = f"{model_type}_{kind.part}_model"
     if kind.arch == "siglip_text":
-        # SigLIP 2's config does not state its padding, and transformers' default is SigLIP's
+        # SigLIP 2's config lacks its padding token, and transformers' default is that of SigLIP
         tokenizer = read_tokenizer(source.folder)
         if tokenizer.token_to_id(GEMMA_END) is not None:
             config["pad_token_id"] = tokenizer.token_to_id("<pad>")
@@ -317,7 +307,7 @@ def _describe_published(source: _Source, kinds: dict[str, _Kind]) -> dict[str, A
 
 
 def _read_config(source: _Source) -> dict[str, Any]:
-    """The entries of the configuration that describe the network, defaults included, as JSON."""
+    """The configuration entries that describe the network, including defaults, as JSON."""
     try:
         with quiet():
             auto = import_transformers().AutoConfig
@@ -372,15 +362,15 @@ def _read_published(
         renamed = name.replace(f"{kind.part}_model.", "model.", 1)
         return renamed.replace(projection, "projection.", 1)
 
-    own = encoder.state_dict().keys()
-    missing = sorted({own_name(name) for name in report["missing_keys"]} & own)
+    names = encoder.state_dict().keys()
+    missing = sorted({own_name(name) for name in report["missing_keys"]} & names)
     if missing:
         raise ValueError(
             f"{source.name} lacks {len(missing)} of the weights of a {model_type} model, first "
             f"{missing[0]}; its config.json and its weights do not belong together"
         )
     tensors = {own_name(name): tensor for name, tensor in network.state_dict().items()}
-    return {name: tensor for name, tensor in tensors.items() if name in own}
+    return {name: tensor for name, tensor in tensors.items() if name in names}
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,12 +1,12 @@
 """The Hugging Face Hub, or another server with its protocol (`HF_ENDPOINT`).
 
-`huggingface_hub` transfers files and keeps the cache. `inspect_repo` lists the files of a commit
+`huggingface_hub` transfers files and manages the cache. `inspect_repo` lists the files of a commit
 and checks their names before anything is fetched; `fetch` downloads chosen files of that commit.
-Errors become one sentence. The server is trusted to state true sizes, as by its client; the content
-of a repository is not trusted.
+Errors become a `HubError` of one sentence. The server's file sizes are trusted, as by its client;
+the content of a repository is not.
 
-An address is `owner/name` or `owner/name@revision`. The token None means the client's login, if
-any; False sends none.
+An address is `owner/name` or `owner/name@revision`. The token None stands for the client's login,
+if any; False sends no token.
 """
 
 import errno
@@ -31,10 +31,10 @@ from polyview.models.files import no_such
 
 Token = str | bool | None
 Progress = Callable[[int, int, str], None]  # bytes fetched, bytes in total, description
-ANSWER = 10.0  # seconds to wait for the start of an answer of the Hub
+ANSWER = 10.0  # timeout of the Hub's answer in seconds
 _LOGIN = "log in with `hf auth login` or pass a token"
 _ADVICE = {401: _LOGIN, 403: "use a token with access to it", 429: "wait {wait} s, and " + _LOGIN}
-# Each part of a revision begins with a letter, a digit or "_": the client makes a path of it.
+# Each part of a revision starts with a letter, a digit or "_": the client uses it in a path.
 _HUB_ID = re.compile(
     r"(?![^@]*(?:--|\.\.))(?P<id>\w[\w.-]{0,95}/\w[\w.-]{0,95})"
     r"(@(?P<revision>(?!.*\.\.)(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*))?",
@@ -47,7 +47,7 @@ class HubError(ValueError):
 
 
 class CancelledError(HubError):
-    """A download was cancelled, and its files are deleted."""
+    """A download or conversion was cancelled."""
 
 
 class UnreachableError(HubError):
@@ -55,13 +55,13 @@ class UnreachableError(HubError):
 
 
 def endpoint() -> str:
-    """The server's address; the client itself reads the environment only when imported."""
+    """The server's address; unlike the client, reads the environment at each call."""
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
 
 
 @contextmanager
 def one_sentence(address: str) -> Iterator[None]:
-    """Turns the client's errors into a `HubError` about an address."""
+    """Converts the client's errors to a `HubError` about an address."""
     try:
         yield
     except HubError:
@@ -116,12 +116,12 @@ def _explained(error: BaseException, address: str) -> HubError:
 
 
 def is_hub_id(text: str) -> bool:
-    """Whether a text is spelled as `owner/name` or `owner/name@revision`."""
+    """Whether a string has the form `owner/name` or `owner/name@revision`."""
     return _HUB_ID.fullmatch(text) is not None
 
 
 def parse_hub_id(text: str) -> tuple[str, str | None]:
-    """Splits a Hub id into repository and revision; neither can escape the cache's folder.
+    """Splits a Hub id into repository and revision; neither can point outside the cache folder.
 
     >>> parse_hub_id("owner/name@refs/pr/1")
     ('owner/name', 'refs/pr/1')
@@ -133,14 +133,15 @@ def parse_hub_id(text: str) -> tuple[str, str | None]:
 
 
 def find_folder(name: str, advice: str) -> Path | None:
-    """The folder of this name; None for the name of a repository on the Hub.
+    """Finds a local folder; returns None if `name` is a repository on the Hub.
 
-    Folders win, and the Hub is not asked for `owner/name` if there is a folder `owner`.
+    Folders take precedence. If a folder `owner` exists, `owner/name` without a revision must be a
+    folder, too.
 
     Raises:
-        FileNotFoundError: it is neither; the message ends with a similar name, or the `advice`.
+        FileNotFoundError: `name` is neither; the message suggests a similar name, or the `advice`.
     """
-    folder = Path(os.path.expanduser(name))  # noqa: PTH111  # of an unknown user: unchanged
+    folder = Path(os.path.expanduser(name))  # noqa: PTH111  # keeps the path of an unknown user
     if folder.is_dir():
         return folder
     if not is_hub_id(name) or (folder.parent.is_dir() and "@" not in name):
@@ -169,16 +170,16 @@ def cache_folder(repo_id: str, commit: str) -> Path:
 
 @dataclass(frozen=True)
 class Repo:
-    """Files of one commit of a repository, as the Hub states them."""
+    """Files of one commit of a repository, as the Hub lists them."""
 
-    address: str  # as it was requested
+    address: str  # as requested
     commit: str  # to which the address resolved, 40 hexadecimal digits
-    licence: str | None  # of the repository's card
-    files: Mapping[str, int | None]  # the bytes of each file; None if the Hub states no size
+    licence: str | None  # from the model card
+    files: Mapping[str, int | None]  # file name -> bytes; None if the Hub states no size
 
     @property
     def repo_id(self) -> str:
-        """The repository without the revision."""
+        """The address without the revision."""
         return self.address.partition("@")[0]
 
     @property
@@ -194,12 +195,12 @@ class Repo:
         }
 
     def only(self, names: Iterable[str]) -> "Repo":
-        """The same commit with fewer files."""
+        """The same commit, restricted to some files."""
         return replace(self, files={name: self.files[name] for name in names})
 
 
 def connect(token: Token = None) -> HfApi:
-    """The Hub client."""
+    """A client of the Hub at `endpoint`."""
     return HfApi(endpoint=endpoint(), token=token)
 
 
@@ -209,7 +210,7 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
     Raises:
         ValueError: the address is not a Hub address.
         UnreachableError: the Hub cannot be reached.
-        HubError: it refused, or lists a name that is no path.
+        HubError: the Hub refused, or lists a file name that points outside the repository.
     """
     repo_id, revision = parse_hub_id(address)
     with one_sentence(address):
@@ -232,7 +233,7 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
 
 
 def _stays_inside(file: str) -> bool:
-    r"""Whether a file name in a repository is a path that stays inside its folder.
+    r"""Whether a file name in a repository is a relative path inside it.
 
     >>> [_stays_inside(name) for name in ("a b/c.bin", "/etc/passwd", "a/../b", "a\\..", "a//b")]
     [True, False, False, False, False]
@@ -243,13 +244,13 @@ def _stays_inside(file: str) -> bool:
 
 
 def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> None:
-    """Downloads the files of `repo` into its folder; files that are there stay.
+    """Downloads the missing files of `repo` into its cache folder.
 
-    `progress` receives the bytes so far, from several threads; an exception of it ends the
-    download. None draws a bar.
+    `progress` is called from several threads; if it raises, the download ends. None shows a
+    progress bar.
 
     Raises:
-        HubError: the transfer failed; no file is left incomplete.
+        HubError: the transfer failed; the folder holds no incomplete file.
     """
     received, total = 0, sum(size or 0 for size in repo.missing.values())
 
@@ -272,15 +273,12 @@ def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> 
 def fetch_matching(
     address: str, patterns: Sequence[str], token: Token = None, **options: Any
 ) -> Path:
-    """Downloads the files that match patterns; without a connection, looks in the cache.
+    """Downloads the files that match glob patterns; without a connection, finds them in the cache.
 
-    `options` are those of `snapshot_download`; with `local_files_only` the Hub is not asked.
-
-    Returns:
-        The folder of the commit in the client's cache.
+    `options` are passed to `snapshot_download`. Returns the folder of the commit in the cache.
 
     Raises:
-        HubError: the Hub refused, or cannot be reached and the cache does not hold the files.
+        HubError: the Hub refused, or it cannot be reached and the cache lacks the files.
     """
     repo_id, revision = parse_hub_id(address)
     options |= {"revision": revision, "cache_dir": constants.HF_HUB_CACHE}

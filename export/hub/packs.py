@@ -1,4 +1,4 @@
-"""Packs on the Hub: push, pull, list, and a pack by its folder or address.
+"""Packs on the Hub: push, pull and list; finds a pack by its folder or address.
 
 `python -m polyview hub` has the commands
 
@@ -6,7 +6,7 @@
     pull owner/name[@BRANCH_TAG_OR_COMMIT]
     list [--author NAME]
 
-A pack on the Hub is a model repository with a pack's files; the tag of its model card marks it
+A pack on the Hub is a model repository with a pack's files, marked by the tag in its model card
 (`export/pack/card.py`). Addresses and tokens are those of `export/hub/client.py`.
 """
 
@@ -42,21 +42,18 @@ from polyview.models.files import write_whole
 
 _log = logging.getLogger(__name__)
 _COLUMNS = ("PACK", "COMMIT", "LICENCE", "METHODS", "CACHED")
-_MAX_CARD = 10**6  # bytes of README.md; a larger one is left out
-_MAX_LISTED = 100  # packs on the Hub
-# Limits of one pack that visitors of a public app may have fetched.
+_MAX_CARD = 10**6  # bytes of README.md; a larger file is not fetched
+_MAX_LISTED = 100  # maximum number of packs in a list
+# Limits of one pack that visitors of a public app may load.
 MAX_BYTES, MAX_FILES = 2 * 10**9, 20_000
-SPARE = 10**9  # bytes of the disk that stay free
+SPARE = 10**9  # bytes of the disk that must stay free
 
 
 def push(pack: Path, address: str, private: bool = False, token: str | None = None) -> str:
-    """Uploads a pack as a model repository, in one commit, so it is never incomplete.
+    """Uploads a pack to a model repository in one commit; returns the URL of the commit.
 
-    The pack is checked first, and only its own files are sent. Repository and branch are created if
-    they do not exist, a new repository `private` on request.
-
-    Returns:
-        The address of the commit.
+    The pack is checked first, and only its own files are uploaded. Repository and branch are
+    created if they do not exist; `private` applies to a new repository.
 
     Raises:
         FileNotFoundError: a file of the pack is missing.
@@ -90,18 +87,18 @@ def pull(
     visitor: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Downloads a pack into the Hub client's cache; without a connection, looks for it there.
+    """Downloads a pack into the Hub client's cache; without a connection, finds it there.
 
-    The cache knows the pack by its branch or tag only once it is complete and correct: a failed
-    pull leaves the former version, and nothing of a refused pack is kept. The address must still
-    have the `commit`, if any; the limits of visitors apply to a `visitor`.
+    The cached branch or tag is updated only when the pack is complete and correct: a failed pull
+    keeps the previous version, and an invalid pack is deleted. With `commit`, the address must
+    still resolve to it. A `visitor` is subject to `MAX_BYTES`, `MAX_FILES` and `SPARE`.
 
     Returns:
-        The pack's folder, which is named by its commit; every size and checksum in it is right.
+        The folder of the commit, with verified sizes and checksums.
 
     Raises:
         UnreachableError: the Hub cannot be reached, and the cache lacks the pack.
-        HubError: the Hub refused, or the repository is not a whole pack.
+        HubError: the Hub refused, or the repository is not a complete pack.
     """
     try:
         repo = client.inspect_repo(address, token)
@@ -116,7 +113,7 @@ def pull(
         client.fetch(files, token, progress)
         load_info(repo.folder)
     except PackError as error:
-        if repo.folder.is_dir():  # files that another commit shares stay
+        if repo.folder.is_dir():  # keeps files that another commit shares
             cached = scan_cache_dir(repo.folder.parents[2])
             cached.delete_revisions(repo.commit).execute()
         raise HubError(f"{address} is refused: {error}; nothing of it is kept") from error
@@ -128,15 +125,15 @@ def pull(
 
 
 def _files_of_pack(repo: Repo, token: Token) -> Repo:
-    """Restricts `repo` to the pack's files; their sizes in pack.json must be those of the Hub."""
+    """Restricts `repo` to the pack's files, whose sizes must match pack.json."""
     if MANIFEST not in repo.files:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
     limits = {MANIFEST: MAX_MANIFEST, f"{FOLDER}/{INDEX}": MAX_JSON}
-    lists = repo.only(limits.keys() & repo.files.keys())
-    for name, listed in lists.files.items():
+    manifests = repo.only(limits.keys() & repo.files.keys())
+    for name, listed in manifests.files.items():
         if (listed or 0) > limits[name]:
             raise PackError(f"{name} has {listed:,} bytes, more than the {limits[name]:,} allowed")
-    client.fetch(lists, token, progress=lambda *_: None)
+    client.fetch(manifests, token, progress=lambda *_: None)
     info = parse_info(read_json(repo.folder / MANIFEST, MAX_MANIFEST), repo.folder)
     sizes = {name: file.bytes for name, file in info.files.items()}
     names = {MANIFEST, *sizes}
@@ -157,7 +154,7 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
 
 
 def _check_limits(repo: Repo) -> None:
-    """Refuses a pack beyond the limits of visitors."""
+    """Raises PackError for a pack that exceeds the limits of visitors."""
     total, count = sum(size or 0 for size in repo.files.values()), len(repo.files)
     if unknown := [name for name, size in repo.files.items() if size is None]:
         raise PackError(f"the Hub states no size of {unknown[0]}")
@@ -171,11 +168,10 @@ def _check_limits(repo: Repo) -> None:
 
 
 def find_cached(address: str, error: UnreachableError | None = None) -> Path:
-    """The folder of a pack that is whole in the cache, in place of the Hub after an `error`.
+    """Finds the folder of a complete pack in the cache; `error` says why the Hub is not used.
 
     Raises:
-        UnreachableError: it is not, after an error.
-        HubError: it is not.
+        HubError: the cache lacks the pack; with `error`, an `UnreachableError`.
     """
     try:
         folder = load_info(client.fetch_matching(address, (), local_files_only=True)).folder
@@ -188,15 +184,13 @@ def find_cached(address: str, error: UnreachableError | None = None) -> Path:
 
 
 def resolve(pack: str) -> Path:
-    """Finds a pack by its folder, or by `owner/name[@revision]` on the Hub, which is fetched.
-
-    An existing folder wins, and the Hub is not asked for `owner/name` if there is a folder `owner`.
+    """Finds a pack's folder (see `find_folder`), or pulls `owner/name[@revision]` from the Hub.
 
     Raises:
-        FileNotFoundError: it is neither a folder nor looks like a repository.
-        HubError: the repository could not be fetched, or is no pack.
+        FileNotFoundError: `pack` is neither a folder nor the address of a repository.
+        HubError: the repository cannot be fetched, or is not a pack.
     """
-    path = Path(os.path.expanduser(pack))  # noqa: PTH111  # which leaves an unknown user's as it is
+    path = Path(os.path.expanduser(pack))  # noqa: PTH111  # keeps the path of an unknown user
     renamed = path.with_name(current_name(path.name)) if path.name else path
     if not path.is_dir() and renamed.is_dir():
         return renamed
@@ -205,10 +199,9 @@ def resolve(pack: str) -> Path:
 
 
 def list_packs(author: str | None = None, token: Token = None) -> list[Sequence[str]]:
-    """The packs on the Hub, or of one owner; a token may show private ones.
+    """Lists the packs on the Hub, or of one owner; a token may add private packs.
 
-    Returns:
-        Address, commit, licence, methods, and whether the commit is in the cache.
+    Returns rows of address, commit, licence, methods, and whether the commit is in the cache.
 
     Raises:
         HubError: the Hub cannot be reached, or refused.
@@ -221,9 +214,9 @@ def list_packs(author: str | None = None, token: Token = None) -> list[Sequence[
         for model in models:
             tags, commit = model.tags or [], model.sha or ""
             licences = [tag.partition(":")[2] for tag in tags if tag.startswith("license:")]
-            known = [method for method in METHODS if method in tags]
+            methods = [method for method in METHODS if method in tags]
             cached = "yes" if client.cache_folder(model.id, commit).is_dir() else "no"
-            cells = ", ".join(licences) or "?", ", ".join(known) or "?", cached
+            cells = ", ".join(licences) or "?", ", ".join(methods) or "?", cached
             rows.append((model.id, commit[:8], *cells))
     return rows
 

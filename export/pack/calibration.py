@@ -1,9 +1,9 @@
 """Calibrates scores to probabilities, and compares images with a pack's training images.
 
-Scores of different methods, questions and galleries are not comparable. Two logistic regressions
-compare the best scores with those of the whole gallery; they are fitted on questions with and
-without an answer (`training/evaluation/calibration.py`). One returns the log odds that anything
-matches; the other uses these for the probability of a hit.
+Scores of different methods, queries and galleries are not comparable. Two logistic regressions
+compare the best scores with those of the whole gallery; they are fitted on queries with and without
+a matching image (`training/evaluation/calibration.py`). One returns the log odds that any image
+matches; the other uses them for the probability of each hit.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pydantic.dataclasses import dataclass
 
 from polyview.export.pack.validation import STRICT, Command, Count, Line, Note
 
-TENTH = 10  # rank of the hit that the best one is compared with
-_MIN_IMAGES = 10  # the scores of fewer say too little about a gallery
-_MAX_IMAGES = 1000  # of the galleries it was fitted on; larger ones are judged like these
+TENTH = 10  # rank of the hit with which the best hit is compared
+_MIN_IMAGES = 10  # minimum number of images; the statistics of fewer scores mean little
+_MAX_IMAGES = 1000  # largest gallery of the fit; larger galleries are treated as this size
 
-# Words that do not describe what an image shows: `unknown_share` leaves them out.
+# Words that do not describe the content of an image: `unknown_share` ignores them.
 SMALL_WORDS = {
     "a", "an", "the", "this", "that", "some", "any", "and", "or", "of", "in", "on", "at", "by",
     "to", "from", "with", "without", "near", "beside", "behind", "between", "under", "over",
@@ -29,28 +29,28 @@ SMALL_WORDS = {
     "her", "their", "it",
 }  # fmt: skip
 
-# Left out as well if a pack lacks them.
+# Ignored if a pack does not know them.
 _PRAISE = {
     "cute", "adorable", "beautiful", "lovely", "nice", "pretty", "gorgeous", "amazing", "awesome",
     "cool", "funny", "sweet", "great", "good", "best", "wonderful", "favorite", "favourite",
     "photo", "photos", "photograph", "picture", "pictures", "image", "images", "pic", "pics",
     "show", "find", "please", "my", "me", "our",
 }  # fmt: skip
-_EPSILON = 1e-3  # added to a deviation before its logarithm: a uniform image has none
-_MIN_DEVIATION = 1e-3  # of a number that hardly differs between images
-_WITHIN_LIMIT = 0.95  # share of the pack's own images
+_EPSILON = 1e-3  # added to a deviation before its logarithm; the deviation may be 0
+_MIN_DEVIATION = 1e-3  # lower bound of the deviation of a statistic between images
+_WITHIN_LIMIT = 0.95  # share of the pack's own images within `Domain.limit`
 Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
 
 
 class Background(NamedTuple):
-    """The scores of B questions over their whole gallery; each (B,)."""
+    """Statistics of the scores of B queries over a gallery; each is (B,)."""
 
-    top: np.ndarray  # the best
-    tenth: np.ndarray  # the tenth best, or the last of fewer
-    mean: np.ndarray  # of all, or of an even sample
-    deviation: np.ndarray  # likewise
+    top: np.ndarray  # the best score
+    tenth: np.ndarray  # the tenth best score, or the last of fewer
+    mean: np.ndarray  # mean of all scores, or of an evenly spaced sample
+    deviation: np.ndarray  # standard deviation of the same scores
     images: np.ndarray  # number of images
-    words: np.ndarray  # number of words of the question
+    words: np.ndarray  # number of words of the query
     unknown: np.ndarray  # see `unknown_share`
 
     def _logs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -58,12 +58,12 @@ class Background(NamedTuple):
         return np.log(self.words), np.log(np.minimum(self.images, _MAX_IMAGES))
 
     def features(self) -> np.ndarray:
-        """Features (B, 6) of the questions, for the weights `Calibration.question`."""
+        """Features (B, 6) of the queries, for the weights `Calibration.question`."""
         above = (self.top - np.stack([self.mean, self.tenth])) / np.maximum(self.deviation, 1e-6)
         return np.stack([self.top, *above, self.unknown, *self._logs()], axis=-1)
 
     def sizes(self) -> np.ndarray:
-        """Features (B, 3) of the threshold of refusal, for the weights `Calibration.refusal`."""
+        """Features (B, 3) of the refusal threshold, for the weights `Calibration.refusal`."""
         words, size = self._logs()
         return np.stack([words, size, words * size], axis=-1)
 
@@ -75,20 +75,20 @@ class Background(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """The judgement of one question's answer."""
+    """The calibrated result of one query."""
 
-    matches: bool  # whether anything in the gallery does
-    probability: float  # that something does
-    hits: tuple[float, ...]  # for each hit the probability that it satisfies the question
+    matches: bool  # whether any image matches
+    probability: float  # probability that any image matches
+    hits: tuple[float, ...]  # for each hit the probability that it matches
 
 
 @dataclass(frozen=True, config=STRICT)
 class Calibration:
     """The fitted weights of one method; the bias is the last weight.
 
-    `question` weighs `Background.features`; `refusal` weighs `Background.sizes`, and below these
-    log odds nothing matches; `hit` weighs `Background.hit_features`. The rest says how it was
-    fitted: the data, the command line, the machine, and the seed of the questions.
+    `question` applies to `Background.features`, `hit` to `Background.hit_features`, and `refusal`
+    to `Background.sizes` for the log odds below which nothing matches. The other fields record the
+    fit: data, command line, hardware, and seed of the queries.
     """
 
     question: tuple[Weight, Weight, Weight, Weight, Weight, Weight, Weight]
@@ -100,15 +100,15 @@ class Calibration:
     seed: Count
 
     def logits(self, background: Background) -> np.ndarray:
-        """Log odds (B,) that anything matches."""
+        """Log odds (B,) that any image matches."""
         return weighted(background.features(), self.question)
 
     def limits(self, background: Background) -> np.ndarray:
-        """Log odds (B,) below which nothing does."""
+        """Log odds (B,) below which no image matches."""
         return weighted(background.sizes(), self.refusal)
 
     def probabilities(self, background: Background, scores: np.ndarray) -> np.ndarray:
-        """Probabilities (B, n) that hits with these scores satisfy their question."""
+        """Probabilities (B, n) that hits with scores (B, n) match their query."""
         features = background.hit_features(self.logits(background), scores)
         return sigmoid(weighted(features, self.hit))
 
@@ -120,13 +120,13 @@ class Calibration:
         words: Sequence[str],
         unknown: Mapping[int, str],
     ) -> Judgement | None:
-        """Judges the hits of one sentence; None if the images are too few.
+        """Judges the hits of one text query; None if there are too few images.
 
         Args:
-            best: (n,) the highest scores, in falling order.
-            scores: (S,) of a sample of the images.
+            best: (n,) the highest scores, in descending order.
+            scores: (S,) scores of a sample of the images.
             count: number of images searched.
-            words: of the sentence, as the pack reads them.
+            words: see `unknown_share`.
             unknown: see `unknown_share`.
         """
         if count < _MIN_IMAGES:
@@ -142,12 +142,12 @@ class Calibration:
 
 
 def weighted(features: np.ndarray, weights: tuple[float, ...]) -> np.ndarray:
-    """Features (..., F) times F weights, plus the bias that follows them: (...)."""
+    """Weighted sum (...) of features (..., F); the last of F + 1 weights is the bias."""
     return features @ np.array(weights[:-1]) + weights[-1]
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Log odds as probabilities.
+    """Converts log odds to probabilities.
 
     >>> sigmoid(np.array([0.0, 1000.0, -1000.0])).tolist()
     [0.5, 1.0, 0.0]
@@ -156,14 +156,14 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
-    """The share of a text's describing words that a pack lacks; `SMALL_WORDS` do not count.
+    """The share of a text's words, without `SMALL_WORDS`, that a pack does not know.
 
-    Nor does an unknown word of praise, or one right before a known word, as in "a fluffy dog": the
-    rest still describes what to find. Without any known word, all unknown ones count.
+    If any word is known, an unknown word of praise, or before a known word ("a fluffy dog"), counts
+    as known: the other words describe what to find.
 
     Args:
-        words: as the pack reads them.
-        unknown: place among `words` -> the word as typed, for words that the pack lacks.
+        words: the words as the pack's tokenizer returns them.
+        unknown: index in `words` -> the word as typed, for words that the pack does not know.
 
     >>> unknown_share(["a", "dog", "in", "the", "[UNK]"], {4: "zebra"})
     0.5
@@ -172,26 +172,26 @@ def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
     >>> unknown_share(["a", "[UNK]", "and", "a", "dog"], {1: "zebra"})
     0.5
     """
-    describing = [i for i, word in enumerate(words) if i in unknown or word not in SMALL_WORDS]
-    fine = {i for i in describing if i not in unknown}
-    for place in sorted(unknown, reverse=True) if fine else ():
-        if place + 1 in fine or unknown[place].lower() in _PRAISE:
-            fine.add(place)
-    return (len(describing) - len(fine)) / max(1, len(describing))
+    content = [i for i, word in enumerate(words) if i in unknown or word not in SMALL_WORDS]
+    known = {i for i in content if i not in unknown}
+    for index in sorted(unknown, reverse=True) if known else ():
+        if index + 1 in known or unknown[index].lower() in _PRAISE:
+            known.add(index)
+    return (len(content) - len(known)) / max(1, len(content))
 
 
 @dataclass(frozen=True, config=STRICT)
 class Domain:
     """The distribution of the features of a pack's own images.
 
-    An image is described by 2d numbers: the mean of each of its d features over the cells, and the
-    logarithm of the deviation. Its distance is the root mean square of those numbers after
-    standardising each by the mean and deviation of the pack's own images.
+    An image is described by 2d statistics: the mean of each of its d features over the cells, and
+    the logarithm of the deviation. Its distance is the root mean square of the statistics,
+    standardised by their mean and deviation over the pack's own images.
     """
 
-    mean: tuple[float, ...]  # of each number (2d,)
-    deviation: tuple[Annotated[float, Field(ge=_MIN_DEVIATION)], ...]  # likewise
-    limit: Annotated[float, Field(gt=0)]  # distance that 95 % of its own images do not exceed
+    mean: tuple[float, ...]  # (2d,) mean of each statistic
+    deviation: tuple[Annotated[float, Field(ge=_MIN_DEVIATION)], ...]  # (2d,)
+    limit: Annotated[float, Field(gt=0)]  # distance that 95 % of the pack's images do not exceed
 
     def distances(self, features: np.ndarray) -> np.ndarray:
         """Distances (B,) of images from features (B, N, d); about 1 for the pack's own."""
@@ -200,7 +200,7 @@ class Domain:
 
     @classmethod
     def fit(cls, features: np.ndarray) -> Domain:
-        """The domain of images with features (B, N, d); every other image sets the limit."""
+        """Fits features (B, N, d) of half of the images; the other half sets the limit."""
         statistics = _statistics(features)
         fitted, held_out = statistics[::2], statistics[1::2]
         mean = fitted.mean(axis=0).round(4)
@@ -211,7 +211,7 @@ class Domain:
 
 
 def _statistics(features: np.ndarray) -> np.ndarray:
-    """An image's numbers (B, 2d) from features (B, N, d)."""
+    """The statistics (B, 2d) of images with features (B, N, d)."""
     values = features.astype(np.float64)
     spread = np.log(values.std(axis=1) + _EPSILON)
     return np.concatenate([values.mean(axis=1), spread], axis=1)

@@ -1,4 +1,4 @@
-"""The model card of a pack: its README.md, rendered from pack.json alone into `card.md`."""
+"""The model card of a pack: README.md, rendered from pack.json with the template `card.md`."""
 
 import re
 from pathlib import Path
@@ -9,14 +9,14 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from polyview.export.pack.schema import PackInfo
 from polyview.models import METHODS
 
-TAG = "polyview"  # by which packs are found on the Hub
-# The Hub's identifiers of licences: the SPDX identifiers in lower case.
+TAG = "polyview"  # marks packs on the Hub
+# The Hub's identifiers of licences: SPDX identifiers in lower case.
 _HUB_LICENCES = """
     apache-2.0 mit bsd-2-clause bsd-3-clause isc unlicense mpl-2.0 gpl-2.0 gpl-3.0 lgpl-3.0 agpl-3.0
     openrail cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nc-sa-4.0
     cc-by-nd-4.0 cc-by-nc-nd-4.0
 """
-# The papers' measures, which the card shows in per cent; pack.json has all that was measured.
+# The metrics of the papers, which the card shows in percent; pack.json has all metrics.
 _LABELS = {
     f"{key}_{measure}": f"{direction} {name}"
     for key, direction in (("i2t", "image to text"), ("t2i", "text to image"))
@@ -44,14 +44,14 @@ def render(info: PackInfo) -> str:
     ]
     methods = dict.fromkeys(entry.method or name for name, entry in info.methods.items())
     licence = info.licence.lower()
-    known = licence in _HUB_LICENCES.split()
-    # an identifier for other licences, which are quoted in the text
+    is_hub_licence = licence in _HUB_LICENCES.split()
+    # an identifier for other licences, whose names are in the text
     identifier = re.sub(r"[^a-z0-9.]+", "-", licence).strip("-") or "unknown"
     front = ModelCardData(
         language="en",
         library_name="polyview",
-        license=licence if known else "other",
-        license_name=None if known else identifier,
+        license=licence if is_hub_licence else "other",
+        license_name=None if is_hub_licence else identifier,
         model_name=info.title if results else None,
         eval_results=results or None,
         pipeline_tag="feature-extraction",

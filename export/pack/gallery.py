@@ -1,6 +1,6 @@
-"""A gallery that comes with a pack: images, captions and, for rendered scenes, the ground truth.
+"""The gallery of a pack: images, captions and, for rendered scenes, the ground truth.
 
-`gallery.json` is beside the folders it names:
+Paths in `gallery.json` are relative to its folder:
 
     {"split": "test", "world": "scenes", "images": [{"file": "images/test-000000.webp",
       "mask": "masks/test-000000.png", "setting": "beach", "time": "day", "weather": "clear",
@@ -32,7 +32,7 @@ from polyview.export.pack.validation import (
 )
 
 Share = Annotated[float, Field(ge=0, le=1)]
-# a long list with many faults stops at the first
+# validation of a long list stops at the first error
 Rows = Annotated[tuple[Count, ...], FailFast()]
 
 
@@ -42,8 +42,8 @@ class GalleryCaption:
 
     text: Page
     view: Line | None = None  # the aspect of the image that it describes
-    mentions: Rows = ()  # indices of the objects of its own image that it mentions
-    # Ascending indices of all images of the gallery that satisfy it; by default its own image.
+    mentions: Rows = ()  # indices of the mentioned objects of its own image
+    # Ascending indices of all matching images of the gallery; by default its own image.
     relevant: Annotated[Rows, Field(min_length=1)] = ()
 
 
@@ -51,7 +51,7 @@ class GalleryCaption:
 class GalleryObject:
     """One object in an image; `box` is relative xyxy in 0..1.
 
-    In a clip, `frames` are those that show it, and `box` is its place in the clearest of them.
+    In a clip, `frames` are the frames that show the object, and `box` is its box in the clearest.
     """
 
     name: Line
@@ -66,11 +66,11 @@ class GalleryObject:
 
 @dataclass(frozen=True, config=OPEN)
 class GalleryImage:
-    """One image: paths relative to the gallery folder, captions, and ground truth if known.
+    """One image: its file, captions, and ground truth if known.
 
     The pixels of `mask` are 0 for the background and i + 1 for `objects[i]`. A clip is an animated
-    image. Images with the same number in `alike` are hard to tell apart, such as clips that differ
-    in the order of events only.
+    image. Images with the same number in `alike` are hard to distinguish, such as clips that differ
+    only in the order of events.
     """
 
     file: PlainPath
@@ -85,10 +85,10 @@ class GalleryImage:
 
 @dataclass(frozen=True, config=OPEN)
 class GalleryInfo:
-    """The content of a gallery's gallery.json, and the folder of that."""
+    """The content of a `gallery.json`, and its folder."""
 
-    split: Line  # the part of the data set that the images are from
-    # in the order of the indices in `relevant`
+    split: Line  # the split of the data set
+    # `GalleryCaption.relevant` holds indices of this tuple
     images: Annotated[tuple[GalleryImage, ...], Field(min_length=1), FailFast()]
     world: Line | None = None  # the data set, if named
     folder: Path = Path()
@@ -106,10 +106,7 @@ class GalleryInfo:
 
 
 def load_gallery(path: Path) -> GalleryInfo:
-    """Reads a gallery and checks that every file it names exists.
-
-    Args:
-        path: a gallery's folder, or a pack that has a gallery.
+    """Reads the gallery in a folder or in a pack, and checks that its files exist.
 
     Raises:
         FileNotFoundError: there is no gallery, or a file of it is missing.
@@ -119,7 +116,7 @@ def load_gallery(path: Path) -> GalleryInfo:
 
 
 def read_gallery(folder: Path, files: bool = True) -> GalleryInfo:
-    """Reads the gallery in exactly this folder; without `files` only its `gallery.json`."""
+    """Reads a folder's `gallery.json`; with `files`, checks that its files exist."""
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"there is no gallery in {folder}: it has no {INDEX}")
     index, images = check(GalleryInfo, read_json(folder / INDEX), INDEX), list[GalleryImage]()

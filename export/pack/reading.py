@@ -1,6 +1,6 @@
-"""The pack: the unit that is trained, shipped, loaded and shared.
+"""Reads, checks and writes packs.
 
-A folder, or a Hub repository with the same files:
+A pack is a folder, or a Hub repository with the same files:
 
     pack.json                    describes the pack, see `export/pack/schema.py`
     image_encoder.onnx           pixels (B, 3, S, S) -> features (B, N, d)
@@ -45,31 +45,31 @@ _DOMAINS = ("", "ai.onnx")  # the two names of ONNX's default operator domain
 def load_info(path: Path, verify: bool = True) -> PackInfo:
     """Reads and checks a pack.
 
-    With `verify`, every SHA-256 is compared and weights are checked, see `check_weights`; otherwise
-    only the presence and the size of every file.
+    With `verify`, compares every SHA-256 and checks the weights (`check_weights`); otherwise checks
+    only that every file exists and has the stated size.
 
     Raises:
-        FileNotFoundError: there is no such folder, no pack.json in it, or a named file is missing.
-        PackError: anything invalid; the message names the file and the fault.
+        FileNotFoundError: the folder, its pack.json or a listed file does not exist.
+        PackError: the pack is not valid; the message names the file and the fault.
     """
     info = read_info(path)
     for name in info.files:
         check_file(info, name, verify)
-    if (stated := info.gallery) is not None:
+    if (summary := info.gallery) is not None:
         gallery = read_gallery(info.folder / FOLDER)
         _refuse_links_outside(info.folder, (f"{FOLDER}/{name}" for name in gallery.files))
-        known = None if verify else (stated.images_sha256, stated.images_bytes)
-        if summarize_gallery(gallery, known) != stated:
+        images = None if verify else (summary.images_sha256, summary.images_bytes)
+        if summarize_gallery(gallery, images) != summary:
             raise PackError(
                 f"the gallery of {info.folder} is not the one that pack.json describes, "
-                f"{stated.images} images with {stated.captions} captions of the split "
-                f"{stated.split}, and their SHA-256; fetch the pack again"
+                f"{summary.images} images with {summary.captions} captions of the split "
+                f"{summary.split}, and their SHA-256; fetch the pack again"
             )
     return info
 
 
 def read_info(path: Path) -> PackInfo:
-    """Reads and validates pack.json without looking at the files it names; see `load_info`."""
+    """Reads and validates pack.json, but checks no other file; see `load_info`."""
     folder = Path(path)
     if not folder.is_dir():
         raise FileNotFoundError(no_such("pack folder", folder, "name a folder with a pack.json"))
@@ -97,7 +97,7 @@ def check_file(info: PackInfo, name: str, verify: bool = True) -> None:
 
 
 def list_files(info: PackInfo) -> list[str]:
-    """All files of a pack, relative to its folder; other files there are not part of it."""
+    """All files that belong to a pack, relative to its folder."""
     names = {MANIFEST, *info.files}
     if (info.folder / CARD).is_file():
         _refuse_links_outside(info.folder, [CARD])
@@ -115,7 +115,7 @@ def describe_file(path: Path) -> FileInfo:
 def summarize_gallery(
     gallery: GalleryInfo, images: tuple[str, int] | None = None
 ) -> GallerySummary:
-    """The entry of pack.json for a gallery; `images` are their checksum and size, if known."""
+    """The entry of pack.json for a gallery; `images` is their checksum and size, if known."""
     if images is None:
         digest, total = hashlib.sha256(), 0
         for file in gallery.files:
@@ -136,8 +136,8 @@ def write_info(info: PackInfo) -> None:
 def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackInfo:
     """Writes a method's measured values into pack.json and renders the model card again.
 
-    `metrics` are `split`, `command`, `hardware` and `values`, see `Metrics`; by default `seed` is
-    the training configuration's. Returns the pack's new description.
+    `metrics` has `split`, `command`, `hardware` and `values`, see `Metrics`; `seed` defaults to the
+    training configuration's. Returns the new description of the pack.
 
     Raises:
         PackError: the pack has no such method, or the metrics are incomplete.
@@ -154,10 +154,10 @@ def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackI
 
 
 def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
-    """Refuses links to outside the pack.
+    """Raises PackError for links to files outside the pack.
 
-    In the Hub client's cache a pack is `models--owner--name/snapshots/commit`, made of links to the
-    `blobs` beside `snapshots`, which may be links to the cache's common `blobs`.
+    In the Hub client's cache, a pack is `models--owner--name/snapshots/commit`, with links to
+    `blobs` beside `snapshots`, which may be links to `blobs` in the root of the cache.
     """
     root = folder.resolve()
     allowed = [root]
@@ -186,7 +186,7 @@ def check_weights(path: Path) -> None:
         return
     try:
         model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf's own errors have no name that onnx exports
+    except Exception as error:  # onnx does not export protobuf's error classes
         raise PackError(f"{path} is not a readable ONNX file: {error}") from error
     for part in _parts(model):
         if isinstance(part, onnx.NodeProto) and part.domain not in _DOMAINS:

@@ -1,4 +1,4 @@
-"""Ready-made features of image regions, for packs without an image encoder.
+"""Precomputed features of image regions, for packs without an image encoder.
 
 `regions.safetensors` beside `gallery.json`: `features` (N, n, d) in half precision, a row for each
 image in the gallery's order, and optionally `boxes` (N, n, 4), the regions in relative xyxy.
@@ -18,7 +18,7 @@ from polyview.export.pack.schema import FOLDER, REGIONS, PackInfo
 from polyview.export.pack.validation import PackError
 from polyview.models.checkpoint import save_tensors
 
-_MIN_SIDE = 1e-3  # minimum side of a box, so that boxes without area are drawn, too
+_MIN_SIDE = 1e-3  # minimum side of a box, so that empty boxes are drawn, too
 MAPS = (16, 16)  # rows and columns of a map over boxes
 
 
@@ -49,12 +49,12 @@ class Regions:
         self.boxes, self.grid = None, (1, 1)
         if boxes is not None:  # with ordered edges and sides of at least `_MIN_SIDE`
             corners = boxes.float().unflatten(-1, (2, 2))  # (N, n, 2, 2)
-            near = corners.amin(dim=2).clamp_max(1 - _MIN_SIDE)
-            far = corners.amax(dim=2).maximum(near + _MIN_SIDE)
-            self.boxes, self.grid = torch.cat([near, far], dim=-1), MAPS
+            top_left = corners.amin(dim=2).clamp_max(1 - _MIN_SIDE)
+            bottom_right = corners.amax(dim=2).maximum(top_left + _MIN_SIDE)
+            self.boxes, self.grid = torch.cat([top_left, bottom_right], dim=-1), MAPS
 
     def features(self, rows: Sequence[int]) -> Tensor:
-        """Features (B, n, d) float32 of some images."""
+        """Features (B, n, d) float32 of the images at `rows`."""
         return self._features[list(rows)].float()
 
     def all_features(self) -> np.ndarray:
@@ -65,7 +65,7 @@ class Regions:
         """A map (..., rows, columns) of an image's values (..., n), such as parts of a score.
 
         Each value is spread evenly over its region's box, and values of overlapping boxes are
-        added, so the sum of the map is that of the values.
+        added, so map and values have the same sum.
         """
         covered = self._covered(row).to(values)  # (n, cells)
         return (values @ (covered / covered.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)
@@ -83,15 +83,19 @@ class Regions:
         """The share of each cell that each region covers: (n, cells)."""
         if self.boxes is None:
             return torch.ones(self.shape[1], 1)
-        high, wide = (torch.arange(count) for count in self.grid)
+        row_index, column_index = (torch.arange(count) for count in self.grid)
         left, above, right, below = self.boxes[row, :, :, None].unbind(dim=1)  # (n, 1) each
-        down = _overlap(above * len(high), below * len(high), high)  # (n, rows)
-        across = _overlap(left * len(wide), right * len(wide), wide)  # (n, columns)
-        return (down[:, :, None] * across[:, None, :]).flatten(1)
+        row_overlap = _overlap(
+            above * len(row_index), below * len(row_index), row_index
+        )  # (n, rows)
+        column_overlap = _overlap(
+            left * len(column_index), right * len(column_index), column_index
+        )  # (n, columns)
+        return (row_overlap[:, :, None] * column_overlap[:, None, :]).flatten(1)
 
 
 def write_regions(folder: Path, features: np.ndarray, boxes: np.ndarray | None) -> None:
-    """Writes the regions of a gallery's images; see the module's description."""
+    """Writes the regions of a gallery's images; see the module docstring."""
     tensors = {"features": torch.from_numpy(np.array(features, np.float16))}
     if boxes is not None:
         tensors["boxes"] = torch.from_numpy(np.array(boxes, np.float32))
@@ -99,10 +103,10 @@ def write_regions(folder: Path, features: np.ndarray, boxes: np.ndarray | None) 
 
 
 def regions_of(info: PackInfo) -> Regions | None:
-    """The regions of a pack's gallery; None if it has none.
+    """The regions of a pack's gallery, or None.
 
     Raises:
-        PackError: their number or width differs from the gallery's or the methods'.
+        PackError: their number or width does not fit the gallery or the methods.
     """
     if info.gallery is None or not info.has_regions:
         return None

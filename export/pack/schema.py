@@ -1,9 +1,8 @@
 """`pack.json`: the schema of a pack's description.
 
-The classes below are format 1: the attributes of `PackInfo` are the keys. `format` comes first;
-`domain`, the last keys of a method and the defaults of `preprocess` may be omitted. All paths are
-relative to the pack. `files` lists every file that is read, except pack.json itself, README.md and
-the gallery's images, which share one checksum.
+The classes below define format 1: the attributes of `PackInfo` are the keys after `format`. All
+paths are relative to the pack. `files` lists every file that is read, except pack.json itself,
+README.md and the gallery's images, which share one checksum.
 """
 
 import hashlib
@@ -36,13 +35,13 @@ FORMAT = 1
 MANIFEST, CARD = "pack.json", "README.md"
 FOLDER, INDEX = "gallery", "gallery.json"
 REGIONS = "regions.safetensors"  # beside INDEX, see `export/pack/regions.py`
-UNKNOWN_LICENCE = "unknown"  # of weights whose authors do not say
-_FORMER_NAMES = {"photos_mini": "photos"}  # in people's commands, variables and links
+UNKNOWN_LICENCE = "unknown"  # for weights whose authors state no licence
+_FORMER_NAMES = {"photos_mini": "photos"}  # names in existing commands, variables and links
 MAX_MANIFEST = 2**20  # bytes of pack.json
 MAX_FILE = 2**31 - 1  # bytes of any other file; no ONNX file can be larger
-Width = Annotated[int, Field(ge=1, le=65_536)]  # of features
-Length = Annotated[int, Field(ge=1, le=1024)]  # of a side of a grid, a text or a clip
-Omitted = Field(exclude_if=lambda value: value is None)  # for keys that pack.json then lacks
+Width = Annotated[int, Field(ge=1, le=65_536)]  # width of features
+Length = Annotated[int, Field(ge=1, le=1024)]  # length of a side of a grid, a text or a clip
+Omitted = Field(exclude_if=lambda value: value is None)  # pack.json omits the key for None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -57,9 +56,9 @@ class FileInfo:
 class ImageEncoderInfo:
     """The image encoder.
 
-    A pack without a `file` has methods that read features computed elsewhere, such as a detector's
-    regions; it searches its own gallery's features. `frames` of a clip are read as one set: their
-    features are concatenated in order of time.
+    Without a `file`, methods read precomputed features, such as a detector's regions, and the pack
+    searches only its own gallery. The features of all `frames` of a clip form one set, in temporal
+    order.
     """
 
     file: PlainPath | None  # its ONNX file
@@ -71,7 +70,7 @@ class ImageEncoderInfo:
 
 @dataclass(frozen=True, config=STRICT)
 class TokenizerInfo:
-    """The tokenizer: its file, and the number of tokens after which a text is truncated."""
+    """The tokenizer: its file, and the maximum number of tokens of a text."""
 
     file: PlainPath
     max_length: Length
@@ -79,19 +78,19 @@ class TokenizerInfo:
 
 @dataclass(frozen=True, config=STRICT)
 class Metrics:
-    """A method's measured values, and how to measure them again."""
+    """A method's metrics, and how to reproduce them."""
 
-    split: Line  # the part of the data set
+    split: Line  # the split of the data set
     command: Command  # the command line that reproduces the values
-    hardware: Note  # of the machine that measured them
-    seed: Count | None  # of the training run; None if its authors do not say
+    hardware: Note  # the machine that measured them
+    seed: Count | None  # of the training run; None if unknown
     # by name, such as `i2t_r1` in percent
     values: Annotated[dict[Annotated[str, Field(max_length=64)], float], Field(max_length=200)]
 
 
 @dataclass(frozen=True, config=STRICT)
 class Parity:
-    """How closely a method's pack computes what torch computes, see `export/build/pack.py`."""
+    """How closely a pack's method agrees with torch, see `export/build/pack.py`."""
 
     numbers: float  # largest difference between the pack and torch with the same rounded weights
     ranking: bool  # whether every ranking was the same
@@ -103,8 +102,8 @@ class Parity:
 class MethodInfo:
     """One method of a pack; several models of one method have different names.
 
-    `image_encoder` is the pack's encoder trained further with the method: same preprocessing, width
-    and grid, other weights.
+    `image_encoder` is the pack's encoder fine-tuned with the method: same preprocessing, width and
+    grid, other weights.
     """
 
     arguments: dict[str, Any]  # for `models.build`
@@ -112,17 +111,17 @@ class MethodInfo:
     text_dim: Width  # d of the text encoder
     text_encoder: PlainPath  # its ONNX file
     head: PlainPath  # the heads' weights
-    config: dict[str, Any]  # the full configuration it was trained with
+    config: dict[str, Any]  # the full training configuration
     parity: Parity | None  # None before `build_pack` has measured it
     metrics: Metrics | None = None  # None before `training.evaluate` writes them
-    # an ONNX file of its own; None if it reads the pack's
+    # its own ONNX file; None if it uses the pack's image encoder
     image_encoder: Annotated[PlainPath | None, Omitted] = None
     calibration: Annotated[Calibration | None, Omitted] = None  # maps its scores to probabilities
     # quality of the calibration on other data
     calibration_metrics: Annotated[Metrics | None, Omitted] = None
-    # key of `models.METHODS`; None if it is the name in the pack
+    # key of `models.METHODS`; None if it equals the name in the pack
     method: Annotated[Name | None, Omitted] = None
-    title: Annotated[Line | None, Omitted] = None  # for people; None for the title of its class
+    title: Annotated[Line | None, Omitted] = None  # display name; None for the title of its class
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -139,7 +138,7 @@ class GallerySummary:
 
 @dataclass(frozen=True, config=STRICT)
 class Labels:
-    """What a person reads about a pack."""
+    """A pack's name, title, licence, credits and description, for people."""
 
     name: Name
     title: Line
@@ -150,7 +149,7 @@ class Labels:
 
 @dataclass(frozen=True, config=STRICT)
 class PackInfo(Labels):
-    """The content of pack.json; attributes are named as the keys."""
+    """The content of pack.json; attributes have the names of the keys."""
 
     preprocess: Preprocess
     image_encoder: ImageEncoderInfo
@@ -159,7 +158,7 @@ class PackInfo(Labels):
     files: dict[PlainPath, FileInfo]
     gallery: GallerySummary | None = None
     domain: Annotated[Domain | None, Omitted] = None
-    folder: Annotated[Path, Field(exclude=True)] = Path()  # of the pack; no key
+    folder: Annotated[Path, Field(exclude=True)] = Path()  # the pack's folder; not a key
 
     def __post_init__(self) -> None:
         dim, file = self.image_encoder.dim, self.image_encoder.file
@@ -194,11 +193,11 @@ class PackInfo(Labels):
 
     @property
     def checksum(self) -> str:
-        """One SHA-256 of everything that features and embeddings depend on, metrics apart."""
+        """One SHA-256 of everything that determines features and embeddings."""
         values = self.to_json()
         parts = {key: values[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
         parts["arguments"] = {name: method.arguments for name, method in self.methods.items()}
-        # the next two only if unusual, so that embeddings of earlier packs stay valid
+        # included only if unusual, so that cached embeddings of older packs stay valid
         roles = {
             name: [method.text_encoder, method.head]
             for name, method in self.methods.items()
@@ -214,28 +213,28 @@ class PackInfo(Labels):
 
     @property
     def identity(self) -> str:
-        """One SHA-256 of all of pack.json, and so of every byte that is read."""
+        """One SHA-256 of pack.json, which has the checksums of all files."""
         return hashlib.sha256(json.dumps(self.to_json()).encode()).hexdigest()
 
     @property
     def has_regions(self) -> bool:
-        """Whether its gallery comes with ready-made features, see `export/pack/regions.py`."""
+        """Whether the gallery has precomputed features, see `export/pack/regions.py`."""
         return f"{FOLDER}/{REGIONS}" in self.files
 
     def to_json(self) -> dict[str, Any]:
-        """The content of pack.json; None and defaults that older packs do not write are omitted."""
+        """The content of pack.json, without None and defaults that older packs do not have."""
         values = TypeAdapter(PackInfo).dump_python(self, mode="json")
         values["preprocess"] = self.preprocess.to_json()
         values["files"] = dict(sorted(values["files"].items()))
         return {"format": FORMAT, **values}
 
     def path(self, name: str) -> Path:
-        """Returns the path of one of the pack's files."""
+        """The path of one of the pack's files."""
         return self.folder / name
 
 
 def current_name(name: str) -> str:
-    """The present name of a bundled pack that was renamed; any other name unchanged.
+    """The new name of a renamed bundled pack; any other name unchanged.
 
     >>> current_name("photos_mini"), current_name("scenes")
     ('photos', 'scenes')

@@ -1,7 +1,6 @@
-"""Values from JSON, TOML and command lines: right in type and range, or one sentence.
+"""Validates values from JSON, TOML and command lines; an error is one sentence.
 
-A pydantic dataclass states the types and ranges, and `check` applies it; for files of packs,
-training recipes and the app's records alike:
+A pydantic dataclass declares types and ranges, and `check` applies it:
 
     @dataclass(frozen=True, config=STRICT)
     class Optimizer:
@@ -23,12 +22,12 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 MAX_JSON = 32 * 2**20  # bytes of a file; parsed, it takes at most 0.7 GB
-MAX_WHOLE = 2**53 - 1  # the largest whole number that every JSON reader reads alike
+MAX_WHOLE = 2**53 - 1  # the largest integer that every JSON reader represents exactly
 
-# For `pydantic.dataclasses.dataclass`: no "no" for a bool, no "0.5" for a number, no unknown key,
-# no NaN. Lists become tuples where a tuple is declared.
+# For `pydantic.dataclasses.dataclass`: rejects "no" for a bool, "0.5" for a number, unknown keys
+# and NaN. Lists become tuples where a tuple is declared.
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-# The same for files whose other keys belong to others.
+# The same, but unknown keys are ignored.
 OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
@@ -40,7 +39,7 @@ class PackError(ValueError):
 
 
 def _like(pattern: str, requirement: str) -> AfterValidator:
-    """Annotates a type of texts that match a regular expression as a whole."""
+    """Validates that a whole string matches a regular expression."""
 
     def validate(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -50,7 +49,7 @@ def _like(pattern: str, requirement: str) -> AfterValidator:
     return AfterValidator(validate)
 
 
-# Texts are not blank. Those that the page shows are short: a pack may be a stranger's.
+# Strings that are not blank; their lengths are limited, because packs may be untrusted.
 Line = Annotated[str, Field(max_length=200, pattern=r"\S")]
 Note = Annotated[str, Field(max_length=1000, pattern=r"\S")]
 Command = Annotated[str, Field(max_length=5000, pattern=r"\S")]
@@ -60,8 +59,8 @@ Name = Annotated[
     str, _like("[a-z0-9_]{1,64}", "a name; use 1 to 64 lower-case letters, digits and '_'")
 ]
 Sha256 = Annotated[str, _like("[0-9a-f]{64}", "64 lower-case hexadecimal digits")]
-# It cannot leave its folder: no "..", no absolute path, no drive letter, no backslash, no wildcard,
-# no hidden file.
+# A path that stays inside its folder: no "..", no absolute path, no drive letter, no backslash, no
+# wildcard, no hidden file.
 PlainPath = Annotated[
     str,
     _like(
@@ -76,8 +75,9 @@ def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
     """Reads a JSON file of at most `max_bytes`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        PackError: it is too large, not JSON in UTF-8, or holds NaN, Infinity or half a character.
+        FileNotFoundError: the file does not exist.
+        PackError: the file is too large, is not JSON in UTF-8, or has NaN, Infinity or a lone
+            surrogate.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -93,28 +93,28 @@ def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
 
 
 def check(kind: type[T], values: Any, where: str = "") -> T:
-    """Builds a value of a type, most often a pydantic dataclass, from plain values.
+    """Builds a value of a type, usually a pydantic dataclass, from plain values.
 
     Args:
         kind: the type, configured as `STRICT` or `OPEN`.
-        values: dictionaries, lists, texts and numbers, as read from JSON or TOML.
-        where: the beginning of the sentence, such as `pack.json`.
+        values: dictionaries, lists, strings and numbers, as read from JSON or TOML.
+        where: the beginning of the error message, such as `pack.json`.
 
     Raises:
         PackError: names the first wrong value by its dotted key, and the requirement.
     """
-    # as JSON, from which a strict type takes a list for a tuple and an object for a dataclass
+    # from JSON, a strict type accepts a list for a tuple and an object for a dataclass
     try:
         content = to_json(values, inf_nan_mode="constants")
         return _adapter(cast(Hashable, kind)).validate_json(content)
     except ValidationError as error:
         raise PackError(_sentence(error, kind, where)) from error
-    except PydanticSerializationError as error:  # half a character, too many levels
+    except PydanticSerializationError as error:  # a lone surrogate, too many levels
         raise PackError(f"{where or 'a value'} cannot be written as JSON: {error}") from error
 
 
 def _sentence(error: ValidationError, kind: Any, where: str) -> str:
-    """The first of pydantic's errors about a `kind`, as a sentence."""
+    """Formats the first of pydantic's errors about a `kind` as a sentence."""
     first = error.errors(include_url=False)[0]
     keys, category = list(first["loc"]), first["type"]
     if keys and keys[-1] == "[key]":  # of a dictionary whose keys are validated too
@@ -141,13 +141,13 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _place(where: str, keys: list[int | str]) -> str:
-    """`pack.json: methods.vsepp.head`, `gallery.json: images[0].file`."""
+    """Formats a location, such as `gallery.json: images[0].file`."""
     dotted = "".join(f"[{key}]" if isinstance(key, int) else f".{key:.80}" for key in keys)
     return ": ".join(filter(None, (where, dotted.removeprefix("."))))
 
 
 def _known_keys(kind: Any, keys: list[int | str]) -> list[str]:
-    """The keys of the object at the place `keys` in a `kind`."""
+    """The valid keys of the object at the path `keys` in a `kind`."""
     schema = _adapter(kind).json_schema()
     node: Any = schema
     for key in [*keys, None]:
