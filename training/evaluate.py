@@ -84,9 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--pack", help="folder or Hub id of a pack")
     help_text = "run folder of a method; may be repeated, for the average of their scores, too"
     source.add_argument("--run", type=Path, action="append", help=help_text)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--method", help="one of the pack's methods; all without it")
-    which.add_argument("--all", action="store_true", help="every method of the pack")
+    method_group = parser.add_mutually_exclusive_group()
+    method_group.add_argument("--method", help="one of the pack's methods; all without it")
+    method_group.add_argument("--all", action="store_true", help="every method of the pack")
     add = parser.add_argument
     repeatable: dict[str, Any] = {"action": "append", "default": []}
     help_text = "also the average of these methods' scores; may be repeated"
@@ -138,8 +138,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
-    used = {name for name, value in vars(options).items() if value}
-    if unsupported := sorted(used - _RUN_OPTIONS):
+    option_names = {name for name, value in vars(options).items() if value}
+    if unsupported := sorted(option_names - _RUN_OPTIONS):
         raise ValueError(f"--{unsupported[0]} measures packs; export the run, or leave it out")
     if len({folder.resolve() for folder in options.run}) < len(options.run):
         raise ValueError("--run names a folder twice; name each run once")
@@ -183,8 +183,8 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
             data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"
         single = scoring.ensemble_parts(names, known, "method")
         records = {name: {"split": split, "command": _command(options, name)} for name in single}
-        how = {"refit": options.calibrate, "write": options.write}
-        rows = calibration.calibrate_pack(runtime, data, records, **how)
+        actions = {"refit": options.calibrate, "write": options.write}
+        rows = calibration.calibrate_pack(runtime, data, records, **actions)
         return measured | {"methods": rows}
     if options.maps:
         source = None if options.maps is True else options.maps
@@ -214,8 +214,8 @@ def _normalize(options: argparse.Namespace, runtime: Runtime, names: Sequence[st
         store = normalization.store_normalization
         rows = {name: store(runtime, name, options.data) for name in names}
     else:
-        part = (options.data, options.split, options.halves)
-        rows = normalization.measure_normalization(runtime, names, *part)
+        selection = (options.data, options.split, options.halves)
+        rows = normalization.measure_normalization(runtime, names, *selection)
     normalization.print_normalization(rows)
     return rows
 

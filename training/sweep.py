@@ -269,9 +269,9 @@ def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threa
             pool = stack.enter_context(ProcessPoolExecutor(workers, context, start, (threads,)))
             futures = [pool.submit(train, job, out) for job in missing]
             results = (future.result() for future in as_completed(futures))
-        for done, (job, values, hits) in enumerate(results, start=1):
+        for number, (job, values, hits) in enumerate(results, start=1):
             record.add(job, values, hits)
-            line = f"[{done}/{len(missing)}] {job}: rsum {values['rsum']:.1f}"
+            line = f"[{number}/{len(missing)}] {job}: rsum {values['rsum']:.1f}"
             print(f"{line}, {values['minutes']} minutes", flush=True)
 
 

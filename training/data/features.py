@@ -80,21 +80,21 @@ def read_features(
         return split
     refuse_missing(backbone, "backbone")
     extraction, spec = extraction or Extraction(), describe_image_source(backbone)
-    parts = []
+    versions = []
     for copy in range(copies):
         path = feature_file(split, backbone, extraction, copy)
         if not path.is_file():
             images = crops(split.images, copy) if copy else split.images
             encoder, preprocess, _ = load_image_source(backbone, extraction.torch_device)
             extract(encoder, preprocess, images, path, extraction.torch_device)
-        made = np.load(path, mmap_mode="r")  # (images, n, d)
-        if len(made) != len(split.images) and isinstance(split.images, ImageFiles):
+        stored = np.load(path, mmap_mode="r")  # (images, n, d)
+        if len(stored) != len(split.images) and isinstance(split.images, ImageFiles):
             raise ValueError(
-                f"{path} has features of {len(made):,} images instead of {len(split.images):,}; "
+                f"{path} has features of {len(stored):,} images instead of {len(split.images):,}; "
                 "delete it, so that they are computed again"
             )
-        parts.append(made.reshape(-1, split.frames * made.shape[1], made.shape[2]))
-    features = Copies(parts) if copies > 1 else parts[0]
+        versions.append(stored.reshape(-1, split.frames * stored.shape[1], stored.shape[2]))
+    features = Copies(versions) if copies > 1 else versions[0]
     summary = IMAGE_ENCODERS[spec["arch"]].summary_token
     return replace(split, features=features, summary_token=summary)
 
@@ -138,8 +138,8 @@ def feature_file(split: Split, backbone: str | Path, extraction: Extraction, cop
 def _cache_file(split: Split, sha256: str, extraction: Extraction, end: str) -> Path:
     """Returns the path of a cache file whose name includes a checksum of the photographs' names."""
     assert isinstance(split.images, ImageFiles)
-    listed = [sha256, [path.name for path in split.images.paths]]
-    key = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:12]
+    key_values = [sha256, [path.name for path in split.images.paths]]
+    key = hashlib.sha256(json.dumps(key_values).encode()).hexdigest()[:12]
     return extraction.cache / split.folder.parent.resolve().name / f"{split.folder.name}-{key}{end}"
 
 
@@ -258,9 +258,9 @@ def _write_features(
             bar.update(len(batch))
     if reasons:
         lines = "".join(f"\n  {reason}" for reason in reasons[:_MAX_NAMED])
-        more = f"\n  and {len(reasons) - _MAX_NAMED} more" if len(reasons) > _MAX_NAMED else ""
+        omitted = f"\n  and {len(reasons) - _MAX_NAMED} more" if len(reasons) > _MAX_NAMED else ""
         raise ValueError(
-            f"{len(reasons)} of {len(images)} images cannot be read:{lines}{more}\n"
+            f"{len(reasons)} of {len(images)} images cannot be read:{lines}{omitted}\n"
             "replace them and run again, or leave them out with --skip-damaged"
         )
 

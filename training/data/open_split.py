@@ -232,8 +232,8 @@ def summary(data: Path) -> Iterator[str]:
     names, optional = ["train", "val", "test"], True
     kind = "ready-made features" if holds_features(data) else "rendered scenes"
     if kind == "rendered scenes" and not (data / "train").is_dir() and find_captions(data):
-        path, listed = read_folder(data)
-        others = {str(image.split) for image in listed} - {"train"}
+        path, entries = read_folder(data)
+        others = {str(image.split) for image in entries} - {"train"}
         names, optional = ["train", *sorted(others)], False
         kind = f"photographs, captions in {path.name}"
     splits: dict[str, Split] = {}
@@ -260,9 +260,9 @@ def summary(data: Path) -> Iterator[str]:
         damaged = [paths[row].name for row in find_damaged(ImageFiles(paths))]
         yield f"files: {len(paths):,}, of which {len(damaged):,} cannot be read"
         if damaged:
-            more = f" and {len(damaged) - _MAX_NAMED} more" if len(damaged) > _MAX_NAMED else ""
+            omitted = f" and {len(damaged) - _MAX_NAMED} more" if len(damaged) > _MAX_NAMED else ""
             yield (
-                f"damaged: {', '.join(damaged[:_MAX_NAMED])}{more}; replace them, or leave them "
+                f"damaged: {', '.join(damaged[:_MAX_NAMED])}{omitted}; replace them, or leave them "
                 "out with --skip-damaged when you train"
             )
         if len(train.images) < _FEW:

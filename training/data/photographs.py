@@ -247,24 +247,24 @@ def open_photographs(data: Path, name: str) -> Split:
         FileNotFoundError: the captions file or image files are missing.
         ValueError: the captions file is damaged, lacks the split, or has an image without captions.
     """
-    path, listed = read_folder(data)
-    chosen = [image for image in listed if image.split == name]
-    if not chosen:
-        sizes = Counter(str(image.split) for image in listed)
+    path, entries = read_folder(data)
+    selected = [image for image in entries if image.split == name]
+    if not selected:
+        sizes = Counter(str(image.split) for image in entries)
         counts = ", ".join(f"{part} ({count})" for part, count in sorted(sizes.items()))
         raise ValueError(
             f'{path} has no photographs in the split "{name}"; it has {counts or "none at all"}'
         )
     limit = None if name == "train" else EVALUATED_CAPTIONS
-    captions = grouped([image.captions[:limit] for image in chosen])
-    return Split(*captions, ImageFiles(_paths(path, chosen)), folder=path.parent / name)
+    captions = grouped([image.captions[:limit] for image in selected])
+    return Split(*captions, ImageFiles(_paths(path, selected)), folder=path.parent / name)
 
 
 def uncaptioned(data: Path) -> list[Path]:
     """Returns the image files of a folder that its captions file does not list, sorted by name."""
     path, images = read_folder(data)
-    listed = {path, *_paths(path, images)}
-    return sorted(file for file in _root(path).iterdir() if file.is_file() and file not in listed)
+    skipped = {path, *_paths(path, images)}
+    return sorted(file for file in _root(path).iterdir() if file.is_file() and file not in skipped)
 
 
 def read_folder(data: Path) -> tuple[Path, list[Captioned]]:
@@ -291,10 +291,10 @@ def _paths(path: Path, images: list[Captioned]) -> list[Path]:
     folders = {file.parent for file in paths}
     existing = {file for parent in folders if parent.is_dir() for file in parent.iterdir()}
     if missing := [str(file.relative_to(path.parent)) for file in paths if file not in existing]:
-        more = ", ..." if len(missing) > _MAX_NAMED else ""
+        omitted = ", ..." if len(missing) > _MAX_NAMED else ""
         raise FileNotFoundError(
             f"{len(missing)} of the {len(paths)} photographs that {path} lists are missing: "
-            f"{', '.join(missing[:_MAX_NAMED])}{more}; put the image files into "
+            f"{', '.join(missing[:_MAX_NAMED])}{omitted}; put the image files into "
             f"{path.parent / IMAGES}"
         )
     return paths

@@ -125,8 +125,8 @@ def write_gallery(
     boxes = None if data.boxes is None else data.boxes[:count]
     files = [f"images/{split}-{row:06}.webp" for row in range(count)]
     records = [{"file": file, "captions": list[dict[str, str]]()} for file in files]
-    part = data.first(count)
-    for text, row in zip(part.captions, part.image_of.tolist(), strict=True):
+    subset = data.first(count)
+    for text, row in zip(subset.captions, subset.image_of.tolist(), strict=True):
         records[row]["captions"].append({"text": text})
     with replacing_folder(out) as draft:
         (draft / "images").mkdir(parents=True)

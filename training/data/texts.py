@@ -212,8 +212,8 @@ def _own_encoder(
     arguments = {"vocab_size": tokenizer.get_vocab_size(), **sizes}
     encoder = BiGRUTextEncoder(**arguments, dropout=config.dropout)
     if config.vectors:
-        known = tokenizer.get_vocab()
-        rows, vectors = load_vectors(Path(config.vectors), known, config.word_dim)
+        word_ids = tokenizer.get_vocab()
+        rows, vectors = load_vectors(Path(config.vectors), word_ids, config.word_dim)
         with torch.no_grad():
             encoder.embed.weight[rows] = vectors
     return encoder, tokenizer, {"arch": config.arch, "arguments": arguments}

@@ -49,30 +49,30 @@ def open_videos(folder: Path, name: str) -> Split:
     """
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
-    for path, read in _annotations(folder):
-        for clip, sentence, split in _checked(path, read(path)):
+    for path, reader in _annotations(folder):
+        for clip, sentence, split in _checked(path, reader(path)):
             captions.setdefault(clip, []).append(sentence)
             splits[clip] = split
     aliases = _NAMES.get(name, (name,))
     lists = product(("splits", "split"), aliases, (".txt", ".tsv"))
-    chosen = _listed(*(folder / place / f"{alias}{end}" for place, alias, end in lists))
-    if chosen is None:
-        chosen = [clip for clip, split in splits.items() if split == name]
+    listed_clips = _listed(*(folder / place / f"{alias}{end}" for place, alias, end in lists))
+    if listed_clips is None:
+        listed_clips = [clip for clip, split in splits.items() if split == name]
     absent = set(_listed(folder / ABSENT) or ())
-    clips = [clip for clip in dict.fromkeys(chosen) if clip not in absent]
+    clips = [clip for clip in dict.fromkeys(listed_clips) if clip not in absent]
     if not clips:
         raise FileNotFoundError(
             f'{folder} has no clips of the split "{name}": none in its annotations, and no '
             f"splits/{name}.txt"
         )
     files = {clip: folder / FEATURES / f"{clip}.npy" for clip in clips}
-    for what, missing in (
+    for item, missing in (
         ("sentence", [clip for clip in clips if clip not in captions]),
         (f"file in {FEATURES}/", [clip for clip, path in files.items() if not path.is_file()]),
     ):
         if missing:
             raise ValueError(
-                f"{folder}: {len(missing):,} of {len(clips):,} clips have no {what}, the first is "
+                f"{folder}: {len(missing):,} of {len(clips):,} clips have no {item}, the first is "
                 f"{missing[0]}; add it, or list unavailable clips in {ABSENT}, one a line"
             )
     features = Clips(list(files.values()))

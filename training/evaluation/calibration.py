@@ -205,12 +205,8 @@ def quantile_line(
     rows = np.column_stack([features, np.ones(len(features))])
     line = np.zeros(rows.shape[1])
     for _ in range(200):
-        residuals = values - rows @ line
-        factors = (
-            weights
-            * np.where(residuals > 0, share, 1 - share)
-            / np.maximum(np.abs(residuals), 1e-3)
-        )
+        gaps = values - rows @ line
+        factors = weights * np.where(gaps > 0, share, 1 - share) / np.maximum(np.abs(gaps), 1e-3)
         root, previous = np.sqrt(factors), line
         line = np.linalg.lstsq(rows * root[:, None], values * root, rcond=None)[0]
         if np.abs(line - previous).max() < 1e-6:
@@ -288,12 +284,10 @@ def calibrate_pack(
         entries = {
             name: replace(each, **changes.get(name, {})) for name, each in info.methods.items()
         }
-        own_features = (
+        own = (
             features[n] for n in records if runtime.image_encoder_of(n) == info.image_encoder.file
         )
-        if refit and isinstance(
-            images := next(own_features, None), Tensor
-        ):  # not of ready-made features
+        if refit and isinstance(images := next(own, None), Tensor):  # not ready-made features
             info = replace(info, domain=Domain.fit(images.cpu().numpy()))
         write_info(replace(info, methods=entries))
     if rows:

@@ -206,11 +206,11 @@ def _split_scores(
     The evidence (cells, M + 1) has the whole sentence in the last column; the cells of clips are
     frames.
     """
-    for rows, read, (words, mask) in _batches(runtime, name, data, features, texts):
-        real = torch.ones(read.shape[:2], dtype=torch.bool, device=read.device)
-        evidence = head.evidence(head.image_parts(read, real), head.text_parts(words, mask))
+    for rows, images, (words, mask) in _batches(runtime, name, data, features, texts):
+        real = torch.ones(images.shape[:2], dtype=torch.bool, device=images.device)
+        evidence = head.evidence(head.image_parts(images, real), head.text_parts(words, mask))
         scores = [
-            head.score(head.encode_image(read[i : i + 1], real[:1]), head.encode_text(*pair))
+            head.score(head.encode_image(images[i : i + 1], real[:1]), head.encode_text(*pair))
             for i, pair in enumerate(zip(words.split(1), mask.split(1), strict=True))
         ]
         score = torch.cat(scores).flatten()  # (B,)
@@ -227,8 +227,8 @@ def _batches(
     """Yields batches of captions: rows (B,), image features (B, N, d), word features and mask."""
     for start in range(0, len(texts), _AT_ONCE):
         rows = texts[start : start + _AT_ONCE]
-        read = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
-        yield rows, read, runtime.text_features([data.captions[row] for row in rows], name)
+        images = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
+        yield rows, images, runtime.text_features([data.captions[row] for row in rows], name)
 
 
 @torch.no_grad()
@@ -267,15 +267,15 @@ def _renewed(
     head, areas = runtime.methods[name], []
     cells = runtime.grid[0] * runtime.grid[1]
     sizes = np.linspace(0, cells, _STEPS + 1).round().astype(int)[1:].tolist()
-    for _, read, text in _batches(runtime, name, data, features, texts):
+    for _, images, text in _batches(runtime, name, data, features, texts):
         parts, words, curves = head.text_parts(*text), head.encode_text(*text), []
         for by_map in (False, True):
             is_present, scores = (
-                torch.ones(read.shape[:2], dtype=torch.bool, device=read.device),
+                torch.ones(images.shape[:2], dtype=torch.bool, device=images.device),
                 [],
             )
             for size in sizes:
-                image_views = head.encode_image(read, is_present, attention=True)
+                image_views = head.encode_image(images, is_present, attention=True)
                 scores.append(head.score(image_views, words).diagonal())
                 if by_map:
                     winners = (
@@ -284,7 +284,7 @@ def _renewed(
                     assert image_views.attention is not None  # every method has maps on request
                     values = image_views.attention[torch.arange(len(winners)), winners]  # (B, N)
                 else:
-                    evidence = head.evidence(head.image_parts(read, is_present), parts)
+                    evidence = head.evidence(head.image_parts(images, is_present), parts)
                     values = evidence.cells.sum(dim=2) + evidence.whole_sentence
                 order = values[:, -cells:].masked_fill(~is_present[:, -cells:], torch.inf)
                 is_present[:, -cells:] = (
@@ -366,8 +366,8 @@ def print_evidence(rows: Rows) -> None:
         for curve, better in _BETTER.items():
             gains = [
                 f"{row[f'{gain}_low']:.3f} to {row[f'{gain}_high']:.3f} {better} than {words}"
-                for other, words in (("random", "at random"), ("map", "by the paper's map"))
-                if f"{(gain := f'{curve}_gain_{other}')}_low" in row
+                for baseline, words in (("random", "at random"), ("map", "by the paper's map"))
+                if f"{(gain := f'{curve}_gain_{baseline}')}_low" in row
             ]
             if gains:
                 print(f"{name}: {curve} {', '.join(gains)} (95 % intervals)")

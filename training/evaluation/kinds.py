@@ -61,8 +61,8 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
         values = retrieval_metrics(part, image_of)
         values |= mean_interval("rsum", 100 * (images + texts / captions), data.alike)
         if data.alike is not None:
-            above = _above_alike(part, image_of, data.alike)
-            shares = np.bincount(image_of, above, minlength=len(scores)) / captions
+            is_above = _above_alike(part, image_of, data.alike)
+            shares = np.bincount(image_of, is_above, minlength=len(scores)) / captions
             values["above_alike"] = 100 * float(shares.mean())
             values |= mean_interval("above_alike", 100 * shares, data.alike)
         metrics |= {f"{kind}_{name}": value for name, value in values.items()}
@@ -124,11 +124,11 @@ def foil_metrics(
     image_of = np.tile([foil.image for foil in foils], 2)
     scores = own_scores(runtime.methods[name].score, images, texts, image_of, at_once=1)
     true, false = np.split(scores, 2)
-    above = (true > false) + 0.5 * (true == false)
+    is_above = (true > false) + 0.5 * (true == false)
     kinds = np.array([foil.kind for foil in foils])
     values = dict[str, float]()
     for kind in [kind for kind in KINDS if kind in kinds]:
-        right = above[kinds == kind]
+        right = is_above[kinds == kind]
         margin = 1.96 * right.std() / np.sqrt(len(right))
         values[f"foil_{kind}"] = 100 * float(right.mean())
         values[f"foil_{kind}_pairs"] = float(len(right))

@@ -218,9 +218,9 @@ def measure_maps(
     `method` is None for the first method of the pack that reads rows. `source` names the weights
     that the pack was made of, as in `export.clip`; None for the source that the pack names, or the
     pack itself if it was trained here. Returns for each map, and for `chance`, `sentence`, `word`
-    and `name` in percent, `deletion` and `insertion` in units of the cosine; `_behind`, the
-    distance of each to the exact rows; and all 95 % intervals, `_low` and `_high`. Raises
-    ValueError if the pack has no rows, the weights are not its own, or no object has a mask.
+    and `name` in percent, `deletion` and `insertion` in units of the cosine; with `_behind`, how
+    much better the exact rows are; and all 95 % intervals, `_low` and `_high`. Raises ValueError if
+    the pack has no rows, the weights are not its own, or no object has a mask.
     """
     name = method or next((n for n, m in runtime.methods.items() if m.features_add_up), None)
     if name is None or not runtime.methods[name].features_add_up:
@@ -264,7 +264,7 @@ def measure_maps(
 
 
 def print_maps(rows: Rows, path: Path | None = None) -> None:
-    """Prints the metrics of `measure_maps` and the distances to the exact rows.
+    """Prints the metrics of `measure_maps` and the differences to the exact rows.
 
     With a path also writes them as CSV, one line for each map.
     """
@@ -313,9 +313,7 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
     for place in named_places(runtime, data):
         places.get(place.text, []).append(place)
     names = sorted({place.name for each in places.values() for place in each})
-    name_embeddings = dict(
-        zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True)
-    )
+    by_name = dict(zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True))
     for row, each in places.items():
         image, words = int(data.image_of[row]), runtime.text_features([data.captions[row]], name)
         tokens = words[0][0]  # (M, D)
@@ -323,7 +321,7 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
         for place in each:
             word_embedding = tokens[list(place.tokens)].sum(dim=0)
             yield _Question("word", image, word_embedding, place.cells)
-            yield _Question("name", image, name_embeddings[place.name], place.cells)
+            yield _Question("name", image, by_name[place.name], place.cells)
 
 
 @torch.no_grad()
@@ -350,8 +348,8 @@ def _score_sets(encoder: Encoder, pixels: Tensor, text: Tensor, present: Tensor)
 def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) -> Any:
     """Loads the pack's image encoder in torch, with readable attention weights."""
     trained = runtime.info.path(f"{CLIP_LOGS}/config.toml").is_file()
-    named = runtime.info.folder if trained else runtime.info.methods[name].config["backbone"]
-    source = source or str(named)
+    origin = runtime.info.folder if trained else runtime.info.methods[name].config["backbone"]
+    source = source or str(origin)
     encoder, preprocess, _ = load_image_source(
         f"{source.partition('#')[0]}#projected", runtime.device, rounded=False
     )

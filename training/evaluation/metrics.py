@@ -57,13 +57,13 @@ def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, 
     `rsum` is the sum of the six recalls (0 to 600).
     """
     table: dict[str, float] = {}
-    ways = zip(("i2t", "t2i"), retrieval_ranks(scores, text_images), scores.T.shape, strict=True)
-    for way, ranks, gallery in ways:
+    tasks = zip(("i2t", "t2i"), retrieval_ranks(scores, text_images), scores.T.shape, strict=True)
+    for task, ranks, gallery in tasks:
         median = float(np.floor(np.median(ranks)) + 1)
-        table |= {f"{way}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
-        table |= {f"{way}_medr": median, f"{way}_meanr": float(ranks.mean() + 1)}
-        table[f"{way}_nmr"] = median / gallery
-    recalls = [table[f"{way}_r{k}"] for way in ("i2t", "t2i") for k in RECALLS]
+        table |= {f"{task}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
+        table |= {f"{task}_medr": median, f"{task}_meanr": float(ranks.mean() + 1)}
+        table[f"{task}_nmr"] = median / gallery
+    recalls = [table[f"{task}_r{k}"] for task in ("i2t", "t2i") for k in RECALLS]
     return {**table, "rsum": float(np.sum(recalls))}
 
 
@@ -96,9 +96,9 @@ def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dic
     for text, images in enumerate(relevant):
         truth[images, text] = True
     out: dict[str, float] = {}
-    for way, table, right in (("i2t", scores, truth), ("t2i", scores.T, truth.T)):
+    for task, table, right in (("i2t", scores, truth), ("t2i", scores.T, truth.T)):
         values = np.array([_at_r(row, r) for row, r in zip(table, right, strict=True) if r.any()])
-        out[f"{way}_rprecision"], out[f"{way}_map_at_r"] = (100.0 * values.mean(axis=0)).tolist()
+        out[f"{task}_rprecision"], out[f"{task}_map_at_r"] = (100.0 * values.mean(axis=0)).tolist()
     return out
 
 
@@ -225,16 +225,16 @@ def difference_of_hits(first: np.ndarray, second: np.ndarray) -> dict[str, float
     random = np.random.default_rng(SEED)
     columns = (*gains, np.ones(len(group)), captions)
     i2t, t2i, sizes, texts = _resampled(random, group, *columns)  # (DRAWS,) each
-    drawn = 100 * (i2t / sizes + t2i / texts)
+    samples = 100 * (i2t / sizes + t2i / texts)
     for sign, hits in ((1, first), (-1, second)):
         if len(hits) > 1:
             sums = 100 * (hits[:, 0].mean(axis=1) + hits[:, 1].sum(axis=1) / captions.sum())  # (S,)
             error = sums.std(ddof=1) / np.sqrt(len(sums))
-            drawn += sign * error * random.standard_t(len(sums) - 1, size=DRAWS)
-    low, high = np.percentile(drawn, (2.5, 97.5)).tolist()
+            samples += sign * error * random.standard_t(len(sums) - 1, size=DRAWS)
+    low, high = np.percentile(samples, (2.5, 97.5)).tolist()
     return {
         "difference": 100 * float(gains[0].mean() + gains[1].sum() / captions.sum()),
         "low": low,
         "high": high,
-        "share_above": float(np.mean(drawn > 0)),
+        "share_above": float(np.mean(samples > 0)),
     }

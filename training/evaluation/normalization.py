@@ -78,10 +78,10 @@ def measure_normalization(
     for name in methods:
         method = runtime.methods[name]
         *views, (images, texts) = (
-            split_views(runtime, name, part, read[name])
-            for part, read in zip(parts, features, strict=True)
+            split_views(runtime, name, part, encoded[name])
+            for part, encoded in zip(parts, features, strict=True)
         )
-        first, second = (
+        tuning_tables, test_tables = (
             (
                 score_matrix(method, *own),
                 score_matrix(method, own[0], texts),
@@ -89,7 +89,7 @@ def measure_normalization(
             )
             for own in views
         )
-        rows[name] = _gain(second, parts[1], *_best_setting(first, chosen_on))
+        rows[name] = _gain(test_tables, parts[1], *_best_setting(tuning_tables, chosen_on))
     return rows
 
 

@@ -69,8 +69,10 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
     questions += [(_called(name, random), "thing", things[name]) for name in names]
     for _ in range(_PAIRS):
         first, second = random.choice(names, 2, replace=False)
-        both = np.intersect1d(things[first], things[second])
-        questions.append((f"{_called(first, random)} and {_called(second, random)}", "pair", both))
+        common = np.intersect1d(things[first], things[second])
+        questions.append(
+            (f"{_called(first, random)} and {_called(second, random)}", "pair", common)
+        )
     vocabulary = runtime.reader.words()
     for _ in range(_MADE_UP):
         row = int(random.integers(len(truth)))

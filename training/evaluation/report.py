@@ -1,4 +1,4 @@
-"""Prints tables of metrics; reads and writes score matrices and runs in TREC's format."""
+"""Prints tables, writes score matrices, and reads and writes runs in TREC's format."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -100,8 +100,8 @@ def print_mistakes(
         f"interval [{summary['low']:+.1f}, {summary['high']:+.1f}], McNemar p = {summary['p']:.2g}"
     )
     for name, words in ((a, summary["words_a"]), (b, summary["words_b"])):
-        listed = [f"{word['word']} ({word['ratio']:.1f} x)" for word in words]
-        print(f"words of what only {name} finds: {', '.join(listed) or 'none'}")
+        word_list = [f"{word['word']} ({word['ratio']:.1f} x)" for word in words]
+        print(f"words of what only {name} finds: {', '.join(word_list) or 'none'}")
     if path:
         write_whole(path, mistakes.to_csv(outcomes))
     return {"a": a, "b": b, "k": k, **summary}
@@ -138,12 +138,12 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
     own = [np.array([row]) for row in data.image_of]
     relevant = own if data.relevant is None else data.relevant()
     right = [(f"t{text}", f"i{row}") for text, rows in enumerate(relevant) for row in rows.tolist()]
-    for way, pairs in (("t2i", right), ("i2t", [(image, text) for text, image in right])):
-        write_whole(folder / f"{way}.qrels", "".join(f"{q} 0 {d} 1\n" for q, d in pairs))
+    for direction, pairs in (("t2i", right), ("i2t", [(image, text) for text, image in right])):
+        write_whole(folder / f"{direction}.qrels", "".join(f"{q} 0 {d} 1\n" for q, d in pairs))
         for name, matrix in scores.items():
             tag = name.replace("/", "_").replace(" ", "_")
-            table = matrix if way == "i2t" else matrix.T  # (Q, G)
-            query, item = way[0], way[2]
+            table = matrix if direction == "i2t" else matrix.T  # (Q, G)
+            query, item = direction[0], direction[2]
             lines = []
             for number, row in enumerate(table):
                 best = np.argsort(-row, kind="stable")[:DEPTH]
@@ -151,7 +151,7 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
                     f"{query}{number} Q0 {item}{doc} {rank} {row[doc]:.6f} {tag}\n"
                     for rank, doc in enumerate(best.tolist(), 1)
                 ]
-            write_whole(folder / f"{tag}.{way}.trec", "".join(lines))
+            write_whole(folder / f"{tag}.{direction}.trec", "".join(lines))
 
 
 def read_run(path: Path, data: Split, k: int) -> np.ndarray:

@@ -52,8 +52,8 @@ def features_by_method(
 ) -> dict[str, Tensor | np.ndarray]:
     """Returns `image_features` of several methods, computed once for each encoder."""
     of_method = {name: runtime.image_encoder_of(name) for name in methods}
-    first = {file: name for name, file in of_method.items()}
-    by_file = {file: image_features(runtime, data, name) for file, name in first.items()}
+    method_of = {file: name for name, file in of_method.items()}
+    by_file = {file: image_features(runtime, data, name) for file, name in method_of.items()}
     return {name: by_file[file] for name, file in of_method.items()}
 
 
@@ -142,10 +142,10 @@ def ensemble_parts(names: Iterable[str], known: Iterable[str], what: str) -> lis
     """
     known, parts = list(known), dict[str, None]()
     for name in names:
-        each = name.split("+")
-        if len(set(each)) < len(each):
+        members = name.split("+")
+        if len(set(members)) < len(members):
             raise ValueError(f'the ensemble "{name}" names a {what} twice; name each once')
-        parts |= dict.fromkeys(each)
+        parts |= dict.fromkeys(members)
     for part in parts:
         if part not in known:
             raise ValueError(unknown_name(what, part, known))

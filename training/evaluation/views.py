@@ -67,9 +67,9 @@ def view_statistics(
     count = images.embeddings.shape[1]
     winners = own_scores(method.view_scores, images, texts, image_of).argmax(axis=0)
     shares = np.bincount(winners, minlength=count) / len(winners)  # (V,)
-    won = shares[shares > 0]
+    positive = shares[shares > 0]
     values = {f"wins_{view}": 100 * float(share) for view, share in enumerate(shares, 1)}
-    values["wins_entropy"] = float((won * np.log2(1 / won)).sum())
+    values["wins_entropy"] = float((positive * np.log2(1 / positive)).sum())
     if count > 1:
         values["view_cosine"] = _mean_pairwise_cosine(images.embeddings)
     return values

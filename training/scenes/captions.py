@@ -87,24 +87,24 @@ class Draft:
 
         Leaves out a time or weather that the scene does not have.
         """
-        where = when = air = ""
+        place = period = sky = ""
         if setting:
             self.fact["setting"] = scene.setting
-            where = self.pick(SENTENCES["places"][scene.setting])
+            place = self.pick(SENTENCES["places"][scene.setting])
         if time and scene.time:
             self.fact["time"] = scene.time
-            when = self.pick(SENTENCES["time_phrases"][scene.time])
+            period = self.pick(SENTENCES["time_phrases"][scene.time])
         if weather and scene.weather:
             self.fact["weather"] = scene.weather
-            air = self.pick(SENTENCES["weather_phrases"][scene.weather])
-        if when and air and self.chance(0.6):
+            sky = self.pick(SENTENCES["weather_phrases"][scene.weather])
+        if period and sky and self.chance(0.6):
             word = self.pick(SENTENCES["weather_words"][scene.weather])
             if (scene.weather, scene.time) == ("clear", "day"):
                 word = self.pick(("clear", "sunny"))
-            when, air = f"on a {word} {self.pick(SENTENCES['time_words'][scene.time])}", ""
-        when = f"{when} {air}".strip()
-        first = where and when.startswith("on a ") and self.chance(0.4)
-        return f"{when} {where}" if first else f"{where} {when}".strip()
+            period, sky = f"on a {word} {self.pick(SENTENCES['time_words'][scene.time])}", ""
+        period = f"{period} {sky}".strip()
+        first = place and period.startswith("on a ") and self.chance(0.4)
+        return f"{period} {place}" if first else f"{place} {period}".strip()
 
     def mentions(self) -> tuple[int, ...]:
         """Returns the sorted indices of the named objects."""
@@ -271,15 +271,15 @@ def _clear_relation(
 
 
 def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
-    dated, aired = scene.time is not None, scene.weather is not None
-    if dated and aired and draft.chance(0.08):
+    has_time, has_weather = scene.time is not None, scene.weather is not None
+    if has_time and has_weather and draft.chance(0.08):
         place = draft.place(scene, setting=True, time=True, weather=True)
         return draft.fill(draft.pick(SENTENCES["bare_place"]), "setting", s=place)
-    timed, weathered = draft.chance(0.55), draft.chance(0.55)
-    details = int(timed and dated) + int(weathered and aired)
+    with_time, with_weather = draft.chance(0.55), draft.chance(0.55)
+    details = int(with_time and has_time) + int(with_weather and has_weather)
     count = 2 if draft.chance({0: 0.55, 1: 0.25, 2: 0.12}[details]) else 1
     names = draft.names(_some(groups, count, draft.rng))
-    place = draft.place(scene, setting=True, time=timed, weather=weathered)
+    place = draft.place(scene, setting=True, time=with_time, weather=with_weather)
     return draft.fill(draft.pick(SENTENCES["placed"]), "setting", x=names, s=place)
 
 

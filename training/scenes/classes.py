@@ -75,12 +75,12 @@ def pluralize(noun: str) -> str:
 
 
 def _parse_class(entry: str, group: str, aloft: bool) -> ObjectClass:
-    name, glyphs, *more = (part.strip() for part in entry.split(":"))
+    name, glyphs, *optional = (part.strip() for part in entry.split(":"))
     looks = [Look(glyph) for glyph in glyphs]
     if "=" in glyphs:  # colour=glyph or colour=glyph@hue
         parts = [re.split("[=@]", look) for look in glyphs.split()]
         looks = [Look(glyph, color, *map(float, hue)) for color, glyph, *hue in parts]
-    synonyms = tuple(more[0].split(", ")) if more else ()
+    synonyms = tuple(optional[0].split(", ")) if optional else ()
     return ObjectClass(name, group, tuple(looks), synonyms, aloft)
 
 

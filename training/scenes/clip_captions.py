@@ -42,8 +42,8 @@ def write_clip_captions(clip: Clip, rng: np.random.Generator) -> tuple[ClipCapti
 
 def _together(clip: Clip, draft: Draft) -> str:
     """Writes a caption about two or three objects, at least one of which the twin does not have."""
-    still = [index for index, item in enumerate(clip.objects) if item.deed is None]
-    others = draft.rng.permutation(still).tolist()
+    still_objects = [index for index, item in enumerate(clip.objects) if item.deed is None]
+    others = draft.rng.permutation(still_objects).tolist()
     chosen = [others[0], int(draft.rng.integers(2))]
     if draft.chance(0.3):
         chosen.append(others[1])
@@ -55,10 +55,10 @@ def _placed(clip: Clip, draft: Draft) -> str:
     """Writes a caption about one or two objects and their place."""
     others = draft.rng.permutation(np.arange(2, len(clip.objects))).tolist()
     names = _names(clip, draft, others[: 2 if draft.chance(0.4) else 1])
-    still = clip.change is None
-    timed, aired = still and draft.chance(0.5), still and draft.chance(0.5)
+    is_still = clip.change is None
+    with_time, with_weather = is_still and draft.chance(0.5), is_still and draft.chance(0.5)
     scene = Scene(clip.id, clip.setting, clip.time, clip.weather, ())
-    place = draft.place(scene, setting=True, time=timed, weather=aired)
+    place = draft.place(scene, setting=True, time=with_time, weather=with_weather)
     return draft.pick(_PLACED).format(x=join(names), s=place)
 
 
@@ -86,13 +86,13 @@ def _event(clip: Clip, draft: Draft, index: int) -> str:
     """Writes a clause about an object's action and adds the action to the fact."""
     item, deed, number = clip.objects[index], clip.deed_of(index), len(draft.groups)
     fact: dict[str, Any] = {"object": number, "kind": deed.kind}
-    name, other = _names(clip, draft, [index])[0], ""
+    name, other_name = _names(clip, draft, [index])[0], ""
     if deed.before is not None:
-        other = _names(clip, draft, [deed.before])[0]
+        other_name = _names(clip, draft, [deed.before])[0]
         fact["before"] = number + 1
     draft.fact.setdefault("events", []).append(fact)
-    way = "flies" if item.aloft else _WAYS.get(item.kind.group, "slides")
-    return draft.pick(SENTENCES["events"][deed.kind]).format(a=name, b=other, go=way)
+    verb = "flies" if item.aloft else _WAYS.get(item.kind.group, "slides")
+    return draft.pick(SENTENCES["events"][deed.kind]).format(a=name, b=other_name, go=verb)
 
 
 def _names(clip: Clip, draft: Draft, indices: Sequence[int]) -> list[str]:

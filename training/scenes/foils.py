@@ -86,15 +86,15 @@ def _facts(
     kind: str, scene: Truth, first: Stated, second: Stated, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
     """Returns a true and a false fact about two classes of a scene; None if impossible."""
-    both = [first, second]
+    objects = [first, second]
     if kind in ("replaced_object", "added_object"):
         present, group = {item.name for item in scene.objects}, CLASS_OF[second["name"]].group
         missing = [k.name for k in CLASSES if k.group == group and k.name not in present]
         other = {"name": _one(missing, rng)}
-        stated = [*both, other]
+        stated = [*objects, other]
         if kind == "replaced_object":
             stated = [first, {**second, **other}]
-        return {"objects": both}, {"objects": stated}
+        return {"objects": objects}, {"objects": stated}
     if kind in ("replaced_color", "added_color"):
         color, *other_colors = {item.color for item in scene.objects if item.name == second["name"]}
         others = [c for c in CLASS_OF[second["name"]].colors if c != color]
@@ -115,24 +115,24 @@ def _facts(
             return None
         related = [{"kind": relation, "of": [0, 1]}]
         opposite = [{"kind": _OPPOSITES[relation], "of": [0, 1]}]
-        false_fact: Fact = {"objects": both, "relations": opposite}
+        false_fact: Fact = {"objects": objects, "relations": opposite}
         if kind == "swapped_objects":
-            false_fact = {"objects": both[::-1], "relations": related}
-        return {"objects": both, "relations": related}, false_fact
+            false_fact = {"objects": objects[::-1], "relations": related}
+        return {"objects": objects, "relations": related}, false_fact
     return _counts(kind, first, second, rng) if "count" in first else None
 
 
 def _counts(
     kind: str, first: Stated, second: Stated, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
-    both = [first, second]
+    objects = [first, second]
     if kind == "replaced_number":
         near = [number for number in NUMBERS if abs(number - first["count"]) == 1]
-        return {"objects": both}, {"objects": [{**first, "count": _one(near, rng)}, second]}
+        return {"objects": objects}, {"objects": [{**first, "count": _one(near, rng)}, second]}
     if second.get("count", first["count"]) == first["count"]:
         return None
     swapped = [{**first, "count": second["count"]}, {**second, "count": first["count"]}]
-    return {"objects": both}, {"objects": swapped}
+    return {"objects": objects}, {"objects": swapped}
 
 
 def _one(options: Sequence[T], rng: np.random.Generator) -> T:

@@ -105,8 +105,8 @@ class MovingObject:
 
     def at(self, frame: int) -> Placement | None:
         """Returns the placement in a frame; None if the object is not visible."""
-        where = self.x, self.y, self.size, self.mirrored, self.tilt, self.aloft
-        base = Placement(self.kind, self.kind.looks[self.look], *where)
+        pose = self.x, self.y, self.size, self.mirrored, self.tilt, self.aloft
+        base = Placement(self.kind, self.kind.looks[self.look], *pose)
         if self.deed is None:
             return base
         return _moved(base, self.deed.kind, (frame - self.deed.start + 0.5) / EVENT_FRAMES)
@@ -249,8 +249,8 @@ def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
     actors = []
     if swapped:
         starts.reverse()
-    for side, (which, start, deed) in enumerate(zip(kinds, starts, deeds, strict=True)):
-        kind, action = CLASSES[which], PASSING[deed]
+    for side, (class_index, start, deed) in enumerate(zip(kinds, starts, deeds, strict=True)):
+        kind, action = CLASSES[class_index], PASSING[deed]
         size = float(rng.uniform(54, 76))
         high = action in ("passes_right", "passes_left", "flashes") and kind.aloft
         y = float(rng.uniform(38, 78) if high else rng.uniform(148, 178))
@@ -298,13 +298,13 @@ def _draw(
             return None
         place = placed[0]
         others.append(_object(kind, rng, place.x, place.y, place.size, place.aloft))
-    start, before = int(rng.integers(2, 10)), None
+    start, passed_index = int(rng.integers(2, 10)), None
     if change is None:
         if does == "passes_front":
             target = int(rng.integers(len(others) - 1))
-            before = 3 + target  # the actors and the mover come first
+            passed_index = 3 + target  # the actors and the mover come first
             others[0] = replace(others[0], y=others[1 + target].y + 4)
-        others[0] = replace(others[0], deed=Deed(does, start, before))
+        others[0] = replace(others[0], deed=Deed(does, start, passed_index))
     seed, change_start = int(rng.integers(2**31)), start if change else 0
     objects = (*actors, *others)
     return Clip(name, setting, time, weather, change, change_start, horizon, seed, objects)

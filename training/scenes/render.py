@@ -108,21 +108,21 @@ def _render(layout: Layout, scene_id: str) -> Rendered:
 def clip_frames(clip: Clip) -> Iterator[Frame]:
     """Renders the frames of a clip in time order."""
     layouts = clip.layouts
-    before, after = (backdrop(layout, np.random.default_rng(clip.seed)) for layout in layouts)
+    start, end = (backdrop(layout, np.random.default_rng(clip.seed)) for layout in layouts)
     for number in range(FRAMES):
         changed = 0.0
         if clip.change is not None:
             changed = min(max((number - clip.change_start + 1) / _CHANGE_FRAMES, 0.0), 1.0)
-        canvas = Image.blend(before, after, changed) if changed else before.copy()
+        canvas = Image.blend(start, end, changed) if changed else start.copy()
         indices, places = zip(*clip.placements(number), strict=True)
         layout = replace(layouts[changed >= 0.5], placements=places)
-        drawn, outlines = compose(canvas, layout)
+        instances, outlines = compose(canvas, layout)
         image = weather_front(canvas, layout, np.random.default_rng((clip.seed, number)))
         visible = [0.0] * len(clip.objects)
         for index, outline in zip(indices, outlines, strict=True):
             visible[index] = round(outline.visible / outline.whole, 3)
         object_of = np.array([0, *(index + 1 for index in indices)], np.uint8)
-        yield Frame(image, object_of[drawn], tuple(visible))
+        yield Frame(image, object_of[instances], tuple(visible))
 
 
 def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], list[Outline]]:

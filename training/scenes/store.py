@@ -109,8 +109,8 @@ def write_split(
         models.files.DiskFullError: the disk has no space for the split.
     """
     if count < 1 or (moving and count % 2):
-        least = "even, as clips come in twins" if moving else "at least 1"
-        raise ValueError(f"count must be {least}, not {count}.")
+        requirement = "even, as clips come in twins" if moving else "at least 1"
+        raise ValueError(f"count must be {requirement}, not {count}.")
     folder, meta = out / split, _make_meta(moving, split, seed, count, font_sha256())
     if folder.exists() and not force:
         if _read_meta(folder) == meta:
@@ -184,8 +184,8 @@ def load_scenes(folder: Path) -> SceneData:
         )
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} is damaged ({error}): {_AGAIN}") from error
-    whole = images.shape == (len(scenes), SIZE, SIZE, 3) and len(instances) == len(scenes)
-    if not whole:
+    is_complete = images.shape == (len(scenes), SIZE, SIZE, 3) and len(instances) == len(scenes)
+    if not is_complete:
         raise ValueError(f"{folder} does not hold the {len(scenes)} images it promises: {_AGAIN}")
     return SceneData(images, instances, scenes)
 
@@ -206,16 +206,16 @@ def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
     meta = _read_meta(folder)
     if meta.get("split") not in world.SPLITS:
         raise ValueError(f"{folder} is not finished (no readable {META}): {_AGAIN}")
-    made = [meta.get(key) for key in ("split", "seed", "count", "font_sha256")]
-    if meta != _make_meta(file == CLIPS, *made):  # type: ignore[arg-type]
+    parameters = [meta.get(key) for key in ("split", "seed", "count", "font_sha256")]
+    if meta != _make_meta(file == CLIPS, *parameters):  # type: ignore[arg-type]
         raise ValueError(
             f"{folder} is of another world (version {meta.get('world_version')}, this code reads "
             f"version {WORLD_VERSION}): {_AGAIN}"
         )
-    read, records = TypeAdapter(record).validate_json, list[Record]()
+    parse, records = TypeAdapter(record).validate_json, list[Record]()
     try:
         with (folder / file).open(encoding="utf-8") as lines:
-            records.extend(map(read, lines))
+            records.extend(map(parse, lines))
     except (OSError, ValueError) as error:
         reason = f"line {len(records) + 1} of {file} cannot be read"
         raise ValueError(f"{folder} is damaged ({reason}): {_AGAIN}") from error
@@ -227,13 +227,13 @@ def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
 def _make_meta(
     moving: bool, split: Split, seed: int, count: int, font_sha256: str
 ) -> dict[str, Any]:
-    made = {"seed": seed, "split": split, "count": count}
+    origin = {"seed": seed, "split": split, "count": count}
     if moving:
         versions = {"world_version": WORLD_VERSION, "moving_version": MOVING_VERSION}
-        return {**versions, **made, "frames": FRAMES, "size": SIZE, "font_sha256": font_sha256}
+        return {**versions, **origin, "frames": FRAMES, "size": SIZE, "font_sha256": font_sha256}
     return {
         "world_version": WORLD_VERSION,
-        **made,
+        **origin,
         "size": SIZE,
         "instances_size": len(range(0, SIZE, _THINNING[split])),
         "font_sha256": font_sha256,
