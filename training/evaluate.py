@@ -288,7 +288,7 @@ def _measure_more(
     values: dict[str, float] = {}
     if options.views:
         values |= views.view_metrics(runtime, part, data, sides, covered)
-    if options.evidence:  # in space, or over the time of clips
+    if options.evidence:  # over cells, or over the frames of clips
         assert isinstance(features, Tensor)  # `named_places` refuses packs of regions
         if data.frames > 1:
             values |= evidence.moment_metrics(runtime, part, data, features)

@@ -49,7 +49,7 @@ KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 STATISTICS = ("view_cosine", "wins_entropy", "caption_cosine", "temperature")
 
 SWEEPS = RECIPES / "sweeps"
-TRAINING_VERSION = 2  # increase when the same settings give other weights
+TRAINING_VERSION = 2  # increase when the same settings give different weights
 
 _describe_image_source = functools.cache(describe_image_source)
 

@@ -113,7 +113,7 @@ def write_gallery(
         ValueError: the number of photographs differs from that of images.
         OSError: a photograph cannot be read.
     """
-    assert isinstance(data.features, np.ndarray)  # they are ready-made
+    assert isinstance(data.features, np.ndarray)  # ready-made features are an array
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
     if photographs and len(photographs) != data.image_count:

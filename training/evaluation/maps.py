@@ -60,7 +60,7 @@ from polyview.training.evaluation.report import Rows, format_value, print_rows
 from polyview.training.evaluation.views import mentioned_cells
 
 CAPTIONS = 1000  # captions to compute maps for
-MEASURES = {"sentence": 1, "word": 1, "name": 1, "deletion": -1, "insertion": 1}  # 1: higher wins
+MEASURES = {"sentence": 1, "word": 1, "name": 1, "deletion": -1, "insertion": 1}  # -1: lower wins
 ROWS = "exact rows"
 _TITLES = ("sentence points, %", "word points, %", "name alone points, %", "deletion", "insertion")
 _AT_ONCE = 32  # texts per batch

@@ -24,7 +24,7 @@ from polyview.training.scenes.layout import Board, Layout, Placement, place_grou
 from polyview.training.scenes.world import INDOORS, SETTINGS, SIZE, TIMELESS, Split, scene_generator
 
 MOVING_VERSION = 1
-"""Increased whenever the same seed gives other pixels, truth or captions."""
+"""Increase when the same seed gives different pixels, ground truth or captions."""
 
 FRAMES = 16
 EVENT_FRAMES = 5
@@ -55,7 +55,7 @@ CHANGES = tuple(_CHANGED)
 
 _HIDDEN_BEFORE = {*_VISITS, "passes_front", "enters_left", "enters_right", "drops_in"}
 _HIDDEN_AFTER = {*_VISITS, "passes_front", "leaves_left", "leaves_right", "takes_off"}
-_PAIR_DICE, _CLIP_DICE = 2_000_000, 3_000_000  # attempt numbers above those of still scenes
+_PAIR_DICE, _CLIP_DICE = 2_000_000, 3_000_000  # `attempt` values that scenes do not use
 _ATTEMPTS = 200
 
 

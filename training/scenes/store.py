@@ -47,8 +47,8 @@ SCENES = "scenes.jsonl"
 META = "meta.json"
 
 _THINNING = {"train": 4, "val": 1, "test": 1}  # stride of the stored instance maps, in pixels
-_CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempt numbers above rendering's
-_CHUNK = 25  # scenes that a process renders in sequence
+_CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempts that rendering does not use
+_CHUNK = 25  # scenes that a process renders at a time
 _AGAIN = "render it again with python -m polyview scenes ... --force."
 _COUNTS = {
     "scenes": {"train": 24_000, "val": 1_000, "test": 1_000},

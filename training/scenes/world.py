@@ -17,7 +17,7 @@ from polyview.export.pack.gallery import GalleryImage
 from polyview.training.scenes.classes import CLASSES
 
 WORLD_VERSION = 1
-"""Increased whenever the same seed gives other pixels, truth or captions."""
+"""Increase when the same seed gives different pixels, ground truth or captions."""
 
 SIZE = 224
 """Width and height of a scene in pixels."""
