@@ -8,8 +8,8 @@ with captions of a pack's own gallery, compared with the text encoder alone in t
 NumPy over float32 (for Sinkhorn matching, with the method's own scores of all images). Recall is
 measured against the ten best of brute force. A million images of 4 x 512 take 15 GB.
 
-`mistakes`: time and peak memory of ranking captions over random images, as the screen Mistakes
-does: `mistakes --rules max --sizes 100000 --queries 5000`.
+`mistakes`: time and peak memory of ranking captions over random images, as for the screen Mistakes:
+`mistakes --rules max --sizes 100000 --queries 5000`.
 """
 
 import argparse
@@ -45,7 +45,7 @@ from polyview.models import Method, Views
 
 CLIENTS, BEST = 16, 10
 WARM_UP = 20  # queries before the timed ones
-PROBES = 64  # queries with which the gallery measures its recall
+PROBES = 64  # queries for the gallery's own measurement of recall
 CHUNK = 4096  # images drawn or scored at once
 _PART = 512  # images drawn at once while peak memory is measured
 # rule -> method, its arguments, views and width of an image, views of a query
@@ -59,7 +59,7 @@ RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures and prints a table; see the top of the module."""
+    """Measures and prints a table; see the module docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery")
     parser.add_argument("what", choices=["latency", "index", "mistakes"])
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes", help="for `latency`")
@@ -91,15 +91,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def latency(pack: Path, queries: int) -> dict[str, Any]:
-    """Measures text queries with every method of a pack, on captions of its gallery."""
+    """Measures text queries with every method of a pack on captions of its gallery."""
     runtime = Runtime.load(pack, "cpu")
     with tempfile.TemporaryDirectory() as cache:
         retriever = Retriever(runtime, from_pack(pack), Path(cache))
         retriever.index.start()
         retriever.index.wait()
         captions = [text for text, _ in retriever.collection.captions]
-        places = np.linspace(0, len(captions) - 1, queries).round().astype(int)
-        texts = [captions[place] for place in places]
+        rows = np.linspace(0, len(captions) - 1, queries).round().astype(int)
+        texts = [captions[row] for row in rows]
         images, median = len(retriever.index), {}
         print(f"{pack.name}, {images:,} images, one query at a time")
         print(f"{'method':<12} {'p50':>8} {'p95':>8} {'encoder p50':>12} {'ratio':>6}")
@@ -116,7 +116,7 @@ def latency(pack: Path, queries: int) -> dict[str, Any]:
 
 
 def milliseconds(act: Callable[[str], object], texts: Sequence[str]) -> np.ndarray:
-    """The time of each text, (len(texts),), after a warm-up."""
+    """The milliseconds (len(texts),) that `act` takes for each text, after a warm-up."""
     for text in texts[:WARM_UP]:
         act(text)
     return np.array([1000 * timeit(partial(act, text), number=1) for text in texts])
@@ -129,8 +129,8 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
     images, rng = draw(size, views, dim), np.random.default_rng(1)  # (N, V, D)
     count = queries + PROBES
-    near = images[rng.integers(size, size=count), rng.integers(views, size=count)]  # (Q, D)
-    texts = unit(near[:, None] + noise(rng, (count, query_views, dim), 0.8))  # (Q, W, D)
+    centres = images[rng.integers(size, size=count), rng.integers(views, size=count)]  # (Q, D)
+    texts = unit(centres[:, None] + noise(rng, (count, query_views, dim), 0.8))  # (Q, W, D)
     drawn = [Views(torch.from_numpy(text[None])) for text in texts]
     measured, probes = drawn[:queries], drawn[queries:]
     search = brute_force(images, method)
@@ -176,17 +176,17 @@ def rank_queries(rule: str, size: int, queries: int) -> None:
     began = time.perf_counter()
     rank_captions(captions, [name], size, lambda _, part: file_scores(gallery, texts[part], size))
     seconds = time.perf_counter() - began
-    more = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    peak_bytes = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     print(
         f"{rule}: {queries:,} captions over {size:,} images in {seconds:.1f} s; views "
         f"{gallery.bytes / 2**20:,.0f} MB ({gallery.kept_as}), peak "
-        f"{more / gallery.bytes:.2f} times as much",
+        f"{peak_bytes / gallery.bytes:.2f} times as much",
         flush=True,
     )
 
 
 def draw(size: int, views: int, dim: int) -> np.ndarray:
-    """Unit vectors (size, views, dim) float32 around random centres, 200 images to each."""
+    """Unit vectors (size, views, dim) float32 around random centres, 200 images per centre."""
     rng = np.random.default_rng(0)
     centres = unit(rng.standard_normal((max(1, size // 200), dim), np.float32))
     images = np.empty((size, views, dim), np.float32)
@@ -199,17 +199,17 @@ def draw(size: int, views: int, dim: int) -> np.ndarray:
 
 
 def noise(rng: np.random.Generator, shape: tuple[int, ...], length: float) -> np.ndarray:
-    """Normal noise of an expected length along the last axis."""
+    """Gaussian noise with vectors of the expected length `length` along the last axis."""
     return rng.standard_normal(shape, np.float32) * np.float32(length / np.sqrt(shape[-1]))
 
 
 def unit(values: np.ndarray) -> np.ndarray:
-    """Values of unit length along the last axis."""
+    """Scales values to unit length along the last axis."""
     return values / np.linalg.norm(values, axis=-1, keepdims=True)
 
 
 def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[int]]:
-    """A search that scores all images (N, V, D), by products of rows if possible."""
+    """Returns a search that scores all images (N, V, D), by one matrix product if possible."""
     width = method.row_dim(*images.shape[1:])
     flat, parts = images.reshape(-1, width), torch.from_numpy(images).split(CHUNK)
 
@@ -226,7 +226,7 @@ def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[in
 
 
 def timed(search: Callable[[Views], list[int]], queries: Sequence[Views]) -> list[float]:
-    """Milliseconds p50 and p95 of one client, and queries/s of `CLIENTS` at once."""
+    """Milliseconds p50 and p95 of one client, and queries/s of `CLIENTS` concurrent clients."""
     spent = [1000 * timeit(partial(search, query), number=1) for query in queries]
     with ThreadPoolExecutor(CLIENTS) as clients:
         began = time.perf_counter()

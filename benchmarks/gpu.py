@@ -2,8 +2,8 @@
 
 For every method of a pack, both devices encode, score and explain images and captions; numbers and
 rankings must agree. Queries, heatmaps, evidence and the image encoder are timed. Without CUDA, a
-rehearsal compares the CPU with itself. `--out` writes a page. The exit status is 1 if numbers or
-rankings differ.
+rehearsal compares the CPU with itself. `--out` writes a Markdown page. The exit status is 1 if
+numbers or rankings differ.
 """
 
 import argparse
@@ -41,9 +41,9 @@ def acts(
 ) -> dict[str, Act]:
     """The computations of one method by name; their results stay on the runtime's device.
 
-    "features" (N, n, d) and "views" (N, V, D) belong to the images, "scores" (N, T) to images and
-    captions, "query" to the first caption, "heatmap" (V, rows, columns) to the first image, and
-    "evidence" (B, n, M) to the first images and the first caption.
+    "features" (N, n, d) and "views" (N, V, D) are of the images, "scores" (N, T) of images and
+    captions, "query" (k,) of the first caption, "heatmap" (V, rows, columns) of the first image,
+    and "evidence" (B, n, M) of the first images and the first caption.
     """
     method, pixels = runtime.methods[name], runtime.preprocess(images)
     features = runtime.pixel_features(pixels, name)
@@ -74,22 +74,22 @@ def acts(
 
 
 def differences(reference: dict[str, Act], other: dict[str, Act]) -> dict[str, float]:
-    """Differences of two devices in `acts`, as shares of the largest number.
+    """The largest differences between the results of two devices, see `share`.
 
     "ranking" compares the sorted reference scores with the reference scores in the other device's
     order, so that images with equal scores may be swapped.
     """
-    apart = {}
+    drifts = {}
     for name, act in reference.items():
         expected, actual = act(), other[name]()
         if expected is not None and actual is not None:
-            apart[name] = share(expected, actual)
+            drifts[name] = share(expected, actual)
     expected, actual = reference["scores"](), other["scores"]()
     assert expected is not None
     assert actual is not None
     order = actual.argsort(dim=0, descending=True)[:HITS].to(expected.device)  # (k, T)
     best = expected.sort(dim=0, descending=True).values[:HITS]
-    return apart | {"ranking": share(best, expected.gather(0, order))}
+    return drifts | {"ranking": share(best, expected.gather(0, order))}
 
 
 def share(expected: Tensor, actual: Tensor) -> float:
@@ -103,7 +103,7 @@ def share(expected: Tensor, actual: Tensor) -> float:
 
 
 def milliseconds(act: Callable[[], object], runs: int) -> float:
-    """The median time of `runs` calls, after three for warming up."""
+    """The median time of `runs` calls in milliseconds, after three calls as a warm-up."""
     spent = []
     for _ in range(3 + runs):
         began = time.perf_counter()
@@ -115,7 +115,7 @@ def milliseconds(act: Callable[[], object], runs: int) -> float:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures, prints and writes; see the module."""
+    """Measures, prints and writes; see the module docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
     parser.add_argument("--images", type=int, help="number (default: all; 24 without CUDA)")
@@ -149,9 +149,9 @@ def main(argv: Sequence[str]) -> int:
     failed = []
     for name in reference.methods:
         pair = [acts(runtime, name, images, captions) for runtime in (reference, compared)]
-        apart = differences(*pair)
-        lines.append(f"- {name}: " + ", ".join(f"{key} {v:.0e}" for key, v in apart.items()))
-        failed += [f"{name}, {key}: {v:.1e}" for key, v in apart.items() if not v <= TOLERANCE]
+        drifts = differences(*pair)
+        lines.append(f"- {name}: " + ", ".join(f"{key} {v:.0e}" for key, v in drifts.items()))
+        failed += [f"{name}, {key}: {v:.1e}" for key, v in drifts.items() if not v <= TOLERANCE]
         for key in ("query", "heatmap", "evidence"):
             times[f"{name}, {key}"] = [milliseconds(side[key], runs) for side in pair]
     lines.append("\n## Milliseconds, medians\n")

@@ -1,11 +1,11 @@
 """Measures indexing: `python -m benchmarks.indexing --pack PACK --gallery DIR`.
 
-The table compares images per second of the app with those of the bare image encoder, which runs on
+The table compares the images per second of the app and of the bare image encoder, which runs on
 decoded images with one batch for each thread. The app also decodes images, computes the views of
-one method, then those of the others, and writes them to an empty cache.
+one method and then of the others, and writes them to an empty cache.
 
-Because a machine's speed drifts, the parts of a run follow each other, the run is repeated, and the
-table has medians and the range of the ratio.
+Because the speed of a machine drifts, the parts of a run follow each other, the run is repeated,
+and the table has medians and the range of the ratio.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from polyview.export.sessions import processor
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures and prints; see the module."""
+    """Measures and prints; see the module docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.indexing")
     parser.add_argument("--pack", type=Path, default=BUNDLED / PHOTOGRAPHS)
     parser.add_argument("--gallery", type=Path, required=True, help="folder of images")
@@ -50,13 +50,13 @@ def main(argv: Sequence[str]) -> int:
         f"pack {runtime.info.name}, {len(runtime.methods)} methods, {processor()}, "
         f"{os.cpu_count()} cores, {runtime.threads} threads, {count:,} images"
     )
-    images, half = collection.images, count // 2
+    images, middle = collection.images, count // 2
     runs = []
     for _ in range(options.repeats):  # the bare encoder: half before the app, half after it
-        bare = _bare(runtime, images[:half])
-        first, every = _app(runtime, collection)
-        bare += _bare(runtime, images[half:])
-        runs.append((bare, first, every))
+        bare = _bare(runtime, images[:middle])
+        first, total = _app(runtime, collection)
+        bare += _bare(runtime, images[middle:])
+        runs.append((bare, first, total))
     print(f"{'medians':<40} {'a second':>9} {'of the first row':>17} {'range':>12}")
     for i, name in enumerate(("bare encoder", "the app, one method", "the app, all methods")):
         ratios = [run[0] / run[i] for run in runs]
@@ -67,9 +67,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> float:
-    """Seconds of encoding with a batch for each thread."""
+    """Seconds that the bare encoder takes, with one batch for each thread."""
     seconds = 0.0
-    with ThreadPoolExecutor(runtime.threads) as crew:
+    with ThreadPoolExecutor(runtime.threads) as pool:
         for start in range(0, len(images), 4 * SHARD):
             squares = []
             for image in images[start : start + 4 * SHARD]:
@@ -78,23 +78,23 @@ def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> float:
             pixels = runtime.preprocess(squares)
             parts = np.array_split(pixels, max(1, len(pixels) // SHARD))
             began = time.perf_counter()
-            list(crew.map(lambda part: runtime.pixel_features(part, alone=True), parts))
+            list(pool.map(lambda part: runtime.pixel_features(part, alone=True), parts))
             seconds += time.perf_counter() - began
     return seconds
 
 
 def _app(runtime: Runtime, collection: Collection) -> tuple[float, float]:
-    """Seconds until the app's first method can be searched, and until all can."""
-    with tempfile.TemporaryDirectory() as fresh:
-        index = Retriever(runtime, collection, Path(fresh)).index
+    """Seconds until the app can search with its first method, and with all methods."""
+    with tempfile.TemporaryDirectory() as cache:
+        index = Retriever(runtime, collection, Path(cache)).index
         began = time.perf_counter()
         index.start()
         index.first_done.wait()
         first = time.perf_counter() - began
         index.images_done.wait()
-        every = time.perf_counter() - began
+        total = time.perf_counter() - began
         index.wait()
-        return first, every
+        return first, total
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Compares GPO and AVSE's Sinkhorn with the authors' code: `python -m benchmarks.kernels`.
 
-Both versions take turns on the papers' sizes, and the best time of each counts. With one thread,
-CPU time is measured, which excludes other programs; with more threads, wall time. The baselines
-are the operations that the releases of VSE-infinity (Chen et al., CVPR 2021) and AVSE
+Both versions take turns on tensors of the papers' sizes; the table has the best time of each. One
+thread is measured in CPU time, which excludes other programs, several threads in wall time. The
+baselines are the operations that the releases of VSE-infinity (Chen et al., CVPR 2021) and AVSE
 (Liu et al., AAAI 2025) call, with the same weights.
 """
 
@@ -39,7 +39,7 @@ class Sizes(NamedTuple):
 
 
 def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
-    """GPO that generates coefficients for every set and sorts along the strided axis.
+    """GPO as released: generates coefficients for every set, sorts along the strided axis.
 
     (B, N, D), (B, N) -> (B, D); the real elements of each set come first.
     """
@@ -91,7 +91,7 @@ def _plain_log_plan(affinity: Tensor, z: Tensor, iterations: int) -> Tensor:
 
 
 def gpo_rows(sizes: Sizes) -> list[Row]:
-    """GPO forward and backward."""
+    """The comparison of GPO, forward and backward."""
     gpo = GPO.released()
     mask = torch.ones(sizes.batch, sizes.regions, dtype=torch.bool)
     features = torch.randn(*mask.shape, sizes.embed_dim, requires_grad=True)
@@ -106,7 +106,7 @@ def gpo_rows(sizes: Sizes) -> list[Row]:
 
 
 def sinkhorn_rows(sizes: Sizes) -> list[Row]:
-    """AVSE's whole score matrix, with two and with four blocks in each view."""
+    """The comparisons of AVSE's whole score matrix, with two and with four blocks in each view."""
     rows: list[Row] = []
     for parts in (2, 4):
         block_dim = sizes.embed_dim // parts
@@ -133,7 +133,7 @@ def measure(runs: tuple[Run, Run], repeats: int, clock: Callable[[], float]) -> 
 
 
 def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
-    """Measures and prints a table; see the module."""
+    """Measures and prints a table; see the module docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3, help="turns after a warm-up; 0 for one")

@@ -3,9 +3,9 @@
 Starts the app with an empty cache and prints the seconds until the first page, the first answer and
 the end of indexing; then the answers per second for 16 and 50 clients, each of which sends requests
 without a pause over its own connection; the app's CPU time for each answer; and its memory (RSS).
-Every answer is compared with that of a single client; the exit status is 1 if an answer is wrong or
-missing. `--page` measures the page in headless Chromium instead. `--beside DIR` also measures
-another checkout, such as 0c16a73. Linux only.
+Every answer is compared with the answer to a single client; the exit status is 1 if an answer is
+wrong or missing. `--page` measures the page in headless Chromium instead. `--beside DIR` also
+measures another checkout, such as 0c16a73. Linux only.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from polyview.export.sessions import processor
 ROOT = Path(__file__).resolve().parents[1]
 QUERIES = 20  # typed into the page
 IDLE = 10.0  # seconds during which a tab should be idle
-# selectors of the query box, the announced answer, the images of results and the example
+# CSS selectors of the query box, the announced answer, the result images and the example
 NEW_PAGE = {"box": "#query", "answer": "#live", "images": ".tile img", "example": ".tile canvas"}
 OLD_PAGE = {"box": "#pv-words textarea, #pv-words input", "answer": "#pv-answer"} | {
     "images": "#pv-grid img",
@@ -61,7 +61,7 @@ WATCH = """(page) => {
     if (event.key === "Enter") window.pressed = performance.now();
   }, true);
 }"""
-TIMEOUT = 300.0  # seconds to wait for the start, and for an answer
+TIMEOUT = 300.0  # timeout in seconds of the start and of an answer
 CLIENTS = (16, 50)
 ROUNDS, QUESTIONS = 4, 1000  # rounds, and the questions of all clients in a round
 Question = tuple[str, str]  # text and method
@@ -69,7 +69,7 @@ Hits = list[tuple[int, float]]  # image and score, best first
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures and prints; see the module."""
+    """Measures and prints; see the module docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving")
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
     parser.add_argument("--questions", type=int, default=QUESTIONS, help="questions in a round")
@@ -81,7 +81,8 @@ def main(argv: Sequence[str]) -> int:
     cores, load = os.cpu_count(), os.getloadavg()[0]
     print(f"{options.pack.name}, {processor()}, {cores} cores, load {load:.1f}")
     captions = [caption.text for caption in load_gallery(options.pack).captions]
-    short = [text for text in captions if len(text) < 30][:QUERIES]  # the old page cuts longer ones
+    # the old page truncates longer texts
+    short = [text for text in captions if len(text) < 30][:QUERIES]
     methods = list(load_info(options.pack).methods)
     count = range(options.questions)
     questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in count]
@@ -153,7 +154,7 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
         began, reference = time.perf_counter(), dict[Question, Hits]()
         wait(lambda: httpx.get(url).is_success)
         page, spent = time.perf_counter(), processor_seconds(process)
-        failures = ask(url, questions[:1], {})  # perhaps of a part of the images
+        failures = ask(url, questions[:1], {})  # may cover only some images
         answer = time.perf_counter()
         wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
         figures = [
@@ -173,17 +174,18 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
                 spent = processor_seconds(process) - before
                 rounds.append((len(questions) / (time.perf_counter() - began), spent))
             rate, spent = max(rounds)
-            each = 1000 * spent / len(questions)
-            figures.append(f"{clients} clients {rate:.0f} answers/s ({each:.1f} ms of CPU each)")
+            milliseconds = 1000 * spent / len(questions)
+            figures.append(
+                f"{clients} clients {rate:.0f} answers/s ({milliseconds:.1f} ms of CPU each)"
+            )
         figures.append(f"RSS {memory(process):.0f} MB, {len(failures)} wrong or missing")
         return ", ".join(figures), failures
 
 
 def ask(url: str, questions: Sequence[Question], reference: dict[Question, Hits]) -> list[str]:
-    """Sends one question after another; adds answers to `reference`, or compares them with it.
+    """Sends questions one by one, adds new answers to `reference`, and compares the others with it.
 
-    Returns:
-        The wrong or missing answers.
+    Returns the wrong or missing answers.
     """
     client, failures = http.client.HTTPConnection(httpx.URL(url).netloc.decode()), list[str]()
     client.timeout = TIMEOUT

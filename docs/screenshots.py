@@ -1,7 +1,7 @@
 """Takes the screenshots of README and docs/app.md: `python docs/screenshots.py [DIR]`.
 
-WebP files of at most 400 kB beside this script, or in DIR: a search, in which one word is chosen,
-another, both; and the mistakes of PVSE and VSE-infinity.
+Writes WebP files of at most 400 kB to DIR, by default this script's folder: a search with one word
+selected, then another, then both; and the mistakes of PVSE and VSE-infinity.
 """
 
 import io
@@ -21,13 +21,13 @@ from tests.app.serving import servers
 TWO_THINGS = "a+kangaroo+and+a+whale+can+be+seen+in+the+image"
 WORDS = ("1", "4", "1,4")  # kangaroo, whale, both
 WINDOW = {"width": 1280, "height": 800}
-SECONDS = 1.8  # that each frame is shown
-LARGEST = 400_000  # bytes of the file
-PATIENCE = 120_000  # milliseconds
+SECONDS = 1.8  # duration of a frame
+LARGEST = 400_000  # maximum bytes of a file
+PATIENCE = 120_000  # timeout of the page in milliseconds
 
 
 def main(argv: Sequence[str]) -> None:
-    """Starts the app on the bundled scenes and takes the screenshot."""
+    """Starts the app on the bundled scenes and takes the screenshots."""
     out = Path(argv[0]) if argv else Path(__file__).parent
     browser_file = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if browser_file is None:
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def save(frames: Sequence[Image.Image], path: Path) -> None:
-    """Writes an animated WebP file, as good as the size allows."""
+    """Writes an animated WebP file with the highest quality that fits in `LARGEST`."""
     first, *others = frames
     for quality in (84, 76, 68, 60, 50):
         first.save(

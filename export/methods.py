@@ -12,11 +12,7 @@ from polyview.models.checkpoint import check_fit, load_strict, load_tensors
 
 
 def load_head(info: PackInfo, name: str) -> Method:
-    """Loads a method of a pack with its weights, in eval mode and without gradients.
-
-    Raises:
-        PackError: the arguments or weights do not fit the method.
-    """
+    """Loads a method of a pack in eval mode; raises PackError if its weights do not fit."""
     entry = info.methods[name]
     try:
         tensors, _ = load_tensors(info.path(entry.head))
@@ -56,11 +52,7 @@ class Methods(dict[str, Method]):
         )
 
     def names(self, spec: str) -> tuple[str, ...]:
-        """Splits a spec, "a" or the ensemble "a+b", into names.
-
-        Raises:
-            ValueError: a name is unknown or repeated.
-        """
+        """Splits "a" or an ensemble "a+b" into names; raises ValueError for unknown or repeated."""
         names = tuple(part.strip() for part in str(spec).split("+"))
         for name in names:
             self[name]  # raises for an unknown name

@@ -1,6 +1,6 @@
-"""The runtime: from images and sentences to features (ONNX) and views (torch), as a pack defines.
+"""Runs the models of a pack: images and texts to features (ONNX), and features to views (torch).
 
-Four calls from an image and a sentence to their score:
+An image, a text and their score:
 
     runtime = Runtime.load(Path("app/bundled/scenes"))
     images = runtime.image_views(runtime.image_features([image]), "vse_infty")  # (1, V, D)
@@ -33,7 +33,7 @@ from polyview.models.views import grid_boxes, lengths_to_mask
 IMAGE_BATCH = 32
 TEXT_BATCH = 128
 HEAD_BATCH = 128
-MAX_PARTS = 1 << 28  # numbers that elements contribute to views: 1 GB
+MAX_PARTS = 1 << 28  # maximum number of values in `Parts`: 1 GB
 WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
 TEXT_INPUTS = ["ids", "lengths"]
 Encode = Callable[..., Views]  # `Method.encode_image` or `Method.encode_text`
@@ -41,15 +41,12 @@ Split = Callable[[Tensor, Tensor], Parts]  # `Method.image_parts` or `Method.tex
 
 
 class Runtime:
-    """A loaded pack. Safe to use from several threads.
-
-    Build it with `Runtime.load`. An ONNX session starts at its first use.
-    """
+    """A loaded pack, from `Runtime.load`; thread-safe. ONNX sessions start at their first use."""
 
     def __init__(self, info: PackInfo, device: Device, threads: int | None) -> None:
         self.info = info  # the content of pack.json
         self._sessions = Sessions(info.folder, device, threads)
-        # where heads compute, and where all returned tensors are
+        # device of the heads and of all returned tensors
         self.device: torch.device = self._sessions.device
         # name -> heads and score, in eval mode, float32, on `device`
         heads = {name: load_head(info, name).to(self.device) for name in info.methods}
@@ -57,7 +54,7 @@ class Runtime:
         self.preprocess = info.preprocess  # turns images into pixels
         self.grid = info.image_encoder.grid  # rows and columns of the image features
         cells = grid_boxes(*self.grid)
-        # (N, 4) relative xyxy of the features in the square image that the encoder sees
+        # (N, 4) relative xyxy boxes of the features in the square image that the encoder sees
         self.boxes = torch.cat([WHOLE, cells]) if info.image_encoder.summary_token else cells
         self.threads = self._sessions.threads  # processor threads of one ONNX session
         self.regions = regions_of(info)  # features of its gallery's images; None in most packs
@@ -70,38 +67,38 @@ class Runtime:
 
     @classmethod
     def load(cls, pack: Path, device: Device = "auto", threads: int | None = None) -> Runtime:
-        """Loads the pack in a folder after checking all of it.
+        """Checks and loads the pack in a folder.
 
-        "cuda" insists on CUDA, "auto" falls back to the CPU; `threads` are the processor threads of
-        each ONNX session, None for `default_threads`.
+        "cuda" requires CUDA, "auto" falls back to the CPU. `threads` is the number of processor
+        threads of each ONNX session, None for `default_threads`.
 
         Raises:
-            FileNotFoundError: the pack or a file of it is missing.
+            FileNotFoundError: the pack or one of its files is missing.
             PackError: the pack is damaged, or has a method that this version does not know.
             ValueError: the device cannot be used.
         """
         return cls(load_info(pack), device, threads)
 
     def image_encoder_of(self, method: str | None) -> str | None:
-        """The file of a method's image encoder, or for None of the pack's.
+        """The ONNX file of a method's image encoder, or of the pack's if `method` is None.
 
-        Methods with the same file share features; without a file, they are computed elsewhere.
+        Methods with the same file share features. Returns None for precomputed features.
 
         Raises:
-            ValueError: an unknown method.
+            ValueError: the method is unknown.
         """
         if method is None:
             return self.info.image_encoder.file
-        self.methods[method]  # refuses an unknown one
+        self.methods[method]  # raises for an unknown method
         return self.info.methods[method].image_encoder or self.info.image_encoder.file
 
     def image_features(self, images: Sequence[Image.Image], method: str | None = None) -> Tensor:
         """Encodes images of any size and mode, at least one, into (B, N, d) features.
 
-        `method` is the one whose image encoder to use; None for the pack's.
+        `method` selects the image encoder, see `image_encoder_of`.
 
         Raises:
-            ValueError: no image, or an unknown method.
+            ValueError: there is no image, or the method is unknown.
         """
         if not images:
             raise ValueError("there is no image to encode; give at least one")
@@ -114,21 +111,21 @@ class Runtime:
     def square_features(
         self, squares: Sequence[Image.Image], method: str | None = None, alone: bool = False
     ) -> Tensor:
-        """`image_features` of images that `preprocess.square` has made.
+        """Encodes images from `preprocess.square`; see `image_features`.
 
-        With `alone`, a CPU computes in the caller's thread only; several threads that do so encode
-        more images a second than one that uses all processors.
+        With `alone`, a CPU computes only in the caller's thread: several such threads encode more
+        images per second than one thread that uses all processors.
         """
         return self.pixel_features(self.preprocess.planes(squares), method, alone)
 
     def pixel_features(
         self, pixels: np.ndarray, method: str | None = None, alone: bool = False
     ) -> Tensor:
-        """Features (B, N, d) of pixels (B, 3, S, S) float32, as `preprocess` makes them.
+        """Encodes pixels (B, 3, S, S) float32 from `preprocess` into features (B, N, d).
 
         Raises:
-            ValueError: pixels of another shape or type.
-            PackError: the features differ from pack.json's in shape.
+            ValueError: the pixels have another shape or type.
+            PackError: the features do not have the shape that pack.json states.
         """
         size, dim = self.preprocess.size, self.info.image_encoder.dim
         shaped = len(pixels) > 0 and pixels.shape[1:] == (3, size, size)
@@ -147,10 +144,9 @@ class Runtime:
         return features
 
     def unfamiliar(self, images: Sequence[Image.Image]) -> np.ndarray | None:
-        """Which images differ from those that the pack was trained on, (B,) bool; see `Domain`.
+        """Whether each image differs from the pack's training images, (B,) bool; see `Domain`.
 
-        A few dozen are enough to judge a gallery: it is unfamiliar if most of its images are. None
-        if the pack does not describe its own images.
+        A few dozen images are enough to judge a gallery. None if the pack has no `Domain`.
         """
         domain = self.info.domain
         if domain is None:
@@ -158,7 +154,7 @@ class Runtime:
         return domain.distances(self.image_features(images).cpu().numpy()) > domain.limit
 
     def require_images(self) -> None:
-        """Raises ValueError for a pack without an image encoder; `image_views` takes features."""
+        """Raises ValueError if the pack has no image encoder."""
         if self.info.image_encoder.file is None:
             raise ValueError(
                 f"the pack {self.info.name} searches features that were computed elsewhere, "
@@ -167,11 +163,11 @@ class Runtime:
             )
 
     def start_image_encoder(self) -> None:
-        """Starts the pack's image encoder, which otherwise starts at its first use.
+        """Starts the pack's image encoder before its first use.
 
         Raises:
             PackError: onnxruntime cannot load it.
-            ValueError: there is none, see `require_images`.
+            ValueError: see `require_images`.
         """
         self.require_images()
         self._sessions.start(str(self.info.image_encoder.file), ["pixels"])
@@ -187,13 +183,13 @@ class Runtime:
         """Turns image features (B, N, d) into views (B, V, D).
 
         Args:
-            features: an array may be memory-mapped, and is read in batches.
+            features: a tensor, or an array, which may be memory-mapped and is read in batches.
             method: a method of the pack.
             attention: also compute the (B, V, N) maps.
             mask: (B, N) bool, for sets that differ in size; None if all elements are real.
 
         Raises:
-            ValueError: an unknown method, or features of another width.
+            ValueError: the method is unknown, or the features have another width.
         """
         head = self.methods[method]
         return self.in_batches(head.encode_image, features, self._mask(features, mask), attention)
@@ -203,29 +199,30 @@ class Runtime:
         """The contribution of each feature to the views of `image_views`, for `Method.evidence`.
 
         Raises:
-            ValueError: as there, the parts need too much memory, or the score cannot be split.
+            ValueError: see `image_views`; or the parts need too much memory, or the score cannot be
+                split.
         """
         head, mask = self.methods[method], self._mask(features, mask)
         inputs = features.to(self.device), mask.to(self.device)
         return _parts(head.encode_image, head.image_parts, *inputs)
 
     def on_grid(self, attention: Tensor) -> Tensor:
-        """Reshapes maps (..., N) into (..., rows, columns), without the share of a summary."""
+        """Reshapes maps (..., N) to (..., rows, columns), without the value of a summary."""
         cells = self.grid[0] * self.grid[1]
         return attention[..., -cells:].unflatten(-1, self.grid)
 
     def tokenize(self, text: str) -> Tokens:
-        """Splits a text into the tokens that its encoders read; see `TextReader.read`."""
+        """Tokenizes a text for the pack's text encoders; see `TextReader.read`."""
         return self.reader.read(text)
 
     def text_features(self, texts: Sequence[str], method: str) -> tuple[Tensor, Tensor]:
         """Encodes texts into features (B, M, d), 0 on padding, and their mask (B, M).
 
-        Each text is stripped, must contain a word, and is truncated to the pack's `max_length`
-        tokens; M is the longest text's length.
+        Texts are stripped and truncated to the pack's `max_length` tokens; M is the length of the
+        longest text.
 
         Raises:
-            ValueError: no texts, an empty text, or an unknown method.
+            ValueError: there are no texts, a text is empty, or the method is unknown.
         """
         if isinstance(texts, str):
             raise ValueError(f'text_features takes a list of texts; write ["{texts[:60]}"]')
@@ -235,7 +232,7 @@ class Runtime:
         self, ids: np.ndarray, lengths: np.ndarray, method: str
     ) -> tuple[Tensor, Tensor]:
         """Encodes ids (B, M) int64, 0 beyond their lengths (B,) int64; see `text_features`."""
-        self.methods[method]  # refuses an unknown one
+        self.methods[method]  # raises for an unknown method
         entry = self.info.methods[method]
         features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)
         order = lengths.argsort(kind="stable")  # texts of similar length share a batch
@@ -244,7 +241,7 @@ class Runtime:
         def encode(rows: np.ndarray) -> Tensor:
             longest = int(lengths[rows].max())
             inputs = np.ascontiguousarray(ids[rows, :longest]), lengths[rows]
-            # on a CPU, in the calling thread, since small batches gain nothing from more threads
+            # alone on a CPU: small batches gain nothing from more threads
             batch = self._sessions.run(
                 entry.text_encoder,
                 dict(zip(TEXT_INPUTS, inputs, strict=True)),
@@ -266,7 +263,7 @@ class Runtime:
 
     @torch.no_grad()
     def text_views(self, texts: Sequence[str], method: str, attention: bool = False) -> Views:
-        """Turns texts into views (B, V, D), see `text_features`; attention is (B, V, M)."""
+        """Turns texts into views (B, V, D) with attention (B, V, M); see `text_features`."""
         head = self.methods[method]
         features, mask = self.text_features(texts, method)
         return self.in_batches(head.encode_text, features, mask, attention)
@@ -278,7 +275,7 @@ class Runtime:
         return _parts(head.encode_text, head.text_parts, *self.text_features(texts, method))
 
     def _mask(self, features: Tensor | np.ndarray, mask: Tensor | None) -> Tensor:
-        """The mask (B, N) of image features, whose width is checked; all real for None."""
+        """Checks the width of image features; returns their mask (B, N), by default all True."""
         dim = self.info.image_encoder.dim
         if features.ndim != 3 or features.shape[2] != dim:
             raise ValueError(
@@ -305,7 +302,7 @@ class Runtime:
 
 
 def _parts(encode: Encode, split: Split, features: Tensor, mask: Tensor) -> Parts:
-    """Splits views into parts of at most `MAX_PARTS` numbers."""
+    """Applies `split`; raises ValueError if parts would have more than `MAX_PARTS` values."""
     views = encode(features[:1], mask[:1], attention=False).embeddings.numel()
     if (count := views * mask.numel()) > MAX_PARTS:
         raise ValueError(

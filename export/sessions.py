@@ -23,13 +23,13 @@ def choose_device(device: Device) -> torch.device:
     """The device to compute on; "auto" is CUDA if it is usable.
 
     Raises:
-        ValueError: an unknown device, or "cuda" without a usable CUDA.
+        ValueError: the device is unknown, or "cuda" is not usable.
     """
     if device not in get_args(Device):
         raise ValueError(f'device must be "auto", "cpu" or "cuda", not "{device}"')
     if device == "cpu":
         return torch.device("cpu")
-    if on_zerogpu():  # torch reports CUDA, but only decorated calls have it
+    if on_zerogpu():  # torch reports CUDA, but only decorated calls can use it
         why = "ZeroGPU lends its GPUs to single calls, which cost more than they would save here"
     elif not torch.cuda.is_available():
         why = "torch finds no CUDA device"
@@ -43,19 +43,19 @@ def choose_device(device: Device) -> torch.device:
 
 
 def on_zerogpu() -> bool:
-    """Whether this is a Space on ZeroGPU, by the variable that the Hub sets."""
+    """Whether this process runs in a Space on ZeroGPU, by the Hub's environment variable."""
     return os.environ.get("SPACES_ZERO_GPU", "").lower() in {"1", "t", "true"}
 
 
 def hardware(device: torch.device | None = None) -> str:
-    """The GPU's name, or the processor's cores and name; None for the GPU if torch finds one."""
+    """The GPU's name, or the processor's cores and name; a GPU has priority if device is None."""
     if torch.cuda.is_available() if device is None else device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{os.cpu_count()} CPU cores ({processor()})"
 
 
 def processor() -> str:
-    """The processor's name, or its architecture if the system does not tell the name."""
+    """The processor's name, or its architecture if the name is unknown."""
     table = Path("/proc/cpuinfo")
     if table.is_file():
         for line in table.read_text("utf-8").splitlines():
@@ -65,24 +65,21 @@ def processor() -> str:
 
 
 def default_threads() -> int:
-    """Threads for one session: the processors this process may use, at most 4.
-
-    The networks are small: more threads mostly wait for each other.
-    """
+    """Threads for one session: the usable processors, at most 4, because the networks are small."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(usable or 1, 4)
 
 
 class Sessions:
-    """The ONNX sessions of one pack, each started at its first use; safe to share by threads.
+    """The ONNX sessions of one pack, each started at its first use; thread-safe.
 
     Args:
-        folder: the pack's.
-        device: "cuda" insists that onnxruntime itself uses CUDA; "auto" lets it fall back.
-        threads: for operators on the CPU; None for `default_threads`.
+        folder: the pack's folder.
+        device: "cuda" requires onnxruntime to use CUDA; with "auto" it may fall back to the CPU.
+        threads: number of threads for operators on the CPU; None for `default_threads`.
 
     Raises:
-        ValueError: see `choose_device`; or fewer than one thread.
+        ValueError: see `choose_device`; or `threads` is below 1.
     """
 
     def __init__(self, folder: Path, device: Device, threads: int | None = None) -> None:
@@ -101,14 +98,14 @@ class Sessions:
             self._providers = [(CUDA, {"use_tf32": "0"}), *self._providers]
 
     def start(self, file: str, inputs: list[str], alone: bool = False) -> ort.InferenceSession:
-        """The session of an ONNX file of the pack, whose inputs must have these names.
+        """The session of an ONNX file of the pack, whose inputs must be called `inputs`.
 
-        With `alone` it computes in its caller's thread only, for callers in many threads: they need
-        not wait for each other after every operator.
+        With `alone`, it computes only in the caller's thread, so that the threads of many callers
+        do not wait for each other after every operator.
 
         Raises:
             PackError: onnxruntime cannot load the file, or its inputs have other names.
-            ValueError: device "cuda", and onnxruntime could not start its CUDA provider.
+            ValueError: the device is "cuda", and onnxruntime cannot start its CUDA provider.
         """
         key = file, 1 if alone else self.threads
         with self._lock:
@@ -120,11 +117,10 @@ class Sessions:
         """Computes the first output of an ONNX file from C-contiguous inputs; see `start`.
 
         Returns:
-            Finite float32 of any shape, on the device where possible: by I/O binding, CUDA's output
-            stays there.
+            Finite float32 of any shape. An output on a GPU stays there if I/O binding is available.
 
         Raises:
-            PackError: the network cannot be computed, or its output is not float32 or not finite.
+            PackError: the network fails, or its output is not float32 or not finite.
         """
         session = self.start(file, list(inputs), alone)
         try:
@@ -152,7 +148,7 @@ class Sessions:
         options, path = ort.SessionOptions(), self._folder / file
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3  # errors only
-        # Several sessions and torch share the processors: idle threads must not keep them busy.
+        # Several sessions and torch share the processors: idle threads must not spin.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self.device.type == "cpu":
             _bound_memory()
@@ -163,7 +159,7 @@ class Sessions:
             raise PackError(
                 f"onnxruntime cannot load {path}; export it again ({_reason(error)})"
             ) from error
-        names = [put.name for put in session.get_inputs()]
+        names = [node.name for node in session.get_inputs()]
         if names != inputs:
             raise PackError(f"{path} has the inputs {names} instead of {inputs}; export it again")
         if self._strict and CUDA not in session.get_providers():
@@ -178,13 +174,13 @@ class Sessions:
 def _bound_memory() -> None:
     """Registers one bounded allocator for all sessions on the CPU, once in a process.
 
-    Without a bound, a file of a few bytes may ask for any amount of memory.
+    Without a bound, an ONNX file of a few bytes could allocate any amount of memory.
     """
     limit = _MAX_MEMORY
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limit = min(limit, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     kind = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR
-    # -1 leaves the choice to onnxruntime
+    # -1 selects onnxruntime's default
     defaults = ("arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk")
     ort.create_and_register_allocator(
         ort.OrtMemoryInfo("Cpu", kind, 0, ort.OrtMemType.DEFAULT),
@@ -193,7 +189,7 @@ def _bound_memory() -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of onnxruntime's message, short and without its prefixes."""
+    """The first line of onnxruntime's message, shortened and without prefixes."""
     if "Available memory" in str(error):
         return "it needs more memory than allowed"
     line = next(iter(str(error).splitlines()), type(error).__name__)

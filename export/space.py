@@ -1,8 +1,8 @@
-"""The folder of a Hugging Face Space: `python -m polyview space --out DIR`.
+"""Builds the folder of a Hugging Face Space: `python -m polyview space --out DIR`.
 
-README.md            front matter for the Hub, made from that of the repository, and a page
+README.md            the repository's front matter, changed for the Space, and a description
 requirements.txt     the repository's, without GPU packages for a machine without a GPU
-polyview/ app/ models/ export/   the code; nothing of training, tests or benchmarks
+polyview/ app/ models/ export/   the code, without training, tests and benchmarks
 app/bundled/         the chosen packs, and the files beside them
 start.py             only if the app starts with another pack than `scenes`
 """
@@ -46,14 +46,14 @@ if __name__ == "__main__":
 class Plan:
     """The options of a Space."""
 
-    packs: Sequence[str] = (FIRST,)  # bundled names or folders; it starts on the first
+    packs: Sequence[str] = (FIRST,)  # bundled names or folders; the app starts with the first
     hardware: str = "cpu-basic"  # one of `HARDWARE`
     title: str | None = None  # on the Hub; None for the app's name
     torch_index: str | None = None  # an extra package index, such as one with CPU builds of torch
 
 
 def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
-    """Builds the Space of a plan beside the folder `out`, and moves it into place whole.
+    """Builds the Space of a plan in the folder `out`, atomically.
 
     Raises:
         FileExistsError: `out` is not an empty folder.
@@ -67,8 +67,8 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
     front["suggested_hardware"] = plan.hardware
     front["title"] = plan.title or front["title"]
     first, names = packs[0].name, [info.name for info in packs]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f'two packs are called "{twice[0]}"; name each once')
+    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f'two packs are called "{duplicates[0]}"; name each once')
     if packs[0].gallery is None:
         raise ValueError(
             f'the pack "{names[0]}" has no images, so a Space cannot start with it; '
@@ -95,20 +95,20 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
 
 
 def _find_pack(name: str, root: Path) -> PackInfo:
-    """A pack by its bundled name or its folder, checked."""
+    """Finds and checks a pack by its bundled name or its folder."""
     bundled = root / BUNDLED
     if name == Path(name).name and (bundled / current_name(name) / MANIFEST).is_file():
         return load_info(bundled / current_name(name))
     if not Path(name).is_dir():
-        known = ", ".join(sorted(path.parent.name for path in bundled.glob(f"*/{MANIFEST}")))
+        names = ", ".join(sorted(path.parent.name for path in bundled.glob(f"*/{MANIFEST}")))
         raise FileNotFoundError(
-            f'there is no pack "{name[:200]}"; name a bundled one ({known}) or the folder of one'
+            f'there is no pack "{name[:200]}"; name a bundled one ({names}) or the folder of one'
         )
     return load_info(Path(name))
 
 
 def _copy_pack(info: PackInfo, place: Path, bundled: Path) -> None:
-    """Copies a pack, and the files beside a bundled one."""
+    """Copies a pack; for a bundled pack, also the files beside it."""
     files = {info.path(name): Path(info.name) / name for name in list_files(info)}
     if info.folder.parent == bundled:
         beside = [*bundled.glob(f"{info.name}.*"), *bundled.glob(f"ablations/{info.name}/*.json")]
@@ -119,14 +119,14 @@ def _copy_pack(info: PackInfo, place: Path, bundled: Path) -> None:
 
 
 def _requirements(text: str, plan: Plan) -> str:
-    """The requirements of a Space, whose pip reads the markers of each line itself.
+    """Adapts requirements.txt to a Space; pip evaluates the markers of each line there.
 
-    A machine without a GPU of its own, such as ZeroGPU, gets onnxruntime for CPUs, which is a tenth
-    of the size.
+    A machine without its own GPU, such as ZeroGPU, gets onnxruntime for CPUs, which is a tenth of
+    the size.
     """
     if plan.hardware.startswith("cpu-") or plan.hardware == ZEROGPU:
         text = text.replace("\nonnxruntime-gpu>=", "\nonnxruntime>=")
-    if plan.hardware == ZEROGPU:  # which starts no newer torch
+    if plan.hardware == ZEROGPU:  # it does not start with a newer torch
         text = text.replace("\ntorch>=", "\ntorch<2.12,>=") + "spaces\n"
     return text if plan.torch_index is None else f"--extra-index-url {plan.torch_index}\n{text}"
 

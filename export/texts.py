@@ -1,6 +1,6 @@
-"""Texts as the text encoders of a pack read them: tokens, their ids, and unknown words.
+"""Tokenizes texts for the text encoders of a pack, and finds unknown words.
 
-A pack's tokenizer is made only of the parts that our packs, BERT, CLIP and SigLIP use.
+A pack's tokenizer may have only the components that our packs, BERT, CLIP and SigLIP use.
 """
 
 import json
@@ -17,10 +17,10 @@ from tokenizers.models import Unigram
 from polyview.export.pack.validation import PackError, read_json
 from polyview.models.encoders.huggingface import import_transformers, quiet
 
-_CACHED = 64  # texts: one query reads its text several times
+_CACHED = 64  # number of cached texts: a query tokenizes its text several times
 
-# The words that nltk's word_tokenize finds in a lower-case caption: contractions come apart, words
-# keep inner hyphens, points and apostrophes, numbers their commas, all other marks stand alone.
+# Approximates nltk's word_tokenize for lower-case captions: splits contractions; keeps hyphens,
+# periods and apostrophes inside words, and commas inside numbers; other marks are single tokens.
 WORDS = (
     r"can(?=not\b)|(?<=\bcan)not\b"
     r"|\w+(?=n't\b)|n't\b|'(?:s|m|d|ll|re|ve)\b"
@@ -29,13 +29,13 @@ WORDS = (
     r"|\w+(?:[-./]\w+|'(?!(?:s|m|d|ll|re|ve)\b)\w+)*"
     r"|[^\w\s]"
 )
-# CLIP's, as transformers writes it now and as the converted files on the Hub have it.
+# CLIP's pattern; some files add the special tokens, see `_PATTERNS`
 _CLIP = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
-GEMMA_END = "<eos>"  # of SigLIP 2
-_PUNCTUATION = r"[!-/:-@\[-`{-~]"  # ASCII's, which SigLIP leaves out
-# The allowed regular expressions: another one may take exponential time.
+GEMMA_END = "<eos>"  # end token of SigLIP 2
+_PUNCTUATION = r"[!-/:-@\[-`{-~]"  # ASCII punctuation, which SigLIP removes
+# The allowed regular expressions: others could take exponential time.
 _PATTERNS = {r"\s+", WORDS, _CLIP, rf"<\|startoftext\|>|<\|endoftext\|>|{_CLIP}", _PUNCTUATION}
-_PARTS = {  # section of tokenizer.json -> the allowed types of its parts
+_PARTS = {  # section of tokenizer.json -> allowed types of components
     "normalizer": "NFC NFKC Lowercase Strip BertNormalizer Replace",
     "pre_tokenizer": "Whitespace Punctuation BertPreTokenizer ByteLevel Split Metaspace",
     "model": "WordLevel WordPiece BPE Unigram",
@@ -44,11 +44,11 @@ _PARTS = {  # section of tokenizer.json -> the allowed types of its parts
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Reads a tokenizer of Hugging Face `tokenizers` that neither pads nor truncates.
+    """Reads a tokenizer of Hugging Face `tokenizers`, without padding and truncation.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        PackError: it cannot be read, or has parts or patterns that are not in the table above.
+        FileNotFoundError: the file does not exist.
+        PackError: the file is not readable, or has components or patterns that are not allowed.
     """
     content = read_json(path)
     try:
@@ -56,9 +56,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
             raise ValueError("it is not a JSON object")
         for section in _PARTS:
             _check_part(section, content.get(section))
-        # The checked values, not the file: of a key given twice, two readers may take another one.
+        # Not from the file: two parsers may read different values for a duplicate key.
         tokenizer = Tokenizer.from_str(json.dumps({**content, "decoder": None}))
-        # The pack's own max_length truncates texts, so that the reader can report it.
+        # `TextReader` truncates to the pack's max_length, and reports it.
         tokenizer.no_padding()
         tokenizer.no_truncation()
     except Exception as error:  # tokenizers raises the bare Exception
@@ -69,7 +69,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a Hugging Face folder, which neither pads nor truncates."""
+    """Reads the tokenizer of a Hugging Face folder, without padding and truncation."""
     path = folder / "tokenizer.json"
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
         raise FileNotFoundError(
@@ -91,11 +91,11 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 
 def siglip_tokenizer(published: Tokenizer) -> Tokenizer:
-    """Reads a text as SigLIP, or with Gemma's pieces as SigLIP 2, does; others stay unchanged.
+    """Rebuilds the tokenizer of SigLIP or SigLIP 2; returns any other tokenizer unchanged.
 
-    Only the pieces are those of `published`. Its other steps are left out: files write them in
-    several ways, one of them a table in SentencePiece's own format, or leave them to the processor.
-    NFKC does what that table does to all but rare signs.
+    Only the vocabulary of `published` is used. Files encode the other steps in several ways, such
+    as a table in SentencePiece's format, or leave them to the processor. NFKC replaces the table;
+    the two differ only for rare characters.
     """
     content = json.loads(published.to_str())
     steps: list[normalizers.Normalizer] = [normalizers.Lowercase()]
@@ -108,7 +108,7 @@ def siglip_tokenizer(published: Tokenizer) -> Tokenizer:
         steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
     elif published.token_to_id(GEMMA_END) is not None:
         end = GEMMA_END
-        # spaces are part of pieces
+        # spaces are parts of word pieces
         tokenizer = Tokenizer.from_str(json.dumps({**content, "pre_tokenizer": None}))
         steps.append(normalizers.Replace(" ", "▁"))
     else:
@@ -123,7 +123,7 @@ def siglip_tokenizer(published: Tokenizer) -> Tokenizer:
 
 
 def _check_part(section: str, part: Any) -> None:
-    """Raises ValueError for a part or pattern that is not allowed, also inside a sequence."""
+    """Raises ValueError for a component or pattern that is not allowed, also in a sequence."""
     if part is None:
         return
     kind = part.get("type") if isinstance(part, dict) else part
@@ -132,9 +132,9 @@ def _check_part(section: str, part: Any) -> None:
             for inner in part.get(key) or ():
                 _check_part(section, inner)
         return
-    known = _PARTS[section].split()
-    if kind not in known:
-        known_parts = ", ".join(known)
+    allowed = _PARTS[section].split()
+    if kind not in allowed:
+        known_parts = ", ".join(allowed)
         raise ValueError(f"its {section} has the part {kind!r:.60}, which is none of {known_parts}")
     pattern = (part.get("pattern") or {}).get("Regex", r"\s+")
     if pattern not in _PATTERNS:
@@ -146,25 +146,18 @@ def _check_part(section: str, part: Any) -> None:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A text as the text encoders read it.
-
-    A word that the vocabulary lacks appears in `words` as the unknown token; `unknown` has its
-    place and the word as typed.
-    """
+    """The tokens of a text."""
 
     ids: list[int]  # at least one, at most the pack's `max_length`
-    words: list[str]  # the tokens as text
+    words: list[str]  # the tokens as strings; unknown words as the unknown token
     truncated: bool  # whether tokens beyond `max_length` were cut off
-    unknown: Mapping[int, str]
+    unknown: Mapping[int, str]  # index in `words` -> unknown word as typed
     spans: Sequence[tuple[int, int]]  # start and end of each token in the stripped text
-    marks: frozenset[int]  # places of tokens that are no words, such as [CLS]
+    marks: frozenset[int]  # indices of special tokens, such as [CLS]
 
 
 class TextReader:
-    """Splits texts into tokens, at most `max_length` each.
-
-    `size` is the number of token ids, including those of padding and of unknown words.
-    """
+    """Splits texts into tokens, at most `max_length` each; `size` is the number of token ids."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
         self._tokenizer, self._max_length = tokenizer, max_length
@@ -174,7 +167,7 @@ class TextReader:
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """The words of the vocabulary, without marks and word pieces."""
+        """The words of the vocabulary, without special tokens and word pieces."""
         return frozenset(word for word in self._tokenizer.get_vocab() if word.isalpha())
 
     def words(self) -> list[str]:
@@ -182,11 +175,7 @@ class TextReader:
         return sorted(self.known)
 
     def read(self, text: str) -> Tokens:
-        """Splits a text into tokens.
-
-        Raises:
-            ValueError: the text has no word, or is not valid Unicode.
-        """
+        """Splits a text into tokens; raises ValueError if it is empty or not valid Unicode."""
         return self._cached(text.strip())
 
     def _read(self, text: str) -> Tokens:
@@ -199,32 +188,28 @@ class TextReader:
             raise ValueError("the text is empty; type at least one word")
         ids, words = encoding.ids[:limit], encoding.tokens[:limit]
         spans = encoding.offsets[:limit]
-        places = {place for place, mark in enumerate(marks[:limit]) if mark}
+        special = {index for index, mark in enumerate(marks[:limit]) if mark}
         truncated = len(encoding.ids) > limit
-        if truncated and marks[-1]:  # a text still ends with its end mark
+        if truncated and marks[-1]:  # keeps the end token
             ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
-            places.add(limit - 1)
+            special.add(limit - 1)
         unknown = {
-            place: text[start:end]
-            for place, (start, end) in enumerate(spans)
-            if words[place] == self._unknown and not marks[place]
+            index: text[start:end]
+            for index, (start, end) in enumerate(spans)
+            if words[index] == self._unknown and not marks[index]
         }
         plain = [_plain(word) for word in words]
-        return Tokens(ids, plain, truncated, unknown, spans, frozenset(places))
+        return Tokens(ids, plain, truncated, unknown, spans, frozenset(special))
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The padded token ids of texts and their lengths, see `pad`.
-
-        Raises:
-            ValueError: no texts, or see `read`.
-        """
+        """Token ids and lengths, see `pad`; raises ValueError for no texts, or as `read` does."""
         if not texts:
             raise ValueError("there is no text to encode; give at least one")
         return pad([self.read(text).ids for text in texts])
 
 
 def pad(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids (B, M) int64, 0 beyond each text's length, and the lengths (B,) int64.
+    """Pads token ids with 0 to (B, M) int64; also returns the lengths (B,) int64.
 
     >>> [array.tolist() for array in pad([[5], [6, 7]])]
     [[[5, 0], [6, 7]], [1, 2]]
@@ -235,7 +220,7 @@ def pad(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _plain(token: str) -> str:
-    """A token without the mark of a word's end (CLIP) or start (SigLIP).
+    """Removes the marker of the end of a word (CLIP) or of its start (SigLIP) from a token.
 
     >>> [_plain(token) for token in ("dog</w>", "▁dog", "##s", "▁")]
     ['dog', 'dog', '##s', '▁']

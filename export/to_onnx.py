@@ -19,7 +19,7 @@ from polyview.models.preprocess import Preprocess
 
 CONFIG = "config.toml"
 MAX_LENGTH = 64  # tokens of a text for encoders without a limit of their own
-_LONGEST_HISTORY = 9  # image encoders, each trained further from the next
+_LONGEST_HISTORY = 9  # maximum number of image encoders, each fine-tuned from the next
 _OURS = "Apache-2.0"  # for weights trained on rendered scenes only
 _GLYPHS = "Noto Color Emoji (OFL 1.1)"  # source of the scenes' images
 _NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
@@ -35,18 +35,18 @@ def export_runs(
     """Builds a pack from trained runs; see `build_pack`.
 
     Args:
-        out: the folder to make; an existing one is replaced.
+        out: the folder of the pack; an existing folder is replaced.
         backbone: source of the image encoder, see `export/encoders/sources.py`; None for runs that
             were trained on precomputed features, which the pack then takes as input.
         runs: run folders of the methods, all trained on that backbone with the same tokenizer; a
-            run that fine-tuned the backbone brings its own image encoder. "NAME=FOLDER" names a
-            model, so that a pack can hold several of the same method.
+            run that fine-tuned the backbone has its own image encoder. "NAME=FOLDER" names a model,
+            so that a pack can hold several models of one method.
         labels: the pack's labels for people; or command-line options, which override the labels
             derived from the runs.
         gallery: a folder with `gallery.json` to copy into the pack.
 
     Raises:
-        FileNotFoundError: there is no such folder, or it lacks weights.
+        FileNotFoundError: a folder does not exist, or has no weights.
         ValueError: the run folders do not fit together, or a value is not valid.
     """
     encoder, preprocess, encoder_spec = None, Preprocess(), dict[str, Any]()
@@ -77,7 +77,7 @@ def export_runs(
 
 
 def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None:
-    """Adds a run under a name, unless it cannot be in one pack with the others."""
+    """Adds a run under a name; raises ValueError if it cannot share a pack with the others."""
     if name in trained:
         raise ValueError(
             f"{run.folder} and {trained[name].folder} both hold {name}; give one of them another "
@@ -86,60 +86,64 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
     if name != run.record.method and name in METHODS:
         raise ValueError(f"{run.folder} holds {run.record.method}, which cannot be called {name}")
     first = next(iter(trained.values()), run)
-    both = f"{run.folder} and {first.folder}"
+    folders = f"{run.folder} and {first.folder}"
     if run.tokenizer != first.tokenizer:
         raise ValueError(
-            f"{both} have different tokenizers, but a pack holds one; train both with the same "
+            f"{folders} have different tokenizers, but a pack holds one; train both with the same "
             "captions and text settings"
         )
     for key in ("image_dim", "frames"):
-        own, other = getattr(run.record, key), getattr(first.record, key)
-        if own != other:
-            raise ValueError(f"{both} read features of {key} {own} and {other}; make two packs")
+        value, first_value = getattr(run.record, key), getattr(first.record, key)
+        if value != first_value:
+            raise ValueError(
+                f"{folders} read features of {key} {value} and {first_value}; make two packs"
+            )
     trained[name] = run
 
 
 def _labels_for(
     options: argparse.Namespace, encoder: Mapping[str, Any], runs: Sequence[TrainedRun]
 ) -> Labels:
-    """Completes the command line's labels with what follows from the training data.
+    """Completes the labels of the command line with labels derived from the training data.
 
-    `encoder` describes the image encoder; it is empty for runs on ready-made features. A licence
-    follows for rendered scenes only.
+    `encoder` describes the image encoder; it is empty for runs on precomputed features. A licence
+    is derived only for rendered scenes.
     """
-    known, theirs = dict[str, str](), encoder.get("pack", {"licence": "", "title": ""})
+    derived, pack = dict[str, str](), encoder.get("pack", {"licence": "", "title": ""})
     data = [run.record.data for run in runs if run.record.data is not None]
     if len(data) == len(runs):
         names = " and ".join(dict.fromkeys(record.name for record in data))
         scenes = all(record.kind == "scenes" for record in data)
-        own = _GLYPHS if scenes else f"{'Images' if encoder else 'Features'} and captions: {names}"
+        data_credits = (
+            _GLYPHS if scenes else f"{'Images' if encoder else 'Features'} and captions: {names}"
+        )
         sources = [run.record.text_encoder.source for run in runs]
         texts = [f"text encoder {source}" for source in sources if source]
-        credited = [own, _encoder_credits(encoder), *texts]
+        credited = [data_credits, _encoder_credits(encoder), *texts]
         titles = ", ".join(METHODS[run.record.method].title for run in runs)
         counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
         slug = re.sub(r"[^a-z0-9]+", "_", data[0].name.lower()).strip("_")[:64]
-        known = {
+        derived = {
             "name": "scenes" if scenes else slug,
             "title": "Scenes" if scenes else names[:200],
             "description": f"{titles}, trained on {names} ({counts}).",
             "credits": "; ".join(dict.fromkeys(filter(None, credited))),
         }
-        if known["credits"] == _GLYPHS:
-            known["licence"] = _OURS
+        if derived["credits"] == _GLYPHS:
+            derived["licence"] = _OURS
         elif not options.licence:
             over = f" over {encoder['source']}" if encoder else ""
             raise ValueError(
-                f"the licence of weights trained on {known['name']}{over} is not known; state it "
+                f"the licence of weights trained on {derived['name']}{over} is not known; state it "
                 'with --licence, for example --licence CC-BY-NC-4.0, or --licence "research only"'
             )
     if options.name:
-        known["title"] = options.name.replace("_", " ").capitalize()
-    labels = labels_from(options, **known)
-    if _NON_COMMERCIAL.search(theirs["licence"]) and not _NON_COMMERCIAL.search(labels.licence):
+        derived["title"] = options.name.replace("_", " ").capitalize()
+    labels = labels_from(options, **derived)
+    if _NON_COMMERCIAL.search(pack["licence"]) and not _NON_COMMERCIAL.search(labels.licence):
         raise ValueError(
             f'the licence "{labels.licence}" allows commercial use, but the pack '
-            f'"{theirs["title"]}" is under {theirs["licence"]}; use --licence {theirs["licence"]}'
+            f'"{pack["title"]}" is under {pack["licence"]}; use --licence {pack["licence"]}'
         )
     return labels
 
@@ -156,7 +160,7 @@ def _encoder_credits(record: Mapping[str, Any]) -> str:
 
 
 def _history(source: str) -> dict[str, Path]:
-    """The run folder of an image encoder, and of the encoders from which it was trained."""
+    """The run folders of an image encoder and of the encoders from which it was fine-tuned."""
     folder = Path(source.partition("#")[0])
     folder = folder / LOGS if is_pack(folder) else folder
     history = {"backbone": folder}

@@ -62,10 +62,7 @@ class GraphConvolution(nn.Module):
 
 
 class Aggregator(nn.Module):
-    """Residual layers over a set of any size, then the average or the last state of a GRU.
-
-    `kind` is one of `AGGREGATORS`.
-    """
+    """One of `AGGREGATORS`: residual layers over a set, then the average or a GRU's last state."""
 
     def __init__(self, kind: str, dim: int) -> None:
         super().__init__()

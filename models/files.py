@@ -57,11 +57,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming_full_disk(path: Path) -> Iterator[None]:
-    """Turns the system's error for a full disk, which names no file, into one that names `path`.
-
-    Raises:
-        DiskFullError: no space is left, or the user's quota is exhausted.
-    """
+    """Converts the system's error for a full disk or quota to a `DiskFullError` with `path`."""
     try:
         yield
     except OSError as error:

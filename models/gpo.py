@@ -15,7 +15,7 @@ Where paper and release differ, the default follows the paper and `GPO.released(
 
 Both average the two directions of the BiGRU, which Eq. (5) does not specify.
 
-`FixedPooling` implements the poolings that GPO generalises as weights of sorted values, too.
+`FixedPooling` implements the poolings that GPO generalises, by fixed coefficients.
 """
 
 from __future__ import annotations

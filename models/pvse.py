@@ -225,16 +225,16 @@ class PVSE(Method):
         self.views_add_up = match == "concat"
         if match == "concat":
             self.view_scores_are = "what each view adds to the score"
-        whole = fusion != "local" or not views
-        self.order_matters = whole and image_global != "mean"
+        has_global = fusion != "local" or not views
+        self.order_matters = has_global and image_global != "mean"
         self.image_global: GlobalFeature | None = None
-        if whole and image_global == "mean":
+        if has_global and image_global == "mean":
             self.image_global = MeanFeature(image_dim, embed_dim)
-        elif whole and image_global == "changes":
+        elif has_global and image_global == "changes":
             self.image_global = Changes(image_dim, embed_dim)
-        elif whole:
+        elif has_global:
             self.image_global = LastStates(image_dim, embed_dim, image_global == "legacy")
-        self.text_global = LastStates(text_dim, embed_dim, legacy_text) if whole else None
+        self.text_global = LastStates(text_dim, embed_dim, legacy_text) if has_global else None
         self.image_net = PIENet(image_dim, embed_dim, views, fusion) if views else None
         self.text_net = PIENet(text_dim, embed_dim, views, fusion) if views else None
 

@@ -1,4 +1,4 @@
-"""Polyview as a library: `load` a pack, then encode, compare and explain in a few calls.
+"""Polyview as a library: `load` a pack, then encode, compare and explain images and texts.
 
 >>> import polyview
 >>> model = polyview.load("scenes", "mvam")
@@ -7,8 +7,8 @@
 torch.Size([2, 16, 64])
 
 In a clone, `models/`, `export/`, `training/` and `app/` are beside this folder, so that the app and
-a Space start without installation; an installed package contains them. In both cases they are
-imported as `polyview.models` and so on, so they cannot collide with other packages.
+a Space start without installation; an installed package contains them. Both import them as
+`polyview.models` and so on, so that they do not collide with other packages.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ if (_ROOT / "models").is_dir() and (_ROOT / "app" / "main.py").is_file():
 
 
 def __getattr__(name: str) -> Any:
-    """Imports torch and the other modules at the first use of a name."""
+    """Imports torch and our modules only when a name is first used."""
     if name not in __all__:
         raise AttributeError(f"module 'polyview' has no attribute {name!r}")
     from polyview import core

@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments.pop(0) if arguments and not arguments[0].startswith("-") else "app"
     if command not in COMMANDS:
-        sentence = f'polyview: there is no command "{command}"; choose one of:'
-        print(sentence, *COMMANDS, sep="\n  ", file=sys.stderr)
+        message = f'polyview: there is no command "{command}"; choose one of:'
+        print(message, *COMMANDS, sep="\n  ", file=sys.stderr)
         return 2
     return importlib.import_module(f"polyview.{COMMANDS[command]}").main(arguments) or 0
 

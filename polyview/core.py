@@ -31,7 +31,7 @@ AsArray = Literal[True]
 AsTensor = Literal[False]
 
 _BATCH = 64
-_LONG = 512  # from this number of items, a terminal shows a progress bar
+_LONG = 512  # minimum number of items for a progress bar on a terminal
 
 
 def bundled() -> Path:
@@ -45,7 +45,7 @@ def load(pack: str | Path, method: str | None = None, *, device: Device = "auto"
     Args:
         pack: a bundled name ("scenes"), a pack's folder, or a Hub id (`owner/name[@revision]`),
             which is fetched once.
-        method: its name in the pack; None for the best one.
+        method: name of the method in the pack; None for the best method.
         device: "cpu", "cuda", or "auto" for CUDA if available.
 
     Raises:
@@ -62,10 +62,10 @@ def register(name: str, method: type[Method], objective: type[Any] | None = None
     """Registers your own method for packs, recipes and commands in this process.
 
     Args:
-        name: its name in recipes and packs.
+        name: name of the method in recipes and packs.
         method: a subclass of `polyview.models.Method`.
-        objective: its loss, a subclass of `polyview.training.objectives.Objective`; without one the
-            method can be loaded but not trained.
+        objective: its loss, a subclass of `polyview.training.objectives.Objective`; without a loss,
+            the method can be loaded but not trained.
 
     Raises:
         TypeError: `method` is not a subclass of `Method`.
@@ -82,7 +82,7 @@ def register(name: str, method: type[Method], objective: type[Any] | None = None
 
 
 class Model:
-    """One method of a pack: encoders, heads and score. Safe to use from several threads.
+    """One method of a pack: encoders, heads and score; thread-safe.
 
     Attributes:
         name: the method's name in the pack.
@@ -106,18 +106,19 @@ class Model:
         """Encodes images into views.
 
         Args:
-            images: paths or PIL images, or a single one; or features (B, N, d) of another encoder
-                with the width used in training.
+            images: a path, a PIL image, or a list of them; or features (B, N, d) of another encoder
+                with the width d used in training.
             mask: (B, N) bool for features, False on padding; None without padding.
-            features: keep the features in `extras`, for `evidence`.
+            features: store the features in `extras`, for `evidence`.
             progress: show a bar; None to show it for long lists on a terminal.
 
         Returns:
             Views with embeddings (B, V, D) and attention (B, V, N).
 
         Raises:
-            TypeError: an item is not an image.
-            ValueError: nothing to encode, an unreadable file, or features of another width.
+            TypeError: an item is not an image or path.
+            ValueError: there is no image, a file is not readable, or the features have another
+                width.
             FileNotFoundError: a file is missing.
         """
         if isinstance(images, np.ndarray | Tensor):
@@ -148,11 +149,11 @@ class Model:
         """Encodes texts into views; a single string is one text.
 
         Returns:
-            Views with embeddings (B, V, D) and attention (B, V, M) of the longest text's M words.
+            Views with embeddings (B, V, D) and attention (B, V, M); the longest text has M words.
 
         Raises:
             TypeError: an item is not a string.
-            ValueError: no text, or an empty one.
+            ValueError: there is no text, or a text is empty.
         """
         listed = _listed(texts, str)
         for row, text in enumerate(listed):
@@ -166,7 +167,7 @@ class Model:
         return _keep(views, sets, mask)
 
     def words(self, text: str) -> list[str]:
-        """The M words of a text as the encoder reads them, the last axis of the evidence."""
+        """The M tokens of a text that the encoder reads, the last axis of evidence."""
         return self.runtime.tokenize(text).words
 
     @overload
@@ -179,10 +180,7 @@ class Model:
     def similarity(
         self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
     ) -> Tensor | np.ndarray:
-        """The method's own scores (B_img, B_txt), higher is better.
-
-        Returns:
-            A tensor; an array with `as_numpy`.
+        """The method's scores (B_img, B_txt), higher is better; an array with `as_numpy`.
 
         Raises:
             ValueError: the number or width of the views is wrong.
@@ -221,14 +219,15 @@ class Model:
 
     @torch.no_grad()
     def evidence(self, images: Views, texts: Views) -> Evidence:
-        """Splits the scores of B pairs over elements and words; the parts add up to the scores.
+        """Splits the scores of B pairs exactly over image elements and words.
 
         Args:
             images: B images from `encode_images`.
             texts: B texts from `encode_texts`, or one for all images.
 
         Returns:
-            Evidence with cells (B, N, M), whole_sentence (B, N) and base (B,).
+            Evidence with cells (B, N, M), whole_sentence (B, N) and base (B,), whose sum is the
+            score.
 
         Raises:
             ValueError: the views have no features, the numbers of images and texts differ, or the
@@ -283,7 +282,7 @@ def _opened(item: ImageLike) -> Image.Image:
 
 
 def _listed(values: Any, single: type | tuple[type, ...]) -> list[Any]:
-    """Converts an iterable to a list; wraps a value of a `single` type, or any other, in a list."""
+    """Converts an iterable to a list; wraps a `single` type or another value in a list."""
     is_list = isinstance(values, Iterable) and not isinstance(values, single)
     return list(values) if is_list else [values]
 

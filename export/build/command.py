@@ -30,11 +30,7 @@ def pack_parser(command: str, purpose: str, **labels: str) -> argparse.ArgumentP
 
 
 def labels_from(options: argparse.Namespace, **defaults: str) -> Labels:
-    """Labels from command-line options, with `defaults` for omitted options.
-
-    Raises:
-        PackError: a label is missing or not valid.
-    """
+    """Labels from options or `defaults`; raises PackError if a label is missing or not valid."""
     values = {name: getattr(options, name) or defaults.get(name) for name in _LABELS}
     return check(Labels, values, "labels of the pack")
 

@@ -187,11 +187,7 @@ def _load(path: Path) -> Any:
 
 
 def find_checkpoint(address: str, token: Token = None) -> Repo:
-    """Finds the only checkpoint on the Hub at `owner/name/FILE_OR_FOLDER[@REVISION]`.
-
-    Raises:
-        HubError: the address names no repository, none or several checkpoints; see `inspect_repo`.
-    """
+    """Finds the one checkpoint at `owner/name/FILE_OR_FOLDER[@REVISION]`, or raises HubError."""
     path, at, revision = address.partition("@")
     owner, name, *inside = [*filter(None, path.split("/")), "", ""]
     repository, prefix = f"{owner}/{name}{at}{revision}", "/".join(filter(None, inside))

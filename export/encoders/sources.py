@@ -114,12 +114,9 @@ def load_image_source(
 def describe_image_source(source: str | Path) -> dict[str, Any]:
     """Describes an image encoder without building it.
 
-    Returns:
-        JSON-ready: `kind`, `arch` (key of `IMAGE_ENCODERS`), `arguments` (its constructor's),
-        `preprocess`, `source`, and `sha256`, which changes with weights, sizes and preprocessing.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_image_source`.
+    Returns JSON-ready `kind`, `arch` (key of `IMAGE_ENCODERS`), `arguments` of its constructor,
+    `preprocess`, `source`, and `sha256`, which changes with weights, sizes and preprocessing.
+    Raises as `load_image_source` does.
     """
     return _describe_image(_locate(source))
 
@@ -129,8 +126,8 @@ def load_text_source(
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
     """Loads a published text encoder in eval mode, its tokenizer, and `describe_text_source`.
 
-    The tokenizer adds special tokens, truncates texts at `max_length` tokens and does not pad. See
-    `load_image_source`.
+    The tokenizer adds special tokens, truncates texts to `max_length` tokens and does not pad.
+    Arguments and errors are those of `load_image_source`.
     """
     located = _locate(source)
     spec = _describe_published(located, _TEXTS)

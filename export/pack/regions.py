@@ -103,11 +103,7 @@ def write_regions(folder: Path, features: np.ndarray, boxes: np.ndarray | None) 
 
 
 def regions_of(info: PackInfo) -> Regions | None:
-    """The regions of a pack's gallery, or None.
-
-    Raises:
-        PackError: their number or width does not fit the gallery or the methods.
-    """
+    """The regions of a pack's gallery, or None; raises PackError if their shape does not fit."""
     if info.gallery is None or not info.has_regions:
         return None
     regions = Regions(info.folder / FOLDER / REGIONS)

@@ -243,11 +243,7 @@ def current_name(name: str) -> str:
 
 
 def parse_info(values: Any, folder: Path) -> PackInfo:
-    """Validates the content of a pack.json, without reading any other file.
-
-    Raises:
-        PackError: names the first value that is wrong.
-    """
+    """Validates the content of a pack.json; raises PackError, which names the first wrong value."""
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         version = values.get("format") if isinstance(values, dict) else None
         raise PackError(

@@ -61,11 +61,7 @@ class _VisionTransformer(ImageEncoder):
     model: Any
 
     def grid(self, size: int) -> tuple[int, int]:
-        """Rows and columns of patches.
-
-        Raises:
-            ValueError: the network expects another image size.
-        """
+        """Rows and columns of patches; raises ValueError if the network expects another size."""
         config = self.model.config
         if size != config.image_size:
             raise ValueError(
