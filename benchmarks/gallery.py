@@ -107,8 +107,8 @@ def latency(pack: Path, queries: int) -> dict[str, Any]:
             encode = partial(runtime.text_features, method=name)
             search = partial(retriever.search, spec=name, k=BEST)
             encoder = np.median(milliseconds(lambda text, f=encode: f([text]), texts))  # type: ignore[misc]
-            spent = milliseconds(lambda text, f=search: f([Term(text)]), texts)  # type: ignore[misc]
-            p50, p95 = np.percentile(spent, [50, 95]).round(3)
+            elapsed = milliseconds(lambda text, f=search: f([Term(text)]), texts)  # type: ignore[misc]
+            p50, p95 = np.percentile(elapsed, [50, 95]).round(3)
             print(f"{name:<12} {p50:>8.2f} {p95:>8.2f} {encoder:>12.2f} {p50 / encoder:>6.2f}")
             median[name] = float(p50)
     machine = hardware(runtime.device)
@@ -131,8 +131,8 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     count = queries + PROBES
     centres = images[rng.integers(size, size=count), rng.integers(views, size=count)]  # (Q, D)
     texts = unit(centres[:, None] + noise(rng, (count, query_views, dim), 0.8))  # (Q, W, D)
-    drawn = [Views(torch.from_numpy(text[None])) for text in texts]
-    measured, probes = drawn[:queries], drawn[queries:]
+    all_queries = [Views(torch.from_numpy(text[None])) for text in texts]
+    measured, probes = all_queries[:queries], all_queries[queries:]
     search = brute_force(images, method)
     truth = [search(query) for query in measured]
     began, gallery = time.perf_counter(), Gallery("images", method, expected=size)
@@ -227,12 +227,12 @@ def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[in
 
 def timed(search: Callable[[Views], list[int]], queries: Sequence[Views]) -> list[float]:
     """Milliseconds p50 and p95 of one client, and queries/s of `CLIENTS` concurrent clients."""
-    spent = [1000 * timeit(partial(search, query), number=1) for query in queries]
+    elapsed = [1000 * timeit(partial(search, query), number=1) for query in queries]
     with ThreadPoolExecutor(CLIENTS) as clients:
         began = time.perf_counter()
         list(clients.map(search, queries))
         rate = len(queries) / (time.perf_counter() - began)
-    return [*np.percentile(spent, [50, 95]).tolist(), rate]
+    return [*np.percentile(elapsed, [50, 95]).tolist(), rate]
 
 
 if __name__ == "__main__":

@@ -104,14 +104,14 @@ def share(expected: Tensor, actual: Tensor) -> float:
 
 def milliseconds(act: Callable[[], object], runs: int) -> float:
     """The median time of `runs` calls in milliseconds, after three calls as a warm-up."""
-    spent = []
+    elapsed = []
     for _ in range(3 + runs):
-        began = time.perf_counter()
+        start = time.perf_counter()
         act()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        spent.append(1000 * (time.perf_counter() - began))
-    return float(np.median(spent[3:]))
+        elapsed.append(1000 * (time.perf_counter() - start))
+    return float(np.median(elapsed[3:]))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -87,12 +87,12 @@ def _app(runtime: Runtime, collection: Collection) -> tuple[float, float]:
     """Seconds until the app can search with its first method, and with all methods."""
     with tempfile.TemporaryDirectory() as cache:
         index = Retriever(runtime, collection, Path(cache)).index
-        began = time.perf_counter()
+        start = time.perf_counter()
         index.start()
         index.first_done.wait()
-        first = time.perf_counter() - began
+        first = time.perf_counter() - start
         index.images_done.wait()
-        total = time.perf_counter() - began
+        total = time.perf_counter() - start
         index.wait()
         return first, total
 

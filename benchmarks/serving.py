@@ -119,28 +119,30 @@ def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
         seconds = page.evaluate(f"example.then((time) => time - {start})")
         page.wait_for_timeout(1000 * IDLE)
         texts = [request.sizes() for request in requests if request.resource_type != "image"]
-        size = sum(each["responseHeadersSize"] + each["responseBodySize"] for each in texts)
-        spent, shifts = [], page.evaluate("shifts")
+        size = sum(item["responseHeadersSize"] + item["responseBodySize"] for item in texts)
+        times, shifts = [], page.evaluate("shifts")
         for query in queries:
             page.locator(page_of["box"]).first.fill(query)
             page.keyboard.press("Enter")
-            spent.append(page.evaluate("query => answered(query).then((t) => t - pressed)", query))
+            times.append(page.evaluate("query => answered(query).then((t) => t - pressed)", query))
         page.wait_for_timeout(1000 * IDLE)
-        tools = page.context.new_cdp_session(page)
-        tools.send("Performance.enable")
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable")
         busy = []
         for _ in range(2):
-            metrics = tools.send("Performance.getMetrics")["metrics"]
-            busy.append(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
+            metrics = session.send("Performance.getMetrics")["metrics"]
+            busy.append(next(item["value"] for item in metrics if item["name"] == "TaskDuration"))
             page.wait_for_timeout(1000 * IDLE)
-        local = ("data:", "blob:", url)
-        foreign = [request.url for request in requests if not request.url.startswith(local)]
+        local_prefixes = ("data:", "blob:", url)
+        external = [
+            request.url for request in requests if not request.url.startswith(local_prefixes)
+        ]
         browser.close()
     idle = 100 * (busy[1] - busy[0]) / IDLE
     return (
         f"{size / 1000:.0f} kB without images, example {seconds / 1000:.2f} s after the page, "
-        f"Enter to images {np.median(spent):.0f} ms (median of {len(spent)}), layout shift "
-        f"{shifts:.3f}, {len(foreign)} requests to other machines, idle {idle:.1f} %"
+        f"Enter to images {np.median(times):.0f} ms (median of {len(times)}), layout shift "
+        f"{shifts:.3f}, {len(external)} requests to other machines, idle {idle:.1f} %"
     )
 
 
@@ -151,30 +153,30 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
         The figures, from the best of several rounds, and the wrong or missing answers.
     """
     with running(pack, root) as (url, process):
-        began, reference = time.perf_counter(), dict[Question, Hits]()
+        start, reference = time.perf_counter(), dict[Question, Hits]()
         wait(lambda: httpx.get(url).is_success)
-        page, spent = time.perf_counter(), processor_seconds(process)
+        page, cpu_seconds = time.perf_counter(), processor_seconds(process)
         failures = ask(url, questions[:1], {})  # may cover only some images
         answer = time.perf_counter()
         wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
         figures = [
-            f"first page {page - began:.1f} s ({spent:.1f} s of CPU), first answer "
+            f"first page {page - start:.1f} s ({cpu_seconds:.1f} s of CPU), first answer "
             f"{answer - page:.2f} s later, everything indexed after "
-            f"{time.perf_counter() - began:.1f} s, RSS {memory(process):.0f} MB"
+            f"{time.perf_counter() - start:.1f} s, RSS {memory(process):.0f} MB"
         ]
         failures += ask(url, list(dict.fromkeys(questions)), reference)
         for clients in CLIENTS:
             rounds = []
             for _ in range(ROUNDS):
-                began, before = time.perf_counter(), processor_seconds(process)
+                start, before = time.perf_counter(), processor_seconds(process)
                 with ThreadPoolExecutor(clients) as pool:
                     shares = [questions[i::clients] for i in range(clients)]
                     for wrong in pool.map(lambda share: ask(url, share, reference), shares):
                         failures += wrong
-                spent = processor_seconds(process) - before
-                rounds.append((len(questions) / (time.perf_counter() - began), spent))
-            rate, spent = max(rounds)
-            milliseconds = 1000 * spent / len(questions)
+                cpu_seconds = processor_seconds(process) - before
+                rounds.append((len(questions) / (time.perf_counter() - start), cpu_seconds))
+            rate, cpu_seconds = max(rounds)
+            milliseconds = 1000 * cpu_seconds / len(questions)
             figures.append(
                 f"{clients} clients {rate:.0f} answers/s ({milliseconds:.1f} ms of CPU each)"
             )
@@ -245,8 +247,8 @@ def memory(process: int) -> float:
 
 def processor_seconds(process: int) -> float:
     """CPU time that a process has used, in user and system mode."""
-    spent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return sum(map(int, spent)) / os.sysconf("SC_CLK_TCK")
+    ticks = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -82,10 +82,10 @@ class PackCheck:
         tokens = [self.runtime.tokenize(text).ids for text in self.texts]
         images = self._image_views(self.runtime.preprocess(self.images))
         texts = self._text_views(tokens)
-        own_margins, compared = self._margins(images, texts), list[Verdict]()
+        own_margins, results = self._margins(images, texts), list[Verdict]()
         for step, way, pixels in self._other_pixels():
             margins = self._margins(self._image_views(pixels), texts)
-            compared.append(_compare(step, way, own_margins, margins))
+            results.append(_compare(step, way, own_margins, margins))
         for step, way, reference, changed in self._other_tokens(tokens):
             before = (
                 own_margins
@@ -93,8 +93,8 @@ class PackCheck:
                 else self._margins(images, self._text_views(reference))
             )
             margins = self._margins(images, self._text_views(changed))
-            compared.append(_compare(step, way, before, margins))
-        steps = groupby(compared, key=lambda verdict: verdict.step)
+            results.append(_compare(step, way, before, margins))
+        steps = groupby(results, key=lambda verdict: verdict.step)
         # prefers variants that change the input (error > 0)
         best = [max(ways, key=lambda way: (way.error > 0, way.gain)) for _, ways in steps]
         return sorted(best, key=lambda verdict: (verdict.right, -verdict.gain))
@@ -142,9 +142,9 @@ class PackCheck:
         for template in TEMPLATES:
             start, end = (part.split() for part in template.split("TEXT"))
             if known_ids.keys() >= {*start, *end}:
-                room = limit - len(start + end)
+                remaining = limit - len(start + end)
                 before, behind = ([known_ids[mark] for mark in part] for part in (start, end))
-                changed = [[*before, *ids[:room], *behind] for ids in words]
+                changed = [[*before, *ids[:remaining], *behind] for ids in words]
                 yield "marks and padding", template, own, changed
         yield "marks and padding", "TEXT alone", own, [ids or own[0] for ids in words]
         for name in sorted(known_ids.keys() & set(PADDINGS)):
@@ -154,8 +154,8 @@ class PackCheck:
         bare: Tokens = []
         for text, ids in zip(texts, own, strict=True):
             before, behind = ([*takewhile(marks.__contains__, s)] for s in (ids, ids[::-1]))
-            words_alone = self.tokenizer.encode(text, add_special_tokens=False).ids
-            bare.append([*before, *words_alone[: limit - len(before + behind)], *behind[::-1]])
+            content_ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+            bare.append([*before, *content_ids[: limit - len(before + behind)], *behind[::-1]])
         yield "prompt", "TEXT alone", own, bare
         yield "lower case", "lower case", read(map(str.upper, texts)), read(map(str.lower, texts))
         plain = [" ".join(re.findall(r"\w+", text)) for text in texts]

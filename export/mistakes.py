@@ -104,19 +104,19 @@ def compare(
     but not the labelled image. Missing labels lower recall (ECCV Caption, Chun et al., ECCV 2022).
     """
     (rank_a, first_a), (rank_b, first_b), suspects = a, b, above
-    labelled = np.array([caption.right[0] for caption in captions])
+    labels = np.array([caption.right[0] for caption in captions])
     if is_exact(captions):
-        right = [(rank == 1) & (first != labelled) for rank, first in (a, b)]
+        right = [(rank == 1) & (first != labels) for rank, first in (a, b)]
         suspects = np.select(right, [first_a, first_b], -1)
-    by_a, by_b = rank_a <= k, rank_b <= k
-    cells = np.select([by_a & by_b, by_a, by_b], ["both", "a", "b"], "neither")
-    columns = [values.tolist() for values in (cells, rank_a, rank_b, labelled)]
-    named = [
+    hits_a, hits_b = rank_a <= k, rank_b <= k
+    cells = np.select([hits_a & hits_b, hits_a, hits_b], ["both", "a", "b"], "neither")
+    columns = [values.tolist() for values in (cells, rank_a, rank_b, labels)]
+    optional_columns = [
         [None if i < 0 else i for i in indices.tolist()] for indices in (first_a, first_b, suspects)
     ]
     texts = [caption.text for caption in captions]
     kinds = [c.kind or _LENGTHS[bisect_left((6, 9, 12), len(c.text.split()))] for c in captions]
-    return [*map(Outcome, range(len(texts)), texts, kinds, *columns, *named)]
+    return [*map(Outcome, range(len(texts)), texts, kinds, *columns, *optional_columns)]
 
 
 def is_exact(captions: Iterable[Caption]) -> bool:
@@ -175,14 +175,14 @@ def typical_words(some: Collection[Outcome], others: Collection[Outcome]) -> lis
     counts_some, counts_others = (
         Counter(word for row in rows for word in row.words()) for rows in (some, others)
     )
-    m, n, rated = len(some) + 1, len(others) + 1, list[tuple[float, str, float]]()
+    m, n, candidates = len(some) + 1, len(others) + 1, list[tuple[float, str, float]]()
     for word in counts_some:
         x, y = counts_some[word] + 0.5, counts_others[word] + 0.5
         ratio = (x / m) / (y / n)
         significance = math.log(ratio) / math.sqrt(1 / x + 1 / y - 1 / m - 1 / n)
         if counts_some[word] + counts_others[word] >= _LEAST and significance >= _SURE:
-            rated.append((-significance, word, round(ratio, 3)))
-    return [{"word": word, "ratio": ratio} for _, word, ratio in sorted(rated)[:WORDS]]
+            candidates.append((-significance, word, round(ratio, 3)))
+    return [{"word": word, "ratio": ratio} for _, word, ratio in sorted(candidates)[:WORDS]]
 
 
 def to_csv(outcomes: Iterable[Outcome]) -> str:

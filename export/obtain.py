@@ -117,9 +117,9 @@ def obtain(
     licence = first.licence or UNKNOWN_LICENCE
     with naming_full_disk(out):
         if offer.kind == CLIP:
-            pinned, title = f"{first.repo_id}@{first.commit}", first.repo_id.partition("/")[2]
-            texts = f"CLIP, {title}", licence, f"CLIP, weights of {pinned}", clip.DESCRIPTION
-            clip.build_clip(out, pinned, Labels(clip.METHOD, *texts))
+            source, title = f"{first.repo_id}@{first.commit}", first.repo_id.partition("/")[2]
+            texts = f"CLIP, {title}", licence, f"CLIP, weights of {source}", clip.DESCRIPTION
+            clip.build_clip(out, source, Labels(clip.METHOD, *texts))
         else:
             place = f"{first.repo_id}/{next(iter(first.files))}@{first.commit}"
             arguments = ["--hub", place, "--out", str(out), "--licence", licence]

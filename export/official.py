@@ -77,23 +77,23 @@ class Conversion(NamedTuple):
 
 def convert_vse_infty(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
     """VSE-infinity: region features or images, BiGRU or BERT, by the names of the weights."""
-    trained, state = checkpoint.options, checkpoint.state
-    if trained.no_imgnorm or trained.no_txtnorm:
+    settings, state = checkpoint.options, checkpoint.state
+    if settings.no_imgnorm or settings.no_txtnorm:
         raise ValueError(
-            f"{checkpoint.path} was trained with no_imgnorm={trained.no_imgnorm} and no_txtnorm="
-            f"{trained.no_txtnorm}; only models that normalise both embeddings can be converted"
+            f"{checkpoint.path} was trained with no_imgnorm={settings.no_imgnorm} and no_txtnorm="
+            f"{settings.no_txtnorm}; only models that normalise both embeddings can be converted"
         )
     embed_dim, image_dim = checkpoint.shape("method.project_image.linear.weight")
     image, preprocess, mlp_dim = None, Preprocess(), 0
     if "image.conv1.weight" in state:
-        source = trained.backbone_source.removeprefix("vsepp_")
+        source = settings.backbone_source.removeprefix("vsepp_")
         if source not in LAYOUTS:
             raise ValueError(
                 f'{checkpoint.path}: its backbone_source is "{source}", which selects the layout '
                 f"of the CNN; known are {', '.join(LAYOUTS)}"
             )
         image = _build_resnet(checkpoint, LAYOUTS[source])
-        preprocess = replace(IMAGENET, size=int(256 * trained.input_scale_factor))
+        preprocess = replace(IMAGENET, size=int(256 * settings.input_scale_factor))
         if source == "detector":
             state["image.conv1.weight"] = state["image.conv1.weight"].flip(1)
             preprocess = replace(preprocess, mean=DETECTOR_MEAN, std=(1 / 255,) * 3)
@@ -123,13 +123,13 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
     PIE-Net. The pack's image encoder is that ResNet: an image is a clip of one frame. The release
     repeats the last frame of a short clip; here it does not.
     """
-    trained, state = checkpoint.options, checkpoint.state
-    if trained.order:
+    settings, state = checkpoint.options, checkpoint.state
+    if settings.order:
         raise ValueError(
             f"{checkpoint.path} was trained with the order similarity (order=True), which is not "
             "offered; convert a checkpoint of the cosine"
         )
-    legacy = trained.legacy if options.legacy_text is None else options.legacy_text
+    legacy = settings.legacy if options.legacy_text is None else options.legacy_text
     attention, frames = "method.image_net.w2.weight", "method.image_global.gru.weight_ih_l0"
     arguments: dict[str, Any] = {
         "views": checkpoint.shape(attention)[0] if attention in state else 0,
@@ -142,7 +142,7 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
     else:
         embed_dim, image_dim = checkpoint.shape("method.image_global.weight")
     image = _build_resnet(checkpoint, "torchvision", pooled=frames in state)
-    size = trained.crop_size
+    size = settings.crop_size
     preprocess = replace(IMAGENET, size=size, fit="crop", resize=max(size, 256))
     texts = _words_encoder(checkpoint, options, 0)
     return Conversion({"embed_dim": embed_dim, **arguments}, image_dim, image, preprocess, *texts)
@@ -260,8 +260,8 @@ def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
         return  # loading the weights reports a wrong shape
     summary, patches = checkpoint.state[_POSITIONS].float().split([1, stored], dim=1)
     square = patches.mT.unflatten(2, (old, old))  # (1, h, n, n)
-    larger = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
-    checkpoint.state[_POSITIONS] = torch.cat([summary, larger.flatten(2).mT], dim=1)
+    resized = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
+    checkpoint.state[_POSITIONS] = torch.cat([summary, resized.flatten(2).mT], dim=1)
 
 
 CONVERSIONS = {
@@ -308,8 +308,8 @@ def convert(options: argparse.Namespace) -> PackInfo:
         half=False,  # the weights stay as they were published
     )
     method = METHODS[name]
-    inside = origin.partition("@")[0].split("/")
-    short = inside[-2] if len(inside) > 3 else inside[-1].partition(".")[0]  # folder, or file
+    folders = origin.partition("@")[0].split("/")
+    short = folders[-2] if len(folders) > 3 else folders[-1].partition(".")[0]  # folder, or file
     labels = labels_from(
         options,
         name=re.sub(r"[^a-z0-9]+", "_", f"{name}_{short}".lower()).strip("_")[:64],

@@ -128,8 +128,8 @@ class Runtime:
             PackError: the features do not have the shape that pack.json states.
         """
         size, dim = self.preprocess.size, self.info.image_encoder.dim
-        shaped = len(pixels) > 0 and pixels.shape[1:] == (3, size, size)
-        if not shaped or pixels.dtype != np.float32:
+        is_valid_shape = len(pixels) > 0 and pixels.shape[1:] == (3, size, size)
+        if not is_valid_shape or pixels.dtype != np.float32:
             raise ValueError(
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )

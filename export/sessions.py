@@ -30,15 +30,15 @@ def choose_device(device: Device) -> torch.device:
     if device == "cpu":
         return torch.device("cpu")
     if on_zerogpu():  # torch reports CUDA, but only decorated calls can use it
-        why = "ZeroGPU lends its GPUs to single calls, which cost more than they would save here"
+        reason = "ZeroGPU lends its GPUs to single calls, which cost more than they would save here"
     elif not torch.cuda.is_available():
-        why = "torch finds no CUDA device"
+        reason = "torch finds no CUDA device"
     elif CUDA not in ort.get_available_providers():
-        why = "this onnxruntime was built without CUDA"
+        reason = "this onnxruntime was built without CUDA"
     else:
         return torch.device("cuda")
     if device == "cuda":
-        raise ValueError(f'device "cuda" cannot be used: {why}; use "cpu" or "auto"')
+        raise ValueError(f'device "cuda" cannot be used: {reason}; use "cpu" or "auto"')
     return torch.device("cpu")
 
 
@@ -66,8 +66,8 @@ def processor() -> str:
 
 def default_threads() -> int:
     """Threads for one session: the usable processors, at most 4, because the networks are small."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(usable or 1, 4)
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(count or 1, 4)
 
 
 class Sessions:

@@ -76,7 +76,7 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
         )
     if first != FIRST:
         front["app_file"] = "start.py"
-    listed = "\n".join(f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in packs)
+    pack_list = "\n".join(f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in packs)
     page = Path(__file__).with_suffix(".md").read_text("utf-8")
     yaml = SpaceCardData(**front).to_yaml()
     with replacing_folder(out.expanduser().absolute()) as work:
@@ -85,7 +85,7 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
         for info in packs:
             _copy_pack(info, work / BUNDLED, root / BUNDLED)
         shutil.copyfile(root / "LICENSE", work / "LICENSE")
-        page = page.format(front=yaml, title=front["title"], packs=listed)
+        page = page.format(front=yaml, title=front["title"], packs=pack_list)
         (work / "README.md").write_text(page, "utf-8")
         requirements = _requirements((root / "requirements.txt").read_text("utf-8"), plan)
         (work / "requirements.txt").write_text(requirements, "utf-8")
@@ -111,8 +111,11 @@ def _copy_pack(info: PackInfo, place: Path, bundled: Path) -> None:
     """Copies a pack; for a bundled pack, also the files beside it."""
     files = {info.path(name): Path(info.name) / name for name in list_files(info)}
     if info.folder.parent == bundled:
-        beside = [*bundled.glob(f"{info.name}.*"), *bundled.glob(f"ablations/{info.name}/*.json")]
-        files |= {path: path.relative_to(bundled) for path in beside}
+        extra_files = [
+            *bundled.glob(f"{info.name}.*"),
+            *bundled.glob(f"ablations/{info.name}/*.json"),
+        ]
+        files |= {path: path.relative_to(bundled) for path in extra_files}
     for path, name in files.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place / name)

@@ -134,8 +134,10 @@ def _check_part(section: str, part: Any) -> None:
         return
     allowed = _PARTS[section].split()
     if kind not in allowed:
-        known_parts = ", ".join(allowed)
-        raise ValueError(f"its {section} has the part {kind!r:.60}, which is none of {known_parts}")
+        allowed_names = ", ".join(allowed)
+        raise ValueError(
+            f"its {section} has the part {kind!r:.60}, which is none of {allowed_names}"
+        )
     pattern = (part.get("pattern") or {}).get("Regex", r"\s+")
     if pattern not in _PATTERNS:
         raise ValueError(

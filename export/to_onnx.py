@@ -55,9 +55,9 @@ def export_runs(
     trained: dict[str, TrainedRun] = {}
     for spec in runs:
         name, equals, folder = str(spec).partition("=")
-        named = bool(equals and re.fullmatch("[a-z0-9_]+", name))
-        run = load_run(Path(folder if named else spec), encoder, encoder_spec)
-        _add_run(trained, name if named else run.record.method, run)
+        has_name = bool(equals and re.fullmatch("[a-z0-9_]+", name))
+        run = load_run(Path(folder if has_name else spec), encoder, encoder_spec)
+        _add_run(trained, name if has_name else run.record.method, run)
     first, *_ = trained.values()
     if not isinstance(labels, Labels):
         labels = _labels_for(labels, encoder_spec, list(trained.values()))
@@ -119,7 +119,7 @@ def _labels_for(
         )
         sources = [run.record.text_encoder.source for run in runs]
         texts = [f"text encoder {source}" for source in sources if source]
-        credited = [data_credits, _encoder_credits(encoder), *texts]
+        credit_list = [data_credits, _encoder_credits(encoder), *texts]
         titles = ", ".join(METHODS[run.record.method].title for run in runs)
         counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
         slug = re.sub(r"[^a-z0-9]+", "_", data[0].name.lower()).strip("_")[:64]
@@ -127,14 +127,14 @@ def _labels_for(
             "name": "scenes" if scenes else slug,
             "title": "Scenes" if scenes else names[:200],
             "description": f"{titles}, trained on {names} ({counts}).",
-            "credits": "; ".join(dict.fromkeys(filter(None, credited))),
+            "credits": "; ".join(dict.fromkeys(filter(None, credit_list))),
         }
         if derived["credits"] == _GLYPHS:
             derived["licence"] = _OURS
         elif not options.licence:
-            over = f" over {encoder['source']}" if encoder else ""
+            base = f" over {encoder['source']}" if encoder else ""
             raise ValueError(
-                f"the licence of weights trained on {derived['name']}{over} is not known; state it "
+                f"the licence of weights trained on {derived['name']}{base} is not known; state it "
                 'with --licence, for example --licence CC-BY-NC-4.0, or --licence "research only"'
             )
     if options.name:

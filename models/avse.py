@@ -267,8 +267,8 @@ class AVSE(Method):
         share = self.config.train_share if self.training else self.config.test_share
         dropped = sizes - (share * sizes).round().clamp_min(1.0).long()  # (B,)
         places = keys.masked_fill(~mask, torch.inf).argsort(dim=2).argsort(dim=2)  # (n, B, N)
-        stretch = (places - starts[..., None]) % sizes[:, None]
-        return mask & (stretch >= dropped[:, None])
+        offsets = (places - starts[..., None]) % sizes[:, None]
+        return mask & (offsets >= dropped[:, None])
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """Scores (V, B_img, B_txt) of single views: Eq. (2) over the blocks of one view.

@@ -88,9 +88,9 @@ class CLIP(Method):
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.split`; the row of a summary token ([IMG] or [EOS]) is `whole`."""
         rows = features * mask[..., None]
-        place = last_place(mask) if side == "text" else torch.zeros_like(mask[:, 0]).long()  # (B,)
-        whole = rows[torch.arange(len(rows), device=rows.device), place]  # (B, D)
-        elements = rows - one_element(whole, place, rows.shape[1])
+        index = last_place(mask) if side == "text" else torch.zeros_like(mask[:, 0]).long()  # (B,)
+        whole = rows[torch.arange(len(rows), device=rows.device), index]  # (B, D)
+        elements = rows - one_element(whole, index, rows.shape[1])
         parts = Parts.of(elements[:, None], whole=whole[:, None]).unit()
         if self.reference is None:
             return parts

@@ -69,8 +69,8 @@ class ContextConfig:
     @property
     def sides(self) -> tuple[str, ...]:
         """The sides, "image" and "text", that have a transformer."""
-        chosen = (("image", self.contextual_image), ("text", self.contextual_text))
-        return tuple(side for side, context in chosen if context == "transformer")
+        settings = (("image", self.contextual_image), ("text", self.contextual_text))
+        return tuple(side for side, context in settings if context == "transformer")
 
 
 class ContextTransformer(nn.Module):

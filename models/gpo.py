@@ -150,12 +150,14 @@ class GPO(RankPooling):
         cache = self._cache
         if cache[0] != weights:
             cache = self._cache = (weights, {})
-        cached, required = cache[1], distinct.tolist()
-        missing = [size for size in required if size not in cached]
+        cached, required_sizes = cache[1], distinct.tolist()
+        missing = [size for size in required_sizes if size not in cached]
         if missing:
             generated = self._generate(torch.tensor(missing, device=sizes.device))  # (S', longest)
             cached.update((size, row[:size]) for size, row in zip(missing, generated, strict=True))
-        theta = nn.utils.rnn.pad_sequence([cached[size] for size in required], batch_first=True)
+        theta = nn.utils.rnn.pad_sequence(
+            [cached[size] for size in required_sizes], batch_first=True
+        )
         return theta[rows]  # (B, longest)
 
     def _generate(self, distinct: Tensor) -> Tensor:
@@ -205,10 +207,10 @@ def pooling_arrays(
         ("image_pooling", images, image_poolings, image_share),
         ("text_pooling", texts, text_poolings, 1.0),
     ):
-        learned = [pooling for pooling in poolings if isinstance(pooling, GPO)]
-        if learned and views is not None and views.attention is not None:
+        gpos = [pooling for pooling in poolings if isinstance(pooling, GPO)]
+        if gpos and views is not None and views.attention is not None:
             count = max(1, round(share * views.attention.shape[-1]))
             size = torch.tensor([count], device=views.embeddings.device)
-            theta = torch.cat([pooling.coefficients(size) for pooling in learned])  # (L, N)
+            theta = torch.cat([pooling.coefficients(size) for pooling in gpos])  # (L, N)
             arrays.append(NamedArray(name, theta, ("view", "rank")))
     return arrays

@@ -56,11 +56,11 @@ def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tenso
     end of a sequence.
     """
     batch, longest, _ = inputs.shape
-    ordered, order = lengths.sort(descending=True, stable=True)  # (B,) each
-    steps = torch.arange(int(ordered[0]), device=inputs.device)[:, None]  # (T', 1)
-    active = steps < ordered  # (T', B): sequences that have this step
+    sorted_lengths, order = lengths.sort(descending=True, stable=True)  # (B,) each
+    steps = torch.arange(int(sorted_lengths[0]), device=inputs.device)[:, None]  # (T', 1)
+    active = steps < sorted_lengths  # (T', B): sequences that have this step
     # rows (L,) of (B T, d) by step, counted from the start and from the end of a sequence
-    indices = [(order * longest + step)[active] for step in (steps, ordered - 1 - steps)]
+    indices = [(order * longest + step)[active] for step in (steps, sorted_lengths - 1 - steps)]
     weights = [direction for gru in grus for direction in gru.all_weights]
     indices = indices[: len(weights)]
     w_input, w_state, b_input, b_state = map(torch.stack, zip(*weights, strict=True))

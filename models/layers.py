@@ -95,15 +95,15 @@ class FeatureProjection(nn.Module):
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
         """(B, N, d), (B, N) -> (B, N, D); padded rows hold 0."""
         projected = self.linear(features)
-        full = bool(mask.all())
-        if self.mlp is not None and (self.pad_statistics or full):
-            zeroed = features if full else features.masked_fill(~mask[..., None], 0.0)
+        unpadded = bool(mask.all())
+        if self.mlp is not None and (self.pad_statistics or unpadded):
+            zeroed = features if unpadded else features.masked_fill(~mask[..., None], 0.0)
             projected = projected + self.mlp(zeroed.flatten(0, 1)).view_as(projected)
         elif self.mlp is not None:
             residual = self.mlp(features[mask])  # (R, D), only the real elements of all sets
             projected = projected.index_put((mask,), residual, accumulate=True)
         # (B, N, D); not copied without padding
-        return projected if full else projected.masked_fill(~mask[..., None], 0.0)
+        return projected if unpadded else projected.masked_fill(~mask[..., None], 0.0)
 
 
 def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> nn.Module:

@@ -111,9 +111,9 @@ class MVAM(Method):
             self.project_image = FeatureProjection(image_dim, embed_dim)
             self.project_text = text_projection(text_dim, embed_dim, always=map_text)
         self.code_space = code_space
-        wide = code_space == "encoder" or not embed_dim
-        self.image_codes = ViewCodes(views, image_dim if wide else embed_dim)
-        self.text_codes = ViewCodes(views, text_dim if wide else embed_dim)
+        before_projection = code_space == "encoder" or not embed_dim
+        self.image_codes = ViewCodes(views, image_dim if before_projection else embed_dim)
+        self.text_codes = ViewCodes(views, text_dim if before_projection else embed_dim)
         self.log_temperature: nn.Parameter | None = None
         if learned_temperature:
             self.log_temperature = nn.Parameter(torch.tensor(math.log(learned_temperature)))
@@ -170,8 +170,8 @@ class MVAM(Method):
     def _attend(self, side: str, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns projected features (B, N, D), views (B, m, D) and attention (B, m, N)."""
         project, codes = getattr(self, f"project_{side}"), getattr(self, f"{side}_codes")
-        with_mask = isinstance(project, FeatureProjection)
-        values = project(features, mask) if with_mask else project(features)
+        takes_mask = isinstance(project, FeatureProjection)
+        values = project(features, mask) if takes_mask else project(features)
         return values, *codes(values if self.code_space == "view" else features, mask, values)
 
 

@@ -143,9 +143,9 @@ def to_rgb(image: Image.Image) -> Image.Image:
     """
     image.seek(0)
     image.load()
-    turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    if turn is not None:
-        image = image.transpose(turn)
+    transpose = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    if transpose is not None:
+        image = image.transpose(transpose)
         for name in _SAYS_ORIENTATION:
             image.info.pop(name, None)
     if image.mode == "RGB" and "transparency" not in image.info:

@@ -75,9 +75,9 @@ class PIENet(nn.Module):
         residual = torch.sigmoid(self.w3(attention @ real))  # Eq. (3): (B, K, H)
         fused = residual
         if whole is not None:
-            repeated = whole[:, None].expand_as(residual)
-            joined = self.fusion == "concat"
-            fused = torch.cat([repeated, residual], dim=2) if joined else repeated + residual
+            expanded = whole[:, None].expand_as(residual)
+            is_concat = self.fusion == "concat"
+            fused = torch.cat([expanded, residual], dim=2) if is_concat else expanded + residual
         return self.norm(fused), residual, attention  # Eq. (4)
 
     def attend(self, local: Tensor, mask: Tensor) -> Tensor:
@@ -98,8 +98,8 @@ class PIENet(nn.Module):
         fused = Parts.of(secant * mapped, constant=0.5).rows  # (B, K, N + 2, H)
         if whole is not None:
             rows = whole.rows.expand_as(fused)
-            joined = self.fusion == "concat"
-            fused = torch.cat([rows, fused], dim=3) if joined else rows + fused
+            is_concat = self.fusion == "concat"
+            fused = torch.cat([rows, fused], dim=3) if is_concat else rows + fused
         return Parts(fused).layer_norm(self.norm)  # Eq. (4)
 
 

@@ -44,8 +44,8 @@ def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
             ranked[rows], places[rows] = part.sort(dim=-1, descending=True)
         if padding is not None:
             real = (~padding).sum(dim=2, keepdim=True)  # (b, 1, 1)
-            beyond = torch.arange(count, device=mask.device) >= real
-            ranked[rows].masked_fill_(beyond, 0.0)
+            is_padding = torch.arange(count, device=mask.device) >= real
+            ranked[rows].masked_fill_(is_padding, 0.0)
     return ranked, places
 
 
@@ -91,14 +91,14 @@ def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
     """
     order = rank_descending(features, mask)[1].long()  # (B, D, N)
     weights = nn.functional.pad(theta.mT, (0, order.shape[2] - theta.shape[1]))  # (B, V, N)
-    placed = [
+    element_weights = [
         torch.zeros_like(order, dtype=features.dtype).scatter_(
             2, order, ranked[:, None].expand_as(order).to(features.dtype)
         )
         for ranked in weights.unbind(1)
     ]
     real = features.masked_fill(~mask[..., None], 0.0)
-    return torch.stack(placed, dim=1).mT * real[:, None]
+    return torch.stack(element_weights, dim=1).mT * real[:, None]
 
 
 class _RankedPool(torch.autograd.Function):

@@ -126,19 +126,19 @@ class Model:
             masks = None if mask is None else torch.as_tensor(mask, dtype=torch.bool)
             views = self.runtime.image_views(sets, self.name, attention=True, mask=masks)
             return _keep(views, sets, masks) if features else views
-        listed = _listed(images, (str, Image.Image))
-        for item in listed:
+        items = _listed(images, (str, Image.Image))
+        for item in items:
             if not isinstance(item, str | Path | Image.Image):
                 raise TypeError(f"an image is a path or a PIL image, not {_kind(item)}")
             if not isinstance(item, Image.Image) and not Path(item).is_file():
                 raise FileNotFoundError(f"there is no image file {item}; check the path")
-        if not listed:
+        if not items:
             raise ValueError("there is no image to encode; pass at least one")
-        show = len(listed) >= _LONG and sys.stderr.isatty() if progress is None else progress
+        show_bar = len(items) >= _LONG and sys.stderr.isatty() if progress is None else progress
         batches = []
-        for start in tqdm(range(0, len(listed), _BATCH), "images", disable=not show):
-            opened = [_opened(item) for item in listed[start : start + _BATCH]]
-            sets = self.runtime.image_features(opened, self.name)
+        for start in tqdm(range(0, len(items), _BATCH), "images", disable=not show_bar):
+            pil_images = [_opened(item) for item in items[start : start + _BATCH]]
+            sets = self.runtime.image_features(pil_images, self.name)
             views = self.runtime.image_views(sets, self.name, attention=True)
             batches.append(_keep(views, sets, None) if features else views)
         maps = [batch.attention for batch in batches if batch.attention is not None]
@@ -155,13 +155,13 @@ class Model:
             TypeError: an item is not a string.
             ValueError: there is no text, or a text is empty.
         """
-        listed = _listed(texts, str)
-        for row, text in enumerate(listed):
+        items = _listed(texts, str)
+        for row, text in enumerate(items):
             if not isinstance(text, str):
                 raise TypeError(f"a text is a string, not {_kind(text)}")
             if not text.strip():
-                raise ValueError(f"text {row + 1} of {len(listed)} is empty; it needs a word")
-        sets, mask = self.runtime.text_features(listed, self.name)
+                raise ValueError(f"text {row + 1} of {len(items)} is empty; it needs a word")
+        sets, mask = self.runtime.text_features(items, self.name)
         with torch.no_grad():
             views = self.runtime.in_batches(self.method.encode_text, sets, mask, attention=True)
         return _keep(views, sets, mask)

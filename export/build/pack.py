@@ -102,14 +102,14 @@ def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
     for name, method in packed.methods.items() if parts.half else ():
         for module in method.modules:
             module.load_state_dict(round_to_half(module.state_dict(), name))
-    with replacing_folder(out) as work:
-        info = _write_parts(work, labels, packed)
-        runtime, methods = Runtime.load(work, "cpu"), dict[str, MethodInfo]()
+    with replacing_folder(out) as draft:
+        info = _write_parts(draft, labels, packed)
+        runtime, methods = Runtime.load(draft, "cpu"), dict[str, MethodInfo]()
         for name, method in parts.methods.items():
             parity = check_parity(runtime, name, packed.methods[name], method)
             methods[name] = replace(info.methods[name], parity=parity)
         write_info(replace(info, methods=methods))
-        return replace(load_info(work), folder=out)
+        return replace(load_info(draft), folder=out)
 
 
 def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
@@ -126,7 +126,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
         export_image_encoder(encoder, size, work / file)
     elif encoder is not None:  # no method reads the pack's encoder: use the first method's own
         file = f"{next(iter(methods))}/{IMAGE_ENCODER}"
-    listed = [path for path in sorted(work.rglob("*")) if path.is_file()]
+    paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
     if parts.gallery is not None:
         gallery = load_gallery(parts.gallery)
         gallery_files = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]
@@ -136,7 +136,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
                 "its gallery with python -m polyview region-gallery"
             )
         _copy(gallery.folder, work / FOLDER, [*gallery_files, *gallery.files])
-        listed += [work / FOLDER / file for file in gallery_files]
+        paths += [work / FOLDER / file for file in gallery_files]
     grid, summary = (1, 1), False
     if encoder is not None:
         grid, summary = encoder.grid(size), encoder.summary_token
@@ -147,7 +147,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
         image_encoder=ImageEncoderInfo(file, parts.image_dim, grid, summary, parts.frames),
         tokenizer=TokenizerInfo(TOKENIZER, parts.max_length),
         methods=methods,
-        files={path.relative_to(work).as_posix(): describe_file(path) for path in listed},
+        files={path.relative_to(work).as_posix(): describe_file(path) for path in paths},
         gallery=None if parts.gallery is None else summarize_gallery(load_gallery(work / FOLDER)),
     )
     write_info(info)
@@ -203,10 +203,10 @@ def check_parity(
     """
     worst = 0.0
     for probe in _probes(runtime):
-        shipped, expected = _run_pack(runtime, name, *probe), _run_torch(rounded, *probe)
+        actual, expected = _run_pack(runtime, name, *probe), _run_torch(rounded, *probe)
         sizes = f"at {len(probe[0])} images and {probe[1].shape} tokens"
         for quantity, reference in expected.items():
-            ours, scale = shipped[quantity], max(1.0, float(reference.abs().max()))
+            ours, scale = actual[quantity], max(1.0, float(reference.abs().max()))
             same = ours.shape == reference.shape
             drift = float((ours - reference).abs().max()) / scale if same else float("inf")
             if not drift <= TOLERANCE:
@@ -215,16 +215,16 @@ def check_parity(
                     f"(tolerance {TOLERANCE:g}); the export is wrong and was not kept"
                 )
             worst = max(worst, drift)
-        if not same_ranking(shipped["scores"], expected["scores"]):
+        if not same_ranking(actual["scores"], expected["scores"]):
             raise ValueError(
                 f"{name}: the pack ranks differently from torch {sizes}, although numbers differ "
                 f"by {worst:.2g} only; the export was not kept"
             )
-    scores, trained = expected["scores"], _run_torch(original, *probe)["scores"]
+    scores, trained_scores = expected["scores"], _run_torch(original, *probe)["scores"]
     # for each row and each column, whether the argmax is the same
-    same_best = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
+    same_best = torch.cat([scores.argmax(dim) == trained_scores.argmax(dim) for dim in (0, 1)])
     return Parity(
-        worst, True, float((scores - trained).abs().max()), float(same_best.float().mean())
+        worst, True, float((scores - trained_scores).abs().max()), float(same_best.float().mean())
     )
 
 

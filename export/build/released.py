@@ -56,13 +56,13 @@ def read_releases() -> dict[str, Release]:
     """Reads `releases.toml`; returns the releases by name of the method."""
     content = tomllib.loads(Path(__file__).with_name("releases.toml").read_text("utf-8"))
     parts, releases = content.pop("parts"), {}
-    for method, about in content.items():
+    for method, entry in content.items():
         names = dict[str, str | None]()
-        for theirs, ours in about.pop("weights").items():
-            start, at, part = ours.partition("@")
-            for old, new in parts[part].items() if at else [("", "-" if ours == "-" else "")]:
+        for theirs, ours in entry.pop("weights").items():
+            start, sep, part = ours.partition("@")
+            for old, new in parts[part].items() if sep else [("", "-" if ours == "-" else "")]:
                 names[theirs + old] = None if new == "-" else start + new
-        releases[method] = Release(names, **about)
+        releases[method] = Release(names, **entry)
     return releases
 
 
@@ -153,8 +153,8 @@ def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
                 f"{path} holds no weights, dictionaries of tensors; name a released checkpoint"
             )
         start = f"model[{side}]." if several else ""
-        wrapped = "module." if all(key.startswith("module.") for key in part) else ""
-        weights |= {start + key.removeprefix(wrapped): value for key, value in part.items()}
+        wrapper = "module." if all(key.startswith("module.") for key in part) else ""
+        weights |= {start + key.removeprefix(wrapper): value for key, value in part.items()}
     return weights
 
 
@@ -174,9 +174,9 @@ def _load(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         # the errors of torch's readers and of its unpickler have no common base class
-        if refused := re.search(r"GLOBAL ([\w.]+)", str(error)):
+        if match := re.search(r"GLOBAL ([\w.]+)", str(error)):
             raise ValueError(
-                f"{path} needs the Python object {refused[1]} to load, and loading others than "
+                f"{path} needs the Python object {match[1]} to load, and loading others than "
                 "tensors, plain values and argparse.Namespace can run code; save its weights again "
                 "as plain tensors where you trust it"
             ) from error
@@ -188,9 +188,9 @@ def _load(path: Path) -> Any:
 
 def find_checkpoint(address: str, token: Token = None) -> Repo:
     """Finds the one checkpoint at `owner/name/FILE_OR_FOLDER[@REVISION]`, or raises HubError."""
-    path, at, revision = address.partition("@")
-    owner, name, *inside = [*filter(None, path.split("/")), "", ""]
-    repository, prefix = f"{owner}/{name}{at}{revision}", "/".join(filter(None, inside))
+    path, separator, revision = address.partition("@")
+    owner, name, *inner_path = [*filter(None, path.split("/")), "", ""]
+    repository, prefix = f"{owner}/{name}{separator}{revision}", "/".join(filter(None, inner_path))
     if not is_hub_id(repository):
         raise HubError(
             "--hub takes owner/name/FOLDER_OR_FILE, such as cccjc/vse-infty/f30k_wsl_grid_bert, "

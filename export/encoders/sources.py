@@ -98,16 +98,16 @@ def load_image_source(
         ValueError: the source is not an image encoder, its files do not fit together, or it cannot
             be fetched.
     """
-    located = _locate(source)
-    spec = _describe_image(located)
+    location = _locate(source)
+    spec = _describe_image(location)
     encoder = IMAGE_ENCODERS[spec["arch"]](**spec["arguments"])
-    if (located.folder / RUN_WEIGHTS).is_file():
-        tensors, _ = load_tensors(located.folder / RUN_WEIGHTS)
-    elif is_pack(located.folder):
-        tensors = _read_packed(located.folder, encoder)
+    if (location.folder / RUN_WEIGHTS).is_file():
+        tensors, _ = load_tensors(location.folder / RUN_WEIGHTS)
+    elif is_pack(location.folder):
+        tensors = _read_packed(location.folder, encoder)
     else:
-        tensors = _read_published(located, _IMAGES, encoder)
-    _fill(encoder, tensors, located, rounded)
+        tensors = _read_published(location, _IMAGES, encoder)
+    _fill(encoder, tensors, location, rounded)
     return encoder.to(device).eval(), Preprocess.from_json(spec["preprocess"]), spec
 
 
@@ -129,11 +129,11 @@ def load_text_source(
     The tokenizer adds special tokens, truncates texts to `max_length` tokens and does not pad.
     Arguments and errors are those of `load_image_source`.
     """
-    located = _locate(source)
-    spec = _describe_published(located, _TEXTS)
+    location = _locate(source)
+    spec = _describe_published(location, _TEXTS)
     encoder = TEXT_ENCODERS[spec["arch"]](**spec["arguments"])
-    _fill(encoder, _read_published(located, _TEXTS, encoder), located, rounded)
-    tokenizer = read_tokenizer(located.folder)
+    _fill(encoder, _read_published(location, _TEXTS, encoder), location, rounded)
+    tokenizer = read_tokenizer(location.folder)
     tokenizer.enable_truncation(spec["max_length"])
     return encoder.to(device).eval(), tokenizer, spec
 
@@ -248,7 +248,9 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
             stored[node.output[0]] = stored[node.input[0]]
     expected = encoder.state_dict()
     # batch counters of norms, which nothing reads
-    weights = {name: like for name, like in expected.items() if not like.is_floating_point()}
+    weights = {
+        name: initial for name, initial in expected.items() if not initial.is_floating_point()
+    }
     for name in [name for name in expected if name not in weights]:
         if name not in stored:
             raise PackError(f"{path} lacks {name}; its pack is not one of Polyview's export")
@@ -264,9 +266,9 @@ def _describe_published(source: _Source, kinds: dict[str, _Kind]) -> dict[str, A
     config = _read_config(source)
     model_type = config.get("model_type")
     if model_type not in kinds:
-        what = "an image encoder" if images else "a text encoder"
+        expected = "an image encoder" if images else "a text encoder"
         raise ValueError(
-            f'{source.name} is a model of type "{model_type}", which is not {what} known here; '
+            f'{source.name} is a model of type "{model_type}", which is not {expected} known here; '
             f"known: {', '.join(kinds)}"
         )
     kind = kinds[model_type]

@@ -220,9 +220,9 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
     if not re.fullmatch(r"[0-9a-f]{40}", str(info.sha)):
         raise HubError(f"{address}: the server at {endpoint()} names no commit; check HF_ENDPOINT")
     files = {file.rfilename: file.size for file in info.siblings or []}
-    if outside := next(itertools.filterfalse(_stays_inside, files), None):
+    if bad_name := next(itertools.filterfalse(_stays_inside, files), None):
         raise HubError(
-            f"{address} lists a file {outside[:200]!r}, which is no path inside a repository; "
+            f"{address} lists a file {bad_name[:200]!r}, which is no path inside a repository; "
             "nothing of it is fetched"
         )
     card = info.card_data

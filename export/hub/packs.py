@@ -130,9 +130,9 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
     limits = {MANIFEST: MAX_MANIFEST, f"{FOLDER}/{INDEX}": MAX_JSON}
     manifests = repo.only(limits.keys() & repo.files.keys())
-    for name, listed in manifests.files.items():
-        if (listed or 0) > limits[name]:
-            raise PackError(f"{name} has {listed:,} bytes, more than the {limits[name]:,} allowed")
+    for name, size in manifests.files.items():
+        if (size or 0) > limits[name]:
+            raise PackError(f"{name} has {size:,} bytes, more than the {limits[name]:,} allowed")
     client.fetch(manifests, token, progress=lambda *_: None)
     info = parse_info(read_json(repo.folder / MANIFEST, MAX_MANIFEST), repo.folder)
     sizes = {name: file.bytes for name, file in info.files.items()}
@@ -225,15 +225,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m polyview hub", description="Share packs.")
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("push", help="upload a pack")
-    up.add_argument("pack", type=Path, help="the pack's folder")
-    up.add_argument("address", help="owner/name, or owner/name@branch")
-    up.add_argument("--private", action="store_true", help="make a new repository private")
-    down = commands.add_parser("pull", help="download a pack, print its commit and its folder")
-    down.add_argument("address", help="owner/name, or owner/name@branch, tag or commit")
-    listed = commands.add_parser("list", help="packs on the Hub, and which of them are cached")
-    listed.add_argument("--author", help="only this owner's")
-    for command in (up, down, listed):
+    push_command = commands.add_parser("push", help="upload a pack")
+    push_command.add_argument("pack", type=Path, help="the pack's folder")
+    push_command.add_argument("address", help="owner/name, or owner/name@branch")
+    push_command.add_argument(
+        "--private", action="store_true", help="make a new repository private"
+    )
+    pull_command = commands.add_parser(
+        "pull", help="download a pack, print its commit and its folder"
+    )
+    pull_command.add_argument("address", help="owner/name, or owner/name@branch, tag or commit")
+    list_command = commands.add_parser(
+        "list", help="packs on the Hub, and which of them are cached"
+    )
+    list_command.add_argument("--author", help="only this owner's")
+    for command in (push_command, pull_command, list_command):
         command.add_argument("--token", help="else HF_TOKEN, else the client's login")
     options = parser.parse_args(argv)
     try:

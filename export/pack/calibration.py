@@ -59,8 +59,8 @@ class Background(NamedTuple):
 
     def features(self) -> np.ndarray:
         """Features (B, 6) of the queries, for the weights `Calibration.question`."""
-        above = (self.top - np.stack([self.mean, self.tenth])) / np.maximum(self.deviation, 1e-6)
-        return np.stack([self.top, *above, self.unknown, *self._logs()], axis=-1)
+        gaps = (self.top - np.stack([self.mean, self.tenth])) / np.maximum(self.deviation, 1e-6)
+        return np.stack([self.top, *gaps, self.unknown, *self._logs()], axis=-1)
 
     def sizes(self) -> np.ndarray:
         """Features (B, 3) of the refusal threshold, for the weights `Calibration.refusal`."""
@@ -173,11 +173,11 @@ def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
     0.5
     """
     content = [i for i, word in enumerate(words) if i in unknown or word not in SMALL_WORDS]
-    known = {i for i in content if i not in unknown}
-    for index in sorted(unknown, reverse=True) if known else ():
-        if index + 1 in known or unknown[index].lower() in _PRAISE:
-            known.add(index)
-    return (len(content) - len(known)) / max(1, len(content))
+    known_indices = {i for i in content if i not in unknown}
+    for index in sorted(unknown, reverse=True) if known_indices else ():
+        if index + 1 in known_indices or unknown[index].lower() in _PRAISE:
+            known_indices.add(index)
+    return (len(content) - len(known_indices)) / max(1, len(content))
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -67,17 +67,17 @@ class Regions:
         Each value is spread evenly over its region's box, and values of overlapping boxes are
         added, so map and values have the same sum.
         """
-        covered = self._covered(row).to(values)  # (n, cells)
-        return (values @ (covered / covered.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)
+        shares = self._covered(row).to(values)  # (n, cells)
+        return (values @ (shares / shares.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)
 
     def strongest(self, row: int, values: Tensor) -> Tensor:
         """A map (..., rows, columns) of an image's values (..., n), such as cosines.
 
         Each cell has the highest value of its regions, 0 outside all regions.
         """
-        reached = self._covered(row).to(values.device) > 0  # (n, cells)
-        highest = values[..., None].where(reached, -torch.inf).amax(dim=-2)  # (..., cells)
-        return highest.where(reached.any(dim=0), 0).unflatten(-1, self.grid)
+        is_covered = self._covered(row).to(values.device) > 0  # (n, cells)
+        highest = values[..., None].where(is_covered, -torch.inf).amax(dim=-2)  # (..., cells)
+        return highest.where(is_covered.any(dim=0), 0).unflatten(-1, self.grid)
 
     def _covered(self, row: int) -> Tensor:
         """The share of each cell that each region covers: (n, cells)."""

@@ -184,10 +184,10 @@ class PackInfo(Labels):
                 f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder; "
                 "leave it out, or export the pack again"
             )
-        named = [self.tokenizer.file, file, self.gallery.file if self.gallery else None]
+        referenced = [self.tokenizer.file, file, self.gallery.file if self.gallery else None]
         for method in self.methods.values():
-            named += [method.text_encoder, method.head, method.image_encoder]
-        for path in named:
+            referenced += [method.text_encoder, method.head, method.image_encoder]
+        for path in referenced:
             if path is not None and path not in self.files:
                 raise ValueError(f"it names {path}, but its files table has no checksum of it")
 
@@ -207,8 +207,8 @@ class PackInfo(Labels):
         if self.image_encoder.file not in (None, "image_encoder.onnx"):
             roles[""] = [self.image_encoder.file]
         encoders = {n: m.image_encoder for n, m in self.methods.items() if m.image_encoder}
-        unusual = {"image_encoders": encoders, "roles": roles}
-        parts |= {key: value for key, value in unusual.items() if value}
+        optional = {"image_encoders": encoders, "roles": roles}
+        parts |= {key: value for key, value in optional.items() if value}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property

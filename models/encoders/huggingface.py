@@ -26,11 +26,11 @@ def build_network(
     transformers = import_transformers()
     settings = {k: v for k, v in config.items() if k not in ("model_type", "transformers_version")}
     try:
-        full = transformers.AutoConfig.for_model(config["model_type"], **settings)
+        network_config = transformers.AutoConfig.for_model(config["model_type"], **settings)
         kind = getattr(transformers, name)
         build = kind.from_config if name == "AutoModel" else kind
         options = {} if add_pooling_layer is None else {"add_pooling_layer": add_pooling_layer}
-        network: nn.Module = build(full, **options)
+        network: nn.Module = build(network_config, **options)
     except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise ValueError(
             f"{config.get('model_type', 'a network')} cannot be built from its configuration: "
