@@ -27,8 +27,6 @@ BUNDLED = (
     "tests/app/page/test_explore.py",
     "tests/app/page/test_inspect.py",
     "tests/app/api/test_mistakes.py",
-    "tests/app/search/test_answers.py",
-    "tests/app/test_bundled.py",
 )
 PRIVATE = (
     "tests/app/api/test_private.py",
@@ -37,7 +35,19 @@ PRIVATE = (
     "tests/benchmarks/test_serving.py",
     "tests/benchmarks/test_gpu.py",
 )
-TOGETHER = dict.fromkeys(BUNDLED, "bundled") | dict.fromkeys(PRIVATE, "private")
+# Files whose tests ask the bundled scenes without a server.
+SCENES = (
+    "tests/app/test_bundled.py",
+    "tests/app/explain/test_evidence.py",
+    "tests/app/search/test_answers.py",
+    "tests/app/search/test_examples.py",
+    "tests/app/search/test_mistakes.py",
+)
+TOGETHER = {
+    **dict.fromkeys(BUNDLED, "bundled"),
+    **dict.fromkeys(PRIVATE, "private"),
+    **dict.fromkeys(SCENES, "scenes"),
+}
 # group -> process of its server, which Gradio's queue keeps at 7 % of a core until it is stopped
 SERVERS = pytest.StashKey[dict[str, int]]()
 # What takes longest, and so begins first: at the end, no process has much left to do alone.
@@ -50,7 +60,6 @@ LONG = (
     "tests/app/api/test_endpoints.py",
     "tests/training/test_sweep.py",
     "tests/app/packs/test_obtaining.py",
-    "tests/app/packs/test_presets.py",
     "tests/training/evaluation/test_evaluate.py",
     "tests/app/api/test_public.py",
     "tests/test_four_touches.py",
@@ -59,7 +68,7 @@ LONG = (
     "tests/export/test_space.py",
     "tests/app/gallery/test_video.py",
     "tests/training/loop/test_trainer.py",
-    "tests/app/test_photos.py",
+    "scenes",
     "tests/training/test_check.py",
     "tests/training/test_pages.py",
 )

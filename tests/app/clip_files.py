@@ -24,15 +24,10 @@ def write_video(
     codec: str | None = None,
     **options: str,
 ) -> Path:
-    """Writes frames of one size as a video, of the format that its name says.
+    """Writes frames of one size, with even sides, as a video of the format that its name says.
 
-    Args:
-        path: of the file.
-        frames: RGB; their sides are even.
-        rate: frames a second; where `ticks` are given, ticks a second.
-        ticks: when each frame is shown.
-        codec: FFmpeg's name of one; by default the format's usual.
-        options: of the codec.
+    `rate` is in frames a second or, where `ticks` say when each frame is shown, in ticks a second;
+    `codec` and its `options` are FFmpeg's, by default those that are usual for the format.
     """
     with av.open(str(path), "w") as container:
         stream = cast(
@@ -42,7 +37,7 @@ def write_video(
         for number, image in enumerate(frames):
             if number == 0:
                 stream.width, stream.height = image.size
-                stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+                stream.pix_fmt = "yuv420p"
             frame = av.VideoFrame.from_image(image)
             frame.pts = number if ticks is None else ticks[number]
             frame.time_base = Fraction(1, rate)

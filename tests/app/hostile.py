@@ -1,5 +1,6 @@
 """Files that people really have, and files made to do harm; each writes itself into a folder."""
 
+import importlib
 import io
 import os
 import struct
@@ -13,7 +14,8 @@ from tests.app.conftest import draw
 
 USABLE = (
     "cmyk.jpg", "grey16.png", "palette.gif", "animated.gif", "rotated.jpg", "alpha.png",
-    "dot.png", "wide.png", "mislabelled.png",
+    "dot.png", "wide.png", "mislabelled.png", "bitmap.bmp", "camera.avif", "phone.heif",
+    "plain.ppm", "scan.tiff", "web.webp",
 )  # fmt: skip
 REFUSED = {
     "text.jpg": "not an image",
@@ -52,10 +54,11 @@ def write(folder: Path, name: str) -> Path:
         image.resize((1, 1)).save(path)
     elif stem == "wide":
         image.resize((30000, 2)).save(path)
-    elif stem == "mislabelled":
-        image.save(path, "JPEG")
-    else:
+    elif name in REFUSED:
         path.write_bytes(_refused(name, image, path))
+    else:
+        importlib.import_module("pillow_heif").register_heif_opener()
+        image.save(path, "JPEG" if stem == "mislabelled" else None)
     return path
 
 

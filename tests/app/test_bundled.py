@@ -1,76 +1,220 @@
-"""The pack that comes with the app, from its start to the answers."""
+"""The packs that come with the app: what they state, and what is found with them."""
+
+import csv
+import shutil
+import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image, ImageDraw
 
-from polyview.app.settings import BUNDLED
-from polyview.export.pack.gallery import GalleryInfo, load_gallery
-from tests.app.serving import Server
+from polyview.app.packs.description import describe_gallery, mismatch
+from polyview.app.packs.opened import Opened
+from polyview.app.search.answers import Question, answer
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import BUNDLED, PHOTOGRAPHS, Settings
+from polyview.export.hub.packs import resolve
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.pack.reading import read_info
+from polyview.export.pack.schema import current_name
+from polyview.models import argument_defaults
+from polyview.training.data.image_files import read_frames
+from polyview.training.data.open_split import from_pack
+from polyview.training.evaluate import main as evaluate
+from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
+from polyview.training.scenes.motion import FRAMES
+from polyview.training.settings import to_values
+from tests.app import hostile
+from tests.app.conftest import bundled_runtime, draw, finish
+from tests.conftest import SHARED
 
-PACK = BUNDLED / "scenes"
+SCENES, PHOTOS, MOVING = (BUNDLED / name for name in ("scenes", "photos", "scenes_moving"))
+MB = 2**20
 
 
-@pytest.fixture(scope="module")
-def gallery() -> GalleryInfo:
-    return load_gallery(PACK)
+def size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def has(gallery: GalleryInfo, image_id: int, name: str) -> bool:
+def test_all_that_is_bundled_stays_light() -> None:
+    assert size(PHOTOS) < 30 * MB
+    assert size(MOVING / "gallery") < 15 * MB
+    assert size(BUNDLED) < 90 * MB
+
+
+@pytest.mark.parametrize("pack", [PHOTOS, MOVING])
+def test_every_method_came_of_its_recipe_and_is_measured(pack: Path) -> None:
+    info, usual = read_info(pack), to_values(TrainConfig())
+    recipes = {path.stem for path in (RECIPES / pack.name).glob("*.toml")}
+    if pack == PHOTOS:
+        assert set(info.methods) == {name for name in recipes if not name.startswith("backbone")}
+    for name, method in info.methods.items():
+        folder = pack / "training" / name
+        recipe = to_values(load_recipe(TrainConfig, f"{pack.name}/{name}"))
+        made = usual | tomllib.loads((folder / "config.toml").read_text("utf-8"))
+        made |= {"data": recipe["data"], "also": recipe["also"]}
+        made["text"] = usual["text"] | made["text"]
+        for values in (made, recipe):
+            values["arguments"] = argument_defaults(recipe["method"]) | values["arguments"]
+        assert made == recipe
+        with (folder / "log.csv").open(encoding="utf-8") as log:
+            rows = list(csv.DictReader(log))
+        assert method.metrics is not None
+        measured = method.metrics.values
+        if pack == PHOTOS:  # rounded to half precision, so recalls move by a few captions
+            best = max(float(row["rsum"]) for row in rows)
+            assert measured["rsum"] == pytest.approx(best, abs=1.0)
+        else:
+            assert len(rows) == recipe["epochs"]
+            assert min(measured[f"{kind}_rsum"] for kind in ("free", "motion", "order")) > 60
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+def test_the_stated_numbers_are_reproduced(capsys: pytest.CaptureFixture[str]) -> None:
+    stated = read_info(PHOTOS).methods["vse_infty"].metrics
+    assert stated is not None
+    data = ["--data", str(SHARED / "flickr8k"), "--split", "val"]
+    evaluate(["--pack", str(PHOTOS), "--method", "vse_infty", *data])
+    row = next(line for line in capsys.readouterr().out.splitlines() if "| vse_infty" in line)
+    assert f"{stated.values['rsum']:.1f}" in row
+
+
+def has(retriever: Retriever, image_id: int, name: str) -> bool:
     """Whether there is such a thing in a scene, by the ground truth."""
-    return any(entry.name == name for entry in gallery.images[image_id].objects)
+    return name in retriever.collection.images[image_id].objects
 
 
 @pytest.mark.parametrize(("words", "name"), [("a dog", "dog"), ("a red car", "car")])
 def test_the_first_five_scenes_hold_what_was_asked_for(
-    bundled: Server, gallery: GalleryInfo, words: str, name: str
+    scenes: Retriever, words: str, name: str
 ) -> None:
-    hits = bundled.get("search", q=words, method="vse_infty", k=5)["hits"]
-    assert len(hits) == 5
-    for hit in hits:
-        assert has(gallery, hit["image_id"], name)
-        assert name in hit["objects"]
+    hits = answer(scenes, Question(words), "vse_infty", 5).hits
+    assert [has(scenes, hit.image_id, name) for hit in hits] == [True] * 5
 
 
 @pytest.mark.parametrize("method", ["mv_vse", "vse_infty"])
 def test_what_is_not_there_is_refused_and_true_captions_are_not(
-    bundled: Server, gallery: GalleryInfo, method: str
+    scenes: Retriever, method: str
 ) -> None:
-    gibberish = bundled.get("search", q="asdfgh qwerty", method=method, k=3)
-    assert gibberish["matches"] is False
-    assert [word["word"] for word in gibberish["unknown"]] == ["asdfgh", "qwerty"]
-    assert max(hit["probability"] for hit in gibberish["hits"]) < 0.1
-    settings = {str(image.setting) for image in gallery.images}
-    displayed = {(entry.name, image.setting) for image in gallery.images for entry in image.objects}
+    gibberish = answer(scenes, Question("asdfgh qwerty"), method, 3)
+    assert gibberish.matches is False
+    assert [item.word for item in gibberish.unknown] == ["asdfgh", "qwerty"]
+    assert max(hit.probability or 0 for hit in gibberish.hits) < 0.1
+    images = load_gallery(SCENES).images
+    settings = {str(image.setting) for image in images}
+    displayed = {(entry.name, image.setting) for image in images for entry in image.objects}
     refused = []
     for name in sorted({name for name, _ in displayed})[::8]:  # where no image shows such a thing
-        only = [f"setting:{item}" for item in sorted(settings) if (name, item) not in displayed]
-        if only:
-            answer = bundled.get("search", q=f"a {name}", method=method, k=3, filter=only)
-            refused.append(answer["matches"] is False)
+        only = {"setting": [item for item in settings if (name, item) not in displayed]}
+        if only["setting"]:
+            refused.append(not answer(scenes, Question(f"a {name}"), method, 3, only).matches)
     assert len(refused) >= 15
     assert np.mean(refused) >= 0.85
-    captions = [gallery.images[i].captions[i // 50 % 5].text for i in range(0, 1000, 50)]
-    results = [bundled.get("search", q=text, method=method, k=3) for text in captions]
-    assert sum(answer["matches"] for answer in results) >= 19
-    for answer in results:
-        sure = [hit["probability"] for hit in answer["hits"]]
+    captions = [images[i].captions[i // 50 % 5].text for i in range(0, 1000, 50)]
+    results = [answer(scenes, Question(text), method, 3) for text in captions]
+    assert sum(bool(result.matches) for result in results) >= 19
+    for result in results:
+        sure = [hit.probability or 0 for hit in result.hits]
         assert sure == sorted(sure, reverse=True)
 
 
-def test_a_scene_finds_itself_and_its_captions(bundled: Server, gallery: GalleryInfo) -> None:
-    image = 17
-    content = (PACK / "gallery" / gallery.images[image].file).read_bytes()
-    answer = bundled.search_image(content, method="vse_infty", k=5).json()
-    assert answer["images"][0]["image_id"] == image
-    assert answer["unfamiliar"] is False
-    true = {c.text for c in gallery.captions if image in c.relevant}
-    assert sum(caption["text"] in true for caption in answer["captions"]) >= 3
+def test_a_scene_finds_itself_and_its_captions(scenes: Retriever) -> None:
+    result = answer(scenes, Question(image=scenes.open(17)), "vse_infty", 5)
+    assert (result.hits[0].image_id, result.unfamiliar) == (17, False)
+    own = {caption.text for caption in load_gallery(SCENES).captions if 17 in caption.relevant}
+    assert sum(caption.text in own for caption in result.captions) >= 3
 
 
-def test_every_method_of_the_pack_is_measured(bundled: Server) -> None:
-    info = bundled.get("info")
-    assert info["gallery"]["searchable"] == info["gallery"]["pictures"] == 1000
-    assert info["gallery"]["refused"] == []
-    for method in info["methods"].values():
-        assert "evaluate --pack" in method["metrics"]["command"]
-        assert method["parity"]["ranking"] is True
+def test_three_hundred_clips_are_sets_of_frames_in_order() -> None:
+    split, runtime = from_pack(MOVING, "test"), bundled_runtime("scenes_moving")
+    assert (split.image_count, split.frames) == (300, FRAMES)
+    assert split.alike is not None
+    assert np.bincount(split.alike).tolist() == [2] * 150
+    gallery = load_gallery(MOVING)
+    frames = read_frames(gallery.folder / gallery.images[0].file, FRAMES)
+    features = runtime.image_features(frames)  # (FRAMES, 1, d)
+    clip = features.transpose(0, 1)
+    for name, method in runtime.methods.items():
+        ahead, back, still = (
+            runtime.image_views(rows, name).embeddings
+            for rows in (clip, clip.flip(1), features[:1])
+        )
+        assert torch.allclose(ahead, back, atol=1e-5) != method.order_matters, name
+        assert still.shape[2] == ahead.shape[2]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A dog-coloured patch on grass, a blue sea, shapes, a copy, and files that are no images."""
+    folder = tmp_path_factory.mktemp("mine")
+    lawn = Image.new("RGB", (320, 240), (70, 140, 60))
+    ImageDraw.Draw(lawn).ellipse((110, 90, 210, 170), fill=(120, 80, 40))
+    lawn.save(folder / "lawn.jpg")
+    sea = Image.new("RGB", (240, 320), (150, 200, 240))
+    ImageDraw.Draw(sea).rectangle((0, 160, 240, 320), fill=(20, 70, 160))
+    sea.save(folder / "sea.png")
+    (folder / "sub").mkdir()
+    draw(3)[0].save(folder / "sub/mine.png")
+    shutil.copy(folder / "sub/mine.png", folder / "sub/same.png")
+    for name in ("rotated.jpg", "text.jpg", "bomb.png"):
+        hostile.write(folder, name)
+    cache = tmp_path_factory.mktemp("cache")
+    opened = Opened(Settings("photos_mini", folder, "cpu"), cache)  # its former name
+    finish(opened.first.index)
+    yield opened
+    opened.close()
+
+
+def test_a_folder_of_ones_own_is_searched_and_its_bad_files_are_listed(photos: Opened) -> None:
+    mine = photos.first
+    for words, file in (("the ocean", "sea.png"), ("a brown dog on the grass", "lawn.jpg")):
+        assert answer(mine, Question(words), "vse_infty", 2).hits[0].file == file
+    gallery = describe_gallery(mine)
+    assert gallery["progress"] == "4 images ready"
+    assert {bad["file"] for bad in gallery["refused"]} == {"text.jpg", "bomb.png"}
+    assert gallery["copies"] == [{"file": "sub/same.png", "same_as": "sub/mine.png"}]
+    hits = answer(mine, Question("a red bar"), "vse_infty", 10).hits
+    assert {hit.file for hit in hits} == {"sub/mine.png", "rotated.jpg", "lawn.jpg", "sea.png"}
+    result = answer(mine, Question(image=draw(3)[0]), "vse_infty", 5)
+    assert (result.hits[0].file, result.captions) == ("sub/mine.png", [])
+
+
+def test_the_former_name_of_the_pack_for_photographs_still_means_it(photos: Opened) -> None:
+    info = read_info(PHOTOS)
+    before = replace(info, name="photos_mini", title="Photographs, small")
+    assert before.checksum == info.checksum  # so what was encoded under that name holds
+    assert current_name(before.name) == PHOTOGRAPHS  # a copy, such as one on the Hub
+    assert resolve(str(BUNDLED / "photos_mini")) == PHOTOS
+    assert photos.first.info.folder == PHOTOS
+
+
+@pytest.mark.slow
+def test_each_pack_says_which_images_it_does_not_know(tmp_path: Path) -> None:
+    opened = Opened(Settings(device="cpu"), tmp_path / "cache")
+    random, folders = np.random.default_rng(0), {}
+    for name in ("noise", "drawn"):
+        (tmp_path / name).mkdir()
+        for i in range(4):
+            pixels = random.integers(256, size=(64, 96, 3), dtype=np.uint8)
+            image = Image.fromarray(pixels) if name == "noise" else opened.first.open(i)
+            image.save(tmp_path / name / f"{i}.png")
+        folders[name] = opened.open_place(str(tmp_path / name))
+    assert opened.retriever("", folders["noise"]).info.name == PHOTOGRAPHS
+    for pack, images, better in (
+        ("scenes", folders["noise"], PHOTOGRAPHS),
+        ("scenes", folders["drawn"], None),
+        (PHOTOGRAPHS, folders["noise"], None),
+        ("scenes", "scenes", None),
+        (PHOTOGRAPHS, "scenes", "scenes"),
+    ):
+        retriever = opened.retriever(pack, images)
+        assert images == "scenes" or retriever.index.first_done.wait(60)
+        result = mismatch(retriever)
+        retriever.index.stop()
+        assert (result.better if result else None) == better
+    opened.close()

@@ -13,15 +13,6 @@ from polyview.app.main import main
 from polyview.app.settings import Settings, bundled_pack
 
 
-def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("GRADIO_SERVER_NAME", "POLYVIEW_ALLOW_HOST"):
-        monkeypatch.delenv(name, raising=False)
-    settings = Settings.from_argv([])
-    assert settings == Settings(None, None, "auto", "127.0.0.1", None, mcp=False)
-    assert Settings.from_argv(["--mcp"]).mcp
-    assert settings.first_pack == "scenes"
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -42,10 +33,19 @@ def test_nonsense(arguments: list[str], sentence: str, capsys: pytest.CaptureFix
     assert sentence in capsys.readouterr().err
 
 
-def test_images_of_ones_own_are_searched_with_the_pack_for_photographs(tmp_path: Path) -> None:
-    assert Settings(gallery=tmp_path).first_pack == "photos"
-    assert Settings("scenes", tmp_path).first_pack == "scenes"
-    assert Settings.from_argv(["--gallery", "qdrant://host:6333/mine"]).first_pack == "scenes"
+def test_the_first_pack_is_named_or_suits_the_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, arguments, pack in (
+        ("", [], "scenes"),
+        ("", ["--gallery", str(tmp_path)], "photos"),
+        ("", ["--gallery", str(tmp_path), "--pack", "scenes"], "scenes"),
+        ("", ["--gallery", "qdrant://host:6333/mine"], "scenes"),
+        ("owner/name@v1", [], "owner/name@v1"),
+        ("owner/name@v1", ["--pack", "photos"], "photos"),
+    ):
+        monkeypatch.setenv("POLYVIEW_PACK", variable)
+        assert Settings.from_argv(arguments).first_pack == pack
 
 
 def test_without_its_package_mcp_is_refused_in_a_sentence(
@@ -61,10 +61,13 @@ def test_without_its_package_mcp_is_refused_in_a_sentence(
 
 
 def test_only_the_own_machine_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SPACE_ID", "GRADIO_SHARE"):
+    for name in ("SPACE_ID", "GRADIO_SHARE", "GRADIO_SERVER_NAME", "POLYVIEW_ALLOW_HOST"):
         monkeypatch.delenv(name, raising=False)
-    for host in ("localhost", "127.0.0.1", "::1"):
-        assert Settings(host=host).private
+    assert Settings.from_argv([]).host == "127.0.0.1"
+    for host in ("localhost", "127.0.0.1", "::1", "[::1]"):
+        settings = Settings.from_argv(["--host", host])
+        assert settings.private
+        assert settings.host == ("[::1]" if "::1" in host else host)
     for host in ("0.0.0.0", "::", "192.0.2.1", "polyview.example"):
         assert not Settings(host=host).private
     assert not Settings(allow_hosts=("polyview.example",)).private
@@ -94,22 +97,11 @@ def test_names_of_others_are_given_by_flags_or_a_variable(monkeypatch: pytest.Mo
     assert values.allow_hosts == ("c.example", "d.example")
 
 
-def test_a_variable_names_the_pack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("POLYVIEW_PACK", raising=False)
-    assert Settings.from_argv([]).first_pack == "scenes"
-    monkeypatch.setenv("POLYVIEW_PACK", "owner/name@v1")
-    assert Settings.from_argv([]).pack == "owner/name@v1"
-    assert Settings.from_argv(["--pack", "scenes"]).pack == "scenes"
-    monkeypatch.setenv("POLYVIEW_PACK", "")
-    assert Settings.from_argv([]).first_pack == "scenes"
-
-
-@pytest.mark.parametrize("name", ["..", "../bundled", "/etc", "no_such_pack", "", "a/b"])
-def test_only_bundled_names_name_bundled_packs(name: str) -> None:
-    assert bundled_pack(name) is None
-
-
-def test_a_bundled_pack_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_bundled_names_name_bundled_packs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("..", "../bundled", "/etc", "no_such_pack", "", "a/b"):
+        assert bundled_pack(name) is None
     monkeypatch.setattr("polyview.app.settings.BUNDLED", tmp_path)
     (tmp_path / "mine").mkdir()
     assert bundled_pack("mine") is None
@@ -125,10 +117,3 @@ def test_a_public_app_lets_no_client_name_itself(monkeypatch: pytest.MonkeyPatch
             Settings(host="0.0.0.0")
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.0/8")
     assert not Settings(host="0.0.0.0").private
-
-
-@pytest.mark.parametrize("host", ["::1", "[::1]"])
-def test_addresses_of_ipv6_need_no_brackets(host: str) -> None:
-    settings = Settings.from_argv(["--host", host])
-    assert settings.host == "[::1]"
-    assert settings.private

@@ -1,7 +1,9 @@
 """The view-collapse meter on views made by hand, and over a gallery."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -9,7 +11,6 @@ import torch
 
 from polyview.app.explain import collapse as module
 from polyview.app.explain.collapse import (
-    Collapse,
     collapsed,
     count_all_wins,
     count_wins,
@@ -21,7 +22,7 @@ from polyview.app.explain.collapse import (
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.retriever import Reading, Retriever
-from polyview.models import Views
+from polyview.models import Method, Views
 from polyview.models.mv_vse import MVVSE, MVVSEConfig
 from polyview.models.mvam import MVAM
 from tests.app.conftest import IMAGES, finish, maps_of
@@ -59,77 +60,58 @@ def test_overlap_is_the_mean_of_what_both_maps_hold() -> None:
     assert map_overlap(maps) == pytest.approx(sum(results) / len(results))
 
 
-def test_wins_are_counted_on_each_texts_own_picture() -> None:
-    method = MVVSE(4, 4, MVVSEConfig(8))
-    images = Views(unit(3, 3, 8))
-    # texts that equal one view of their own picture: views 0, 2, 2 and 1
-    rows, views = torch.tensor([0, 1, 2, 2]), [0, 2, 2, 1]
-    texts = Views(
-        torch.stack([images.embeddings[r, v] for r, v in zip(rows, views, strict=True)])[:, None]
-    )
-    assert count_wins(method, images, texts, rows).tolist() == [1.0, 1.0, 2.0]
+METHODS = {"mv_vse": MVVSE(4, 4, MVVSEConfig(8)), "mvam": MVAM(4, 4, 8, views=3)}
 
 
-def test_views_that_score_the_same_share_the_win() -> None:
-    method = MVVSE(4, 4, MVVSEConfig(8))
-    images = Views(unit(40, 1, 8).expand(-1, 3, -1).contiguous())
-    texts = Views(unit(40, 1, 8))
-    wins = count_wins(method, images, texts, torch.arange(40))
-    torch.testing.assert_close(wins, torch.full((3,), 40 / 3, dtype=torch.float64))
+def loop_wins(method: Method, images: Views, texts: Views, rows: Sequence[int]) -> list[float]:
+    """Each text's win goes to the best view of its own image, in equal parts if there are ties."""
+    wins = [0.0] * images.embeddings.shape[1]
+    for text, row in enumerate(rows):
+        scores = method.view_scores(images[[row]], texts[[text]]).flatten().tolist()
+        tied = [view for view, score in enumerate(scores) if score >= max(scores) - 1e-6]
+        for view in tied:
+            wins[view] += 1 / len(tied)
+    return wins
 
 
-def test_wins_in_a_gallery_are_counted_on_each_captions_own_image() -> None:
-    method = MVVSE(4, 4, MVVSEConfig(8))
-    images, captions = Gallery("images", method), Gallery("texts", method)
-    images.add([0, 2, 3], unit(3, 3, 8))
-    captions.add(range(200), unit(200, 1, 8))
-    owners = np.random.default_rng(0).integers(0, 4, 200)  # image 1 was refused
-    expected = torch.zeros(3, dtype=torch.float64)
-    for text, owner in enumerate(owners.tolist()):
-        if owner != 1:
-            own = images.views([owner]), captions.views([text])
-            expected += count_wins(method, *own, torch.tensor([0]))
-    torch.testing.assert_close(count_all_wins(images, captions, owners), expected)
-
-
-def test_where_views_add_up_the_one_that_adds_most_wins() -> None:
-    method = MVAM(4, 4, 2, views=2)
-    images = Views(torch.tensor([[[0.6, 0.0], [0.0, 0.8]]]))
-    texts = Views(torch.tensor([[[0.9, 0.0], [0.0, 0.1]], [[0.1, 0.0], [0.0, 0.9]]]))
-    assert count_wins(method, images, texts, torch.tensor([0, 0])).tolist() == [1.0, 1.0]
-    assert count_wins(method, images, texts[:1], torch.tensor([0])).tolist() == [1.0, 0.0]
+@pytest.mark.parametrize("name", METHODS)
+@torch.inference_mode()
+def test_wins_are_counted_on_each_texts_own_image(name: str) -> None:
+    method, words = METHODS[name], 1 if name == "mv_vse" else 3
+    images, texts = unit(4, 3, 8), unit(200, words, 8)
+    images[2:, 1] = images[2:, 0]  # views that score the same
+    texts[:, 1:] = texts[:, :1]
+    rows = np.random.default_rng(0).integers(0, 4, 200)
+    expected = loop_wins(method, Views(images), Views(texts), rows.tolist())
+    wins = count_wins(method, Views(images), Views(texts), torch.from_numpy(rows))
+    assert wins.tolist() == pytest.approx(expected)
+    assert min(expected) > 10
+    gallery, captions = Gallery("images", method), Gallery("texts", method)
+    gallery.add([0, 2, 3], images[[0, 2, 3]])  # image 1 was refused
+    captions.add(range(200), texts)
+    some = np.flatnonzero(rows != 1)
+    expected = loop_wins(method, Views(images), Views(texts[some]), rows[some].tolist())
+    assert count_all_wins(gallery, captions, rows).tolist() == pytest.approx(expected)
 
 
 @torch.inference_mode()
-def test_the_meter_reads_the_gallery(many_retriever: Retriever) -> None:
-    result = measure(many_retriever, "mv_vse")
-    method = many_retriever.methods["mv_vse"]
-    images = many_retriever.gallery("mv_vse").views(range(IMAGES))
-    wins = [0.0, 0.0, 0.0]
-    captions = many_retriever.collection.captions
-    for text, image_id in captions:
-        query = many_retriever.views(text, "mv_vse")
-        scores = method.view_scores(images[[image_id]], query).flatten().tolist()
-        tied = [v for v, score in enumerate(scores) if score >= max(scores) - 1e-6]
-        for view in tied:
-            wins[view] += 1 / len(tied) / len(captions)
-    assert result.wins == pytest.approx(wins, abs=1e-6)
-    assert (result.views, result.captions) == (3, len(captions))
-    assert result.similarity == pytest.approx(mean_similarity([images.embeddings]))
-    maps = [maps_of(many_retriever, i, "mv_vse").reshape(3, -1) for i in range(len(images))]
-    assert result.overlap == pytest.approx(map_overlap(np.stack(maps)), abs=1e-6)
-    assert result.maps == len(images)
-
-
-@pytest.mark.parametrize("name", ["mv_vse", "mvam"])
-def test_collapse_is_known_before_the_meter_was_read(
-    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch, name: str
+def test_the_meter_reads_the_gallery(
+    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    similarity = measure(many_retriever, name).similarity
-    assert similarity is not None
-    for more, expected in ((-1e-4, True), (1e-4, False)):
-        monkeypatch.setattr(module, "COLLAPSED", similarity + more)
-        assert collapsed(many_retriever, name) is expected
+    result = measure(many_retriever, "mv_vse")
+    images = many_retriever.gallery("mv_vse").views(range(IMAGES))
+    texts, owners = zip(*many_retriever.collection.captions, strict=True)
+    views = many_retriever.runtime.text_views(texts, "mv_vse")
+    wins = loop_wins(many_retriever.methods["mv_vse"], images, views, owners)
+    assert result.wins == pytest.approx([own / len(texts) for own in wins], abs=1e-6)
+    assert (result.views, result.captions, result.maps) == (3, len(texts), IMAGES)
+    assert result.similarity == pytest.approx(mean_similarity([images.embeddings]))
+    maps = [maps_of(many_retriever, i, "mv_vse").reshape(3, -1) for i in range(IMAGES)]
+    assert result.overlap == pytest.approx(map_overlap(np.stack(maps)), abs=1e-6)
+    assert result.similarity is not None
+    for more, expected in ((-1e-4, True), (1e-4, False)):  # known before the meter was read
+        monkeypatch.setattr(module, "COLLAPSED", result.similarity + more)
+        assert collapsed(many_retriever, "mv_vse") is expected
     monkeypatch.setattr(module, "COLLAPSED", -1.0)
     assert not collapsed(many_retriever, "vse_infty")  # one view
 
@@ -145,18 +127,13 @@ def finished(retriever: Retriever, name: str) -> Reading:
 def test_a_reading_is_taken_in_the_background_and_once(
     many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = []
-
-    def count(retriever: Retriever, name: str) -> Collapse:
-        taken.append(name)
-        return measure(retriever, name)
-
-    monkeypatch.setattr(module, "measure", count)
+    measuring = Mock(wraps=measure)
+    monkeypatch.setattr(module, "measure", measuring)
     assert meter(many_retriever, "pvse").progress == "measuring"
     result = finished(many_retriever, "pvse").result
     assert result is not None
     assert meter(many_retriever, "pvse").result is result
-    assert taken == ["pvse"]
+    measuring.assert_called_once()
 
 
 def test_without_captions_similarity_and_overlap_are_left(
@@ -167,17 +144,11 @@ def test_without_captions_similarity_and_overlap_are_left(
     assert "waits for the gallery" in meter(retriever, "avse").progress
     finish(retriever.index)
     result = finished(retriever, "avse").result
-    assert result is not None
-    assert result.wins is None
-    assert result.in_use is None
-    assert result.similarity is not None
-    assert result.overlap is not None
+    assert (result.wins, result.in_use) == (None, None)
+    assert None not in (result.similarity, result.overlap)
 
 
 def test_failures_are_told(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> Collapse:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(module, "measure", fail)
+    monkeypatch.setattr(module, "measure", Mock(side_effect=RuntimeError("out of memory")))
     reading = finished(many_retriever, "mvam")
     assert reading.problem == "the views could not be compared: out of memory"

@@ -18,8 +18,7 @@ def test_positive_evidence_keeps_its_colours_and_negative_evidence_is_orange() -
     assert shaded[50].tolist() == [shaded[50, 0].tolist()] * 90  # not seen by the encoder
 
 
-@pytest.mark.parametrize("cell", [(0, 0), (3, 5), (6, 6)])
-@pytest.mark.parametrize("smooth", [True, False])
+@pytest.mark.parametrize(("cell", "smooth"), [((0, 0), True), ((3, 5), True), ((6, 6), False)])
 def test_the_strongest_cell_is_the_brightest(cell: tuple[int, int], smooth: bool) -> None:
     evidence = np.full((7, 7), 0.001)
     evidence[cell] = 0.5

@@ -1,29 +1,21 @@
 """Evidence of answers adds up to what a search finds, and lies where the words' objects are."""
 
-from types import SimpleNamespace
-from typing import cast
-
 import numpy as np
 import pytest
-import torch
-from PIL import Image
 
 from polyview.app.explain.evidence import Explained, explain
 from polyview.app.search.answers import parse
 from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
-from polyview.export.methods import Methods
-from polyview.export.pack.gallery import GalleryInfo, load_gallery
-from polyview.export.pack.reading import load_info
-from polyview.export.runtime import Runtime
-from polyview.models.clip import CLIP
-from polyview.models.evidence import Parts
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.pack.reading import read_info
 
 SCENES = BUNDLED / "scenes"
 TEXT = "a dog is higher in the picture than a top hat"
-QUERIES = (TEXT, "2: a dog + grass - 0.5: people", "dog + dog")
-IMAGES = [303, 951, 0, 303]
+# with the number of terms that have a weight
+QUERIES = {TEXT: 1, "2: a dog + grass - 0.5: people": 3, "dog + dog": 1, "dog - dog": 0}
+IMAGES = [303, 0, 303]
 
 
 def sums(results: Explained) -> np.ndarray:
@@ -52,23 +44,22 @@ def own_scores(retriever: Retriever, query: str, spec: str) -> np.ndarray:
     return scores
 
 
-@pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.parametrize("spec", [*load_info(SCENES).methods, "vse_infty+pvse", "mvam+avse+vsepp"])
-def test_evidence_adds_up_to_the_score(scenes: Retriever, spec: str, query: str) -> None:
-    results = explain(scenes, parse(query), spec, IMAGES)
-    np.testing.assert_allclose(
-        results.scores, own_scores(scenes, query, spec), rtol=1e-4, atol=1e-6
-    )
-    np.testing.assert_allclose(sums(results), results.scores, rtol=1e-4, atol=1e-6)
-    assert results.grid == (7, 7)
-    for term in results.terms:
-        assert list(term.words) == scenes.read(term.term.words).words
-        assert term.cells.shape == (len(IMAGES), 7, 7, len(term.words))
-        np.testing.assert_array_equal(term.cells[0], term.cells[3])
-    assert len(results.terms) == (3 if "people" in query else 1)
+@pytest.mark.parametrize("spec", [*read_info(SCENES).methods, "mvam+avse+vsepp"])
+def test_evidence_adds_up_to_the_score(scenes: Retriever, spec: str) -> None:
+    for query, count in QUERIES.items():
+        results = explain(scenes, parse(query), spec, IMAGES)
+        expected = own_scores(scenes, query, spec)
+        np.testing.assert_allclose(results.scores, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(sums(results), results.scores, rtol=1e-4, atol=1e-6)
+        assert results.grid == (7, 7)
+        for term in results.terms:
+            assert list(term.words) == scenes.read(term.term.words).words
+            assert term.cells.shape == (len(IMAGES), 7, 7, len(term.words))
+            np.testing.assert_array_equal(term.cells[0], term.cells[2])
+        assert len(results.terms) == count
 
 
-@pytest.mark.parametrize("name", load_info(SCENES).methods)
+@pytest.mark.parametrize("name", read_info(SCENES).methods)
 def test_evidence_of_views_adds_up_to_their_scores(scenes: Retriever, name: str) -> None:
     results = explain(scenes, [Term(TEXT)], name, IMAGES, per_view=True)
     text = scenes.views(TEXT, name)
@@ -89,63 +80,25 @@ def test_a_picture_and_words_are_explained_as_one_question(scenes: Retriever, na
     np.testing.assert_allclose(sums(results), results.scores, rtol=1e-4, atol=1e-6)
 
 
-def _two_things(gallery: GalleryInfo, retriever: Retriever) -> list[tuple[int, str, str]]:
-    """Scenes with two things that are there once and have a name of one known word."""
-    results = []
-    known = set(retriever.runtime.reader.words())
-    for image_id, image in enumerate(gallery.images[:120]):
-        names = [entry.name for entry in image.objects]
-        single = [name for name in names if names.count(name) == 1 and name in known]
-        if len(single) > 1:
-            results.append((image_id, single[0], single[1]))
-    return results
-
-
-@pytest.mark.parametrize(("name", "share"), [("vse_infty", 0.95), ("mv_vse", 0.95), ("avse", 0.9)])
+@pytest.mark.parametrize(("name", "share"), [("mv_vse", 0.95), ("avse", 0.9)])
 def test_a_word_is_found_where_its_object_is(scenes: Retriever, name: str, share: float) -> None:
-    gallery = load_gallery(SCENES)
-    hits = []
-    for image_id, *names in _two_things(gallery, scenes):
-        results = explain(scenes, [Term(f"a {names[0]} and a {names[1]}")], name, [image_id])
+    """In scenes with two things that are there once and have a name of one known word."""
+    known, hits = set(scenes.runtime.reader.words()), []
+    for image_id, image in enumerate(load_gallery(SCENES).images[:80]):
+        names = [entry.name for entry in image.objects]
+        boxes = {e.name: e.box for e in image.objects if names.count(e.name) == 1}
+        pair = [entry for entry in boxes if entry in known][:2]
+        if len(pair) < 2:
+            continue
+        results = explain(scenes, [Term(f"a {pair[0]} and a {pair[1]}")], name, [image_id])
         (term,) = results.terms
-        for entry in names:
+        for entry in pair:
             row, column = divmod(int(term.cells[0, ..., term.words.index(entry)].argmax()), 7)
-            boxes = [t.box for t in gallery.images[image_id].objects if t.name == entry]
-            left, top, right, bottom = (7 * side for side in boxes[0])
+            left, top, right, bottom = (7 * side for side in boxes[entry])
             hits.append(left < column + 1 and column < right and top < row + 1 and row < bottom)
-    assert len(hits) > 100
-    print(np.mean(hits), len(hits))
+    print(f"{name}: {np.mean(hits):.3f} of {len(hits)}")
+    assert len(hits) > 70
     assert np.mean(hits) > share
-
-
-def test_a_summary_has_no_place_but_adds_up(scenes: Retriever) -> None:
-    """An encoder's [CLS] stands before the cells; it is no cell, and belongs to the base."""
-    method = CLIP(4, 4, 4).eval()
-    images, text = (Parts.of(torch.randn(2, 1, 1 + 4, 4)).unit() for _ in range(2))
-    runtime = SimpleNamespace(regions=None, grid=(2, 2))
-    runtime.on_grid = lambda values: Runtime.on_grid(cast("Runtime", runtime), values)
-    pretended = SimpleNamespace(
-        methods=Methods({"clip": method}, scenes.info),
-        runtime=runtime,
-        reads_sets=False,
-        grid=runtime.grid,
-        subject=lambda term: term.image,
-        parts=lambda subject, _: text if isinstance(subject, Image.Image) else images,
-    )
-    term = Term(image=Image.new("RGB", (2, 2)))
-    results = explain(cast("Retriever", pretended), [term], "clip", [0, 1])
-    (seen,) = results.terms
-    rows = torch.einsum("bnd,bmd->bnm", images.rows[:, 0], text.rows[:, 0])
-    np.testing.assert_allclose(seen.cells.reshape(2, 4, 4), rows[:, 1:5, 1:5], atol=1e-6)
-    np.testing.assert_allclose(seen.whole_sentence.reshape(2, 4), rows[:, 1:5, 0], atol=1e-6)
-    np.testing.assert_allclose(seen.base, rows[:, 0].sum(1), atol=1e-6)
-    np.testing.assert_allclose(sums(results), rows.sum((1, 2)), atol=1e-6)
-
-
-def test_terms_that_cancel_out_have_no_evidence(scenes: Retriever) -> None:
-    results = explain(scenes, parse("dog - dog"), "vsepp", [3])
-    assert results.terms == ()
-    assert results.scores.tolist() == [0.0]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,18 +18,14 @@ from tests.app.pretended import Pretended, indexed
 SECONDS = 10  # of a video below: as many frames are taken of it
 
 
-def video(path: Path, *colours: str) -> Path:
-    frames = [plain(colours[i * len(colours) // SECONDS]) for i in range(SECONDS)]
-    return write_video(path, [frame for frame in frames for _ in range(5)], rate=5)
-
-
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """Two stills around a video and an animation of three frames."""
     folder = tmp_path / "photos"
     folder.mkdir()
     plain("black").save(folder / "a.png")
-    video(folder / "b.mp4", "red", "blue")
+    frames = [plain(colour) for colour in ("red", "blue") for _ in range(5 * SECONDS // 2)]
+    write_video(folder / "b.mp4", frames, rate=5)
     write_animation(folder / "c.gif", [*map(plain, ("red", "lime", "blue"))])
     plain("white").save(folder / "d.jpg")
     return folder
@@ -38,11 +35,10 @@ def test_frames_are_images_of_their_clip(photos: Path, tmp_path: Path) -> None:
     index = indexed(photos, tmp_path / "cache", Pretended())
     assert {place: len(moments) for place, moments in index.clips.items()} == {1: SECONDS, 2: 3}
     assert len(index) == 4
-    assert str(index.progress) == "4 images ready"
     for gallery in index.images.values():
         ids = gallery.ids()
-        assert (np.bincount(ids % 4) == [1, SECONDS, 3, 1]).all()
-        assert [ids[i] for i in range(len(ids)) if ids[i] % 4 == 2] == [2, 6, 10]
+        assert np.bincount(ids % 4).tolist() == [1, SECONDS, 3, 1]
+        assert ids[ids % 4 == 2].tolist() == [2, 6, 10]
     lime = index.images["one"].views([6]).embeddings[0]  # the animation's second frame
     torch.testing.assert_close(lime, torch.tensor([[0.0, 1, 0]] * 2), atol=0.02, rtol=0)
 
@@ -52,9 +48,9 @@ def test_stopped_within_a_clip_nothing_of_it_is_shown(photos: Path, tmp_path: Pa
     honest = runtime.square_features
     index = Index(runtime.runtime, from_folder(photos), tmp_path / "cache")
 
-    def stopping(*arguments: object, **named: object) -> torch.Tensor:
+    def stopping(*arguments: Any, **named: Any) -> torch.Tensor:
         index.stop()
-        return honest(*arguments, **named)  # type: ignore[arg-type]
+        return honest(*arguments, **named)
 
     runtime.square_features = stopping  # type: ignore[method-assign]
     finish(index)
@@ -88,32 +84,23 @@ def test_a_clip_is_a_row_for_each_window_and_a_still_image_is_one(
 ) -> None:
     runtime = sets()
     index = indexed(moving, tmp_path / "cache", runtime)
-    assert {place: len(moments) for place, moments in index.clips.items()} == {1: 10, 2: TOGETHER}
-    assert [window[0] for window in index.clips.windows(1)] == [
-        1,
-        1 + 3 * 4,
-        1 + 6 * 4,
-    ]  # of 10 frames: 3, 3 and 4
-    assert index.clips.read_with(1 + 5 * 4) == [1 + place * 4 for place in (3, 4, 5)]
-    assert (index.clips.windows(0), index.clips.read_with(3)) == ([[0]], [3])
+    clips, views = index.clips, index.images["one"].views
+    assert {place: len(moments) for place, moments in clips.items()} == {1: 10, 2: TOGETHER}
+    # of 10 frames: 3, 3 and 4
+    assert [window[0] for window in clips.windows(1)] == [1, 1 + 3 * 4, 1 + 6 * 4]
+    assert clips.read_with(1 + 5 * 4) == [1 + place * 4 for place in (3, 4, 5)]
+    assert (clips.windows(0), clips.read_with(3)) == ([[0]], [3])
     assert len(index) == 4
     for gallery in index.images.values():
         assert sorted(gallery.ids().tolist()) == [0, 1, 2, 3, 13, 25]
-    last = index.images["one"].views([25]).embeddings[0, 0, 0]  # the mean of frames 6 to 9
+    last = views([25]).embeddings[0, 0, 0]  # the mean of frames 6 to 9
     torch.testing.assert_close(last, torch.tensor(75 / 255), atol=0.02, rtol=0)
-    still = index.images["one"].views([3]).embeddings[0]
-    torch.testing.assert_close(still, torch.ones(2, 3))
-
-
-def test_a_frame_on_the_screen_for_twice_as_long_counts_twice_and_is_encoded_once(
-    moving: Path, tmp_path: Path
-) -> None:
-    runtime = sets()
-    index = indexed(moving, tmp_path / "cache", runtime)
-    assert [moment.frame for moment in index.clips[2]] == [0, 1, 1, 2]
-    assert [round(moment.seconds, 3) for moment in index.clips[2]] == [0.05, 0.15, 0.25, 0.35]
+    torch.testing.assert_close(views([3]).embeddings[0], torch.ones(2, 3))
+    # a frame on the screen for twice as long counts twice and is encoded once
+    assert [moment.frame for moment in clips[2]] == [0, 1, 1, 2]
+    assert [round(moment.seconds, 3) for moment in clips[2]] == [0.05, 0.15, 0.25, 0.35]
     assert runtime.encoded == 2 + 10 + 3
-    mean = index.images["one"].views([2]).embeddings[0, 0]
+    mean = views([2]).embeddings[0, 0]
     torch.testing.assert_close(mean, torch.tensor([0.25, 0.5, 0.25]), atol=0.02, rtol=0)
 
 

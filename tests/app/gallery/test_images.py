@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -31,6 +28,9 @@ def test_what_people_have_opens(tmp_path: Path, name: str) -> None:
     image = open_image(hostile.write(tmp_path, name))
     assert image.mode == "RGB"
     assert max(image.size) <= 2048
+    if name not in ("alpha.png", "dot.png", "grey16.png", "palette.gif", "wide.png"):
+        upright = draw(4)[0].rotate(-90 if name == "rotated.jpg" else 0, expand=True)
+        assert np.abs(np.asarray(image, int) - np.asarray(upright, int)).mean() < 6
 
 
 @pytest.mark.parametrize(("name", "why"), [*hostile.REFUSED.items(), ("gone.png", "no longer")])
@@ -44,61 +44,49 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, name: str, why: str) -> 
 
 
 def test_large_jpegs_are_decoded_at_a_fraction(tmp_path: Path) -> None:
-    side = 9_000
     path = tmp_path / "large.jpg"
-    Image.new("L", (side, side), 128).save(path, quality=10)
+    Image.new("L", (9000, 4500), 128).save(path, quality=10)
     image = open_image(path)
-    assert 1024 <= max(image.size) <= 2048
+    assert 1024 <= image.width <= 2048
     assert image.getpixel((5, 5)) == (128, 128, 128)
 
 
 @pytest.mark.parametrize("mode", ["1", "CMYK", "I;16", "L", "LA", "P", "RGB", "RGBA"])
-def test_large_images_of_any_mode_are_reduced_upright(tmp_path: Path, mode: str) -> None:
+def test_large_images_of_any_mode_are_converted_in_bands(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result is the same as without bands."""
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
-    large = Image.new(mode, (4000, 2200))
-    for name in ("large.tif", "large.png") if mode != "CMYK" else ("large.tif", "large.jpg"):
+    values = np.add.outer(np.arange(216), np.arange(384))
+    large = Image.fromarray((values / 2.5).astype(np.uint8)).convert("1" if mode == "1" else "RGB")
+    large = large.convert(mode) if mode != "I;16" else Image.fromarray((values * 90).astype("u2"))
+    for name in ("large.tif", "large.jpg" if mode == "CMYK" else "large.png"):
         large.save(tmp_path / name, exif=exif)
-        width, height = open_image(tmp_path / name).size
-        assert width < height
-        assert 1024 <= height <= 2048
+        with monkeypatch.context() as patch:
+            patch.setattr(images, "WORKING_SIDE", 64)
+            whole = open_image(tmp_path / name)
+            patch.setattr(images, "_BAND", 4000)
+            banded = open_image(tmp_path / name)
+        assert whole.size == banded.size == (72, 128)
+        difference = np.abs(np.asarray(whole, float) - np.asarray(banded, float))
+        assert difference.mean() < (20 if mode == "1" else 3)
 
 
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="uses Linux's /proc")
 def test_a_large_image_of_16_bits_takes_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "deep.png"
-    Image.new("I;16", (6000, 6000), 21_845).save(path, compress_level=1)
-    code = (
-        "import pathlib, resource, sys; from polyview.app.gallery.images import open_image\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "before = peak(); image = open_image(pathlib.Path(sys.argv[1]))\n"
-        "assert (image.size, image.getpixel((9, 9))) == ((2048, 2048), (85, 85, 85))\n"
-        "print((peak() - before) / (2**20 if sys.platform == 'darwin' else 2**10))"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60
-    )
-    assert float(ended.stdout) < 400, ended.stderr  # MB; 1 GB if it were converted whole
+    Image.new("I;16", (4200, 4200), 21_845).save(path, compress_level=1)
 
+    def peak() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
 
-def test_exif_orientation_is_applied(tmp_path: Path) -> None:
-    plain, _ = draw(4)
-    turned = open_image(hostile.write(tmp_path, "rotated.jpg"))
-    assert turned.size == (plain.height, plain.width)
-    difference = np.abs(
-        np.asarray(turned, np.int16) - np.asarray(plain.rotate(-90, expand=True), np.int16)
-    )
-    assert difference.mean() < 6
-
-
-@pytest.mark.parametrize("kind", ["AVIF", "BMP", "HEIF", "PPM", "TIFF", "WEBP"])
-def test_every_format_is_read(kind: str, tmp_path: Path) -> None:
-    if kind == "HEIF":
-        importlib.import_module("pillow_heif").register_heif_opener()
-    path = tmp_path / f"photo.{kind.lower()}"
-    Image.new("RGB", (64, 48), (200, 30, 30)).save(path, kind)
-    opened = open_image(path)
-    assert opened.size == (64, 48)
-    assert opened.getpixel((9, 9)) == pytest.approx((200, 30, 30), abs=6)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is that from now on
+    before = peak()
+    image = open_image(path)
+    assert peak() - before < 280  # MB; 500 if it were converted whole
+    assert image.getpixel((9, 9)) == (85, 85, 85)
 
 
 def thumbnail_of(path: Path, folder: Path) -> Path:
@@ -120,8 +108,7 @@ def test_thumbnails_are_small_and_made_once(
     assert thumbnail_of(large, tmp_path / "thumbs") != thumbnail
 
 
-@pytest.mark.parametrize("kind", ["jpg", "png", "webp"])
-@pytest.mark.parametrize("side", [60, 1200])
+@pytest.mark.parametrize(("kind", "side"), [("jpg", 60), ("jpg", 1200), ("png", 60), ("webp", 60)])
 def test_thumbnails_and_images_hold_no_metadata(tmp_path: Path, kind: str, side: int) -> None:
     path = tmp_path / f"photo.{kind}"
     exif = Image.Exif()
@@ -137,20 +124,17 @@ def test_thumbnails_and_images_hold_no_metadata(tmp_path: Path, kind: str, side:
         assert b"somebody" not in file.read_bytes()
 
 
-@pytest.mark.parametrize("trouble", ["a file", "full"])
 def test_thumbnails_that_cannot_be_written_are_a_sentence_about_the_disk(
-    tmp_path: Path, trouble: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "photo.png"
-    draw(3)[0].save(path)
-    if trouble == "a file":
-        (tmp_path / "thumbs").write_text("no folder")
-    else:
-        full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
-        monkeypatch.setattr(tempfile, "mkdtemp", Mock(side_effect=full))
-    with pytest.raises(ImageError, match="another disk") as refusal:
-        thumbnail_of(path, tmp_path / "thumbs")
-    assert str(tmp_path) not in str(refusal.value)
+    draw(3)[0].save(tmp_path / "photo.png")
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+    monkeypatch.setattr(tempfile, "mkdtemp", Mock(side_effect=full))
+    (tmp_path / "file").write_text("no folder")
+    for folder in (tmp_path / "file", tmp_path / "thumbs"):
+        with pytest.raises(ImageError, match="another disk") as refusal:
+            thumbnail_of(tmp_path / "photo.png", folder)
+        assert str(tmp_path) not in str(refusal.value)
 
 
 def test_all_thumbnails_together_are_bounded(
@@ -159,9 +143,8 @@ def test_all_thumbnails_together_are_bounded(
     folder = tmp_path / "thumbs"
     made = []
     for number in range(5):
-        path = tmp_path / f"{number}.png"
-        draw(3)[0].save(path)
-        made.append(thumbnail_of(path, folder))
+        draw(3)[0].save(tmp_path / f"{number}.png")
+        made.append(thumbnail_of(tmp_path / f"{number}.png", folder))
         os.utime(made[-1], (time.time() - 1e6 + number,) * 2)
     os.utime(made[0], (0, 0))
     assert thumbnail_of(tmp_path / "0.png", folder) == made[0]  # used, so it stays

@@ -1,11 +1,13 @@
 """Filling the galleries: what is refused, what is remembered, and how far it is."""
 
 import functools
+import shutil
+import sqlite3
 import threading
-import time
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
 from unittest.mock import Mock
 
 import pytest
@@ -14,17 +16,17 @@ from PIL import Image
 from torch import Tensor
 
 from polyview.app.access import Refusal
-from polyview.app.gallery import encode, images
+from polyview.app.gallery import encode, images, prepared
 from polyview.app.gallery import indexing as index_module
-from polyview.app.gallery.images import Frames
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.search.answers import Question, answer, remark
 from polyview.app.search.retriever import Retriever
+from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
 from polyview.models import Views
-from tests.app.conftest import draw, find, finish
+from tests.app.conftest import IMAGES, draw, find, finish, variant
 
 
 class Counting:
@@ -77,21 +79,14 @@ def test_refused_files_are_not_opened_again_unless_another_reader_does(
     reasons = [refusal.reason for refusal in fill(counting, photos, tmp_path / "cache").refused]
     assert len(reasons) == 1
     (photos / "broken.png").rename(photos / "moved.png")
-    opened: list[str | None] = []
-
-    honest = encode.read_frames
-
-    def opening(file: BinaryIO, name: str, together: int) -> Frames:
-        opened.append(name)
-        return honest(file, name, together)
-
+    opening = Mock(wraps=encode.read_frames)
     monkeypatch.setattr(encode, "read_frames", opening)
     again = fill(counting, photos, tmp_path / "cache")
-    assert opened == []
+    opening.assert_not_called()
     assert [refusal.reason.replace("moved", "broken") for refusal in again.refused] == reasons
     monkeypatch.setattr(encode, "reader", lambda: "a newer one")
     again = fill(counting, photos, tmp_path / "cache")
-    assert opened == ["moved.png"]
+    assert [call.args[1] for call in opening.call_args_list] == ["moved.png"]
     assert len(again.refused) == 1
 
 
@@ -128,19 +123,6 @@ def test_progress_tells_rate_and_time_left() -> None:
     assert str(Progress("pictures", 1000, 7000, rate=250.0)) == (
         "reading images: 1,000 of 7,000, 250 a second, 24 s left"
     )
-    assert str(Progress("views", 10, 7000, rate=1.0)).endswith("1 a second, 116 min left")
-
-
-def test_the_rate_is_that_of_the_stage(
-    runtime: Runtime, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index_module, "_SURE", 1e-6)
-    monkeypatch.setattr(encode, "SHARD", 1)
-    rates: list[float] = []
-    began = time.monotonic()
-    index = Index(runtime, from_folder(photos), tmp_path / "cache")
-    finish(index, lambda step: rates.append(step.rate) if step.stage == "pictures" else None)
-    assert max(rates) >= 5 / (time.monotonic() - began)
 
 
 @pytest.mark.parametrize("stage", ["pictures", "views", "captions"])
@@ -149,30 +131,34 @@ def test_reading_stops_and_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setattr(encode, "SHARD", 10)
     collection = from_pack(tiny_pack)
-    index = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
+    retriever = Retriever(counting, collection, tmp_path)  # type: ignore[arg-type]
+    index, total = retriever.index, len(collection.images)
     steps: list[Progress] = []
 
     def watch(progress: Progress) -> None:
         steps.append(progress)
+        if progress.stage == "pictures":  # what is reported is on the disk
+            with closing(sqlite3.connect(next(tmp_path.rglob("gallery.sqlite")))) as db:
+                assert db.execute("SELECT COUNT(*) FROM files").fetchone()[0] >= progress.done
         if progress.stage == stage and not index._stopped.is_set():
             index.stop()
 
     finish(index, watch)
     assert index.complete == (stage == "captions")
+    if stage == "pictures":
+        assert str(index.progress) == f"stopped after 10 of {total} images"
+        assert len(find(retriever, "a red circle", index.first, 100)) == 10
+        assert "not complete yet (stopped after 10 of" in remark(retriever, "a red circle")
+        with pytest.raises(Refusal, match="stopped after 10 of"):
+            find(retriever, "a red circle", "vsepp", 1)
+        counting.texts = 0  # no captions are encoded yet
     index.start(steps.append)
     index.start()  # it runs already
-    stopped = next(step for step in steps if step.stage == "stopped")
-    total = len(collection.images)
-    if stage == "pictures":
-        assert str(stopped) == f"stopped after 10 of {total} images"
     assert index.wait(60)
-    assert index.progress.stage == "ready"
-    assert index.complete
-    assert counting.images == total
+    assert (index.progress.stage, index.complete) == ("ready", True)
     done = [step.done for step in steps if step.stage == stage]
     assert done == sorted(set(done))
-    whole = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
-    finish(whole)
+    whole = finish(Index(counting, collection, tmp_path))  # type: ignore[arg-type]
     distinct = {text for text, _ in collection.captions}
     assert (counting.images, counting.texts) == (total, len(distinct) * len(whole.captions))
     assert {len(gallery) for gallery in whole.captions.values()} == {len(collection.captions)}
@@ -184,21 +170,6 @@ def test_reading_stops_and_goes_on_where_it_was(
         ids = ours.ids()
         assert ids.tolist() == theirs.ids().tolist()
         assert torch.equal(ours.views(ids).embeddings, theirs.views(ids).embeddings)
-
-
-def test_a_stopped_gallery_answers_with_what_it_has_and_says_so(
-    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(encode, "SHARD", 10)
-    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
-    index = retriever.index
-    finish(index, lambda _: index.stop())
-    assert not index.complete
-    assert len(find(retriever, "a red circle", index.first, 100)) == 10
-    assert "not complete yet (stopped after 10 of" in remark(retriever, "a red circle")
-    other = next(name for name in index.images if name != index.first)
-    with pytest.raises(Refusal, match="stopped after 10 of"):
-        find(retriever, "a red circle", other, 1)
 
 
 def test_a_failure_is_told_and_ends_the_waiting(
@@ -217,18 +188,55 @@ def test_large_galleries_are_clustered_and_answers_say_what_is_found(
 ) -> None:
     large = functools.partial(Gallery, half_from=0, clustered_from=0)
     monkeypatch.setattr(index_module, "Gallery", large)
-    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
-    stages: list[str] = []
+    retriever, stages = Retriever(runtime, from_pack(tiny_pack), tmp_path), list[str]()
     finish(retriever.index, lambda progress: stages.append(str(progress)))
-    count = len(runtime.methods)
-    assert f"finding clusters: 0 of {count}" in stages
-    name = retriever.methods.best
-    results = answer(retriever, Question("a red circle"), name, 5)
-    assert (results.exact, results.remark) == (False, "Approximate: finds 100% of the ten best.")
-    whole = [hit.image_id for hit in results.hits]
+    assert f"finding clusters: 0 of {len(runtime.methods)}" in stages
     monkeypatch.undo()
     small = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     finish(small.index)
-    results = answer(small, Question("a red circle"), name, 5)
-    assert [hit.image_id for hit in results.hits] == whole
-    assert results.exact
+    name, question = retriever.methods.best, Question("a red circle")
+    results, exact = (answer(r, question, name, 5) for r in (retriever, small))
+    assert (results.exact, exact.exact) == (False, True)
+    assert results.remark == "Approximate: finds 100% of the ten best."
+    assert [hit.image_id for hit in results.hits] == [hit.image_id for hit in exact.hits]
+
+
+@pytest.fixture
+def pack(tiny_pack: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny pack with its views beside it, as bundled packs have them."""
+    pack = shutil.copytree(tiny_pack, tmp_path / "pack")
+    prepared.write(Runtime.load(pack, "cpu"), from_pack(pack))
+    return pack
+
+
+def test_views_that_come_with_a_pack_are_used_instead_of_encoding_its_images(
+    pack: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime, own = Counting(Runtime.load(pack, "cpu")), from_pack(pack)
+    index = finish(Index(runtime, own, tmp_path / "cache"))  # type: ignore[arg-type]
+    assert (runtime.images, len(index)) == (0, IMAGES)
+    place = prepared.place(load_info(pack))
+    place.write_bytes(place.read_bytes()[:-9])
+    encoded = finish(Index(runtime, own, tmp_path / "cache"))  # type: ignore[arg-type]
+    assert (runtime.images, len(encoded)) == (IMAGES, IMAGES)
+    assert "the images are encoded again" in caplog.text
+    for name in index.images:
+        query = runtime._runtime.text_views(["a red circle"], name)
+        (ids, scores), (fresh_ids, fresh) = (
+            each.images[name].scores(query) for each in (index, encoded)
+        )
+        assert ids.tolist() == fresh_ids.tolist()
+        assert float(abs(scores - fresh).max()) < 1e-3
+
+
+def test_another_pack_or_gallery_ignores_views_that_come_with_a_pack(
+    pack: Path, tiny_pack: Path, counting: Counting, tmp_path: Path
+) -> None:
+    info, own = load_info(pack), from_pack(pack)
+    assert prepared.load(info, own) is not None
+    assert prepared.load(info, replace(own, images=own.images[:-1])) is None
+    fill(counting, pack / "gallery" / "images", tmp_path / "cache")
+    assert counting.images == IMAGES
+    changed = variant(tiny_pack, tmp_path / "changed", 9)
+    shutil.copy(prepared.place(info), prepared.place(load_info(changed)))
+    assert prepared.load(load_info(changed), own) is None

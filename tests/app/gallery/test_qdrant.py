@@ -2,14 +2,11 @@
 
 import json
 import shutil
-import socket
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,29 +18,17 @@ from polyview.app.gallery.images import ImageError, Refusal
 from polyview.app.gallery.index import Gallery, Match
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.qdrant import Point, Points, QdrantError, QdrantGallery, open_points
-from polyview.app.gallery.scan import Collection, from_folder, from_pack
+from polyview.app.gallery.scan import Collection, from_folder
 from polyview.app.packs.opened import Opened
 from polyview.app.search.answers import Question, answer
 from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import Settings
 from polyview.export.runtime import Runtime
-from polyview.models import Method, Views, build
+from polyview.models import Method, Views
 from tests.app.clip_files import plain, write_animation
-from tests.app.conftest import IMAGES, draw, finish, maps_of
-from tests.export.editing import edited
-
-DIM = 12
-# Each scoring rule: a method, its arguments, and the views of an image and of a text.
-RULES: dict[str, tuple[str, dict[str, Any], int, int]] = {
-    "one vector": ("vse_infty", {}, 1, 1),
-    "best view": ("mv_vse", {}, 3, 1),
-    "best pair": ("pvse", {"views": 3}, 3, 3),
-    "views in turn": ("pvse", {"views": 3, "match": "concat"}, 3, 3),
-    "joined": ("mvam", {"views": 4}, 4, 4),
-    "blocks": ("avse", {"block_dim": 4}, 2, 1),
-    "blocks by MaxSim": ("avse", {"block_dim": 4, "match": "maxsim"}, 2, 1),
-}
+from tests.app.conftest import IMAGES, draw, finish, maps_of, variant
+from tests.app.gallery.test_index import DIM, RULES, units
 
 
 @pytest.fixture
@@ -66,19 +51,13 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def drawn(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Unit vectors."""
-    rows = rng.standard_normal(shape).astype(np.float32)
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
-def written(points: Points, items: np.ndarray, method: Method) -> QdrantGallery:
+def written(points: Points, items: torch.Tensor, method: Method) -> QdrantGallery:
     """A gallery over items (N, V, D); the order of its ids is another than that of the images."""
     count, views, dim = items.shape
     width = method.row_dim(views, dim)
     points.create({"m": width})
     ids = [f"{(7919 * i + 13) % 65521:08x}-0000-4000-8000-{i:012x}" for i in range(count)]
-    rows = torch.from_numpy(items).view(count, -1, width)
+    rows = items.view(count, -1, width)
     points.add([(i, {"m": own}, {}) for i, own in zip(ids, rows, strict=True)])
     places = {point: place for place, point in enumerate(ids)}
     return QdrantGallery(points, places, "m", method, (views, dim))
@@ -94,25 +73,21 @@ def same(results: Sequence[Match], expected: Sequence[Match]) -> None:
 def test_rankings_are_those_of_the_local_gallery(
     rule: str, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, arguments, views, words = RULES[rule]
-    torch.manual_seed(0)
-    method = build(name, 8, 8, {"embed_dim": DIM, **arguments}).eval().requires_grad_(False)
-    rng = np.random.default_rng(len(rule))
-    items = drawn(rng, 60, views, DIM)
+    (method, views, words), rng = RULES[rule], np.random.default_rng(len(rule))
+    items = units(rng, 30, views, DIM)
     distant, local = written(points, items, method), Gallery("images", method)
-    local.add(range(60), torch.from_numpy(items))
-    assert (len(distant), distant.shape) == (60, (views, DIM))
-    for k, only in ((1, None), (10, None), (100, None), (5, {3, 5, 59}), (5, set(range(2, 60)))):
-        query = Views(torch.from_numpy(drawn(rng, 1, words, DIM)))
+    local.add(range(30), items)
+    assert (len(distant), distant.shape) == (30, (views, DIM))
+    for k, only in ((1, None), (10, None), (100, None), (5, {3, 5, 29}), (5, set(range(2, 30)))):
+        query = Views(units(rng, 1, words, DIM))
         same(distant.search(query, k, only), local.search(query, k, only))
     ids, scores = distant.scores(query)
-    assert ids.tolist() == list(range(60))
+    assert ids.tolist() == list(range(30))
     np.testing.assert_allclose(scores, local.scores(query)[1], atol=1e-6)
-    chosen = [7, 3, 44]
-    torch.testing.assert_close(distant.views(chosen).embeddings, torch.from_numpy(items[chosen]))
-    assert distant.caveat() == ""
-    monkeypatch.setattr(qdrant, "READ_UP_TO", 59)
-    with pytest.raises(QdrantError, match="the views of 60 images, but at most 59"):
+    chosen = [7, 3, 24]
+    torch.testing.assert_close(distant.views(chosen).embeddings, items[chosen])
+    monkeypatch.setattr(qdrant, "READ_UP_TO", 29)
+    with pytest.raises(QdrantError, match="the views of 30 images, but at most 29"):
         distant.scores(query)
     if method.row_search:
         same(distant.search(query, 5), local.search(query, 5))
@@ -136,7 +111,12 @@ def over(points: Points, runtime: Runtime, cache: Path) -> Retriever:
 
 
 def test_a_folder_is_migrated_stopped_and_moved(
-    runtime: Runtime, photos: Path, points: Points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime,
+    tiny_pack: Path,
+    photos: Path,
+    points: Points,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(migrate, "_PAGE", 4)
     add = points.add
@@ -157,29 +137,18 @@ def test_a_folder_is_migrated_stopped_and_moved(
     assert clip.reason.startswith("moving.gif is a clip, which Qdrant galleries lack")
     (photos / "2.png").rename(photos / "trip/2.png")
     assert moved(runtime, from_folder(photos), points, tmp_path)[0] == 1
-    assert len(list(points.payloads())) == 7
     distant = over(points, runtime, tmp_path)
     files = [image.file for image in distant.collection.images]
-    assert files[-4:] == [f"trip/{i}.png" for i in (1, 2, 3, 5)]
+    assert files == ["0.png", "4.png", "6.png", *(f"trip/{i}.png" for i in (1, 2, 3, 5))]
     only = distant.collection.facts["folder"]["trip"]
     results = distant.search([Term("a bar")], "vsepp", 9, only)
-    assert {hit.image_id for hit in results.hits} == set(only)
-    assert results.searched == 4
-
-
-def test_another_pack_is_refused(
-    runtime: Runtime, tiny_pack: Path, points: Points, tmp_path: Path
-) -> None:
-    moved(runtime, from_pack(tiny_pack), points, tmp_path)
-    shutil.copytree(tiny_pack, tmp_path / "pack")
-    with edited(tmp_path / "pack/pack.json") as manifest:
-        manifest["tokenizer"]["max_length"] = 9
-    other = Runtime.load(tmp_path / "pack", "cpu")
+    assert ({hit.image_id for hit in results.hits}, results.searched) == (set(only), 4)
+    other = Runtime.load(variant(tiny_pack, tmp_path / "pack", 9), "cpu")
     with pytest.raises(QdrantError, match="holds views of the pack"):
         over(points, other, tmp_path)
     with pytest.raises(QdrantError, match="migrate the images to another collection"):
-        moved(other, from_pack(tiny_pack), points, tmp_path)
-    assert len(list(points.payloads())) == IMAGES
+        moved(other, from_folder(photos), points, tmp_path)
+    assert len(list(points.payloads())) == 7
 
 
 def test_only_files_of_the_folder_that_was_migrated_are_opened(
@@ -247,12 +216,11 @@ def test_the_command_fills_what_the_app_opens(
     finish(distant.index)
     assert str(distant.index.progress) == f"{IMAGES} images ready"
     for spec in [*distant.methods, "vsepp+mv_vse"]:
-        for words in ("a red circle beside a square", "a bar - a circle"):
-            question = Question(words)
-            first, second = (answer(r, question, spec, 8) for r in (many_retriever, distant))
-            assert [hit.file for hit in first.hits] == [hit.file for hit in second.hits]
-            scores = [hit.score for hit in second.hits]
-            assert [hit.score for hit in first.hits] == pytest.approx(scores, abs=1e-4)
+        question = Question("a red circle beside a square - a bar")
+        expected, hits = (answer(r, question, spec, 8).hits for r in (many_retriever, distant))
+        assert [hit.file for hit in hits] == [hit.file for hit in expected]
+        scores = [hit.score for hit in expected]
+        assert [hit.score for hit in hits] == pytest.approx(scores, abs=1e-4)
     assert distant.collection.facts == local.facts
     assert distant.collection.captions == local.captions
     assert maps_of(distant, 3, "mv_vse").shape == maps_of(many_retriever, 3, "mv_vse").shape
@@ -266,19 +234,14 @@ def server() -> Iterator[SimpleNamespace]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             state.keys.add(self.headers.get("api-key"))
-            state.bodies.append(body)
+            state.bodies.append(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
             self.send_response(state.status)
             self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(state.answer)))
             self.end_headers()
             self.wfile.write(state.answer)
 
         do_GET = do_POST  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            """Prints nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
@@ -287,7 +250,7 @@ def server() -> Iterator[SimpleNamespace]:
         http.shutdown()
 
 
-def test_the_key_is_sent_and_the_search_is_exact(
+def test_the_key_is_sent_the_search_is_exact_and_bad_answers_are_sentences(
     server: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QDRANT_API_KEY", "right")
@@ -297,49 +260,30 @@ def test_the_key_is_sent_and_the_search_is_exact(
     [body] = server.bodies
     assert json.loads(body)["searches"][0]["params"]["exact"]
     assert server.keys == {"right"}
-
-
-@pytest.mark.parametrize(
-    ("status", "sentence"),
-    [
+    server.answer = b"no JSON"
+    for server.status, sentence in (
         (401, "wants another key; set the variable QDRANT_API_KEY"),
         (503, r"Qdrant at .* refuses \(503"),
         (200, "does not answer"),
-    ],
-)
-def test_bad_answers_are_sentences(server: SimpleNamespace, status: int, sentence: str) -> None:
-    server.status, server.answer = status, b"no JSON"
-    with pytest.raises(QdrantError, match=sentence):
-        open_points(Points(server.address))
+    ):
+        with pytest.raises(QdrantError, match=sentence):
+            open_points(points)
 
 
-def test_an_absent_server_is_reported_quickly(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    start = time.monotonic()
-    assert migrate.main(["--to", f"qdrant://127.0.0.1:{port}/photos"]) == 1
-    assert time.monotonic() - start < 3
+def test_an_absent_server_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    assert migrate.main(["--to", "qdrant://127.0.0.1:9/photos"]) == 1
     error = capsys.readouterr().err
-    assert f"polyview: Qdrant at qdrant://127.0.0.1:{port}/photos does not answer" in error
+    assert error.startswith("polyview: Qdrant at qdrant://127.0.0.1:9/photos does not answer")
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("qdrant://", "names no collection"),
-        ("qdrant://host", "names no collection"),
-        ("qdrant://host/a/b", "names no collection"),
-        ("qdrant:///name", "names no collection"),
-        ("http://host/name", "names no collection"),
-        ("qdrant://host:port/name", "names no collection"),
-        ("qdrant://me:secret@host/name", "QDRANT_API_KEY"),
-        ("qdrant://host/name?api_key=secret", "QDRANT_API_KEY"),
-        ("qdrant://host/name?grpc=1", "names no collection"),
-        ("qdrant://host/name?pictures=/nowhere", "is not a folder"),
-    ],
-)
-def test_what_is_no_address_is_a_sentence(text: str, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        Points(text)
-    assert "secret" not in sentence
+def test_what_is_no_address_is_a_sentence() -> None:
+    places = ("host", "host/a/b", "/name", "host:port/name", "host/name?grpc=1")
+    for text in (*(f"qdrant://{place}" for place in places), "http://host/name"):
+        with pytest.raises(ValueError, match="names no collection"):
+            Points(text)
+    for text in ("qdrant://me:secret@host/name", "qdrant://host/name?api_key=secret"):
+        with pytest.raises(ValueError, match="QDRANT_API_KEY") as refusal:
+            Points(text)
+        assert "secret" not in str(refusal.value)
+    with pytest.raises(ValueError, match="is not a folder"):
+        Points("qdrant://host/name?pictures=/nowhere")

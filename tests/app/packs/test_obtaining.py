@@ -6,30 +6,37 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 import torch
 from huggingface_hub import constants
 
 from polyview.app.access import Refusal
+from polyview.app.api.shell import main as search
 from polyview.app.packs.description import describe
-from polyview.app.packs.downloads import Downloads, Job, converted_pack
+from polyview.app.packs.downloads import Downloads, Job, converted_pack, make_offer, pack_folder
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
 from polyview.export.hub.client import UnreachableError
 from polyview.export.obtain import CLIP, PACK, VSE_INFTY, look, obtain
 from polyview.export.pack.reading import list_files, load_info
+from tests.app.conftest import draw
+from tests.clip_twins import SIGLIP, VIT_B_32, enlarge, save_twin
 from tests.export import releases
-from tests.export.hub_server import Fault, HubState, Repo
+from tests.export.hub_server import READER, Fault, HubState, Repo
 from tests.published import save_clip
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
+ALLOWED = tuple(f"owner/{name}" for name in ("shapes", "altered", "secret", "large"))
 ID, NET, VSE = "owner/shapes", "owner/clip", "cccjc/vse-infty"
+TINY = "wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M"
+SIGLIP_224, SIGLIP_256 = "google/siglip-base-patch16-224", "google/siglip-base-patch16-256"
 
 
 @pytest.fixture
 def opened(tiny_pack: Path, tmp_path: Path) -> Opened:
-    return Opened(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    return Opened(Settings(str(tiny_pack), device="cpu"), tmp_path / "app")
 
 
 @pytest.fixture
@@ -43,17 +50,21 @@ def stock(hub: HubState, repo_id: str, files: dict[str, bytes], licence: str | N
     return hub.repos[repo_id].add_commit("main", files)
 
 
-def stock_pack(hub: HubState, pack: Path) -> None:
+def stock_pack(
+    hub: HubState, pack: Path, repo_id: str, more: dict[str, bytes] | None = None, **values: Any
+) -> None:
+    """Puts a pack on the Hub, with other values in pack.json, and more files."""
     files = {name: (pack / name).read_bytes() for name in list_files(load_info(pack))}
-    manifest = json.loads(files["pack.json"])
-    manifest["title"], manifest["tokenizer"]["max_length"] = "From the Hub", 9
-    files["pack.json"] = json.dumps(manifest).encode()
-    stock(hub, ID, {**files, "huge.bin": b"0" * 1000}, "apache-2.0")
+    files["pack.json"] = json.dumps({**json.loads(files["pack.json"]), **values}).encode()
+    stock(hub, repo_id, files | (more or {}), "apache-2.0")
 
 
 def stock_clip(hub: HubState, folder: Path) -> None:
-    files = {path.name: path.read_bytes() for path in save_clip(folder).iterdir()}
-    stock(hub, NET, {**files, "pytorch_model.bin": b"never"}, "mit")
+    stock(hub, NET, {**read(save_clip(folder)), "pytorch_model.bin": b"never"}, "mit")
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def fetched(hub: HubState) -> list[str]:
@@ -72,41 +83,33 @@ def fetch(downloads: Downloads, kind: str, address: str) -> Job:
 
 def leftovers(tmp_path: Path) -> list[Path]:
     """What was not fetched whole, or converted half."""
-    half = [*(tmp_path / "hub").rglob("*.incomplete"), *(tmp_path / "cache/packs").glob(".*")]
+    half = [*(tmp_path / "cache").rglob("*.incomplete"), *(tmp_path / "app/packs").glob(".*")]
     return [path for path in half if path.exists()]
 
 
 def test_the_hub_is_asked_for_sizes_and_licences_and_nothing_is_fetched(
     hub: HubState, tiny_pack: Path, tmp_path: Path
 ) -> None:
-    stock_pack(hub, tiny_pack)
+    stock_pack(hub, tiny_pack, ID, {"huge.bin": bytes(3_000_000)}, title="From the Hub")
     stock_clip(hub, tmp_path / "clip")
     stored = io.BytesIO()
     torch.save(releases.vse_infty_grid(), stored)
     stock(hub, VSE, {"f30k/model_best.pth": stored.getvalue(), "else.pth": b"x"})
     pieces = {"vocab.txt": b"v" * 10, "config.json": b"{}", "model.safetensors": b"large"}
     stock(hub, "google-bert/bert-base-uncased", pieces, "apache-2.0")
+    stock(hub, "owner/old", {"config.json": b"{}", "pytorch_model.bin": b"x"})
+    hub.repos["owner/secret"] = Repo(private=True)
 
     packed = look(PACK, ID)
     whole = sum(map(len, hub.repos[ID].commits[packed.parts[0].commit].values()))
     assert (packed.missing_bytes, packed.unknown) == (whole, 0)
     assert packed.parts[0].licence == "apache-2.0"
-    network = look(CLIP, f"{NET}@main")
-    sizes = network.parts[0].files
+    sizes = look(CLIP, f"{NET}@main").parts[0].files
     assert sizes["model.safetensors"] == (tmp_path / "clip/model.safetensors").stat().st_size
     assert "pytorch_model.bin" not in sizes
     vse = look(VSE_INFTY, f"{VSE}/f30k")
     assert [part.licence for part in vse.parts] == [None, "apache-2.0"]
     assert vse.missing_bytes == len(stored.getvalue()) + 12
-    assert fetched(hub) == []
-    assert not (tmp_path / "hub").exists()
-
-
-def test_what_cannot_be_had_is_a_sentence(hub: HubState, tiny_pack: Path, tmp_path: Path) -> None:
-    stock_clip(hub, tmp_path / "clip")
-    hub.repos["owner/secret"] = Repo(private=True)
-    stock(hub, "owner/old", {"config.json": b"{}", "pytorch_model.bin": b"x"})
-    stock_pack(hub, tiny_pack)
     for kind, address, sentence in (
         (PACK, "owner/nothing", "there is no owner/nothing at"),
         (PACK, "owner/secret", "or it is private or the token is not valid"),
@@ -118,17 +121,29 @@ def test_what_cannot_be_had_is_a_sentence(hub: HubState, tiny_pack: Path, tmp_pa
     ):
         with pytest.raises(ValueError, match=sentence):
             look(kind, address)
+    assert fetched(hub) == []
+    assert not (tmp_path / "cache").exists()
 
 
 def test_offline_is_a_sentence_and_a_folder_still_loads(
-    hub: HubState, downloads: Downloads, tiny_pack: Path, monkeypatch: pytest.MonkeyPatch
+    hub: HubState,
+    downloads: Downloads,
+    tiny_pack: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "app"))
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UnreachableError, match="a pack in a folder on this machine loads without"):
         downloads.start(NET, CLIP)
     with pytest.raises(ValueError, match="is not, or not all, in the local cache"):
         downloads.start(ID, PACK)
     assert fetch(downloads, PACK, str(tiny_pack)).state == "ready"
+    with pytest.raises(FileNotFoundError, match="or one of tinyclip, tinyclip-39m, siglip"):
+        pack_folder("clip", tmp_path)
+    assert search(["a dog", "--pack", "tinyclip"]) == 2
+    assert "TinyCLIP 8M is not on this machine yet" in capfd.readouterr().err
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ValueError, match="HF_HUB_OFFLINE is set"):
         downloads.start(f"{VSE}/f30k", VSE_INFTY)
@@ -138,7 +153,7 @@ def test_offline_is_a_sentence_and_a_folder_still_loads(
 def test_a_pack_is_fetched_and_found_again(
     hub: HubState, downloads: Downloads, opened: Opened, tiny_pack: Path, tmp_path: Path
 ) -> None:
-    stock_pack(hub, tiny_pack)
+    stock_pack(hub, tiny_pack, ID, {"huge.bin": bytes(3_000_000)}, title="From the Hub")
     hub.damaged.add("vsepp/head.safetensors")
     job = fetch(downloads, PACK, ID)
     assert job.state == "failed"
@@ -155,19 +170,6 @@ def test_a_pack_is_fetched_and_found_again(
     assert not any("huge.bin" in request for request in fetched(hub))
     hub.down = True
     assert fetch(downloads, PACK, ID).pack == job.pack
-
-
-def test_clip_is_converted_once_and_then_needs_no_hub(
-    hub: HubState, downloads: Downloads, opened: Opened, tmp_path: Path
-) -> None:
-    stock_clip(hub, tmp_path / "clip")
-    job = fetch(downloads, CLIP, NET)
-    assert job.state == "ready", job.error
-    hub.down = True
-    assert fetch(downloads, CLIP, NET).pack == job.pack
-    info = opened.packs()[job.pack]
-    assert (list(info.methods), info.licence) == (["clip"], "mit")
-    assert leftovers(tmp_path) == []
 
 
 def test_a_cancelled_download_leaves_nothing(
@@ -199,9 +201,137 @@ def test_a_cancelled_download_leaves_nothing(
 def test_a_pack_that_changed_since_it_was_looked_at_is_not_fetched(
     hub: HubState, tiny_pack: Path, tmp_path: Path
 ) -> None:
-    stock_pack(hub, tiny_pack)
+    stock_pack(hub, tiny_pack, ID, {"huge.bin": bytes(3_000_000)}, title="From the Hub")
     offer = look(PACK, ID)
     hub.repos[ID].add_commit("main", {"more.bin": b"0" * 9})
     with pytest.raises(ValueError, match="has changed since it was looked at; look again"):
         obtain(offer, tmp_path, lambda *_: None, Event())
     assert fetched(hub) == []
+
+
+@pytest.fixture
+def twin(hub: HubState, tmp_path: Path) -> Path:
+    """A twin of the preset's CLIP, on the Hub under its name, large enough to be cut off."""
+    folder = enlarge(save_twin(tmp_path / "twin", VIT_B_32))
+    stock(hub, TINY, read(folder), "mit")
+    return folder
+
+
+def test_a_preset_is_fetched_by_name_and_then_needs_no_network(
+    hub: HubState,
+    twin: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "app"))
+    images = tmp_path / "images"
+    images.mkdir()
+    for i in range(3):
+        draw(i)[0].save(images / f"{i}.png")
+    assert search(["a red dog", "--pack", "tinyclip", "--gallery", str(images)]) == 0
+    printed = capfd.readouterr()
+    size = sum(path.stat().st_size for path in twin.iterdir() if path.name != "merges.txt")
+    commit = hub.repos[TINY].branches["main"]
+    assert (
+        f"fetching TinyCLIP 8M from {TINY}@{commit[:8]}: {size / 1e6:,.0f} MB, licence mit"
+        in printed.err
+    )
+    assert len(printed.out.splitlines()) == 3
+    hub.down, asked = True, len(hub.requests)
+    opened = Opened(Settings("tinyclip", images, "cpu"), tmp_path / "app")
+    info = opened.first.info
+    assert (list(info.methods), info.licence) == (["clip"], "mit")
+    assert f"{TINY}@{commit}" in info.credits
+    assert fetch(opened.downloads, CLIP, "tinyclip").pack == opened.first_pack
+    assert len(hub.requests) == asked
+    assert leftovers(tmp_path) == []
+
+
+def test_of_several_repositories_the_first_with_safe_weights_is_taken(
+    hub: HubState, tmp_path: Path
+) -> None:
+    stock(hub, SIGLIP_224, {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
+    stock(hub, SIGLIP_256, read(save_twin(tmp_path / "twin", SIGLIP)))
+    offer = make_offer(CLIP, "siglip")
+    assert offer.address == SIGLIP_256
+    assert not any("pytorch_model" in name for name in offer.parts[0].files)
+    assert fetched(hub) == []
+
+
+@pytest.fixture
+def public(
+    hub: HubState,  # noqa: ARG001
+    tiny_pack: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Opened:
+    """A public app that knows the Hub; its machine's owner has a token."""
+    monkeypatch.setenv("HF_TOKEN", READER)
+    settings = Settings(str(tiny_pack), device="cpu", host="0.0.0.0", allow_packs=ALLOWED)
+    return Opened(settings, tmp_path / "cache with a space")
+
+
+def load(public: Opened, address: str) -> str:
+    """The title of a pack that a visitor fetched, or the sentence of the refusal."""
+    try:
+        job = fetch(public.downloads, PACK, address)
+    except ValueError as error:
+        sentence = public.public_message(error)
+    else:
+        if job.state == "ready":
+            return public.retriever(job.pack).info.title
+        sentence = job.error
+    for secret in (str(public.cache), str(public.settings.pack), "/tmp", "snapshots"):
+        assert secret not in sentence
+    assert len(sentence) < 1000
+    return sentence
+
+
+def cached_bytes(name: str) -> int:
+    """How many bytes of a repository are in the cache."""
+    files = Path(constants.HF_HUB_CACHE, f"models--owner--{name}").rglob("*")
+    return sum(path.stat().st_size for path in files if path.is_file() and not path.is_symlink())
+
+
+def test_the_owners_token_is_not_used(public: Opened, hub: HubState, tiny_pack: Path) -> None:
+    stock_pack(hub, tiny_pack, "owner/secret")
+    hub.repos["owner/secret"].private = True
+    assert "here is no owner/secret" in load(public, "owner/secret")
+    assert any("owner/secret" in request for request in hub.requests)
+    assert set(hub.tokens) == {""}
+    assert cached_bytes("secret") == 0
+
+
+def test_only_what_was_allowed_is_asked_for(public: Opened, hub: HubState, tiny_pack: Path) -> None:
+    stock_pack(hub, tiny_pack, "owner/unknown")
+    allowed = "may be loaded here; name one of clip_tiny, photos, scenes, scenes_moving"
+    revisions = (f"owner/shapes@{revision}" for revision in ("main", "refs/pr/1", "../../x"))
+    for address in ("owner/unknown", *revisions, "/etc", f"owner/{'x' * 40_000}"):
+        assert allowed in load(public, address)
+    assert hub.requests == []
+
+
+def test_the_limits_of_visitors_hold(public: Opened, hub: HubState, tiny_pack: Path) -> None:
+    stated = json.loads((tiny_pack / "pack.json").read_text("utf-8"))["files"]
+    stated["image_encoder.onnx"]["bytes"] = hub.stated["image_encoder.onnx"] = 2_100_000_000
+    stock_pack(hub, tiny_pack, "owner/large", files=stated)
+    refusal = load(public, "owner/large")
+    assert "more than the 2,000,000,000 that visitors may have fetched" in refusal
+    assert cached_bytes("large") == 0
+    assert not any("onnx" in request for request in hub.requests)
+
+
+def test_allowed_packs_load_by_themselves_and_only_their_own_files_are_fetched(
+    public: Opened, hub: HubState, tiny_pack: Path
+) -> None:
+    stock_pack(hub, tiny_pack, "owner/altered", title="Altered", credits="A thief")
+    big = {"gallery/big.bin": bytes(3_000_000)}
+    stock_pack(hub, tiny_pack, ID, big, title="Genuine")
+    assert load(public, "owner/altered") == "Altered"
+    assert load(public, ID) == "Genuine"
+    # the same weights as those that the app began with, under other words
+    assert {"Altered", "Genuine"} <= {info.title for info in public.packs().values()}
+    assert 0 < cached_bytes("shapes") < 3_000_000
+    assert not any("big.bin" in request for request in hub.requests)
+    assert set(hub.tokens) == {""}

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from polyview.app.access import Refusal
+from polyview.app.api.library import Library
 from polyview.app.packs import opened as module
 from polyview.app.packs import uploads
 from polyview.app.packs.opened import Opened
+from polyview.app.search.answers import Question
 from polyview.app.settings import Settings
 from tests.app.api.conftest import encoded
-from tests.app.conftest import draw
+from tests.app.conftest import draw, variant
+from tests.regions import shared_world
 
 
 @pytest.fixture
@@ -91,7 +94,7 @@ def test_places_that_cannot_be_are_refused(opened: Opened) -> None:
 
 
 def test_folders_and_packs_make_room(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_FOLDERS", 2)
     monkeypatch.setattr(module, "MAX_RETRIEVERS", 2)
@@ -105,8 +108,9 @@ def test_folders_and_packs_make_room(
     with pytest.raises(Refusal, match="open the folder again"):
         opened.retriever("", keys[0])
     assert opened.retriever(opened.first_pack, keys[2]).collection.title == "2"
-    opened.retriever("scenes")
-    opened.retriever("photos", keys[2])
+    for length in (8, 9):
+        pack = opened.add_pack(variant(tiny_pack, tmp_path / f"pack {length}", length))
+        opened.retriever(pack, keys[2])
     assert len(opened._retrievers) <= 3
     assert len(opened._runtimes) <= 3
     assert opened.retriever() is opened.first
@@ -118,4 +122,27 @@ def test_a_bundled_pack_without_images_opens_on_the_scenes(tmp_path: Path) -> No
     assert opened.first.info.name == "clip_tiny"
     assert len(opened.first.collection.images) == 1000
     assert opened.resolve("", "") == ("clip_tiny", "scenes")
+    opened.close()
+
+
+def test_a_pack_that_reads_no_images_searches_its_own_alone(
+    opened: Opened, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    pack, sentence = shared_world(tmp_path_factory) / "pack", "reads no images"
+    (tmp_path / "mine").mkdir()
+    draw(0)[0].save(tmp_path / "mine/a.png")
+    with pytest.raises(ValueError, match=sentence):
+        Opened(Settings(str(pack), tmp_path / "mine", device="cpu"), tmp_path / "cache")
+    with pytest.raises(ValueError, match=sentence):
+        Library(pack, tmp_path / "mine", device="cpu")
+    key, folder = opened.add_pack(pack), opened.open_place(str(tmp_path / "mine"))
+    with pytest.raises(ValueError, match=sentence):
+        opened.retriever(key, folder)
+    assert opened.retriever("", folder).info.name == "shapes"
+    own = opened.retriever(key)
+    assert own.index.wait(60)
+    query = Question(image_id=3).terms(own)
+    assert own.search(query, "vsepp", 1).hits[0].image_id == 3
+    with pytest.raises(ValueError, match=sentence):  # an image of another pack's gallery
+        own.search(Question(image_id=0).terms(opened.first), "vsepp", 1)
     opened.close()

@@ -28,10 +28,10 @@ from polyview.export.mistakes import Caption, rank_captions
 from polyview.export.runtime import Runtime
 from polyview.models.files import write_whole
 
-LONGEST = 70  # characters of a caption
+COUNT, LONGEST = 8, 70  # examples; characters of a caption
 
 
-def find(retriever: Retriever, count: int = 8) -> list[Example]:
+def find(retriever: Retriever) -> list[Example]:
     """The best examples of a pack; its images must be searchable."""
     views: dict[str, str | None] = {}
     for image in retriever.collection.images:
@@ -58,12 +58,12 @@ def find(retriever: Retriever, count: int = 8) -> list[Example]:
         behind = {t: [r for n, r in own.items() if n != name] for t, own in ranks.items()}
         wins = [t for t, own in ranks.items() if own[name] == 1 and min(behind[t]) > 1]
         left[name] = sorted(wins, key=lambda t: (-min(behind[t]), -np.log(behind[t]).mean(), t))
-    share, used, images = -(-count // len({*views.values()})), Counter[str | None](), set[int]()
+    share, used, images = -(-COUNT // len({*views.values()})), Counter[str | None](), set[int]()
     chosen: list[Example] = []
-    while len(chosen) < count and any(left.values()):
+    while len(chosen) < COUNT and any(left.values()):
         for name, captions in left.items():
             left[name] = free = [t for t in captions if not images.intersection(relevant[t])]
-            if free and len(chosen) < count:
+            if free and len(chosen) < COUNT:
                 text = next((t for t in free if used[views[t]] < share), free[0])
                 used[views[text]] += 1
                 images.update(relevant[text])
@@ -84,7 +84,6 @@ def main(argv: Sequence[str]) -> None:
     """Writes the examples of one pack."""
     parser = argparse.ArgumentParser(prog="python -m tests.app.search.curated")
     parser.add_argument("--pack", type=Path, required=True, help="a pack's folder with a gallery")
-    parser.add_argument("--count", type=int, default=8, help="how many examples")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as cache:
         retriever = Retriever(
@@ -92,7 +91,7 @@ def main(argv: Sequence[str]) -> None:
         )
         retriever.index.start()
         retriever.index.wait()
-        examples = [dict(example) for example in find(retriever, options.count)]
+        examples = [dict(example) for example in find(retriever)]
     content = {"checksum": retriever.info.checksum, "examples": examples}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_whole(curated_file(retriever.info), text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,23 +20,24 @@ from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import load_info
-from polyview.export.runtime import Runtime
 from polyview.training.data.open_split import from_pack as measured_clips
 from polyview.training.evaluation.scoring import score_matrix
-from tests.app.conftest import finish
+from tests.app.conftest import bundled_runtime, finish
 from tests.app.gallery.test_indexing import Counting
 
 PACK = BUNDLED / "scenes_moving"
 CLIPS, FRAMES = 300, 16
-SOME = 15  # clips that are encoded anew
+SOME = 6  # clips that are encoded anew
 
 
 @pytest.fixture(scope="module")
-def retriever(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retriever]:
-    opened = Retriever(Runtime.load(PACK, "cpu"), from_pack(PACK), tmp_path_factory.mktemp("sets"))
-    finish(opened.index)
-    yield opened
-    opened.index.stop()
+def retriever(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
+    runtime, cache = bundled_runtime("scenes_moving"), tmp_path_factory.mktemp("sets")
+    opened = Retriever(runtime, from_pack(PACK), cache)
+    opened.index.start()
+    assert opened.index.images_done.wait(60)
+    opened.index.stop()  # captions are not needed
+    return opened
 
 
 def test_the_bundled_pack_answers_without_opening_a_clip(
@@ -51,9 +51,10 @@ def test_the_bundled_pack_answers_without_opening_a_clip(
     assert {len(moments) for moments in results.clips.values()} == {FRAMES}
     counting = Counting(retriever.runtime)
     fresh = Retriever(counting, retriever.collection, tmp_path)  # type: ignore[arg-type]
-    finish(fresh.index)
+    fresh.index.start()
     assert fresh.search([Term("a dog runs in")], "pvse", 12).hits[0].seconds is not None
     assert counting.images == 0
+    fresh.index.stop()
 
 
 def test_clips_rank_as_they_are_measured(retriever: Retriever) -> None:
@@ -73,45 +74,45 @@ def test_clips_rank_as_they_are_measured(retriever: Retriever) -> None:
             assert measured[np.argmax(scores), column] > measured[:, column].max() - 1e-3
 
 
-@pytest.mark.parametrize("name", ["vse_infty", "pvse", "mvam"])
+@pytest.mark.parametrize("name", ["pvse", "mvam"])
 def test_the_moment_shows_what_is_named(retriever: Retriever, name: str) -> None:
-    """Asked for is one thing of every third clip that is not there all the time."""
+    """Asked for is one thing of every sixth clip that is not there all the time."""
     right, chance = [], []
-    for file_id, image in enumerate(retriever.collection.images[::3]):
-        assert image.truth is not None
-        for entry in image.truth.objects:
-            if 0 < len(entry.frames) < FRAMES:
-                terms = [Term(f"a {entry.name}")]
-                (moment,) = retriever.moments([3 * file_id], terms, name)
-                right.append(moment // CLIPS in entry.frames)
-                chance.append(len(entry.frames) / FRAMES)
-                break
+    for clip in range(0, CLIPS, 6):
+        truth = retriever.collection.images[clip].truth
+        assert truth is not None
+        entries = [entry for entry in truth.objects if 0 < len(entry.frames) < FRAMES]
+        for entry in entries[:1]:
+            (moment,) = retriever.moments([clip], [Term(f"a {entry.name}")], name)
+            right.append(moment // CLIPS in entry.frames)
+            chance.append(len(entry.frames) / FRAMES)
     print(f"{name}: {np.mean(right):.3f} of {len(right)}, by chance {np.mean(chance):.3f}")
-    assert len(right) > 90
+    assert len(right) > 45
     assert np.mean(right) > np.mean(chance) + 0.3
 
 
 def test_a_hit_is_its_moment_and_the_evidence_adds_up(retriever: Retriever) -> None:
-    for spec in ("vse_infty", "pvse", "mvam+vsepp"):
-        for terms in (parse("a dog"), parse("2: dog + beach - people")):
-            hits = retriever.search(terms, spec, 5).hits
-            assert len({hit.image_id % CLIPS for hit in hits}) == 5
-            results = explain(retriever, terms, spec, [hit.image_id for hit in hits])
-            total = sum(term.cells.sum(axis=3) + term.whole_sentence for term in results.terms)
-            base = sum(term.base for term in results.terms)
-            np.testing.assert_allclose(np.sum(total, axis=(1, 2)) + base, results.scores, atol=1e-4)
-            for place, hit in enumerate(hits):
-                assert hit.score == pytest.approx(results.scores[place], abs=1e-3)
-                best = int(np.asarray(total)[place].argmax())  # 4 x 4 frames of one feature
-                moment = retriever.index.clips[hit.image_id % CLIPS][best]
-                assert (hit.seconds, hit.frame) == (moment.seconds, moment.frame)
-                assert hit.image_id // CLIPS == best
+    terms = parse("2: dog + beach - people")
+    for spec in ("vse_infty", "mvam+vsepp"):
+        hits = retriever.search(terms, spec, 5).hits
+        assert len({hit.image_id % CLIPS for hit in hits}) == 5
+        results = explain(retriever, terms, spec, [hit.image_id for hit in hits])
+        total = sum(term.cells.sum(axis=3) + term.whole_sentence for term in results.terms)
+        base = sum(term.base for term in results.terms)
+        np.testing.assert_allclose(np.sum(total, axis=(1, 2)) + base, results.scores, atol=1e-4)
+        for place, hit in enumerate(hits):
+            assert hit.score == pytest.approx(results.scores[place], abs=1e-3)
+            best = int(np.asarray(total)[place].argmax())  # 4 x 4 frames of one feature
+            moment = retriever.index.clips[hit.image_id % CLIPS][best]
+            assert (hit.seconds, hit.frame) == (moment.seconds, moment.frame)
+            assert hit.image_id // CLIPS == best
 
 
 def test_what_a_clip_looks_like_inside_is_a_sheet_of_its_frames(retriever: Retriever) -> None:
-    hit = retriever.search([Term("a dog")], "pvse", 1).hits[0]
-    seconds = [moment.seconds for moment in retriever.index.clips[hit.image_id % CLIPS]]
-    assert seconds[hit.image_id // CLIPS] == hit.seconds
+    hits = retriever.search([Term("a dog")], "pvse", 5).hits
+    lens_hits = lens.rank(retriever, "a dog", "pvse", (1.0, 1.0), 5).hits
+    assert [hit.image_id for hit in lens_hits] == [hit.image_id for hit in hits]
+    hit = hits[0]
     sheet = np.asarray(draw_sheet(retriever, hit.image_id))
     side = len(sheet) // 4
     seen = explain(retriever, [Term("a dog")], "vse_infty", [hit.image_id])
@@ -121,7 +122,7 @@ def test_what_a_clip_looks_like_inside_is_a_sheet_of_its_frames(retriever: Retri
     best = int(term.cells[0, ..., term.words.index("dog")].argmax())
     row, column = (slice(side * at + side // 4, side * (at + 1) - 4) for at in divmod(best, 4))
     np.testing.assert_array_equal(np.asarray(drawn)[row, column], sheet[row, column])
-    assert seen.seconds[0][best] == seconds[best]
+    assert seen.seconds[0][best] == retriever.index.clips[hit.image_id % CLIPS][best].seconds
 
 
 def test_a_clip_finds_itself_by_all_its_frames(retriever: Retriever) -> None:
@@ -133,17 +134,8 @@ def test_a_clip_finds_itself_by_all_its_frames(retriever: Retriever) -> None:
     assert best.score == pytest.approx(1.0, abs=2e-3)
     still = Term(image=Image.new("RGB", (64, 64), "green"))  # a set of one
     assert len(retriever.search([still], "pvse", 3).hits) == 3
-
-
-def test_the_lens_shows_moments(retriever: Retriever) -> None:
-    results = lens.rank(retriever, "a dog", "pvse", (1.0, 1.0), 5)
-    hits = retriever.search([Term("a dog")], "pvse", 5).hits
-    assert [hit.image_id for hit in results.hits] == [hit.image_id for hit in hits]
-
-
-def test_terms_that_cancel_out_show_the_first_frames(retriever: Retriever) -> None:
-    hits = retriever.search(parse("dog - dog"), "pvse", 3).hits
-    assert [hit.image_id for hit in hits] == [0, 1, 2]
+    cancelled = retriever.search(parse("dog - dog"), "pvse", 3).hits
+    assert [hit.image_id for hit in cancelled] == [0, 1, 2]
 
 
 def test_packs_of_sets_and_of_still_images_are_compared_by_clip(
@@ -151,24 +143,23 @@ def test_packs_of_sets_and_of_still_images_are_compared_by_clip(
 ) -> None:
     """Each takes frames of its own; those of another pack are shown by the nearest ones."""
     folder = tmp_path_factory.mktemp("clips")
-    for path in sorted((PACK / "gallery" / "images").iterdir())[:4]:
+    for path in sorted((PACK / "gallery" / "images").iterdir())[:2]:
         shutil.copy(path, folder)
     Image.open(path).convert("RGB").save(folder / "still.png")
     images, cache = from_folder(folder), tmp_path_factory.mktemp("cache")
     home, guest = (
-        Retriever(Runtime.load(BUNDLED / name, "cpu"), images, cache)
-        for name in ("scenes", "scenes_moving")
+        Retriever(bundled_runtime(name), images, cache) for name in ("scenes", "scenes_moving")
     )
     for each in (home, guest):
         finish(each.index)
-        assert len(each.index) == 5
-        assert len(each.index.clips) == 4
-    results = compare(home, [guest], [Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 5)
-    assert results.pictures == 5
+        assert len(each.index) == 3
+        assert len(each.index.clips) == 2
+    results = compare(home, [guest], [Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 3)
+    assert results.pictures == 3
     for place, hit in zip(
-        results.columns[1].hits, guest.search([Term("a dog")], "pvse", 5).hits, strict=True
+        results.columns[1].hits, guest.search([Term("a dog")], "pvse", 3).hits, strict=True
     ):
-        assert place.image_id % 5 == hit.image_id % 5
+        assert place.image_id % 3 == hit.image_id % 3
         displayed = home.image(place.image_id).moment
         assert (displayed is None) == (hit.seconds is None)
         if displayed is not None and hit.seconds is not None:

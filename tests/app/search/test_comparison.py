@@ -64,61 +64,51 @@ def test_tau_is_kendalls() -> None:
     assert kendall_tau(x[:1], x[:1]) is None
 
 
-def test_lists_stand_side_by_side(judged: Comparison) -> None:
-    lists = [[place.image_id for place in column.hits] for column in judged.columns]
-    assert lists == [[1, 2, 3], [2, 1, 4], [6, 5, 4]]
-    assert [place.rank for place in judged.columns[1].hits] == [1, 2, 3]
+def test_lists_stand_side_by_side_with_their_moves_and_the_truth(judged: Comparison) -> None:
+    """A move is against the column to the left; a rank there may be beyond its list of three."""
+    columns = [
+        [(p.image_id, p.rank, p.left_rank, p.new, p.move, p.right) for p in column.hits]
+        for column in judged.columns
+    ]
+    assert columns == [
+        [
+            (1, 1, None, False, None, False),
+            (2, 2, None, False, None, True),
+            (3, 3, None, False, None, False),
+        ],
+        [(2, 1, 2, False, 1, True), (1, 2, 1, False, -1, False), (4, 3, 4, True, None, False)],
+        [(6, 1, 5, True, None, True), (5, 2, 6, True, None, False), (4, 3, 3, False, 0, False)],
+    ]
     assert judged.columns[1].hits[0].score == pytest.approx(0.9)
     assert judged.pictures == 6
     assert judged.ranks[4] == [4, 3, 3]
     assert set(judged.ranks) == {1, 2, 3, 4, 5, 6}
-
-
-def test_moves_are_against_the_column_to_the_left(judged: Comparison) -> None:
-    first, second, third = (column.hits for column in judged.columns)
-    assert [(p.left_rank, p.new, p.move) for p in first] == [(None, False, None)] * 3
-    assert [(p.left_rank, p.new, p.move) for p in second] == [
-        (2, False, 1),
-        (1, False, -1),
-        (4, True, None),  # at rank 4 on the left, which lists 3
-    ]
-    assert [(p.left_rank, p.new, p.move) for p in third] == [
-        (5, True, None),
-        (6, True, None),
-        (3, False, 0),
-    ]
-
-
-def test_truth_is_framed_and_counted(judged: Comparison) -> None:
-    assert [[place.right for place in column.hits] for column in judged.columns] == [
-        [False, True, False],
-        [True, False, False],
-        [True, False, False],
-    ]
     assert [column.true_ranks for column in judged.columns] == [[2, 6], [1, 5], [1, 5]]
     assert [column.best_true_rank for column in judged.columns] == [2, 1, 1]
     assert [column.r_precision for column in judged.columns] == [0.5, 0.5, 0.5]
     assert judged.columns[1].right_in_list == 1
 
 
-def test_of_an_own_picture_alone_nothing_is_called_wrong() -> None:
-    known = measure([A, B], 3, Truth(image_ids=[2], complete=False))
-    assert [place.right for place in known.columns[0].hits] == [None, True, None]
-    assert known.columns[0].r_precision is None
-    assert known.columns[0].best_true_rank == 2
-
-
-@pytest.mark.parametrize("truth", [None, Truth(image_ids=[77], complete=True)])
-def test_without_truth_nothing_is_judged(truth: Truth | None) -> None:
-    unknown = measure([A, B], 3, truth)
-    assert unknown.truth is None
-    assert [place.right for place in unknown.columns[1].hits] == [None, None, None]
-    assert unknown.columns[0].best_true_rank is None
+@pytest.mark.parametrize(
+    ("truth", "right", "best"),
+    [
+        (None, [None] * 3, None),
+        (Truth(image_ids=[77], complete=True), [None] * 3, None),
+        (Truth(image_ids=[2], complete=False), [None, True, None], 2),
+    ],
+)
+def test_where_the_truth_is_not_known_nothing_is_called_wrong(
+    truth: Truth | None, right: list[bool | None], best: int | None
+) -> None:
+    column = measure([A, B], 3, truth).columns[0]
+    assert [place.right for place in column.hits] == right
+    assert (column.best_true_rank, column.r_precision) == (best, None)
 
 
 def test_overlap_and_tau_between_columns(judged: Comparison) -> None:
-    assert judged.overlap[0] == pytest.approx((1, 2 / 3, 0))
-    assert judged.overlap[1] == pytest.approx((2 / 3, 1, 1 / 3))
+    np.testing.assert_allclose(
+        judged.overlap, [(1, 2 / 3, 0), (2 / 3, 1, 1 / 3), (0, 1 / 3, 1)], atol=1e-9
+    )
     assert overlap([1, 2], [3, 1]) == 0.5
     # A and B list 1 2 3 4: A orders them 1234, B 2143, so 4 of 6 pairs agree.
     assert judged.tau[0][1] == pytest.approx((4 - 2) / 6)
@@ -129,12 +119,13 @@ def test_overlap_and_tau_between_columns(judged: Comparison) -> None:
 
 
 def test_only_found_counts_right_pictures_where_known(judged: Comparison) -> None:
-    alone = {key: [p["image_id"] for p in places] for key, places in judged.only_found.items()}
-    assert alone == {"a": [], "b": [], "c": [6]}  # 2 is found by A and by B
-    unknown = measure([A, B, C], 3)
-    alone = {key: [p["image_id"] for p in places] for key, places in unknown.only_found.items()}
-    assert alone == {"a": [3], "b": [], "c": [6, 5]}  # 4 is found by B and by C
-    assert unknown.only_found["a"][0]["rank"] == 3
+    for comparison, expected in (
+        (judged, {"a": [], "b": [], "c": [6]}),  # 2 is found by A and by B
+        (measure([A, B, C], 3), {"a": [3], "b": [], "c": [6, 5]}),  # 4 is found by B and by C
+    ):
+        alone = {k: [p["image_id"] for p in places] for k, places in comparison.only_found.items()}
+        assert alone == expected
+    assert comparison.only_found["a"][0]["rank"] == 3
 
 
 def test_only_pictures_that_all_ranked_count() -> None:
@@ -164,36 +155,25 @@ def beside(
 def test_methods_averages_and_other_packs_take_part(
     retriever: Retriever, beside: list[Retriever]
 ) -> None:
-    keys = ["vsepp", "vse_infty+vsepp", "shapes/vsepp"]
-    results = compare(retriever, beside, parse("a red circle"), keys, 5)
-    assert [column.method for column in results.columns] == [
-        "vsepp",
-        "vsepp+vse_infty",
-        "shapes/vsepp",
-    ]
-    assert [column.title for column in results.columns][2] == "VSE++ of Variant"
+    terms = parse("a red circle")
+    results = compare(retriever, beside, terms, ["vsepp", "vse_infty+vsepp", "shapes/vsepp"], 5)
+    keys = [column.method for column in results.columns]
+    assert keys == ["vsepp", "vsepp+vse_infty", "shapes/vsepp"]
+    assert results.columns[2].title == "VSE++ of Variant"
     assert results.pictures == IMAGES
     assert results.overlap[0][2] == 1  # the same weights in both packs
     assert results.tau[0][2] == pytest.approx(1)
-    mean = retriever.scores(parse("a red circle"), "vsepp+vse_infty").values
+    mean = retriever.scores(terms, "vsepp+vse_infty").values
     assert results.columns[1].hits[0].score == pytest.approx(mean.max(), abs=1e-6)
     assert all(1 <= column.runs <= 3 and column.ms > 0 for column in results.columns)
-
-
-@pytest.mark.parametrize(
-    ("keys", "sentence"),
-    [
+    for wrong, sentence in (
         (["vsepp", "vsepp"], '"vsepp" is named twice'),
         (["vsepp+vse_infty", "vse_infty+vsepp"], '"vsepp.vse_infty" is named twice'),
         (["vsepp", "clip"], "choose one of vsepp, vse_infty"),
         (["vsepp", "nowhere/vsepp"], 'no open pack "nowhere".* those that do: shapes'),
-    ],
-)
-def test_bad_columns_get_a_sentence(
-    retriever: Retriever, beside: list[Retriever], keys: list[str], sentence: str
-) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        compare(retriever, beside, parse("a red circle"), keys, 5)
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            compare(retriever, beside, terms, wrong, 5)
 
 
 def test_truth_is_known_for_captions_word_for_word(retriever: Retriever) -> None:

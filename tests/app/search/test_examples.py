@@ -8,9 +8,8 @@ from polyview.app.search.answers import parse, unsupported_aspects
 from polyview.app.search.comparison import compare
 from polyview.app.search.examples import Example, algebra, curated, curated_file, sentences
 from polyview.app.search.retriever import Retriever
-from polyview.app.settings import BUNDLED
 from polyview.export.runtime import Runtime
-from tests.app.conftest import draw
+from tests.app.conftest import bundled_runtime, draw
 from tests.export.editing import edited
 
 
@@ -22,12 +21,12 @@ def test_sentences_are_short_captions_of_the_collection(retriever: Retriever) ->
 
 
 def test_a_folder_without_captions_gets_sentences_that_the_pack_knows(
-    tmp_path: Path, tiny_pack: Path
+    tmp_path: Path, runtime: Runtime
 ) -> None:
     draw(1)[0].save(tmp_path / "a.png")
     folder = from_folder(tmp_path)
-    for pack, fewest in ((BUNDLED / "photos", 5), (BUNDLED / "scenes", 1), (tiny_pack, 0)):
-        opened = Retriever(Runtime.load(pack, "cpu"), folder, tmp_path / "cache")
+    for own, fewest in ((bundled_runtime("photos"), 5), (runtime, 0)):
+        opened = Retriever(own, folder, tmp_path / "cache")
         chosen = sentences(opened, 5)
         assert len(chosen) >= fewest
         assert not opened.unknown(*chosen)
