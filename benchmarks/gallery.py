@@ -73,11 +73,11 @@ def main(argv: Sequence[str]) -> int:
     print(f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
     print(f"Python {platform.python_version()}, torch {torch.__version__}, seed 0, milliseconds")
     if options.what == "latency":
-        measured = latency(options.pack, options.queries)
+        results = latency(options.pack, options.queries)
         if options.record:
             command = shlex.join(["python", "-m", "benchmarks.gallery", *argv])
             path = options.pack.parent / f"{options.pack.name}.speed.json"
-            path.write_text(json.dumps(measured | {"command": command}, indent=1) + "\n", "utf-8")
+            path.write_text(json.dumps(results | {"command": command}, indent=1) + "\n", "utf-8")
         return 0
     if options.what == "index":
         print(f"{'rule':<9} {'images':>9} {'store':<42} {'MB':>7} {'build s':>8} recall", end="")
@@ -132,9 +132,9 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     centres = images[rng.integers(size, size=count), rng.integers(views, size=count)]  # (Q, D)
     texts = unit(centres[:, None] + noise(rng, (count, query_views, dim), 0.8))  # (Q, W, D)
     all_queries = [Views(torch.from_numpy(text[None])) for text in texts]
-    measured, probes = all_queries[:queries], all_queries[queries:]
+    timed_queries, probes = all_queries[:queries], all_queries[queries:]
     search = brute_force(images, method)
-    truth = [search(query) for query in measured]
+    truth = [search(query) for query in timed_queries]
     began, gallery = time.perf_counter(), Gallery("images", method, expected=size)
     for start in range(0, size, CHUNK):
         part = torch.from_numpy(images[start : start + CHUNK])
@@ -145,13 +145,13 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     def search_gallery(query: Views) -> list[int]:
         return [hit.id for hit in gallery.search(query, BEST)]
 
-    hits = [search_gallery(query) for query in measured]
+    hits = [search_gallery(query) for query in timed_queries]
     recall = np.mean([len({*a} & {*b}) / len(b) for a, b in zip(hits, truth, strict=True)])
     for store, way, memory, seconds, share in (
         ("brute force", search, images.nbytes, 0.0, 1.0),
         (f"polyview ({gallery.kept_as})", search_gallery, gallery.bytes, build, recall),
     ):
-        times = " ".join(f"{value:>9.1f}" for value in timed(way, measured))
+        times = " ".join(f"{value:>9.1f}" for value in timed(way, timed_queries))
         print(
             f"{rule:<9} {size:>9,} {store:<42} {memory / 2**20:>7,.0f} {seconds:>8.1f} "
             f"{share:>6.3f} {times}",

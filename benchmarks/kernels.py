@@ -39,7 +39,7 @@ class Sizes(NamedTuple):
 
 
 def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
-    """GPO as released: generates coefficients for every set, sorts along the strided axis.
+    """GPO as in the release: one run of the GRU per set, and a sort along the strided axis.
 
     (B, N, D), (B, N) -> (B, D); the real elements of each set come first.
     """
@@ -91,7 +91,7 @@ def _plain_log_plan(affinity: Tensor, z: Tensor, iterations: int) -> Tensor:
 
 
 def gpo_rows(sizes: Sizes) -> list[Row]:
-    """The comparison of GPO, forward and backward."""
+    """GPO, forward and backward."""
     gpo = GPO.released()
     mask = torch.ones(sizes.batch, sizes.regions, dtype=torch.bool)
     features = torch.randn(*mask.shape, sizes.embed_dim, requires_grad=True)
@@ -106,7 +106,7 @@ def gpo_rows(sizes: Sizes) -> list[Row]:
 
 
 def sinkhorn_rows(sizes: Sizes) -> list[Row]:
-    """The comparisons of AVSE's whole score matrix, with two and with four blocks in each view."""
+    """AVSE's whole score matrix, with two and with four blocks in each view."""
     rows: list[Row] = []
     for parts in (2, 4):
         block_dim = sizes.embed_dim // parts

@@ -147,11 +147,7 @@ def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
 
 
 def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tuple[str, list[str]]:
-    """Starts a checkout's app and measures it with concurrent clients.
-
-    Returns:
-        The figures, from the best of several rounds, and the wrong or missing answers.
-    """
+    """Measures a checkout's app with concurrent clients; returns figures and wrong answers."""
     with running(pack, root) as (url, process):
         start, reference = time.perf_counter(), dict[Question, Hits]()
         wait(lambda: httpx.get(url).is_success)

@@ -187,10 +187,8 @@ def _compare(step: str, way: str, before: np.ndarray, after: np.ndarray) -> Verd
 def choose_pairs(owners: Sequence[int], count: int = PAIRS) -> dict[int, int]:
     """Chooses at most `count` evenly spaced images; returns image -> row of its first caption.
 
-    `owners` holds the image of each caption, ascending.
-
-    Raises:
-        ValueError: fewer than `FEWEST` images have captions.
+    `owners` holds the image of each caption, ascending. Raises ValueError if fewer than `FEWEST`
+    images have captions.
     """
     first = {image: row for row, image in reversed([*enumerate(owners)])}
     images = sorted(first)

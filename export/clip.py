@@ -1,4 +1,4 @@
-"""A pack that searches with CLIP or SigLIP as pre-trained: `python -m polyview clip --help`.
+"""Builds a pack of CLIP or SigLIP with the pre-trained weights: `python -m polyview clip --help`.
 
 python -m polyview clip --from wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M --out PACK
 """

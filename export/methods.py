@@ -52,7 +52,7 @@ class Methods(dict[str, Method]):
         )
 
     def names(self, spec: str) -> tuple[str, ...]:
-        """Splits "a" or an ensemble "a+b" into names; raises ValueError for unknown or repeated."""
+        """Splits "a" or "a+b" into names; raises ValueError if a name is unknown or repeated."""
         names = tuple(part.strip() for part in str(spec).split("+"))
         for name in names:
             self[name]  # raises for an unknown name

@@ -22,7 +22,8 @@ PART_BYTES, _MOST = 8 * 2**20, 256  # maximum bytes of scores, and captions, in 
 _LEAST, _SURE = 3, 1.96  # minimum captions with a listed word, and standard errors of its log ratio
 _LENGTHS = ("up to 6 words", "7 to 9 words", "10 to 12 words", "13 words or more")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
-_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")  # spreadsheets execute it
+# the start of a cell that spreadsheets execute as a formula
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 Scores = Callable[[str, slice], np.ndarray]  # spec, slice of the captions -> scores (q, N)
 
 
@@ -63,15 +64,12 @@ def rank_captions(
 ) -> dict[str, np.ndarray]:
     """Ranks N images for Q captions by each spec (method or ensemble), in batches of captions.
 
-    `scores` returns -inf for images that are not listed.
+    `scores` returns -inf for images that are not listed; NaN raises ValueError.
 
     Returns:
         For each spec (3, Q) int32: the rank of the first correct image; the image that ranks first;
         an image that this spec and all previous specs rank above the labelled image (the highest
         by this spec). -1 stands for no image.
-
-    Raises:
-        ValueError: a score is NaN.
     """
     ranks = {spec: np.full((3, len(captions)), -1, np.int32) for spec in specs}
     step = min(_MOST, max(1, PART_BYTES // (4 * images)))
@@ -162,8 +160,8 @@ def sign_test(wins: int, losses: int) -> float:
     """The two-sided p value of McNemar's test in its exact form (Psychometrika 1947)."""
     count, fewer = wins + losses, min(wins, losses)
     logs = (math.lgamma(i + 1) + math.lgamma(count - i + 1) for i in range(fewer + 1))
-    whole = math.lgamma(count + 1) - count * math.log(2)
-    return min(1.0, 2 * math.fsum(math.exp(whole - log) for log in logs))
+    log_scale = math.lgamma(count + 1) - count * math.log(2)
+    return min(1.0, 2 * math.fsum(math.exp(log_scale - log) for log in logs))
 
 
 def typical_words(some: Collection[Outcome], others: Collection[Outcome]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Finds packs and published weights on the Hub, fetches them, and converts weights to packs."""
+"""Finds and fetches packs and published weights on the Hub; converts weights to packs."""
 
 import shutil
 from collections.abc import Sequence
@@ -121,8 +121,8 @@ def obtain(
             texts = f"CLIP, {title}", licence, f"CLIP, weights of {source}", clip.DESCRIPTION
             clip.build_clip(out, source, Labels(clip.METHOD, *texts))
         else:
-            place = f"{first.repo_id}/{next(iter(first.files))}@{first.commit}"
-            arguments = ["--hub", place, "--out", str(out), "--licence", licence]
+            hub_address = f"{first.repo_id}/{next(iter(first.files))}@{first.commit}"
+            arguments = ["--hub", hub_address, "--out", str(out), "--licence", licence]
             official.convert(official.make_parser().parse_args(["--from", VSE_INFTY, *arguments]))
     if cancelled.is_set():
         shutil.rmtree(out)

@@ -117,7 +117,7 @@ def convert_mv_vse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conve
 
 
 def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
-    """PVSE: a torchvision ResNet, PIE-Nets over its cells, or over a clip's frames, and words.
+    """PVSE: a torchvision ResNet, PIE-Nets over cells or the frames of a clip, word embeddings.
 
     In the models of clips (MRW, TGIF) the ResNet computes one feature per frame, for a bi-GRU and a
     PIE-Net. The pack's image encoder is that ResNet: an image is a clip of one frame. The release
@@ -255,11 +255,11 @@ def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
     The release resizes them in every pass, here it is done once; both use bicubic interpolation.
     """
     stored = checkpoint.shape(_POSITIONS)[1] - 1
-    old = round(stored**0.5)
-    if old == side or old**2 != stored:
+    old_side = round(stored**0.5)
+    if old_side == side or old_side**2 != stored:
         return  # loading the weights reports a wrong shape
     summary, patches = checkpoint.state[_POSITIONS].float().split([1, stored], dim=1)
-    square = patches.mT.unflatten(2, (old, old))  # (1, h, n, n)
+    square = patches.mT.unflatten(2, (old_side, old_side))  # (1, h, n, n)
     resized = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
     checkpoint.state[_POSITIONS] = torch.cat([summary, resized.flatten(2).mT], dim=1)
 
@@ -309,10 +309,11 @@ def convert(options: argparse.Namespace) -> PackInfo:
     )
     method = METHODS[name]
     folders = origin.partition("@")[0].split("/")
-    short = folders[-2] if len(folders) > 3 else folders[-1].partition(".")[0]  # folder, or file
+    # the name of the folder, or of the file without suffix
+    short_name = folders[-2] if len(folders) > 3 else folders[-1].partition(".")[0]
     labels = labels_from(
         options,
-        name=re.sub(r"[^a-z0-9]+", "_", f"{name}_{short}".lower()).strip("_")[:64],
+        name=re.sub(r"[^a-z0-9]+", "_", f"{name}_{short_name}".lower()).strip("_")[:64],
         title=f"{method.title}, the authors' weights",
         licence=UNKNOWN_LICENCE,
         credits=(

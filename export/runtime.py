@@ -82,10 +82,8 @@ class Runtime:
     def image_encoder_of(self, method: str | None) -> str | None:
         """The ONNX file of a method's image encoder, or of the pack's if `method` is None.
 
-        Methods with the same file share features. Returns None for precomputed features.
-
-        Raises:
-            ValueError: the method is unknown.
+        Methods with the same file share features. Returns None for precomputed features; raises
+        ValueError for an unknown method.
         """
         if method is None:
             return self.info.image_encoder.file
@@ -95,10 +93,8 @@ class Runtime:
     def image_features(self, images: Sequence[Image.Image], method: str | None = None) -> Tensor:
         """Encodes images of any size and mode, at least one, into (B, N, d) features.
 
-        `method` selects the image encoder, see `image_encoder_of`.
-
-        Raises:
-            ValueError: there is no image, or the method is unknown.
+        `method` selects the image encoder, see `image_encoder_of`. Raises ValueError if there is no
+        image, or the method is unknown.
         """
         if not images:
             raise ValueError("there is no image to encode; give at least one")
@@ -198,9 +194,8 @@ class Runtime:
     def image_parts(self, features: Tensor, method: str, mask: Tensor | None = None) -> Parts:
         """The contribution of each feature to the views of `image_views`, for `Method.evidence`.
 
-        Raises:
-            ValueError: see `image_views`; or the parts need too much memory, or the score cannot be
-                split.
+        Raises ValueError as `image_views` does, or if the parts need too much memory, or if the
+        score cannot be split.
         """
         head, mask = self.methods[method], self._mask(features, mask)
         inputs = features.to(self.device), mask.to(self.device)
@@ -219,10 +214,7 @@ class Runtime:
         """Encodes texts into features (B, M, d), 0 on padding, and their mask (B, M).
 
         Texts are stripped and truncated to the pack's `max_length` tokens; M is the length of the
-        longest text.
-
-        Raises:
-            ValueError: there are no texts, a text is empty, or the method is unknown.
+        longest text. Raises ValueError for no texts, an empty text or an unknown method.
         """
         if isinstance(texts, str):
             raise ValueError(f'text_features takes a list of texts; write ["{texts[:60]}"]')

@@ -20,11 +20,7 @@ _MAX_MEMORY = 8 * 2**30  # bytes for all sessions on the CPU together
 
 
 def choose_device(device: Device) -> torch.device:
-    """The device to compute on; "auto" is CUDA if it is usable.
-
-    Raises:
-        ValueError: the device is unknown, or "cuda" is not usable.
-    """
+    """The device to compute on; "auto" is CUDA if usable. Raises ValueError if it is not usable."""
     if device not in get_args(Device):
         raise ValueError(f'device must be "auto", "cpu" or "cuda", not "{device}"')
     if device == "cpu":
@@ -48,7 +44,7 @@ def on_zerogpu() -> bool:
 
 
 def hardware(device: torch.device | None = None) -> str:
-    """The GPU's name, or the processor's cores and name; a GPU has priority if device is None."""
+    """The GPU's name, or the processor's cores and name; for None, the GPU if there is one."""
     if torch.cuda.is_available() if device is None else device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{os.cpu_count()} CPU cores ({processor()})"
@@ -76,10 +72,7 @@ class Sessions:
     Args:
         folder: the pack's folder.
         device: "cuda" requires onnxruntime to use CUDA; with "auto" it may fall back to the CPU.
-        threads: number of threads for operators on the CPU; None for `default_threads`.
-
-    Raises:
-        ValueError: see `choose_device`; or `threads` is below 1.
+        threads: threads for operators on the CPU, at least 1; None for `default_threads`.
     """
 
     def __init__(self, folder: Path, device: Device, threads: int | None = None) -> None:
@@ -98,7 +91,7 @@ class Sessions:
             self._providers = [(CUDA, {"use_tf32": "0"}), *self._providers]
 
     def start(self, file: str, inputs: list[str], alone: bool = False) -> ort.InferenceSession:
-        """The session of an ONNX file of the pack, whose inputs must be called `inputs`.
+        """The session of an ONNX file of the pack, whose inputs must have the names `inputs`.
 
         With `alone`, it computes only in the caller's thread, so that the threads of many callers
         do not wait for each other after every operator.
@@ -116,11 +109,8 @@ class Sessions:
     def run(self, file: str, inputs: dict[str, np.ndarray], alone: bool = False) -> Tensor:
         """Computes the first output of an ONNX file from C-contiguous inputs; see `start`.
 
-        Returns:
-            Finite float32 of any shape. An output on a GPU stays there if I/O binding is available.
-
-        Raises:
-            PackError: the network fails, or its output is not float32 or not finite.
+        Returns finite float32 of any shape. An output on a GPU stays there if I/O binding is
+        available. Raises PackError if the network fails, or its output is not finite float32.
         """
         session = self.start(file, list(inputs), alone)
         try:

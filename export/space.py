@@ -79,18 +79,18 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
     pack_list = "\n".join(f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in packs)
     page = Path(__file__).with_suffix(".md").read_text("utf-8")
     yaml = SpaceCardData(**front).to_yaml()
-    with replacing_folder(out.expanduser().absolute()) as work:
+    with replacing_folder(out.expanduser().absolute()) as draft:
         for name in CODE:
-            shutil.copytree(root / name, work / name, ignore=shutil.ignore_patterns(*_LEFTOVERS))
+            shutil.copytree(root / name, draft / name, ignore=shutil.ignore_patterns(*_LEFTOVERS))
         for info in packs:
-            _copy_pack(info, work / BUNDLED, root / BUNDLED)
-        shutil.copyfile(root / "LICENSE", work / "LICENSE")
+            _copy_pack(info, draft / BUNDLED, root / BUNDLED)
+        shutil.copyfile(root / "LICENSE", draft / "LICENSE")
         page = page.format(front=yaml, title=front["title"], packs=pack_list)
-        (work / "README.md").write_text(page, "utf-8")
+        (draft / "README.md").write_text(page, "utf-8")
         requirements = _requirements((root / "requirements.txt").read_text("utf-8"), plan)
-        (work / "requirements.txt").write_text(requirements, "utf-8")
+        (draft / "requirements.txt").write_text(requirements, "utf-8")
         if first != FIRST:
-            (work / "start.py").write_text(_STARTER.format(pack=first), "utf-8")
+            (draft / "start.py").write_text(_STARTER.format(pack=first), "utf-8")
     return out
 
 
@@ -129,7 +129,7 @@ def _requirements(text: str, plan: Plan) -> str:
     """
     if plan.hardware.startswith("cpu-") or plan.hardware == ZEROGPU:
         text = text.replace("\nonnxruntime-gpu>=", "\nonnxruntime>=")
-    if plan.hardware == ZEROGPU:  # it does not start with a newer torch
+    if plan.hardware == ZEROGPU:  # ZeroGPU does not start with a newer torch
         text = text.replace("\ntorch>=", "\ntorch<2.12,>=") + "spaces\n"
     return text if plan.torch_index is None else f"--extra-index-url {plan.torch_index}\n{text}"
 

@@ -63,7 +63,7 @@ class AVSEConfig:
             of Table 3.
         iterations: number of Sinkhorn iterations (paper: 20).
         temperature: temperature of Sinkhorn; the paper specifies none, so 1.
-        released_gpo: build GPO as in its release, see `models/gpo.py`.
+        released_gpo: use the released form of GPO, see `models/gpo.py`.
         released_text: project the text with a residual MLP and apply a layer norm after pooling.
         sampled_features: the encoder samples (`SampledViT`): it concatenates the features of the n
             views (image_dim is n times the width of a view), 0 for elements missing from a view.
@@ -265,10 +265,10 @@ class AVSE(Method):
             view = torch.arange(self.config.views, device=mask.device)[:, None]  # (n, 1)
             starts = view * sizes // self.config.views  # (n, B)
         share = self.config.train_share if self.training else self.config.test_share
-        dropped = sizes - (share * sizes).round().clamp_min(1.0).long()  # (B,)
-        places = keys.masked_fill(~mask, torch.inf).argsort(dim=2).argsort(dim=2)  # (n, B, N)
-        offsets = (places - starts[..., None]) % sizes[:, None]
-        return mask & (offsets >= dropped[:, None])
+        drop_counts = sizes - (share * sizes).round().clamp_min(1.0).long()  # (B,)
+        ranks = keys.masked_fill(~mask, torch.inf).argsort(dim=2).argsort(dim=2)  # (n, B, N)
+        offsets = (ranks - starts[..., None]) % sizes[:, None]
+        return mask & (offsets >= drop_counts[:, None])
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """Scores (V, B_img, B_txt) of single views: Eq. (2) over the blocks of one view.
@@ -278,7 +278,7 @@ class AVSE(Method):
         return self._match(images, texts, images.embeddings.shape[1])
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Eq. (2): the largest entry of the plan for each text block, summed."""
+        """Scores (B_img, B_txt), Eq. (2): the plan's maxima for all text blocks, summed."""
         return self._match(images, texts, 1)[0]
 
     def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002

@@ -57,17 +57,13 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Copies tensors into a module, converting dtypes; names and shapes must match.
-
-    Raises:
-        ValueError: names the first missing, unexpected or misshapen tensor.
-    """
+    """Copies tensors into a module; raises ValueError for the first wrong name or shape."""
     check_fit(module, tensors, source)
     module.load_state_dict(dict(tensors), strict=True)
 
 
 def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Raises ValueError as `load_strict` does; the module may be on the "meta" device."""
+    """Checks names and shapes as `load_strict` does, also for a module on the "meta" device."""
     expected = module.state_dict()
     missing, extra = (
         sorted(expected.keys() - tensors.keys()),
@@ -85,11 +81,7 @@ def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> 
 
 
 def round_to_half(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Rounds floating-point values to half precision, stored as float32; keeps integer tensors.
-
-    Raises:
-        ValueError: a value exceeds the range of half precision; the message names the `source`.
-    """
+    """Rounds floats to half precision, stored as float32; raises ValueError beyond its range."""
     rounded = {}
     for name, tensor in tensors.items():
         rounded[name] = tensor.half().float() if tensor.is_floating_point() else tensor

@@ -41,7 +41,7 @@ class ContextConfig:
             hidden layer of each MLP is four times as wide.
         contextual_dropout: dropout rate in training, 0 <= rate < 1.
         contextual_summary: prepend a learned element, [IMG] or [CLS], to the set; not needed if the
-            encoder has one.
+            encoder provides a summary.
     """
 
     contextual_image: str = "none"
@@ -115,10 +115,7 @@ def add_contexts(method: Method, image_dim: int, text_dim: int, config: ContextC
     """Adds transformers over the input sets to a method, as `image_context` and `text_context`.
 
     The method must be built for features of `contextual_width`; `image_dim` and `text_dim` are the
-    widths d of the encoders' features.
-
-    Raises:
-        ValueError: the method's views are elements, so it cannot take a summary.
+    widths d of the encoders' features. Raises ValueError for a summary if views are elements.
     """
     if method.views_are_elements and config.contextual_summary:
         raise ValueError(f"{method.title} reads elements alone: set contextual_summary=false")

@@ -126,7 +126,7 @@ class ElementMethod(Method):
 
 @dataclass(frozen=True)
 class SCANConfig(ElementConfig):
-    """Arguments of `SCAN` in addition to those of `ElementConfig` (paper: 1,024 and 36 cells).
+    """Arguments of `SCAN` in addition to `ElementConfig` (paper: embed_dim 1,024, 36 cells).
 
     Attributes:
         direction: "t2i" or "i2t", see the module docstring.
@@ -144,7 +144,7 @@ class SCANConfig(ElementConfig):
 
 
 class SCAN(ElementMethod):
-    """SCAN; V = the number of cells on the image side, of words on the text side."""
+    """SCAN; for V see `ElementMethod`."""
 
     title = "SCAN"
     paper = "Lee et al., ECCV 2018"
@@ -173,20 +173,20 @@ class SCAN(ElementMethod):
 
 @dataclass(frozen=True)
 class LateConfig(ElementConfig):
-    """Arguments of `LateInteraction`: those of `ElementConfig` (ColBERT: 128 and 32 words)."""
+    """Arguments of `LateInteraction`; see `ElementConfig` (ColBERT: embed_dim 128, 32 words)."""
 
     embed_dim: int = 128
 
 
 class LateInteraction(ElementMethod):
-    """Late interaction; V = the number of cells on the image side, of words on the text side."""
+    """Late interaction; for V see `ElementMethod`."""
 
     title = "Late interaction"
     paper = "Khattab and Zaharia, SIGIR 2020; Yao et al., ICLR 2022"
     config_type = LateConfig
 
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
-        """See `ElementMethod.weights`: 1 / words at the best cell of each word, else 0."""
+        """See `ElementMethod.weights`: 1 / (number of words) at each word's best cell, else 0."""
         absent = ~_present(cells)[..., None]  # (..., V, 1)
         best = cosines.masked_fill(absent, -torch.inf).argmax(dim=-2, keepdim=True)  # (..., 1, W)
         real = _present(words)[..., None, :].to(cosines.dtype)  # (..., 1, W)
@@ -217,9 +217,9 @@ def _elements(features: Tensor, mask: Tensor, count: int, attention: bool) -> Vi
     order = (~mask).to(torch.int8).argsort(dim=1, stable=True)[:, :count]  # (B, V), real first
     unit = l2_normalize(features).masked_fill(~mask[..., None], 0.0)
     views = unit.gather(1, order[..., None].expand(-1, -1, unit.shape[2]))  # (B, V, D)
-    absent = count - order.shape[1]
+    padding = count - order.shape[1]
     maps = None
     if attention:
         one_hot = F.one_hot(order, mask.shape[1]) * mask.gather(1, order)[..., None]  # (B, V, N)
-        maps = F.pad(one_hot.to(unit.dtype), (0, 0, 0, absent))
-    return Views(F.pad(views, (0, 0, 0, absent)), maps)
+        maps = F.pad(one_hot.to(unit.dtype), (0, 0, 0, padding))
+    return Views(F.pad(views, (0, 0, 0, padding)), maps)

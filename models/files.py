@@ -26,10 +26,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yields a draft path to write to, which replaces `path` when the block succeeds.
 
     Until then an existing `path` stays; if the block fails, the draft is deleted. Missing parent
-    folders are created.
-
-    Raises:
-        DiskFullError: the disk has no space left.
+    folders are created. Raises DiskFullError if the disk is full.
     """
     with naming_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +54,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming_full_disk(path: Path) -> Iterator[None]:
-    """Converts the system's error for a full disk or quota to a `DiskFullError` with `path`."""
+    """Converts the system's error for a full disk or quota to `DiskFullError`, with `path`."""
     try:
         yield
     except OSError as error:

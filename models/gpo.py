@@ -75,9 +75,7 @@ class RankPooling(nn.Module, ABC):
 class FixedPooling(RankPooling):
     """AvgPool, MaxPool and K-MaxPool, section 3.2, without learned parameters.
 
-    Args:
-        kind: "mean", "max" or "kmax", the mean of the K largest values.
-        count: K of "kmax"; smaller sets are averaged.
+    `kind` is "mean", "max" or "kmax", the mean of the K = `count` largest values.
     """
 
     def __init__(self, kind: str, count: int = 20) -> None:

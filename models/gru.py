@@ -75,16 +75,13 @@ def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tenso
 
 
 class _Recurrence(Function):
-    """The states of several GRUs, each starting from 0; gates are in the order r, z, n.
+    """The states (G, L, h) of G GRUs, each starting from 0; gates are in the order r, z, n.
 
     Args:
         from_inputs: (G, L, 3 h), W_i x + b_i of G networks, step by step.
         weight: (G, h, 3 h), W_h transposed.
         bias: (G, 1, 3 h), b_h.
         counts: the number of sequences in each step, in descending order; they sum to L.
-
-    Returns:
-        (G, L, h).
     """
 
     @staticmethod

@@ -38,8 +38,8 @@ def mean_parts(features: Tensor, mask: Tensor) -> Tensor:
 
 def last_place(mask: Tensor) -> Tensor:
     """The index of the last real element of each set, (B, N) -> (B,)."""
-    places = torch.arange(mask.shape[1], device=mask.device)
-    return torch.where(mask, places, -1).amax(dim=1)
+    indices = torch.arange(mask.shape[1], device=mask.device)
+    return torch.where(mask, indices, -1).amax(dim=1)
 
 
 def last_element(features: Tensor, mask: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ class Knob(NamedTuple):
     """A display setting of `Method.inside`; it does not change the method's scores."""
 
     name: str  # key in the settings
-    default: str | int  # the value that the method itself uses
+    default: str | int  # the method's own value
     options: tuple[str, ...] = ()  # the choices; empty for a whole number
     low: int = 0  # the lowest number
     high: int = 0  # the highest number
@@ -130,7 +130,7 @@ class Method(nn.Module, ABC):
         """Clamps a learned temperature to its range; training calls it after each step."""
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """Cosines (V, B_img, B_txt) of image views: see `pair_weights` for the text view used."""
+        """Cosines (V, B_img, B_txt) of image views with their text views, see `pair_weights`."""
         if self.views_add_up:
             return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
         pairs = torch.einsum("ivd,twd->vwit", images.embeddings, texts.embeddings)

@@ -54,7 +54,7 @@ class MVVSEConfig:
         views: K (paper: 3; the release's default: 2).
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         aggregator: "gpo", "mean" or "released", see the module docstring.
-        released_gpo: build GPO as in its release, see `models/gpo.py`.
+        released_gpo: use the released form of GPO, see `models/gpo.py`.
         own_projections: give each view its own projection also with "gpo".
         pad_statistics: see `FeatureProjection`.
         map_text: see `VSEInfinity`.

@@ -34,12 +34,7 @@ CODE_SPACES = ("view", "encoder")
 
 
 class ViewCodes(nn.Module):
-    """Attention of m learnable codes to a set, Eqs. (7)-(8).
-
-    Args:
-        views: m.
-        dim: width of a code and of the features it is compared with.
-    """
+    """Attention of m = `views` learnable codes of width `dim` to a set, Eqs. (7)-(8)."""
 
     def __init__(self, views: int, dim: int) -> None:
         super().__init__()

@@ -155,11 +155,7 @@ class Changes(nn.Module):
     Not in the paper. If most of the scene does not move, the common part of all frames dominates,
     and a bi-GRU over the frames themselves learns nothing about their order (measured in
     docs/results.md). Both terms use the same linear map of frames. The differences of a clip of one
-    frame are 0.
-
-    Args:
-        in_dim: width of a frame's feature.
-        out_dim: H, even.
+    frame are 0. `in_dim` is the width of a frame's feature, `out_dim` H, even.
     """
 
     def __init__(self, in_dim: int, out_dim: int) -> None:

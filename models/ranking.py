@@ -27,8 +27,8 @@ def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """
     batch, count, dim = features.shape
     ranked = features.new_empty(batch, dim, count, requires_grad=False)
-    short = count <= torch.iinfo(torch.int16).max
-    place_type = torch.int16 if short else torch.int64
+    fits_int16 = count <= torch.iinfo(torch.int16).max
+    place_type = torch.int16 if fits_int16 else torch.int64
     places = torch.empty(batch, dim, count, dtype=place_type, device=features.device)
     columns, padded = features.detach().mT, not bool(mask.all())
     packed = columns.device.type == "cpu" and columns.dtype == torch.float32
@@ -68,16 +68,10 @@ def _sort_packed(
 
 
 def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-    """The weighted sum of sorted values, VSE-infinity Eq. (2), for V weightings at once.
+    """Weighted sums (B, V, D) of sorted values, VSE-infinity Eq. (2), for V weightings at once.
 
-    Args:
-        features: (B, N, D).
-        mask: (B, N) bool, at least one True in each row, anywhere.
-        theta: (B, L, V) weights of the ranks, with L the size of the largest set; 0 beyond a set's
-            size.
-
-    Returns:
-        (B, V, D).
+    Features are (B, N, D); the mask (B, N) bool has at least one True in each row, anywhere.
+    `theta` (B, L, V) holds the weights of the ranks, 0 beyond a set's size; L is the largest size.
     """
     pooled: Tensor = _RankedPool.apply(features, mask, theta)
     return pooled

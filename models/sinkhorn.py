@@ -20,7 +20,7 @@ _CONVERGED = 1e-6
 def match_blocks(
     affinity: Tensor, dustbin: Tensor, iterations: int = 20, temperature: float = 1.0
 ) -> Tensor:
-    """The plan between visual and text blocks without dustbins: A* of Eq. (2).
+    """The non-negative plan (p, q, C) of visual and text blocks without dustbins: A* of Eq. (2).
 
     Affinities are cosines, so their exponentials are scaled directly; `log_plan` is used at low
     temperatures, at which they would overflow. Iterations end when the change is below float32's
@@ -31,9 +31,6 @@ def match_blocks(
         dustbin: the learnable z, a scalar.
         iterations: c of section 3.2, the maximum (paper: 20); each scales rows, then columns.
         temperature: divides affinities and z (the paper specifies none, so 1).
-
-    Returns:
-        (p, q, C), non-negative.
     """
     if (1.0 + float(dustbin.detach().abs())) / temperature > _LARGEST_EXPONENT:
         return log_plan(affinity, dustbin, iterations, temperature)[:-1, :-1].exp()
@@ -46,10 +43,10 @@ def match_blocks(
     for _ in range(iterations):
         rows = _weighted(by_column, columns, bin_kernel * column_bin).reciprocal_()  # (p, C)
         row_bin = q / (bin_kernel * (columns.sum(dim=0) + column_bin))  # (C,)
-        before = columns
+        previous = columns
         columns = _weighted(by_row, rows, bin_kernel * row_bin).reciprocal_()  # (q, C)
         column_bin = p / (bin_kernel * (rows.sum(dim=0) + row_bin))
-        smallest, largest = torch.aminmax(columns.detach() / before.detach())
+        smallest, largest = torch.aminmax(columns.detach() / previous.detach())
         if float(largest) - 1.0 < _CONVERGED and 1.0 - float(smallest) < _CONVERGED:
             break
     return kernel * rows[:, None] * columns

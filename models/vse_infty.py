@@ -39,7 +39,7 @@ class VSEInfinity(Method):
     Args:
         embed_dim: D of the joint space (paper: 1024).
         mlp_dim: hidden width of the residual MLP; 0 for none.
-        released_gpo: build GPO as in its release, see `models/gpo.py`.
+        released_gpo: use the released form of GPO, see `models/gpo.py`.
         pad_statistics: see `FeatureProjection`.
         pooling: the pooling of images: "gpo"; one of the fixed poolings of Table 1, "mean", "max"
             and "kmax"; or one of `models/aggregators.py`.
@@ -113,12 +113,7 @@ class VSEInfinity(Method):
 
 
 class VSEPP(VSEInfinity):
-    """VSE++ with average pooling on both sides; V = 1.
-
-    Args:
-        embed_dim: D of the joint space.
-        map_text: see `VSEInfinity`.
-    """
+    """VSE++ with average pooling on both sides; V = 1. Arguments as in `VSEInfinity`."""
 
     title = "VSE++"
     paper = "Faghri et al., BMVC 2018"

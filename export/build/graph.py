@@ -37,8 +37,8 @@ def _export(
     """Traces an encoder in eval mode; `axes` names the dynamic axes of each input and output.
 
     The dynamo exporter gives only the first recurrent network of a process a dynamic length, so
-    tracing is used. Constants are not folded: convolutions merged with batch norms would have
-    weights beyond half precision. onnxruntime folds constants when it loads the file.
+    tracing is used. Constants are not folded, because half precision cannot represent convolutions
+    merged with batch norms exactly; onnxruntime folds constants when it loads the file.
     """
     for part in encoder.modules():
         # A trace of torch's fused attention masks with infinity, which packs must not contain.

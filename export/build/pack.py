@@ -194,37 +194,37 @@ def _copy(source: Path, target: Path, files: Sequence[str]) -> None:
 def check_parity(
     runtime: Runtime, name: str, rounded: MethodParts, original: MethodParts
 ) -> Parity:
-    """Compares a method of a pack, loaded on the CPU, with its torch modules.
+    """Compares a method of a pack on the CPU with its torch modules; ValueError if they differ.
 
     `rounded` has the pack's weights, `original` the trained weights.
-
-    Raises:
-        ValueError: numbers or ranking differ.
     """
-    worst = 0.0
+    max_drift = 0.0
     for probe in _probes(runtime):
         actual, expected = _run_pack(runtime, name, *probe), _run_torch(rounded, *probe)
         sizes = f"at {len(probe[0])} images and {probe[1].shape} tokens"
         for quantity, reference in expected.items():
             ours, scale = actual[quantity], max(1.0, float(reference.abs().max()))
-            same = ours.shape == reference.shape
-            drift = float((ours - reference).abs().max()) / scale if same else float("inf")
+            same_shape = ours.shape == reference.shape
+            drift = float((ours - reference).abs().max()) / scale if same_shape else float("inf")
             if not drift <= TOLERANCE:
                 raise ValueError(
                     f"{name}: {quantity} of the pack differ from torch by {drift:.2g} {sizes} "
                     f"(tolerance {TOLERANCE:g}); the export is wrong and was not kept"
                 )
-            worst = max(worst, drift)
+            max_drift = max(max_drift, drift)
         if not same_ranking(actual["scores"], expected["scores"]):
             raise ValueError(
                 f"{name}: the pack ranks differently from torch {sizes}, although numbers differ "
-                f"by {worst:.2g} only; the export was not kept"
+                f"by {max_drift:.2g} only; the export was not kept"
             )
     scores, trained_scores = expected["scores"], _run_torch(original, *probe)["scores"]
     # for each row and each column, whether the argmax is the same
     same_best = torch.cat([scores.argmax(dim) == trained_scores.argmax(dim) for dim in (0, 1)])
     return Parity(
-        worst, True, float((scores - trained_scores).abs().max()), float(same_best.float().mean())
+        max_drift,
+        True,
+        float((scores - trained_scores).abs().max()),
+        float(same_best.float().mean()),
     )
 
 

@@ -145,14 +145,14 @@ def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
 
     If there are two dictionaries, names start with `model[0].` (images) or `model[1].` (texts).
     """
-    several, weights = isinstance(model, list | tuple), dict[str, Tensor]()
-    for side, part in enumerate(model if several else [model]):
+    is_pair, weights = isinstance(model, list | tuple), dict[str, Tensor]()
+    for side, part in enumerate(model if is_pair else [model]):
         tensors = isinstance(part, Mapping) and all(isinstance(v, Tensor) for v in part.values())
         if not part or not tensors:
             raise ValueError(
                 f"{path} holds no weights, dictionaries of tensors; name a released checkpoint"
             )
-        start = f"model[{side}]." if several else ""
+        start = f"model[{side}]." if is_pair else ""
         wrapper = "module." if all(key.startswith("module.") for key in part) else ""
         weights |= {start + key.removeprefix(wrapper): value for key, value in part.items()}
     return weights

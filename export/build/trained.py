@@ -104,7 +104,7 @@ def load_run(
         ValueError: the folder is not a method's run, or was trained with other encoders or another
             tokenizer.
     """
-    where, tokenizer = str(folder / RUN_WEIGHTS), folder / TOKENIZER
+    weights_path, tokenizer = str(folder / RUN_WEIGHTS), folder / TOKENIZER
     record, (tensors, _) = describe_run(folder), load_tensors(folder / RUN_WEIGHTS)
     if not record.backbone_sha256 and encoder_spec:
         raise ValueError(f"{folder} was trained on ready-made features; leave --backbone out")
@@ -120,14 +120,14 @@ def load_run(
 
     def fill(module: nn.Module, prefix: str) -> Any:
         weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        load_strict(module, weights, where)
+        load_strict(module, weights, weights_path)
         return module.eval()
 
     if record.image_encoder is not None:  # trained together with the method
-        encoder = fill(record.image_encoder.build(IMAGE_ENCODERS, where), "image_encoder.")
+        encoder = fill(record.image_encoder.build(IMAGE_ENCODERS, weights_path), "image_encoder.")
     text = record.text_encoder
     if text.sha256 is None or text.source is None:
-        text_encoder = fill(text.build(TEXT_ENCODERS, where), "text_encoder.")
+        text_encoder = fill(text.build(TEXT_ENCODERS, weights_path), "text_encoder.")
     else:
         text_encoder, _, text_about = load_text_source(text.source, rounded=rounded)
         if text_about["sha256"] != text.sha256:

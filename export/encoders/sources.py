@@ -220,7 +220,7 @@ def _describe_packed(source: _Source) -> dict[str, Any]:
 
 
 def _trained_network(source: _Source) -> tuple[str, dict[str, Any]] | None:
-    """Key in `IMAGE_ENCODERS` and arguments of a pack's encoder, from its logs; None without."""
+    """Key in `IMAGE_ENCODERS` and arguments of a pack's encoder from its logs; None if missing."""
     for log in (LOGS, CLIP_LOGS):
         try:
             settings = tomllib.loads((source.folder / log / "config.toml").read_text("utf-8"))

@@ -247,10 +247,7 @@ def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> 
     """Downloads the missing files of `repo` into its cache folder.
 
     `progress` is called from several threads; if it raises, the download ends. None shows a
-    progress bar.
-
-    Raises:
-        HubError: the transfer failed; the folder holds no incomplete file.
+    progress bar. Raises HubError if the transfer fails; the folder then has no incomplete file.
     """
     received, total = 0, sum(size or 0 for size in repo.missing.values())
 
@@ -276,9 +273,7 @@ def fetch_matching(
     """Downloads the files that match glob patterns; without a connection, finds them in the cache.
 
     `options` are passed to `snapshot_download`. Returns the folder of the commit in the cache.
-
-    Raises:
-        HubError: the Hub refused, or it cannot be reached and the cache lacks the files.
+    Raises HubError if the Hub refuses, or cannot be reached and the cache lacks the files.
     """
     repo_id, revision = parse_hub_id(address)
     options |= {"revision": revision, "cache_dir": constants.HF_HUB_CACHE}

@@ -168,10 +168,9 @@ def _check_limits(repo: Repo) -> None:
 
 
 def find_cached(address: str, error: UnreachableError | None = None) -> Path:
-    """Finds the folder of a complete pack in the cache; `error` says why the Hub is not used.
+    """Finds the folder of a complete pack in the cache, after an `error` of the Hub or without.
 
-    Raises:
-        HubError: the cache lacks the pack; with `error`, an `UnreachableError`.
+    Raises HubError if the cache lacks the pack; after an `error`, UnreachableError.
     """
     try:
         folder = load_info(client.fetch_matching(address, (), local_files_only=True)).folder
@@ -202,9 +201,7 @@ def list_packs(author: str | None = None, token: Token = None) -> list[Sequence[
     """Lists the packs on the Hub, or of one owner; a token may add private packs.
 
     Returns rows of address, commit, licence, methods, and whether the commit is in the cache.
-
-    Raises:
-        HubError: the Hub cannot be reached, or refused.
+    Raises HubError if the Hub cannot be reached, or refuses.
     """
     rows = list[Sequence[str]]()
     with client.one_sentence("the list of packs"):

@@ -158,8 +158,8 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
     """The share of a text's words, without `SMALL_WORDS`, that a pack does not know.
 
-    If any word is known, an unknown word of praise, or before a known word ("a fluffy dog"), counts
-    as known: the other words describe what to find.
+    If any word is known, an unknown word counts as known if it is praise or precedes a known word
+    ("a fluffy dog"): the other words describe the image.
 
     Args:
         words: the words as the pack's tokenizer returns them.

@@ -42,8 +42,8 @@ class GalleryCaption:
 
     text: Page
     view: Line | None = None  # the aspect of the image that it describes
-    mentions: Rows = ()  # indices of the mentioned objects of its own image
-    # Ascending indices of all matching images of the gallery; by default its own image.
+    mentions: Rows = ()  # indices in `objects` of the caption's image
+    # Ascending indices of all matching images of the gallery; by default the caption's image.
     relevant: Annotated[Rows, Field(min_length=1)] = ()
 
 
@@ -123,16 +123,16 @@ def read_gallery(folder: Path, files: bool = True) -> GalleryInfo:
     for row, image in enumerate(index.images):
         captions = list[GalleryCaption]()
         for caption in image.captions:
-            where = f"{INDEX}: images[{row}].captions[{len(captions)}]"
+            location = f"{INDEX}: images[{row}].captions[{len(captions)}]"
             mentions, relevant = {*caption.mentions}, {*caption.relevant} or {row}
             for key, indices, limit in (
                 ("mentions", mentions, len(image.objects)),
                 ("relevant", relevant, len(index.images)),
             ):
                 if (last := max(indices, default=-1)) >= limit:
-                    raise PackError(f"{where}.{key} must be 0 to {limit - 1}, not {last}")
+                    raise PackError(f"{location}.{key} must be 0 to {limit - 1}, not {last}")
             if row not in relevant:
-                raise PackError(f"{where}.relevant must contain the caption's own image, {row}")
+                raise PackError(f"{location}.relevant must contain the caption's own image, {row}")
             rows = tuple(sorted(mentions)), tuple(sorted(relevant))
             captions.append(replace(caption, mentions=rows[0], relevant=rows[1]))
         images.append(replace(image, captions=tuple(captions)))

@@ -137,10 +137,8 @@ def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackI
     """Writes a method's measured values into pack.json and renders the model card again.
 
     `metrics` has `split`, `command`, `hardware` and `values`, see `Metrics`; `seed` defaults to the
-    training configuration's. Returns the new description of the pack.
-
-    Raises:
-        PackError: the pack has no such method, or the metrics are incomplete.
+    training configuration's. Returns the new description of the pack. Raises PackError if the pack
+    has no such method, or the metrics are incomplete.
     """
     info = load_info(pack, verify=False)
     if method not in info.methods:
@@ -165,7 +163,7 @@ def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
         allowed += [parent / "blobs" for parent in root.parents[1:3]]
     for path in (folder / name for name in names):
         real = path.resolve()
-        if not any(real.is_relative_to(place) for place in allowed):
+        if not any(real.is_relative_to(base) for base in allowed):
             raise PackError(f"{path} is a link to outside the pack; put the file itself there")
 
 

@@ -26,10 +26,8 @@ class Regions:
     """The regions of N images; features are read from the disk on request.
 
     `shape` is (N, n, d); `boxes` is (N, n, 4), each with an area, or None if unknown; `grid` is the
-    rows and columns of maps over the regions, (1, 1) without boxes.
-
-    Raises:
-        PackError: the file's tensors have other names, shapes or ranges.
+    rows and columns of maps over the regions, (1, 1) without boxes. Raises PackError if the file's
+    tensors have other names, shapes or ranges.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,14 +81,10 @@ class Regions:
         """The share of each cell that each region covers: (n, cells)."""
         if self.boxes is None:
             return torch.ones(self.shape[1], 1)
-        row_index, column_index = (torch.arange(count) for count in self.grid)
-        left, above, right, below = self.boxes[row, :, :, None].unbind(dim=1)  # (n, 1) each
-        row_overlap = _overlap(
-            above * len(row_index), below * len(row_index), row_index
-        )  # (n, rows)
-        column_overlap = _overlap(
-            left * len(column_index), right * len(column_index), column_index
-        )  # (n, columns)
+        rows, columns = (torch.arange(count) for count in self.grid)
+        x0, y0, x1, y1 = self.boxes[row, :, :, None].unbind(dim=1)  # (n, 1) each
+        row_overlap = _overlap(y0 * len(rows), y1 * len(rows), rows)  # (n, rows)
+        column_overlap = _overlap(x0 * len(columns), x1 * len(columns), columns)  # (n, columns)
         return (row_overlap[:, :, None] * column_overlap[:, None, :]).flatten(1)
 
 

@@ -120,19 +120,19 @@ def _sentence(error: ValidationError, kind: Any, where: str) -> str:
     if keys and keys[-1] == "[key]":  # of a dictionary whose keys are validated too
         del keys[-2:]
     if category in ("missing", "unexpected_keyword_argument", "extra_forbidden"):
-        place, key = _place(where, keys[:-1]) or "it", keys[-1]
+        label, key = _place(where, keys[:-1]) or "it", keys[-1]
         key = f"value {key + 1}" if isinstance(key, int) else _SHORT.repr(key)
         if category == "missing":
-            return f"{place} lacks {key}"
-        return f"{place} has an unknown key {key}; known: {', '.join(_known_keys(kind, keys[:-1]))}"
-    place = _place(where, keys)
+            return f"{label} lacks {key}"
+        return f"{label} has an unknown key {key}; known: {', '.join(_known_keys(kind, keys[:-1]))}"
+    label = _place(where, keys)
     if category == "value_error":
-        return ": ".join(filter(None, (place, str(first["ctx"]["error"]))))
+        return ": ".join(filter(None, (label, str(first["ctx"]["error"]))))
     if category == "string_pattern_mismatch":
         requirement = "be a text that is not empty"
     else:  # of "Input should be a valid integer", "Tuple should have at most 2 items after ..."
         requirement = first["msg"].partition(" should ")[2].partition(" after validation")[0]
-    return f"{place or 'it'} must {requirement}, not {_SHORT.repr(first['input'])}"
+    return f"{label or 'it'} must {requirement}, not {_SHORT.repr(first['input'])}"
 
 
 @cache

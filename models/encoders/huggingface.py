@@ -18,10 +18,8 @@ def build_network(
     """Builds a network with random weights from its JSON configuration, which has `model_type`.
 
     `name` is a class of `transformers`; "AutoModel" selects the class by model type.
-    `add_pooling_layer` is passed to the class unless it is None.
-
-    Raises:
-        ValueError: the model type is unknown, or the configuration is not valid.
+    `add_pooling_layer` is passed to the class unless it is None. Raises ValueError if the model
+    type is unknown, or the configuration is not valid.
     """
     transformers = import_transformers()
     settings = {k: v for k, v in config.items() if k not in ("model_type", "transformers_version")}

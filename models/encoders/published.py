@@ -117,22 +117,22 @@ class SampledViT(_VisionTransformer):
         nearest = torch.stack([_nearest(centre, side, count) for centre in centres])
         tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
         # position of each token in each view; past the end if the view lacks the token
-        place = torch.full((len(nearest), patches + 1), count + 1)
-        place.scatter_(1, tokens, torch.arange(count + 1).expand(len(nearest), -1))
+        positions = torch.full((len(nearest), patches + 1), count + 1)
+        positions.scatter_(1, tokens, torch.arange(count + 1).expand(len(nearest), -1))
         self.register_buffer("kept", tokens, persistent=False)  # (n, count + 1)
-        self.register_buffer("place", place, persistent=False)  # (n, N)
+        self.register_buffer("place", positions, persistent=False)  # (n, N)
         self.dim = len(nearest) * int(self.model.config.hidden_size)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """See `ImageEncoder.forward`; d is n times the transformer's width."""
         tokens = self.model.embeddings(pixels)  # (B, N, h)
         views = []
-        for indices, place in zip(self.kept, self.place, strict=True):
+        for indices, positions in zip(self.kept, self.place, strict=True):
             hidden = tokens[:, indices]  # (B, count + 1, h)
             for layer in self.model.layers:
                 hidden = layer(hidden)
             zeros = torch.zeros_like(hidden[:, :1])
-            views.append(torch.cat([hidden, zeros], dim=1)[:, place])  # (B, N, h)
+            views.append(torch.cat([hidden, zeros], dim=1)[:, positions])  # (B, N, h)
         return torch.cat(views, dim=2)
 
 
@@ -268,6 +268,6 @@ def _joint_space(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
 def _nearest(centre: int, side: int, count: int) -> Tensor:
     """Indices of the `count` patches nearest to the patch `centre`, itself first; ties by index."""
     row, column = divmod(centre, side)
-    places = torch.arange(side)
-    squared_distances = (places[:, None] - row) ** 2 + (places[None] - column) ** 2  # (side, side)
+    index = torch.arange(side)
+    squared_distances = (index[:, None] - row) ** 2 + (index[None] - column) ** 2  # (side, side)
     return squared_distances.flatten().argsort(stable=True)[:count]

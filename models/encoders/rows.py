@@ -67,9 +67,9 @@ class ImageRows(ImageEncoder):
     def _clip(self, encoder: CLIPImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
         model, projection = encoder.model, joint_projection(encoder)
         hidden = model.pre_layrnorm(model.embeddings(pixels))  # (B, 1 + N, h)
-        place = torch.zeros_like(hidden[:, 0, 0], dtype=torch.int64)  # (B,)
+        token_index = torch.zeros_like(hidden[:, 0, 0], dtype=torch.int64)  # (B,)
         state, contributions = read_token(
-            model.encoder.layers, hidden, place, first_layer=self.first_layer
+            model.encoder.layers, hidden, token_index, first_layer=self.first_layer
         )
         rows = hold_norm(model.post_layernorm, contributions[:, 1:], state)
         return projection(model.post_layernorm(state)), projection(rows)
@@ -96,16 +96,16 @@ class TextRows(TextEncoder):
         encoder, model, longest = self.encoder, self.encoder.model, ids.shape[1]
         last = lengths - 1  # (B,)
         if isinstance(encoder, CLIPTextEncoder):
-            projection, place = joint_projection(encoder), last
+            projection, token_index = joint_projection(encoder), last
             hidden = model.embeddings(input_ids=ids)  # (B, L, h)
             positions = torch.arange(longest, device=ids.device)
-            later = positions[None] > positions[:, None]  # [EOS] precedes the padding
-            mask = torch.zeros_like(later, dtype=hidden.dtype).masked_fill(later, _MASKED)
+            is_future = positions[None] > positions[:, None]  # [EOS] precedes the padding
+            mask = torch.zeros_like(is_future, dtype=hidden.dtype).masked_fill(is_future, _MASKED)
         else:
             projection, mask = model.head, None
             hidden = model.embeddings(input_ids=encoder.padded(ids, lengths))  # (B, max_length, h)
-            place = torch.full_like(lengths, hidden.shape[1] - 1)
-        state, contributions = read_token(model.encoder.layers, hidden, place, mask)
+            token_index = torch.full_like(lengths, hidden.shape[1] - 1)
+        state, contributions = read_token(model.encoder.layers, hidden, token_index, mask)
         normed = hold_norm(model.final_layer_norm, contributions[:, :longest], state)
         embedding = projection(model.final_layer_norm(state))  # (B, D)
         rows = nn.functional.linear(normed, projection.weight)  # (B, L, D)

@@ -61,9 +61,10 @@ class SceneNet(ImageEncoder):
             nn.ReLU(),
         )
         stages: list[nn.Module] = []
-        for before, after, count in zip(widths, widths[1:], blocks, strict=False):
+        for in_channels, channels, count in zip(widths, widths[1:], blocks, strict=False):
             stages += [
-                _Block(before if i == 0 else after, after, 2 if i == 0 else 1) for i in range(count)
+                _Block(in_channels if i == 0 else channels, channels, 2 if i == 0 else 1)
+                for i in range(count)
             ]
         self.stages = nn.Sequential(*stages)
 
