@@ -229,9 +229,9 @@ def timed(search: Callable[[Views], list[int]], queries: Sequence[Views]) -> lis
     """Milliseconds p50 and p95 of one client, and queries/s of `CLIENTS` concurrent clients."""
     elapsed = [1000 * timeit(partial(search, query), number=1) for query in queries]
     with ThreadPoolExecutor(CLIENTS) as clients:
-        began = time.perf_counter()
+        start = time.perf_counter()
         list(clients.map(search, queries))
-        rate = len(queries) / (time.perf_counter() - began)
+        rate = len(queries) / (time.perf_counter() - start)
     return [*np.percentile(elapsed, [50, 95]).tolist(), rate]
 
 

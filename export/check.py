@@ -190,11 +190,11 @@ def choose_pairs(owners: Sequence[int], count: int = PAIRS) -> dict[int, int]:
     `owners` holds the image of each caption, ascending. Raises ValueError if fewer than `FEWEST`
     images have captions.
     """
-    first = {image: row for row, image in reversed([*enumerate(owners)])}
-    images = sorted(first)
+    first_captions = {image: row for row, image in reversed([*enumerate(owners)])}
+    images = sorted(first_captions)
     if len(images) < FEWEST:
         raise ValueError(
             f"a check needs {FEWEST} images with captions, and these have {len(images)}"
         )
     positions = np.unique(np.linspace(0, len(images) - 1, count).astype(int))
-    return {images[position]: first[images[position]] for position in positions}
+    return {images[position]: first_captions[images[position]] for position in positions}

@@ -150,8 +150,8 @@ class MVAM(Method):
         arrays = []
         if images.embeddings.shape[1] > 1:
             sides = (("image_codes", self.image_codes), ("text_codes", self.text_codes))
-            for name, side in sides:
-                unit = l2_normalize(side.codes)  # (m, dim)
+            for name, module in sides:
+                unit = l2_normalize(module.codes)  # (m, dim)
                 arrays.append(NamedArray(name, unit @ unit.T, ("view", "view")))
         spreads = []
         for views in (images, texts):

@@ -93,8 +93,8 @@ class VSEInfinity(Method):
         """See `Method.split`; an aggregator's vector belongs to the whole set."""
         pooling, projected = self._project(side, features, mask)
         if isinstance(pooling, Aggregator):
-            whole = pooling(projected, mask)[:, None]  # (B, 1, D)
-            return Parts.of(torch.zeros_like(projected)[:, None], whole=whole).unit()
+            embedding = pooling(projected, mask)[:, None]  # (B, 1, D)
+            return Parts.of(torch.zeros_like(projected)[:, None], whole=embedding).unit()
         return Parts.of(pooling.parts(projected, mask)[:, None]).unit()
 
     def _project(

@@ -203,9 +203,9 @@ def check_parity(
         actual, expected = _run_pack(runtime, name, *probe), _run_torch(rounded, *probe)
         sizes = f"at {len(probe[0])} images and {probe[1].shape} tokens"
         for quantity, reference in expected.items():
-            ours, scale = actual[quantity], max(1.0, float(reference.abs().max()))
-            same_shape = ours.shape == reference.shape
-            drift = float((ours - reference).abs().max()) / scale if same_shape else float("inf")
+            values, scale = actual[quantity], max(1.0, float(reference.abs().max()))
+            same_shape = values.shape == reference.shape
+            drift = float((values - reference).abs().max()) / scale if same_shape else float("inf")
             if not drift <= TOLERANCE:
                 raise ValueError(
                     f"{name}: {quantity} of the pack differ from torch by {drift:.2g} {sizes} "
@@ -237,8 +237,8 @@ def same_ranking(scores: Tensor, reference: Tensor) -> bool:
     False
     """
     slack = TIE * max(1.0, float(reference.abs().max()))
-    for ours, theirs in ((scores, reference), (scores.T, reference.T)):
-        reordered = theirs.gather(1, ours.argsort(dim=1, descending=True))
+    for candidate, expected in ((scores, reference), (scores.T, reference.T)):
+        reordered = expected.gather(1, candidate.argsort(dim=1, descending=True))
         if bool((reordered - reordered.cummin(dim=1).values > slack).any()):
             return False
     return True

@@ -58,10 +58,12 @@ def read_releases() -> dict[str, Release]:
     parts, releases = content.pop("parts"), {}
     for method, entry in content.items():
         names = dict[str, str | None]()
-        for theirs, ours in entry.pop("weights").items():
-            start, sep, part = ours.partition("@")
-            for old, new in parts[part].items() if sep else [("", "-" if ours == "-" else "")]:
-                names[theirs + old] = None if new == "-" else start + new
+        for released_prefix, our_prefix in entry.pop("weights").items():
+            start, sep, part = our_prefix.partition("@")
+            for old, new in (
+                parts[part].items() if sep else [("", "-" if our_prefix == "-" else "")]
+            ):
+                names[released_prefix + old] = None if new == "-" else start + new
         releases[method] = Release(names, **entry)
     return releases
 
@@ -72,10 +74,10 @@ def rename(key: str, names: Mapping[str, str | None]) -> str | None:
     >>> rename("layer.11.out.bias", {"layer.*.out.": "image.blocks.*."})
     'image.blocks.11.bias'
     """
-    for theirs, ours in names.items():
-        if match := re.match(re.escape(theirs).replace(r"\*", r"(\d+)"), key):
-            start = ours and ours.replace("*", "".join(match.groups()))
-            return None if start is None else start + key[match.end() :]
+    for released_prefix, our_prefix in names.items():
+        if match := re.match(re.escape(released_prefix).replace(r"\*", r"(\d+)"), key):
+            prefix = our_prefix and our_prefix.replace("*", "".join(match.groups()))
+            return None if prefix is None else prefix + key[match.end() :]
     raise KeyError(key)
 
 

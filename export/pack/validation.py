@@ -39,7 +39,7 @@ class PackError(ValueError):
 
 
 def _like(pattern: str, requirement: str) -> AfterValidator:
-    """Validates that a whole string matches a regular expression."""
+    """A pydantic validator for strings that match a regular expression as a whole."""
 
     def validate(text: str) -> str:
         if not re.fullmatch(pattern, text):
