@@ -10,7 +10,6 @@ import torch
 from polyview.models.checkpoint import load_tensors
 from polyview.training.data.split import Split
 from polyview.training.loop.loop import LAST, Loop
-from polyview.training.scenes.store import write_split
 
 WORDS = [f"thing{i}" for i in range(12)]
 
@@ -39,15 +38,6 @@ def train_set() -> Split:
 @pytest.fixture
 def val_set() -> Split:
     return make_features(40, 1)
-
-
-@pytest.fixture(scope="session")
-def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A rendered handful: 24 training and 8 validation scenes."""
-    out = tmp_path_factory.mktemp("scenes")
-    write_split(out, "train", 24)
-    write_split(out, "val", 8)
-    return out
 
 
 def check_resume(kind: type[Loop[Any, Any]], config: Any, whole: Path, part: Path) -> None:

@@ -60,14 +60,9 @@ def write_photographs(
                 }
                 | inside
             )
-    write_entries(folder, entries, name)
-    return folder
-
-
-def write_entries(folder: Path, entries: list[dict[str, Any]], name: str = "flickr8k") -> None:
-    """Replaces what the JSON of such a folder lists."""
     text = json.dumps({"dataset": name, "images": entries})
     (folder / f"dataset_{name}.json").write_text(text, "utf-8")
+    return folder
 
 
 def write_world(root: Path) -> Path:

@@ -8,6 +8,7 @@ again, after `make soak` has passed.
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,13 +19,22 @@ from polyview.training.evaluate import main
 from tests.export.editing import edited
 
 BUNDLED = Path(__file__).parents[2] / "app" / "bundled" / "scenes"
-SCENES = 100
+SCENES = 50
+TABLES = ("--views", "--foils")
 NUMBERS = Path(__file__).with_name("sample.json")
 
 
-def write_sample(out: Path, scenes: int = SCENES) -> Path:
-    """A copy of the pack with its first scenes, and with captions true of none but those."""
-    pack = Path(shutil.copytree(BUNDLED, out))
+def write_sample(out: Path, scenes: int = SCENES, methods: Sequence[str] = ()) -> Path:
+    """A copy of the pack with its first scenes, captions true of none but those, some methods.
+
+    Without names of methods it has all.
+    """
+
+    def left_out(_: str, names: list[str]) -> list[str]:
+        """Images and masks of later scenes, "test-000303.webp"."""
+        return [name for name in names if name[:5] == "test-" and int(name[5:11]) >= scenes]
+
+    pack = Path(shutil.copytree(BUNDLED, out, ignore=left_out))
     index = pack / FOLDER / INDEX
     with edited(index) as content:
         content["images"] = content["images"][:scenes]
@@ -32,6 +42,12 @@ def write_sample(out: Path, scenes: int = SCENES) -> Path:
             for caption in image["captions"]:
                 caption["relevant"] = [row for row in caption["relevant"] if row < scenes]
     with edited(pack / MANIFEST) as info:
+        for name in [name for name in info["methods"] if methods and name not in methods]:
+            del info["methods"][name]
+            del (
+                info["files"][f"{name}/head.safetensors"],
+                info["files"][f"{name}/text_encoder.onnx"],
+            )
         info["files"][f"{FOLDER}/{INDEX}"] = asdict(describe_file(index))
         info["gallery"] = asdict(summarize_gallery(load_gallery(pack)))
     return pack
@@ -46,6 +62,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         made = write_sample(Path(folder) / "scenes")
         out = Path(folder) / "measured.json"
-        main(["--pack", str(made), "--all", "--views", "--device", "cpu", "--json", str(out)])
+        main(["--pack", str(made), "--all", *TABLES, "--device", "cpu", "--json", str(out)])
         measured = json.loads(out.read_text("utf-8"))["methods"]
-        NUMBERS.write_text(json.dumps(measured, indent=2) + "\n", "utf-8")
+        lines = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in measured.items()]
+        NUMBERS.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")

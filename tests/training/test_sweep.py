@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from polyview.models import build
 from polyview.training.loop.config import TrainConfig
@@ -53,9 +52,13 @@ settings = ["method=mv_vse", "arguments.embed_dim=16", "objective.cost=softmax"]
 """
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_regions(tmp_path_factory.mktemp("regions") / "data")
+
+
 @pytest.fixture
-def toy(tmp_path: Path) -> Path:
-    data = write_regions(tmp_path / "data")
+def toy(data: Path, tmp_path: Path) -> Path:
     path = tmp_path / "toy.toml"
     path.write_text(TOY.format(data=data, backbone="", trial=40, rows=VIEWS))
     return path
@@ -66,11 +69,15 @@ def _run(sweep: Path, *more: str) -> None:
     main([str(sweep), "--out", f"{folder}/runs", "--results", f"{folder}/results", *more])
 
 
-def test_trials_choose_and_all_seeds_are_measured(
-    toy: Path, capsys: pytest.CaptureFixture[str]
+def test_trials_choose_all_seeds_are_measured_and_the_table_is_written(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _run(toy)
-    lines = read_rows(toy.parent / "results" / "toy.csv")
+    monkeypatch.chdir(toy.parent)
+    page, table = Path("docs/results.md"), toy.parent / "results" / "toy.csv"
+    page.parent.mkdir()
+    page.write_text("before\n<!-- sweep toy -->\nold\n<!-- end toy -->\nafter\n")
+    _run(toy, "--write")
+    lines = read_rows(table)
     assert [line["phase"] for line in lines] == ["trial"] * 4 + ["final"] * 4
     for label in ("one vector", "three views"):
         trials = [line for line in lines if (line["row"], line["phase"]) == (label, "trial")]
@@ -79,42 +86,34 @@ def test_trials_choose_and_all_seeds_are_measured(
         assert {line["setting"] for line in finals} == {best["setting"]}
         assert [line["seed"] for line in finals] == ["0", "1"]
         assert len({line["run"] for line in trials + finals}) == 4
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr().out.splitlines()[-4:]
     means = np.mean([float(line["rsum"]) for line in lines if line["phase"] == "final"][2:])
-    assert f"| {means:.1f} |" in printed.splitlines()[-1]
-    before = (toy.parent / "results" / "toy.csv").read_bytes()
-    _run(toy)  # nothing is trained again
-    assert (toy.parent / "results" / "toy.csv").read_bytes() == before
-    assert printed.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
-
-
-def test_the_report_needs_no_run_folder(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _run(toy, "--rows", "one vector")
-    assert "three views" not in capsys.readouterr().out.rpartition("| one vector")[2]
+    assert f"| {means:.1f} |" in printed[-1]
+    written = page.read_text().splitlines()
+    assert (written[0], written[-1]) == ("before", "after")
+    assert "old" not in written
+    assert [line for line in written if line.startswith("|")] == printed
+    before = table.read_bytes()
     (toy.parent / "runs").rename(toy.parent / "elsewhere")
-    _run(toy, "--report")
-    assert "| one vector | 2 |" in capsys.readouterr().out
+    for more in ((), ("--report",)):  # nothing is trained again
+        _run(toy, *more)
+        assert table.read_bytes() == before
+        assert capsys.readouterr().out.splitlines()[-4:] == printed
     assert not (toy.parent / "runs").exists()
 
 
-@pytest.mark.slow
-def test_several_trainings_run_at_once(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = toy.read_text()
-    toy.write_text(text.replace("[1e-5, 2e-2]", "[2e-2]"))  # no trials: each starts processes
-    _run(toy, "--rows", "one vector", "--jobs", "2")
-    assert "| one vector | 2 |" in capsys.readouterr().out
-
-
-def test_tables_are_written_between_their_marks(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(toy.parent)
-    page = Path("docs/results.md")
-    page.parent.mkdir()
-    page.write_text("before\n<!-- sweep toy -->\nold\n<!-- end toy -->\nafter\n")
-    _run(toy, "--write")
-    lines = page.read_text().splitlines()
-    assert (lines[0], lines[-1]) == ("before", "after")
-    assert "old" not in lines
-    assert sum(line.startswith(("| one vector", "| three views")) for line in lines) == 2
+def test_some_rows_are_trained_on_other_data(
+    toy: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = toy.read_text().replace("data=", "data=nowhere/")
+    toy.write_text(text.replace("[1e-5, 2e-2]", "[2e-2]"))  # no trials
+    with pytest.raises(SystemExit, match="nowhere"):
+        _run(toy, "--rows", "one vector")
+    _run(toy, "--rows", "one vector", "--data", str(data))
+    printed = capsys.readouterr().out.rpartition("| one vector | 2 |")
+    assert printed[1]
+    assert "three views" not in printed[2]
+    assert len(read_rows(toy.parent / "results" / "toy.csv")) == 2
 
 
 def test_a_method_is_ahead_only_where_the_interval_excludes_0() -> None:
@@ -132,25 +131,17 @@ def test_a_method_is_ahead_only_where_the_interval_excludes_0() -> None:
     assert difference_of(jobs["close"], jobs["low"], record).endswith("]")
 
 
-def test_a_sweep_runs_on_other_data(toy: Path) -> None:
-    toy.write_text(toy.read_text().replace("data=", "data=nowhere/"))
-    other = write_regions(toy.parent / "other")
-    with pytest.raises(SystemExit, match="nowhere"):
-        _run(toy, "--rows", "one vector")
-    _run(toy, "--rows", "one vector", "--data", str(other))
-    assert len(read_rows(toy.parent / "results" / "toy.csv")) == 4
-
-
 @pytest.mark.slow
-def test_an_interrupted_sweep_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_sweep_resumes_with_several_trainings_at_once(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two settings and two seeds, interrupted after the first training."""
-    path, data = tmp_path / "toy.toml", write_regions(tmp_path / "data")
+    path = tmp_path / "toy.toml"
     text = TOY.format(data=data, backbone="", trial=0, rows="")
     path.write_text(text.replace('"epochs=2"', '"epochs=12", "patience=12"'))
     command = [sys.executable, "-m", "training.sweep", str(path), "--out", f"{tmp_path}/runs"]
-    command += ["--results", f"{tmp_path}/results"]
     first = subprocess.Popen(
-        command,
+        [*command, "--results", f"{tmp_path}/results"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -165,7 +156,7 @@ def test_an_interrupted_sweep_resumes(tmp_path: Path, capsys: pytest.CaptureFixt
             first.communicate(timeout=20)
     assert first.returncode == 130
     recorded = read_rows(csv)
-    _run(path)
+    _run(path, "--jobs", "2")
     lines = read_rows(csv)
     assert lines[: len(recorded)] == recorded
     assert [line["phase"] for line in lines] == ["trial"] * 2 + ["final"] * 2
@@ -197,18 +188,9 @@ def test_unfair_and_unknown_sweeps_are_refused(toy: Path) -> None:
 
 def test_biases_norms_and_temperatures_do_not_decay() -> None:
     method = build("mvam", 8, 8, {"embed_dim": 4, "views": 2, "learned_temperature": 0.05})
-    named = dict(method.named_parameters())
-    groups = parameter_groups(named.values(), 0.1)
-    fixed = {id(p) for g in groups if g.get("weight_decay") == 0.0 for p in g["params"]}
-    assert {name for name, p in named.items() if id(p) in fixed} == {
-        name for name, p in named.items() if p.ndim < 2
-    }
-    assert "log_temperature" in named
-    assert sum(len(g["params"]) for g in groups) == len(named)
+    groups = parameter_groups(method.parameters(), 0.1)
+    fixed = [p for g in groups if g.get("weight_decay") == 0.0 for p in g["params"]]
+    assert len(fixed) == sum(p.ndim < 2 for p in method.parameters())
+    assert all(p.ndim < 2 for p in fixed)
+    assert sum(len(g["params"]) for g in groups) == len([*method.parameters()])
     assert all(g["share"] == 0.1 for g in groups)
-    with torch.no_grad():
-        named["log_temperature"].fill_(-9.0)
-    method.clamp_temperature()
-    learned = method.contrastive_temperature()
-    assert learned is not None
-    assert learned.item() == pytest.approx(0.01)

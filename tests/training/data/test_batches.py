@@ -1,7 +1,8 @@
-"""Batches in which an image stands with several of its captions, encoded once for all of them."""
+"""Batches in which an image stands with several of its captions, and the words of captions."""
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyview import models
+from polyview.export.texts import TextReader, load_tokenizer
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.views import lengths_to_mask
 from polyview.training.data.batches import batches, caption_order
 from polyview.training.data.split import Copies, Split
-from polyview.training.data.texts import TokenTable, build_tokenizer
+from polyview.training.data.texts import UNKNOWN_ID, TokenTable, build_tokenizer, load_vectors
 from polyview.training.loop.config import TrainConfig
 from polyview.training.loop.dual_encoder import TEXTS_AT_ONCE, DualEncoder, word_features
 from polyview.training.objectives import OBJECTIVES, build_objective
@@ -51,11 +53,9 @@ def test_captions_come_once_beside_others(counts: list[int], together: int, seed
 
 def test_an_image_stands_once_in_a_batch(data: Split) -> None:
     whole = list(batches(data, table_of(data), 10, (0, 0), captions_per_image=5))
-    assert len(whole) == 3
     seen = torch.cat([batch.image_ids for batch in whole])
     assert seen.bincount().tolist() == [CAPTIONS] * IMAGES
     for batch in whole:
-        assert batch.features.shape == (2, 3, DIM)
         assert batch.mask.shape == (2, 3)
         own = torch.from_numpy(data.features)[batch.image_ids]
         assert torch.equal(batch.features[batch.rows], own)
@@ -152,8 +152,59 @@ def test_no_summary_is_dropped(
             return encode(features, mask)
 
         monkeypatch.setattr(method, name, partial(note, encode=getattr(method, name)))
-    words = BiGRUTextEncoder(20, 6, 8)
-    pair = DualEncoder(method, words, TrainConfig(size_augmentation=0.9), summaries=summaries)
+    config, words = TrainConfig(size_augmentation=0.9), BiGRUTextEncoder(20, 6, 8)
+    pair = DualEncoder(method, words, config, summaries=summaries).train()
     (batch, *_) = batches(data, table_of(data), 24, (0, 0))
-    pair.train()(batch.features, batch.mask, batch.rows, batch.ids, batch.lengths)
+    pair(batch.features, batch.mask, batch.rows, batch.ids, batch.lengths)
     assert tuple(kept) == summaries
+
+
+WORDS = {"[PAD]": 0, "[UNK]": 1, "dog": 2, "beach": 3, "zebra": 4}
+
+
+def test_words_are_lower_case_and_ordered_by_count() -> None:
+    tokenizer = build_tokenizer(["A dog, a Dog.", "a cat"], min_count=2)
+    assert tokenizer.get_vocab() == {"[PAD]": 0, "[UNK]": 1, "a": 2, "dog": 3}
+    assert tokenizer.encode("The DOG!").ids == [1, 3]
+    with pytest.raises(ValueError, match="no captions to build a vocabulary from"):
+        build_tokenizer([])
+
+
+def test_marks_stand_around_each_text(tmp_path: Path) -> None:
+    plain, marked = (build_tokenizer(["a dog"], marks=marks) for marks in (False, True))
+    assert marked.get_vocab() == {**plain.get_vocab(), "<start>": 4, "<end>": 5}
+    assert TokenTable(marked, ["a dog", "dog"]).ids.tolist() == [[4, 2, 3, 5], [4, 3, 5, 0]]
+    for tokenizer in (plain, marked):
+        with pytest.raises(ValueError, match='the caption "!" holds no word'):
+            TokenTable(tokenizer, ["a dog", "!"])
+    marked.save(str(tmp_path / "tokenizer.json"))
+    reader = TextReader(load_tokenizer(tmp_path / "tokenizer.json"), max_length=3)
+    assert reader.read("a dog").words == ["<start>", "a", "<end>"]  # cut off, and still ended
+    assert reader.read("cat").unknown == {1: "cat"}
+    with pytest.raises(ValueError, match="type at least one word"):
+        reader.read("!")
+
+
+def test_no_unknown_word_replaces_a_mark() -> None:
+    captions = [f"a dog number {n}" for n in range(24)]
+    table = TokenTable(build_tokenizer(captions, marks=True), captions)
+    data = Split(captions, np.arange(24), features=np.zeros((24, 1, 2)))
+    batch = next(batches(data, table, 24, (0, 0), unknown_rate=0.9))
+    assert np.isin(batch.ids[:, [0, -1]].numpy(), table.fixed).all()
+    assert (batch.ids[:, 1:-1] == UNKNOWN_ID).float().mean() > 0.8
+
+
+def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("beach 1.5 -2\nunused 7 7\n. . . 8 8\ndog 0.25 3e-1\n")
+    rows, vectors = load_vectors(path, WORDS, 2)
+    assert rows.tolist() == [3, 2]
+    torch.testing.assert_close(vectors, torch.tensor([[1.5, -2.0], [0.25, 0.3]]))
+    for text, message in (
+        ("dog 1\n", r'"dog" has 1 numbers, but text.word_dim is 2'),
+        ("dog 1 2 3\n", "holds no 2 numbers for any word"),
+        ("cat 1 2\n", "holds no 2 numbers for any word"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            load_vectors(path, WORDS, 2)

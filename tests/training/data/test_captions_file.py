@@ -20,40 +20,30 @@ SPLITS = {"a.jpg": "train", "in/b.jpg": "val", "c.jpg": "test"}
 PAIRS = [(file, caption) for file, captions in IMAGES.items() for caption in captions]
 
 
-def table(separator: str, head: tuple[str, ...], quote: str = "") -> str:
-    lines = [separator.join(head)]
-    for file, caption in PAIRS:
-        lines.append(separator.join([file, f"{quote}{caption}{quote}", SPLITS[file]]))
-    return "\n".join(lines) + "\n"
+def table(separator: str, *head: str, quote: str = "") -> str:
+    rows = [(file, f"{quote}{caption}{quote}", SPLITS[file]) for file, caption in PAIRS]
+    return "".join(f"{separator.join(row)}\n" for row in (head, *rows))
 
 
-def in_lines() -> str:
-    first = {"file": "a.jpg", "captions": IMAGES["a.jpg"], "split": "train"}
-    rest = [{"file": f, "caption": c, "split": SPLITS[f]} for f, c in PAIRS[2:]]
-    return "\n".join(json.dumps(entry) for entry in (first, *rest))
-
-
-def in_json() -> str:
-    images = [
-        {
-            "filename": Path(file).name,
-            "filepath": str(Path(file).parent).replace(".", ""),
-            "split": SPLITS[file],
-            "sentences": [{"raw": caption.replace(" ", " \n\t ")} for caption in captions],
-        }
-        for file, captions in IMAGES.items()
-    ]
-    return json.dumps({"images": images})
-
-
+LINES = [{"file": "a.jpg", "captions": IMAGES["a.jpg"], "split": "train"}]
+LINES += [{"file": f, "caption": c, "split": SPLITS[f]} for f, c in PAIRS[2:]]
+ENTRIES = [
+    {
+        "filename": Path(file).name,
+        "filepath": str(Path(file).parent).replace(".", ""),
+        "split": SPLITS[file],
+        "sentences": [{"raw": caption.replace(" ", " \n\t ")} for caption in captions],
+    }
+    for file, captions in IMAGES.items()
+]
 FORMS = {
-    "mine.csv": table(",", ("file", "caption", "split"), '"'),
-    "semicolons.csv": table(";", ("Image", "Text", "Split")),
-    "bars.csv": table("| ", ("image_name", " comment", " split")),
-    "tabs.tsv": table("\t", ("filename", "caption", "split")),
-    "mark.csv": "\ufeff" + table(",", ("file", "caption", "split"), '"'),
-    "lines.jsonl": in_lines(),
-    "anything.json": in_json(),
+    "mine.csv": table(",", "file", "caption", "split", quote='"'),
+    "semicolons.csv": table(";", "Image", "Text", "Split"),
+    "bars.csv": table("| ", "image_name", " comment", " split"),
+    "tabs.tsv": table("\t", "filename", "caption", "split"),
+    "mark.csv": "\ufeff" + table(",", "file", "caption", "split", quote='"'),
+    "lines.jsonl": "\n".join(map(json.dumps, LINES)),
+    "anything.json": json.dumps({"images": ENTRIES}),
 }
 
 
@@ -83,24 +73,21 @@ def test_all_forms_hold_the_same(name: str, tmp_path: Path) -> None:
     assert open_split(path, "val").captions == ["A man"]
 
 
-def test_cocos_own_form_has_no_splits_so_they_are_drawn(tmp_path: Path) -> None:
-    numbers = {file: number for number, file in enumerate(IMAGES, 5)}
-    images = [{"id": number, "file_name": file} for file, number in numbers.items()]
-    captions = [{"image_id": numbers[file], "caption": caption} for file, caption in PAIRS]
-    folder_with(tmp_path, "c.json", json.dumps({"images": images, "annotations": captions}))
-    read = read_captions(tmp_path / "c.json")
-    assert {image.file: image.captions for image in read} == IMAGES
-    assert sorted(str(image.split) for image in read) == ["test", "train", "val"]
-
-
 def test_splits_are_drawn_by_image_and_always_alike(tmp_path: Path) -> None:
+    """For tables without a column, and for COCO's own form, which has none."""
     lines = [f"{n}.jpg,caption {m} of {n}" for n in range(50) for m in range(2)]
-    path = tmp_path / "captions.csv"
+    path, coco = tmp_path / "captions.csv", tmp_path / "c.json"
     path.write_text("\n".join(["file,caption", *lines]))
     splits = {image.file: image.split for image in read_captions(path)}
     assert Counter(splits.values()) == {"train": 40, "val": 5, "test": 5}
     path.write_text("\n".join(["file,caption", *reversed(lines)]))
     assert {image.file: image.split for image in read_captions(path)} == splits
+    images = [{"id": n, "file_name": f"{n}.jpg"} for n in range(50)]
+    captions = [{"image_id": n % 50, "caption": f"caption {n // 50}"} for n in range(100)]
+    coco.write_text(json.dumps({"images": images, "annotations": captions}))
+    read = read_captions(coco)
+    assert {image.file: image.split for image in read} == splits
+    assert read[7].captions == ["caption 0", "caption 1"]
 
 
 def test_karpathys_coco_has_folders_restval_and_six_captions(tmp_path: Path) -> None:
@@ -133,41 +120,41 @@ def test_the_usual_name_wins_and_images_may_lie_beside_the_file(tmp_path: Path) 
         find_captions(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("c.csv", "a.jpg,A dog\n", 'no column "file": its first line is "a.jpg, a dog"'),
-        ("c.csv", "file,what\na.jpg,A dog\n", 'no column "caption"'),
-        ("c.csv", "file,caption\na.jpg,A dog, running\n", 'line 2 has 3 values.*"quotation marks"'),
-        ("c.csv", "file,caption\na.jpg,\n", r"line 2: a\.jpg has an empty caption"),
-        ("c.csv", 'file,caption\na.jpg,"A dog\n', "line 2 is not readable"),
-        ("c.csv", "file,caption\n../x.jpg,A dog\n", "line 2 names .* which leaves the folder"),
+DAMAGED = {
+    "c.csv": [
+        ("a.jpg,A dog\n", 'no column "file": its first line is "a.jpg, a dog"'),
+        ("file,what\na.jpg,A dog\n", 'no column "caption"'),
+        ("file,caption\na.jpg,A dog, running\n", 'line 2 has 3 values.*"quotation marks"'),
+        ("file,caption\na.jpg,\n", r"line 2: a\.jpg has an empty caption"),
+        ('file,caption\na.jpg,"A dog\n', "line 2 is not readable"),
+        ("file,caption\n../x.jpg,A dog\n", "line 2 names .* which leaves the folder"),
+        ("file,caption,split\na.jpg,A,train\na.jpg,B,val\n", 'line 3: a.jpg is in .*"val"'),
+        ("file,caption,split\na.jpg,A,train\nb.jpg,B,\n", r"b\.jpg has no split"),
+        ("\xff", r"c\.csv is not text in UTF-8"),
+    ],
+    "c.jsonl": [
+        ('{"file": "a.jpg"}', 'line 1 is not readable: "captions?": Field required'),
+        ('{"file": 3, "caption": "A"}', 'line 1 .*"file": Input should be a valid str'),
+        ('{"file":\n', "line 1 is not readable: Invalid JSON"),
+    ],
+    "c.json": [
+        ("", r"c\.json is not readable: Invalid JSON.*fetch it again"),
+        ('{"pictures": []}', r'c\.json is not readable: "images": Field required'),
+        ('{"images": [{"filename": "a.jpg"}]}', r"a\.jpg has no caption"),
         (
-            "c.csv",
-            "file,caption,split\na.jpg,A,train\na.jpg,B,val\n",
-            'line 3: a.jpg is in .*"val"',
-        ),
-        ("c.csv", "file,caption,split\na.jpg,A,train\nb.jpg,B,\n", r"b\.jpg has no split"),
-        ("c.csv", "\xff", r"c\.csv is not text in UTF-8"),
-        ("c.jsonl", '{"file": "a.jpg"}', 'line 1 is not readable: "captions?": Field required'),
-        ("c.jsonl", '{"file": 3, "caption": "A"}', 'line 1 .*"file": Input should be a valid str'),
-        ("c.jsonl", "[1]", "line 1 is not readable: Input should be an object"),
-        ("c.jsonl", '{"file":\n', "line 1 is not readable: Invalid JSON"),
-        ("c.json", "", r"c\.json is not readable: Invalid JSON.*fetch it again"),
-        ("c.json", '{"pictures": []}', r'c\.json is not readable: "images": Field required'),
-        ("c.json", '{"images": [{"id": 1}]}', r'"images\.0\.filename": Field required'),
-        ("c.json", '{"images": [{"filename": "a.jpg"}]}', r"a\.jpg has no caption"),
-        (
-            "c.json",
             '{"images": [], "annotations": [{"image_id": 1, "caption": "a"}]}',
             'no image has the "id" 1',
         ),
     ],
-)
-def test_damaged_files_are_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(text, "latin-1")
-    with pytest.raises(ValueError, match=message):
-        read_captions(tmp_path / name)
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_files_are_refused(name: str, tmp_path: Path) -> None:
+    for text, message in DAMAGED[name]:
+        (tmp_path / name).write_text(text, "latin-1")
+        with pytest.raises(ValueError, match=message):
+            read_captions(tmp_path / name)
 
 
 def test_missing_splits_and_files_are_named(tmp_path: Path) -> None:

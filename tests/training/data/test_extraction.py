@@ -1,9 +1,9 @@
-"""Extraction: features are the encoder's, files are whole or absent, damage is reported."""
+"""Image encoders: features that are extracted once, and encoders that are trained along."""
 
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,47 +11,49 @@ import torch
 from PIL import Image
 
 from polyview.export.encoders.sources import load_image_source
+from polyview.export.pack.validation import check
+from polyview.models.checkpoint import load_tensors
 from polyview.models.preprocess import Preprocess
 from polyview.training.data import features
+from polyview.training.data.batches import batches
 from polyview.training.data.features import (
     Extraction,
     extract,
     feature_file,
     read_features,
+    read_pixels,
     without_damaged,
 )
-from polyview.training.data.image_files import ImageFiles, crops
+from polyview.training.data.image_files import ImageFiles, ahead, crops
+from polyview.training.data.open_split import open_split
 from polyview.training.data.photographs import open_photographs
-from polyview.training.data.split import Copies
+from polyview.training.data.split import Copies, Split
+from polyview.training.data.texts import TokenTable, build_tokenizer
+from polyview.training.evaluation.metrics import retrieval_metrics
+from polyview.training.evaluation.scoring import score_matrix
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.trainer import Trainer, build_trainer, run_views
+from tests.published import save_bert
 from tests.training.photographs import SIZE, WIDTH, write_encoder, write_photographs
 
 
-class Counting(torch.nn.Module):
-    """Means over quarters of an image; counts what it read."""
+class Scaled(torch.nn.Module):
+    """Means over quarters of an image, times a factor; counts what it read."""
 
-    def __init__(self) -> None:
+    def __init__(self, factor: float = 1.0) -> None:
         super().__init__()
-        self.read = 0
+        self.factor, self.read = factor, 0
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         """(B, 3, S, S) -> (B, 4, 3)."""
         self.read += len(pixels)
-        return torch.nn.functional.adaptive_avg_pool2d(pixels, 2).flatten(2).mT
-
-
-def run(encoder: torch.nn.Module, images: Sequence[Image.Image], path: Path) -> None:
-    extract(encoder, Preprocess(SIZE), images, path, torch.device("cpu"))
+        return self.factor * torch.nn.functional.adaptive_avg_pool2d(pixels, 2).flatten(2).mT
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    return write_photographs(tmp_path / "photos", {"train": 10, "val": 4})
-
-
-def files_of(photos: Path) -> ImageFiles:
-    files = open_photographs(photos, "train").images
-    assert isinstance(files, ImageFiles)
-    return files
+def train(tmp_path: Path) -> Split:
+    """Ten photographs with five captions each."""
+    return open_photographs(write_photographs(tmp_path / "photos", {"train": 10}), "train")
 
 
 @pytest.fixture
@@ -59,96 +61,197 @@ def backbone(tmp_path: Path) -> Path:
     return write_encoder(tmp_path / "backbone")
 
 
-@pytest.mark.parametrize("worth", [1, 200], ids=["as a graph", "by torch"])
-def test_features_are_those_of_the_encoder(
-    worth: int, photos: Path, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(features, "WORTH_A_GRAPH", worth)
-    how = Extraction(tmp_path / "cache", device="cpu")
-    split = open_photographs(photos, "train")
-    made = read_features(split, backbone, how).features
-    path = feature_file(split, backbone, how)
+@pytest.fixture
+def how(tmp_path: Path) -> Extraction:
+    return Extraction(tmp_path / "cache", device="cpu")
+
+
+def files_of(split: Split) -> ImageFiles:
+    assert isinstance(split.images, ImageFiles)
+    return split.images
+
+
+def encoded(backbone: Path, images: list[Image.Image]) -> np.ndarray:
+    """(B, 4, WIDTH)."""
     encoder, preprocess, _ = load_image_source(backbone)
     with torch.inference_mode():
-        pixels = preprocess(list(split.images))
-        expected = encoder(torch.from_numpy(pixels)).numpy()
+        return encoder(torch.from_numpy(preprocess(images))).numpy()
+
+
+@pytest.mark.parametrize("worth", [1, 200], ids=["as a graph", "by torch"])
+def test_features_are_those_of_the_encoder(
+    worth: int, train: Split, backbone: Path, how: Extraction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "WORTH_A_GRAPH", worth)
+    made, path = read_features(train, backbone, how).features, feature_file(train, backbone, how)
     assert made.shape == (10, 4, WIDTH)
     assert isinstance(made, np.memmap)
     assert made.dtype == np.float16
-    np.testing.assert_allclose(made, expected, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(made, encoded(backbone, [*train.images]), rtol=2e-3, atol=2e-3)
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_two_that_want_the_same_file_make_it_once(photos: Path, tmp_path: Path) -> None:
-    files, path = files_of(photos), tmp_path / "f.npy"
-    encoders = [Counting(), Counting()]
-    asking = [threading.Thread(target=run, args=(encoder, files, path)) for encoder in encoders]
-    for thread in asking:
-        thread.start()
-    for thread in asking:
-        thread.join()
+def test_two_that_want_the_same_file_make_it_once(train: Split, tmp_path: Path) -> None:
+    def run(encoder: Scaled) -> None:
+        extract(encoder, Preprocess(SIZE), train.images, tmp_path / "f.npy", torch.device("cpu"))
+
+    encoders = [Scaled(), Scaled()]
+    asking = [threading.Thread(target=run, args=(encoder,)) for encoder in encoders]
+    for step in (threading.Thread.start, threading.Thread.join):
+        for thread in asking:
+            step(thread)
     assert sorted(encoder.read for encoder in encoders) == [0, 10]
+    (tmp_path / "f.npy").unlink()
+    with pytest.raises(ValueError, match="not finite in half precision"):
+        run(Scaled(1e6))
 
 
-def test_damaged_pictures_are_all_named(photos: Path, backbone: Path, tmp_path: Path) -> None:
-    how = Extraction(tmp_path / "cache", device="cpu")
-    paths = files_of(photos).paths
+def test_damaged_pictures_are_all_named_and_left_out_on_request(
+    train: Split, backbone: Path, how: Extraction
+) -> None:
+    paths = files_of(train).paths
     good = paths[2].read_bytes()
     paths[2].write_bytes(good[: len(good) // 2])
     paths[7].write_text("no picture")
     with pytest.raises(ValueError, match="2 of 10 images cannot be read") as caught:
-        read_features(open_photographs(photos, "train"), backbone, how)
+        read_features(train, backbone, how)
     assert all(f"{paths[row]} is not a readable image" in str(caught.value) for row in (2, 7))
     assert "--skip-damaged" in str(caught.value)
-
-    assert not list((tmp_path / "cache").rglob("*.npy"))  # whole or absent
-    train = open_photographs(photos, "train")
+    assert not list(how.cache.rglob("*.npy"))  # whole or absent
     assert len(without_damaged(train, how).images) == 10
     without_damaged(train, replace(how, skip_damaged=True))
     whole = read_features(without_damaged(train, how), backbone, how)  # by the list of the former
     assert (len(whole.features), len(whole.captions)) == (8, 40)
     assert whole.image_of.tolist() == np.repeat(np.arange(8), 5).tolist()
     assert whole.captions[10].startswith("A grey field")  # of the fourth photograph
-    encoder, preprocess, _ = load_image_source(backbone)
-    with torch.inference_mode():
-        fourth = encoder(torch.from_numpy(preprocess([Image.open(paths[3])])))[0]
-    np.testing.assert_allclose(whole.features[2:3][0], fourth.numpy(), rtol=2e-3, atol=2e-3)
+    fourth = encoded(backbone, [Image.open(paths[3])])
+    np.testing.assert_allclose(whole.features[2:3], fourth, rtol=2e-3, atol=2e-3)
 
 
-def test_features_beyond_half_precision_are_refused(photos: Path, tmp_path: Path) -> None:
-    class Huge(Counting):
-        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-            return super().forward(pixels) * 1e6
-
-    files = files_of(photos)
-    with pytest.raises(ValueError, match="not finite in half precision"):
-        run(Huge(), files, tmp_path / "f.npy")
-
-
-def test_another_look_is_a_part_of_the_picture_and_always_the_same(photos: Path) -> None:
-    pictures = files_of(photos)
+def test_another_look_is_a_part_of_the_picture_and_always_the_same(
+    train: Split, backbone: Path, how: Extraction
+) -> None:
+    pictures, mirrored = files_of(train), 0
     looks = [crops(pictures, number) for number in (1, 1, 2)]
-    assert all(len(look) == 10 for look in looks)
-    first, again, other = ([np.asarray(look[i]) for i in range(10)] for look in looks)
-    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert not any(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
-    mirrored = 0
-    for i, cut in enumerate(first):
-        whole = np.asarray(pictures[i])
-        assert 0.45 < cut.shape[0] * cut.shape[1] / (whole.shape[0] * whole.shape[1]) <= 1
-        windows = np.lib.stride_tricks.sliding_window_view(whole, cut.shape)[..., 0, :, :, :]
-        inside = [(windows == look).all(axis=(2, 3, 4)).any() for look in (cut, cut[:, ::-1])]
+    for i, picture in enumerate(pictures):
+        first, again, other = (np.asarray(look[i]) for look in looks)
+        assert np.array_equal(first, again)
+        assert not np.array_equal(first, other)
+        whole = np.asarray(picture)
+        assert 0.45 < first.shape[0] * first.shape[1] / (whole.shape[0] * whole.shape[1]) <= 1
+        windows = np.lib.stride_tricks.sliding_window_view(whole, first.shape)[..., 0, :, :, :]
+        inside = [(windows == look).all(axis=(2, 3, 4)).any() for look in (first, first[:, ::-1])]
         assert any(inside)
         mirrored += not inside[0]
     assert 0 < mirrored < 10
-
-
-def test_looks_are_kept_beside_the_images(photos: Path, backbone: Path, tmp_path: Path) -> None:
-    how, train = Extraction(tmp_path / "cache", device="cpu"), open_photographs(photos, "train")
-    data = read_features(train, backbone, how, copies=3)
+    data = read_features(train, backbone, how, copies=3)  # kept beside the images
     assert isinstance(data.features, Copies)
     assert data.features.shape == (10, 4, WIDTH)
     assert len({part[0].tobytes() for part in data.features.parts}) == 3
-    item = read_features(train, backbone, how)
-    assert np.array_equal(item.features[:], data.features[:])
-    assert len(list((tmp_path / "cache").rglob("*.npy"))) == 3
+    assert np.array_equal(read_features(train, backbone, how).features[:], data.features[:])
+    assert len(list(how.cache.rglob("*.npy"))) == 3
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`photos/` and `backbone/`, an encoder with batch norms."""
+    root = tmp_path_factory.mktemp("trained")
+    write_photographs(root / "photos", {"train": 8, "val": 4}, captions=2)
+    write_encoder(root / "backbone")
+    return root
+
+
+def build(world: Path, out: Path, *, resume: bool = False, **changes: Any) -> Trainer:
+    values: dict[str, Any] = {
+        "method": "vsepp",
+        "arguments": {"embed_dim": 8},
+        "data": f"{world}/photos",
+        "backbone": f"{world}/backbone",
+        "backbone_frozen": False,
+        "text": {"word_dim": 6, "hidden_dim": 8},
+        "optimizer": {"learning_rate": 1e-2},
+        "size_augmentation": 0.0,
+        "epochs": 2,
+        "batch_size": 8,
+    }
+    config = check(TrainConfig, values | changes)
+    extraction = Extraction(world / "cache", device="cpu")
+    return build_trainer(config, out, resume=resume, extraction=extraction)
+
+
+def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Path) -> None:
+    encoder, preprocess, _ = load_image_source(world / "backbone", rounded=False)
+    data = read_pixels(open_split(world / "photos", "train"), encoder, preprocess).first(6)
+    assert data.features.shape == (8, 3, SIZE, SIZE)
+    table = TokenTable(build_tokenizer(data.captions), data.captions)
+    whole, early = (batches(data, table, 4, (0, 0)) for _ in range(2))
+    for batch, same in zip(whole, ahead(early), strict=True):
+        for row, image in enumerate(batch.image_ids):
+            with Image.open(world / f"photos/images/{int(image):03}.jpg") as picture:
+                assert torch.equal(batch.features[row], torch.from_numpy(preprocess([picture])[0]))
+        for name in ("features", "ids", "lengths", "image_ids"):
+            assert torch.equal(getattr(same, name), getattr(batch, name))
+
+
+def test_training_begins_at_published_weights(world: Path, tmp_path: Path) -> None:
+    frozen = build(world, tmp_path / "frozen", backbone_frozen=True)
+    trained = build(world, tmp_path / "trained", backbone_lr_scale=0.1)
+    # the same heads over the same features, but for their rounding
+    for ours, theirs in zip(trained.validation_views(), frozen.validation_views(), strict=True):
+        torch.testing.assert_close(ours.embeddings, theirs.embeddings, atol=5e-3, rtol=0)
+    assert {group["share"] for group in trained.optimizer.param_groups} == {1.0, 0.1}
+    before = {name: value.clone() for name, value in trained.model.state_dict().items()}
+    trained.fit()
+    after = trained.model.state_dict()
+    statistics = [name for name in before if "running" in name or "num_batches" in name]
+    assert statistics
+    assert all(torch.equal(before[name], after[name]) for name in statistics)
+    moved = {n for n in before if n not in statistics and not torch.equal(before[n], after[n])}
+    assert {f"image_encoder.{n}" for n, _ in trained.encoder.named_parameters()} <= moved  # type: ignore[union-attr]
+    tensors, about = load_tensors(tmp_path / "trained" / "best.safetensors")
+    assert about["image_encoder"]["arch"] == "scene_net"
+    assert {name.split(".")[0] for name in tensors} == {"method", "text_encoder", "image_encoder"}
+
+
+def test_a_run_without_an_export_scores_as_its_training_did(world: Path, tmp_path: Path) -> None:
+    text = {"arch": "bert", "source": str(save_bert(tmp_path / "bert"))}
+    best = build(world, tmp_path / "run", text=text).fit()
+    extraction = Extraction(tmp_path, device="cpu")
+    name, method, images, texts, split = run_views(tmp_path / "run", "val", extraction)
+    assert name == "vsepp"
+    results = retrieval_metrics(score_matrix(method, images, texts), split.image_of)
+    assert results == pytest.approx(best, abs=0.01)
+
+
+def test_a_second_stage_starts_where_the_first_ended(world: Path, tmp_path: Path) -> None:
+    def reached(run: str) -> dict[str, torch.Tensor]:
+        return load_tensors(tmp_path / run / "best.safetensors")[0]
+
+    build(world, tmp_path / "first", backbone_frozen=True, epochs=1).fit()
+    second = build(world, tmp_path / "second", init=str(tmp_path / "first"), seed=5)
+    encoder, _, _ = load_image_source(world / "backbone", rounded=False)
+    start = {f"image_encoder.{name}": value for name, value in encoder.state_dict().items()}
+    for name, value in (reached("first") | start).items():
+        assert torch.equal(second.model.state_dict()[name], value)
+    second.fit()
+    third = build(world, tmp_path / "third", init=str(tmp_path / "second"))
+    for name, value in reached("second").items():
+        assert torch.equal(third.model.state_dict()[name], value)
+
+    init = {"init": str(tmp_path / "first")}
+    other = str(write_encoder(tmp_path / "other", seed=1))
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"method": "vse_infty", **init}, "is a run of vsepp, not of vse_infty"),
+        ({"backbone": other, **init}, "trained with another encoder than backbone"),
+        ({"text": {"word_dim": 6, "hidden_dim": 8, "min_count": 9}, **init}, "another tokenizer"),
+        ({"arguments": {"embed_dim": 9}, **init}, "does not fit VSEPP"),
+        ({"init": str(tmp_path / "none")}, "there is no weights file"),
+        ({"init": str(world / "backbone")}, "is not of a method's run"),
+        (
+            {"init": str(tmp_path / "second"), "backbone_frozen": True},
+            "trained its image_encoder, which is frozen here",
+        ),
+    ]
+    for changes, message in cases:
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            build(world, tmp_path / "refused", **changes)

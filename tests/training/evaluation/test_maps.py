@@ -1,8 +1,9 @@
-"""Maps of transformers against their papers' formulas, written as loops, and the comparison."""
+"""Maps of transformers against their papers' formulas, written out, and the comparison."""
 
 import csv
 import json
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from polyview.export.clip import build_clip
 from polyview.models.encoders.published import CLIPImageEncoder, SiglipImageEncoder
 from polyview.training.evaluate import main
 from polyview.training.evaluation.maps import MEASURES, ROWS, _score_sets, draw_maps
+from polyview.training.scenes.store import write_split
 from tests.clip_twins import VIT_B_32, save_twin, spread
 from tests.export.conftest import LABELS
 from tests.training.sample import BUNDLED, write_sample
 
-HEADS, STEP = 3, 1e-4
+HEADS = 3
 Case = tuple[Any, Tensor, Tensor]
 
 
@@ -41,107 +43,46 @@ def case(request: pytest.FixtureRequest) -> Case:
     return encoder, torch.randn(2, 3, 48, 48).double(), torch.randn(2, encoder.dim).double()
 
 
-def test_patches_are_compared_as_the_whole_image_is(case: Case) -> None:
+def test_maps_are_those_of_the_papers(case: Case) -> None:
+    """Patches compared as the whole image is, attention rollout, Grad-ECLIP, LeGrad."""
     encoder, pixels, texts = case
-    for image, text, drawn in zip(pixels, texts, draw_maps(*case)["patch cosine"], strict=True):
-        state = states_of(encoder, image)[-1]
-        for patch, value in zip(state[is_clip(encoder) :], drawn, strict=True):
+    first, layers = int(is_clip(encoder)), encoder.model.encoder.layers
+    drawn = draw_maps(*case)
+    for row, (image, text) in enumerate(zip(pixels, texts, strict=True)):
+        states = states_of(encoder, image)
+        for patch, value in zip(states[-1][first:], drawn["patch cosine"][row], strict=True):
             if is_clip(encoder):
-                embedding = finish_clip(encoder, patch)
+                embedding = encoder.projection(encoder.model.post_layernorm(patch))
             else:  # as if the query attended to this patch alone
                 embedding = encoder.model.head(encoder.model.post_layernorm(patch)[None, None])[0]
-            assert float(value) == pytest.approx(cosine(embedding, text), abs=1e-6)
+            assert float(value) == pytest.approx(cosine(embedding, text).item(), abs=1e-6)
 
+        flow = identity = torch.eye(len(states[0])).double()
+        for layer, state in zip(layers, states, strict=False):
+            queries, keys, _ = attention_of(layer, state)
+            flow = (weights_of(queries, keys).mean(dim=0) + identity) / 2 @ flow
+        queries, keys, values, finish = reading_of(encoder, states, 2)
+        read = flow[0] if is_clip(encoder) else weights_of(queries, keys).mean(dim=0)[0] @ flow
+        torch.testing.assert_close(drawn["rollout"][row], read[first:])
 
-def test_rollout_follows_attention_from_layer_to_layer(case: Case) -> None:
-    encoder, pixels, _ = case
-    for image, drawn in zip(pixels, draw_maps(*case)["rollout"], strict=True):
-        states = states_of(encoder, image)
-        count = len(states[0])
-        flow = [[float(i == j) for j in range(count)] for i in range(count)]
-        for layer, state in zip(encoder.model.encoder.layers, states, strict=False):
-            heads = weights_of(*attention_of(layer, state)[:2])
-            passed = [
-                [(sum(float(h[i, j]) for h in heads) / HEADS + (i == j)) / 2 for j in range(count)]
-                for i in range(count)
-            ]
-            flow = [
-                [sum(passed[i][k] * flow[k][j] for k in range(count)) for j in range(count)]
-                for i in range(count)
-            ]
-        if is_clip(encoder):
-            expected = flow[0][1:]
-        else:
-            query, keys, _ = probe_of(encoder, states[-1])
-            read = [
-                float(sum(h[0, k] for h in weights_of(query, keys))) / HEADS for k in range(count)
-            ]
-            expected = [sum(read[k] * flow[k][j] for k in range(count)) for j in range(count)]
-        assert drawn.tolist() == pytest.approx(expected)
+        weights = weights_of(queries, keys)[:, :1]  # of [CLS], or of the query
+        slope = gradient(lambda read: cosine(finish(read), text), attended(weights, values))  # noqa: B023
+        alike = torch.cosine_similarity(queries[:1], keys[first:])
+        loosened = (alike - alike.min()) / (alike.max() - alike.min())
+        expected = (slope * loosened[:, None] * values[first:]).sum(dim=1).relu()
+        torch.testing.assert_close(drawn["Grad-ECLIP"][row], expected)
+        assert float(expected.max()) > 1e-3
 
+        expected = torch.zeros(len(states[0])).double()
+        for layer in range(len(layers)):
+            queries, keys, values, finish = reading_of(encoder, states, layer)
 
-def test_grad_eclip_weighs_values_by_gradient_and_loosened_attention(case: Case) -> None:
-    encoder, pixels, texts = case
-    for image, text, drawn in zip(pixels, texts, draw_maps(*case)["Grad-ECLIP"], strict=True):
-        states = states_of(encoder, image)
-        if is_clip(encoder):
-            layer, state = encoder.model.encoder.layers[-1], states[-2]
-            query, keys, values = attention_of(layer, state)
-            query = query[:1]
-        else:
-            query, keys, values = probe_of(encoder, states[-1])
+            def score(weights: Tensor) -> Tensor:
+                return cosine(finish(attended(weights, values)), text)  # noqa: B023
 
-        def score(read: Tensor) -> float:
-            if not is_clip(encoder):
-                return cosine(finish_siglip(encoder, read), text)  # noqa: B023
-            hidden = state[0] + layer.self_attn.out_proj(read)  # noqa: B023
-            hidden = hidden + layer.mlp(layer.layer_norm2(hidden))  # noqa: B023
-            return cosine(finish_clip(encoder, hidden), text)  # noqa: B023
-
-        read = attended(weights_of(query, keys), values)[0]
-        steps = STEP * torch.eye(len(read)).double()
-        gradient = [(score(read + step) - score(read - step)) / (2 * STEP) for step in steps]
-        first = is_clip(encoder)
-        alike = [cosine(query[0], key) for key in keys[first:]]
-        expected = []
-        for value, each in zip(values[first:], alike, strict=True):
-            loosened = (each - min(alike)) / (max(alike) - min(alike))
-            channels = zip(gradient, value.tolist(), strict=True)
-            expected.append(max(0, sum(w * loosened * v for w, v in channels)))
-        assert drawn.tolist() == pytest.approx(expected, abs=1e-6)
-        assert max(expected) > 1e-3
-
-
-def test_legrad_adds_up_positive_gradients_of_every_layer(case: Case) -> None:
-    encoder, pixels, texts = case
-    layers = encoder.model.encoder.layers
-    for image, text, drawn in zip(pixels, texts, draw_maps(*case)["LeGrad"], strict=True):
-        states = states_of(encoder, image)
-        expected = torch.zeros(len(states[0]))
-        for layer, before, after in zip(layers, states, states[1:], strict=False):
-            source = before if is_clip(encoder) else after
-            parts = attention_of(layer, before) if is_clip(encoder) else probe_of(encoder, after)
-            heads = weights_of(*parts[:2])
-
-            def score(head: int, row: int, place: int, step: float) -> float:
-                changed = [weights.clone() for weights in heads]  # noqa: B023
-                changed[head][row, place] += step
-                read = attended(changed, parts[2])  # noqa: B023
-                if not is_clip(encoder):
-                    return cosine(finish_siglip(encoder, read[0]), text)  # noqa: B023
-                hidden = source + layer.self_attn.out_proj(read)  # noqa: B023
-                hidden = hidden + layer.mlp(layer.layer_norm2(hidden))  # noqa: B023
-                return cosine(finish_clip(encoder, hidden.mean(dim=0)), text)  # noqa: B023
-
-            rows, columns = heads[0].shape
-            for head in range(HEADS):
-                for row in range(rows):
-                    for place in range(columns):
-                        up, down = (score(head, row, place, step) for step in (STEP, -STEP))
-                        part = max(0, (up - down) / (2 * STEP)) / (HEADS * rows * len(layers))
-                        expected[place] += part
-        first = is_clip(encoder)
-        assert drawn.tolist() == pytest.approx(expected[first:].tolist(), abs=1e-6)
+            slope = gradient(score, weights_of(queries, keys))  # (H, Q, T)
+            expected += slope.relu().mean(dim=(0, 1)) / len(layers)
+        torch.testing.assert_close(drawn["LeGrad"][row], expected[first:])
         assert float(expected.max()) > 1e-3
 
 
@@ -151,23 +92,21 @@ def test_deleted_patches_are_seen_by_no_layer(case: Case) -> None:
     present = torch.rand(6, 9, generator=torch.Generator().manual_seed(1)) < 0.5
     present[0], present[1] = True, torch.arange(9) == 4
     scores = _score_sets(encoder, pixels[:1], texts[0], present)
-    assert float(scores[0]) == pytest.approx(cosine(encoder(pixels[:1])[0, 0], texts[0]))
+    assert float(scores[0]) == pytest.approx(cosine(encoder(pixels[:1])[0, 0], texts[0]).item())
     state = states_of(encoder, pixels[0])[0]
     for row, value in zip(present, scores, strict=True):
-        first = is_clip(encoder)
-        absent = torch.cat([torch.zeros(int(first)).bool(), ~row])
+        absent = torch.cat([torch.zeros(int(is_clip(encoder))).bool(), ~row])
         mask = torch.zeros(len(absent)).double().masked_fill(absent, -math.inf)
         hidden = encoder.model.encoder(
             inputs_embeds=state[None], attention_mask=mask[None, None, None]
         ).last_hidden_state[0]
-        if first:
-            embedding = finish_clip(encoder, hidden[0])
+        if is_clip(encoder):
+            embedding = encoder.projection(encoder.model.post_layernorm(hidden[0]))
         else:
-            query, keys, values = probe_of(encoder, hidden)
-            heads = [part.masked_fill(absent, 0) for part in weights_of(query, keys)]
-            heads = [part / part.sum() for part in heads]
-            embedding = finish_siglip(encoder, attended(heads, values)[0])
-        assert float(value) == pytest.approx(cosine(embedding, texts[0]), abs=1e-7)
+            queries, keys, values, finish = reading_of(encoder, [hidden], -1)
+            weights = weights_of(queries, keys).masked_fill(absent, 0)
+            embedding = finish(attended(weights / weights.sum(dim=2, keepdim=True), values))
+        assert float(value) == pytest.approx(cosine(embedding, texts[0]).item(), abs=1e-7)
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +114,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The weights of a random CLIP, and the pack made of them over a few scenes."""
     root = tmp_path_factory.mktemp("maps")
     source = save_twin(root / "source", VIT_B_32)
-    scenes = write_sample(root / "scenes", 12)
+    scenes = write_sample(root / "scenes", 6, ["vsepp"])
     build_clip(root / "pack", str(source), LABELS, scenes / "gallery")
     return source, root / "pack"
 
@@ -210,19 +149,17 @@ def test_maps_are_compared(
     assert f"| LeGrad | {rows['LeGrad']['sentence']:.1f} (" in capsys.readouterr().out
 
 
-def test_other_packs_and_weights_are_refused(twin: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="scenes has none; python -m polyview clip makes one"):
-        main(["--pack", str(BUNDLED), "--device", "cpu", "--maps"])
+def test_weights_of_another_pack_are_refused(twin: tuple[Path, Path], tmp_path: Path) -> None:
     other = save_twin(tmp_path / "other", VIT_B_32, seed=1)
     with pytest.raises(SystemExit, match="other is not what tiny was made of; name that source"):
         main(["--pack", str(twin[1]), "--device", "cpu", "--maps", str(other)])
 
 
-def test_a_clip_that_was_trained_here_is_read_from_its_pack(
-    scenes_folder: Path, tmp_path: Path
-) -> None:
+@pytest.mark.font
+def test_a_clip_that_was_trained_here_is_read_from_its_pack(tmp_path: Path) -> None:
+    write_split(tmp_path, "val", 2)
     pack = ["--pack", str(BUNDLED.parent / "clip_tiny"), "--device", "cpu", "--split", "val"]
-    main([*pack, "--data", str(scenes_folder), "--maps", "--json", str(tmp_path / "maps.json")])
+    main([*pack, "--data", str(tmp_path), "--maps", "--json", str(tmp_path / "maps.json")])
     assert set(json.loads((tmp_path / "maps.json").read_text())["maps"]) >= {ROWS, "LeGrad"}
 
 
@@ -230,8 +167,14 @@ def is_clip(encoder: Any) -> bool:
     return isinstance(encoder, CLIPImageEncoder)
 
 
-def cosine(first: Tensor, second: Tensor) -> float:
-    return (first @ second / (first.norm() * second.norm())).item()
+def cosine(first: Tensor, second: Tensor) -> Tensor:
+    return first @ second / (first.norm() * second.norm())
+
+
+def gradient(score: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+    at = at.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(score(at), at)
+    return slope
 
 
 @torch.no_grad()
@@ -246,37 +189,46 @@ def attention_of(layer: Any, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return attention.q_proj(normed), attention.k_proj(normed), attention.v_proj(normed)
 
 
-def probe_of(encoder: Any, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """SigLIP's query (1, h), and the keys and values (T, h) of a layer's tokens."""
-    head, tokens = encoder.model.head, encoder.model.post_layernorm(state)
-    width, attention = tokens.shape[1], head.attention
-    weight, bias = attention.in_proj_weight, attention.in_proj_bias
-    query = head.probe[0] @ weight[:width].T + bias[:width]
-    keys = tokens @ weight[width : 2 * width].T + bias[width : 2 * width]
-    return query, keys, tokens @ weight[2 * width :].T + bias[2 * width :]
+def reading_of(
+    encoder: Any, states: Sequence[Tensor], number: int
+) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]:
+    """How a layer's tokens become an embedding: in the layer, or by SigLIP's query behind it.
+
+    Queries (Q, h), keys and values (T, h), and the embedding (D,) of what the first queries read.
+    """
+    if is_clip(encoder):
+        layer, state = encoder.model.encoder.layers[number], states[number]
+
+        def finish(read: Tensor) -> Tensor:
+            hidden = state[: len(read)] + layer.self_attn.out_proj(read)
+            hidden = (hidden + layer.mlp(layer.layer_norm2(hidden))).mean(dim=0)
+            embedding: Tensor = encoder.projection(encoder.model.post_layernorm(hidden))
+            return embedding
+
+        return *attention_of(layer, state), finish
+    head, tokens = encoder.model.head, encoder.model.post_layernorm(states[number + 1])
+    weights = head.attention.in_proj_weight.chunk(3)
+    parts = zip(
+        (head.probe[0], tokens, tokens), weights, head.attention.in_proj_bias.chunk(3), strict=True
+    )
+    queries, keys, values = (inputs @ weight.T + bias for inputs, weight, bias in parts)
+
+    def finish_probe(read: Tensor) -> Tensor:
+        hidden = head.attention.out_proj(read[0])
+        embedding: Tensor = hidden + head.mlp(head.layernorm(hidden))
+        return embedding
+
+    return queries, keys, values, finish_probe
 
 
-def weights_of(queries: Tensor, keys: Tensor) -> list[Tensor]:
-    """Each head's attention (Q, T)."""
-    size = keys.shape[1] // HEADS
-    parts = [slice(head * size, (head + 1) * size) for head in range(HEADS)]
-    products = [queries[:, own] @ keys[:, own].T / size**0.5 for own in parts]
-    return [each.detach().softmax(dim=1) for each in products]
+def weights_of(queries: Tensor, keys: Tensor) -> Tensor:
+    """Each head's attention (H, Q, T)."""
+    pairs = zip(queries.chunk(HEADS, dim=1), keys.chunk(HEADS, dim=1), strict=True)
+    products = [query @ key.T / (keys.shape[1] // HEADS) ** 0.5 for query, key in pairs]
+    return torch.stack(products).softmax(dim=2)
 
 
-def attended(heads: list[Tensor], values: Tensor) -> Tensor:
+def attended(heads: Tensor, values: Tensor) -> Tensor:
     """What queries read (Q, h), head beside head."""
     parts = values.chunk(HEADS, dim=1)
     return torch.cat([weights @ part for weights, part in zip(heads, parts, strict=True)], dim=1)
-
-
-def finish_clip(encoder: Any, hidden: Tensor) -> Tensor:
-    embedding: Tensor = encoder.projection(encoder.model.post_layernorm(hidden))
-    return embedding
-
-
-def finish_siglip(encoder: Any, read: Tensor) -> Tensor:
-    head = encoder.model.head
-    hidden = head.attention.out_proj(read)
-    embedding: Tensor = hidden + head.mlp(head.layernorm(hidden))
-    return embedding

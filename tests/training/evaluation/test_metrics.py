@@ -1,11 +1,20 @@
-"""Retrieval metrics and their intervals, against plain loops and cases worked out by hand."""
+"""Retrieval metrics, their intervals, calibrations and Nearest Neighbor Normalization, by loops."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from polyview.app.settings import BUNDLED
+from polyview.export.pack.calibration import Calibration, sigmoid, weighted
+from polyview.export.pack.validation import check
+from polyview.export.runtime import Runtime
 from polyview.training.data.split import Split
+from polyview.training.evaluate import main as evaluate
+from polyview.training.evaluation import normalization
+from polyview.training.evaluation.calibration import ask, fit, logistic, measure, quantile_line
 from polyview.training.evaluation.kinds import kind_differences, kind_metrics, print_kinds
 from polyview.training.evaluation.metrics import (
     DRAWS,
@@ -15,12 +24,14 @@ from polyview.training.evaluation.metrics import (
     everyday_metrics,
     everyday_questions,
     everyday_truth,
-    folded_metrics,
     image_hits,
     relevance_metrics,
     retrieval_metrics,
 )
+from polyview.training.evaluation.normalization import normalized
+from polyview.training.evaluation.questions import Questions
 from tests import reference
+from tests.training.photographs import write_photographs
 
 IMAGE_OF = np.array([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 7, 8, 9, 10, 11, 11, 12])
 ALIKE = np.array([3, 3, 0, 0, 1, 1, 1, 2, 4, 4, 5, 5, 5])
@@ -38,18 +49,6 @@ def test_captions_may_come_in_any_order_and_median_ranks_are_normalised() -> Non
     assert retrieval_metrics(_scores(0)[:, order], IMAGE_OF[order]) == table
     assert table["t2i_nmr"] == table["t2i_medr"] / 13
     assert table["i2t_nmr"] == table["i2t_medr"] / 20
-
-
-def test_folds_are_averaged() -> None:
-    scores = np.random.default_rng(0).normal(size=(12, 60))
-    whole = folded_metrics(scores, np.repeat(np.arange(12), 5), 2)
-    parts = [
-        retrieval_metrics(scores[a : a + 6, 5 * a : 5 * a + 30], np.repeat(np.arange(6), 5))
-        for a in (0, 6)
-    ]
-    assert whole["rsum"] == pytest.approx(np.mean([part["rsum"] for part in parts]))
-    with pytest.raises(ValueError, match="5 folds do not divide 13 images"):
-        folded_metrics(_scores(0), IMAGE_OF, 5)
 
 
 def test_r_precision_and_map_by_hand() -> None:
@@ -131,26 +130,15 @@ def test_the_first_five_are_counted_and_ties_lose() -> None:
     assert everyday_metrics(scores[:, :1], right[:1]) == {}  # one question says nothing
 
 
-@pytest.fixture
-def clips() -> Split:
+def test_a_kind_is_measured_as_if_it_stood_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """Eight clips in four pairs, each with a caption of one kind and two of another."""
-    return Split(
-        ["x"] * (3 * CLIPS),
-        np.repeat(np.arange(CLIPS), 3),
-        features=np.zeros((CLIPS, 4, 2)),
-        folder=Path("clips/test"),
-        alike=np.arange(CLIPS) // 2,
-        kinds=["free", "order", "order"] * CLIPS,
-    )
-
-
-def test_a_kind_is_measured_as_if_it_stood_alone(
-    clips: Split, capsys: pytest.CaptureFixture[str]
-) -> None:
+    alike, image_of = np.arange(CLIPS) // 2, np.repeat(np.arange(CLIPS), 3)
+    kinds, features = ["free", "order", "order"] * CLIPS, np.zeros((CLIPS, 4, 2))
+    clips = Split(["x"] * len(kinds), image_of, features=features, alike=alike, kinds=kinds)
     scores = np.random.default_rng(0).random((CLIPS, 3 * CLIPS))
     results = kind_metrics(scores, clips)
     columns = np.arange(3 * CLIPS) % 3 > 0
-    alone = retrieval_metrics(scores[:, columns], clips.image_of[columns])
+    alone = retrieval_metrics(scores[:, columns], image_of[columns])
     assert {name: results[f"order_{name}"] for name in alone} == alone
     assert clips.first(2).kinds == clips.kinds[:6]
     assert results["order_rsum_low"] <= alone["rsum"] <= results["order_rsum_high"]
@@ -159,17 +147,145 @@ def test_a_kind_is_measured_as_if_it_stood_alone(
     assert len(lines) == 4
     assert len({line.count("|") for line in lines}) == 1
     assert f"| order | a | {alone['i2t_r1']:.1f} |" in lines[3]
-
-
-def test_a_method_that_cannot_tell_alike_clips_apart_gets_half(clips: Split) -> None:
-    assert clips.alike is not None
-    blind = (clips.alike[:, None] == clips.alike[clips.image_of][None]).astype(float)
-    knows = (np.arange(CLIPS)[:, None] == clips.image_of[None]).astype(float)
-    for scores, share in ((blind, 50.0), (knows, 100.0)):
-        results = kind_metrics(scores, clips)
-        assert (results["free_above_alike"], results["order_above_alike"]) == (share, share)
+    # who cannot tell alike clips apart gets half
+    blind = (alike[:, None] == alike[image_of][None]).astype(float)
+    knows = (np.arange(CLIPS)[:, None] == image_of[None]).astype(float)
+    rows = [kind_metrics(each, clips) for each in (blind, knows)]
+    for kind in ("free", "order"):
+        assert [row[f"{kind}_above_alike"] for row in rows] == [50, 100]
     better = kind_differences(knows, blind, clips)["order"]
-    assert better["difference"] == pytest.approx(
-        kind_metrics(knows, clips)["order_rsum"] - kind_metrics(blind, clips)["order_rsum"]
-    )
+    assert better["difference"] == pytest.approx(rows[1]["order_rsum"] - rows[0]["order_rsum"])
     assert 0 < better["low"] <= better["difference"] <= better["high"]
+
+
+IMAGES, QUESTIONS = 400, 1500
+KINDS = ("caption", "thing", "pair", "inserted", "gibberish", "unknown", "random")
+
+
+def made_up(seed: int) -> tuple[Questions, np.ndarray]:
+    """Scores in which images that satisfy a question stand out, the rarer kinds not at all."""
+    random = np.random.default_rng(seed)
+    kinds = np.array([KINDS[i % len(KINDS)] for i in range(QUESTIONS)])
+    relevant = random.random((IMAGES, QUESTIONS)) < random.uniform(0, 0.03, QUESTIONS)
+    relevant[:, np.isin(kinds, ["gibberish", "unknown", "random"])] = False
+    scores = 0.1 * random.normal(size=relevant.shape) + random.uniform(0, 0.3, QUESTIONS)
+    scores += relevant * random.uniform(0.1, 0.6, QUESTIONS)
+    words = random.integers(1, 12, QUESTIONS)
+    unknown = np.where(kinds == "gibberish", 1.0, 0.0)
+    whole = np.ones(QUESTIONS, np.bool_)
+    texts = np.array([""] * QUESTIONS)
+    return Questions(texts, kinds, relevant, whole, words, unknown), scores
+
+
+@pytest.fixture(scope="module")
+def calibration() -> Calibration:
+    about = {"split": "val", "command": "x", "hardware": "y", "seed": 0}
+    return check(Calibration, {**fit(*made_up(0), 0), **about})
+
+
+@pytest.mark.parametrize("images", [30, 150, 400])
+def test_probabilities_are_true_of_questions_it_has_not_seen(
+    calibration: Calibration, images: int
+) -> None:
+    questions, scores = made_up(1)
+    query = ask(questions.select(np.arange(images), np.arange(QUESTIONS)), scores[:images])
+    values = measure(calibration, query)
+    assert values["ece"] <= 0.05
+    assert values["ece_question"] <= 0.06
+    assert values["area"] > 0.7
+    assert values["refused_gibberish"] == 1
+    assert values["coverage"] > 0.88
+    # a better hit is never less probable
+    assert (np.diff(calibration.probabilities(query.background, query.hits), axis=1) <= 1e-12).all()
+    assert calibration.question[0] >= 0
+    assert calibration.question[1] >= 0
+    assert calibration.question[3] <= 0
+
+
+def test_what_satisfies_a_question_is_taken_out_of_the_gallery() -> None:
+    relevant = np.zeros((30, 2), np.bool_)
+    relevant[[3, 5], 0] = True
+    scores = np.linspace(0, 1, 60).reshape(30, 2)
+    kinds, words = np.array(["caption", "gibberish"]), np.array([4, 4])
+    questions = Questions(np.array(["a", "b"]), kinds, relevant, np.ones(2, bool), words, words * 0)
+    query = ask(questions, scores)
+    assert query.answered.tolist() == [True, False, False]
+    assert query.kinds.tolist() == ["caption", "gibberish", "caption"]
+    assert query.background.images.tolist() == [30, 30, 28]
+    assert query.background.mean[2] == pytest.approx(np.delete(scores[:, 0], [3, 5]).mean())
+    assert not query.right[2].any()
+    assert query.weights[query.answered].sum() == pytest.approx(0.5)
+    assert query.weights.sum() == pytest.approx(1)
+
+
+def test_logistic_regression_finds_what_made_the_truth() -> None:
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(40_000, 3)) * [1, 10, 0.1]
+    true = (1.5, -0.2, 8.0, 0.5)
+    truth = random.random(len(rows)) < sigmoid(weighted(rows, true))
+    results = logistic(rows, truth, np.ones(len(rows)), np.array([0, 0, 1]))
+    np.testing.assert_allclose(results, true, rtol=0.08)
+    bound = logistic(rows, truth, np.ones(len(rows)), np.array([-1, 0, 0]))
+    assert bound[0] == 0
+    assert bound[2] > 0
+
+
+def test_the_line_leaves_its_share_below_at_every_place() -> None:
+    random = np.random.default_rng(0)
+    places = random.uniform(0, 5, 20_000)
+    values = 2 * places + random.normal(size=len(places)) * 3
+    line = quantile_line(places[:, None], values, np.ones(len(places)), 0.1)
+    below = values < weighted(places[:, None], line)
+    for start in range(5):
+        first = (places >= start) & (places < start + 1)
+        assert below[first].mean() == pytest.approx(0.1, abs=0.02)
+
+
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("k", [1, 2, 9, 99])
+def test_each_side_loses_the_mean_of_its_highest_scores(k: int) -> None:
+    scores, of_images, of_texts = (RANDOM.normal(size=shape) for shape in ((4, 6), (4, 9), (6, 8)))
+    corrected = normalized(scores, of_images, of_texts, 0.5, k)
+    for image in range(4):
+        for text in range(6):
+            banks = (sorted(of_images[image])[-k:], sorted(of_texts[text])[-k:])
+            bias = 0.5 * sum(np.mean(bank) for bank in banks)
+            assert corrected[image, text] == pytest.approx(scores[image, text] - bias)
+
+
+def test_a_pack_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_photographs(tmp_path / "data", {"train": 8, "val": 6, "test": 6})
+    command = ["--pack", str(BUNDLED / "photos"), "--method", "vse_infty", "--nnn"]
+    evaluate([*command, "--data", str(data), "--json", str(tmp_path / "rows.json")])
+    row = json.loads((tmp_path / "rows.json").read_text())["methods"]["vse_infty"]
+    assert f"| vse_infty | {row['alpha']:g} | {row['k']:g} |" in capsys.readouterr().out
+    assert row["low"] <= row["difference"] <= row["high"]
+    assert row["after"] - row["before"] == pytest.approx(row["difference"])
+
+
+def test_a_pack_of_clip_stores_a_certain_gain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How scores are then computed is tested in `tests/models/test_rows.py`."""
+    data = write_photographs(tmp_path / "data", {"train": 8, "val": 6})
+    pack = tmp_path / "pack"
+    shutil.copytree(BUNDLED / "clip_tiny", pack)
+    command = ["--pack", str(pack), "--nnn", "--write", "--data", str(data)]
+    gain = {"difference": 0.0, "low": -1.0, "high": 1.0}
+    monkeypatch.setattr(normalization, "bootstrap_difference", lambda *_, **__: gain)
+    evaluate(command)
+    assert (pack / "pack.json").read_text() == (BUNDLED / "clip_tiny/pack.json").read_text()
+    gain["low"] = 0.1
+    evaluate(command)
+    assert "| clip | " in capsys.readouterr().out
+    runtime = Runtime.load(pack, "cpu")
+    entry, reference = runtime.info.methods["clip"], runtime.methods["clip"].get_buffer("reference")
+    assert entry.metrics is None
+    assert entry.arguments["reference_queries"] == len(reference) == 8
+    with pytest.raises(SystemExit, match="has reference queries already"):
+        evaluate(command)
+    command[1] = str(BUNDLED / "photos")
+    with pytest.raises(SystemExit, match="is for packs of CLIP and SigLIP"):
+        evaluate(command)

@@ -1,18 +1,30 @@
-"""The command line of a training: resuming, extending, stopping, and what it lists."""
+"""The commands of a training: resuming, extending, stopping, lists, curves, and a CLIP."""
 
+import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from polyview.export.clip import build_clip
+from polyview.export.encoders.sources import load_image_source
+from polyview.export.runtime import Runtime
 from polyview.models.checkpoint import load_tensors
-from polyview.training import distill, pretrain, train
-from polyview.training.loop.config import recipe_names
-from polyview.training.loop.loop import LAST, LOG, read_rows
+from polyview.models.preprocess import Preprocess
+from polyview.training import distill, plot, pretrain, train
+from polyview.training.loop.clip import ClipTraining
+from polyview.training.loop.config import TrainConfig, load_recipe, recipe_names
+from polyview.training.loop.loop import LAST, LOG, read_rows, write_rows
 from polyview.training.loop.trainer import Trainer
+from tests.export.conftest import LABELS
 from tests.regions import RECIPE
-from tests.training.conftest import write_regions
+from tests.training.conftest import check_resume, write_regions
+from tests.training.photographs import write_photographs
 
 
 @pytest.fixture
@@ -72,17 +84,23 @@ def test_a_run_goes_on_after_ctrl_c(
 def test_a_finished_run_is_extended_as_if_it_had_been_longer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    start("--set", "epochs=4", out="long")
-    start()
-    train.main(["--resume", "--out", "my run"])
-    assert "all 2 epochs of my run are done; train more with --set epochs=4" in (
-        capsys.readouterr().err
-    )
-    train.main(["--resume", "--out", "my run", "--set", "epochs=4"])
+    settings, resumed = ("--set", "seed=4"), ("--resume", "--out", "my run")
+    start(*settings, "--set", "epochs=4", out="long")
+    start(*settings)
+    train.main([*resumed, "--set", "epochs=2"])
+    done = "all 2 epochs of my run are done; train more with --set epochs=4"
+    assert done in capsys.readouterr().err
+    train.main([*resumed, "--set", "epochs=4"])
     assert [row["epoch"] for row in read_rows(Path("my run") / LOG)] == ["1", "2", "3", "4"]
     long, extended = weights("long"), weights("my run")
     assert all(torch.equal(long[name], extended[name]) for name in long)
-    assert 'its "epochs" is 4, not 3' in refusal("--resume", "--out", "my run", "--set", "epochs=3")
+    assert 'its "epochs" is 4, not 3' in refusal(*resumed, "--set", "epochs=3")
+    message = refusal(*resumed, "--recipe", "recipe.toml", "--set", "epochs=4")
+    assert 'cannot resume my run: its "seed" is 4, not 0; leave it out' in message
+    assert refusal("--resume", "--out", "none").startswith("none holds no run to continue")
+    assert refusal("--out", "none").startswith("name what to train with --recipe")
+    copies = ("--recipe", "recipe.toml", "--out", "copies", "--set", "feature_copies=2")
+    assert "feature_copies=2 crops photographs, and data holds none" in refusal(*copies)
 
 
 @pytest.mark.usefixtures("world")
@@ -91,40 +109,98 @@ def test_a_run_that_stopped_early_says_so_and_goes_on_with_more_patience(
 ) -> None:
     still = ("--set", "optimizer.learning_rate=1e-12", "--set", "epochs=9", "--set", "patience=2")
     start(*still)
-    assert (
-        "stopped early after epoch 3 of 9: val rsum has not risen for 2 epochs (patience), "
-        "since epoch 1" in capsys.readouterr().err
-    )
+    stopped = "stopped early after epoch 3 of 9: val rsum has not risen for 2 epochs (patience)"
+    assert f"{stopped}, since epoch 1" in capsys.readouterr().err
     train.main(["--resume", "--out", "my run", "--set", "patience=4"])
     assert len(read_rows(Path("my run") / LOG)) == 5
 
 
-@pytest.mark.usefixtures("world")
-def test_resume_takes_the_settings_of_the_run() -> None:
-    start("--set", "seed=4")
-    message = refusal("--resume", "--recipe", "recipe.toml", "--out", "my run")
-    assert 'cannot resume my run: its "seed" is 4, not 0; leave it out' in message
-    train.main(["--resume", "--out", "my run", "--set", "epochs=2"])
-    assert refusal("--resume", "--out", "none").startswith("none holds no run to continue")
-    assert refusal("--out", "none").startswith("name what to train with --recipe")
-    copies = ("--recipe", "recipe.toml", "--out", "copies", "--set", "feature_copies=2")
-    assert "feature_copies=2 crops photographs, and data holds none" in refusal(*copies)
-
-
 def test_recipes_and_settings_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    def printed(module: Any, option: str) -> list[str]:
-        module.main([option])
-        return capsys.readouterr().out.splitlines()
-
-    modules = (train, pretrain, distill)
-    lines = [line.partition(": ") for module in modules for line in printed(module, "--list")]
+    for module in (train, pretrain, distill):
+        module.main(["--list"])
+    lines = [line.partition(": ") for line in capsys.readouterr().out.splitlines()]
     assert sorted(name for name, _, _ in lines) == recipe_names()
     assert ("scenes/mv_vse", ": ", "MV-VSE on scenes") in lines
-    settings = printed(train, "--help-settings")
-    lam = next(line for line in settings if line.startswith("objective.lam: "))
-    assert '"default": 0.7, "maximum": 1, "minimum": 0' in lam
-    assert any(line == "arguments.views = 3" for line in settings)
-    assert any(
-        line.startswith("crops: ") and '"default": 8' in line
-        for line in printed(distill, "--help-settings")
-    )
+    for module in (train, distill):
+        module.main(["--help-settings"])
+    settings = capsys.readouterr().out
+    assert re.search(r'\nobjective.lam: .*"default": 0.7, "maximum": 1, "minimum": 0', settings)
+    assert "\narguments.views = 3\n" in settings
+    assert re.search(r'\ncrops: .*"default": 8', settings)
+
+
+TRAINING = Path(__file__).parents[3] / "app" / "bundled" / "scenes" / "training"
+
+
+def test_epochs_without_a_validation_have_no_score(tmp_path: Path) -> None:
+    first = {"epoch": 1, "loss": 3, "rsum": 10, "rate": 0.1, "grad_norm": 1}
+    write_rows(tmp_path / LOG, [first, {"epoch": 2, "loss": 2, "rate": 0.1, "grad_norm": 1}])
+    curves = plot.read_curves(tmp_path)
+    assert curves["loss"] == [(1.0, 3.0), (2.0, 2.0)]
+    assert curves["rsum"] == [(1.0, 10.0)]
+    for run in TRAINING.iterdir():
+        curves = plot.read_curves(run)
+        score = "object_r_precision" if run.name == "backbone" else "rsum"
+        assert len(curves[score]) == len(read_rows(run / LOG))
+
+
+def test_runs_are_drawn_together(tmp_path: Path) -> None:
+    run = shutil.copytree(TRAINING / "vsepp", tmp_path / "run")
+    plot.main([str(run)])
+    plot.main([str(run), str(TRAINING / "mv_vse"), "--out", str(tmp_path / "both.png")])
+    paths = (run / "curves.png", tmp_path / "both.png")
+    alone, both = (np.asarray(Image.open(path).convert("RGB"), int) for path in paths)
+    assert (np.ptp(alone, axis=2) > 60).sum() > 300  # coloured lines
+    assert alone.shape != both.shape or (alone != both).any()
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="name a run that has finished an epoch"):
+        plot.main([str(tmp_path)])
+    (tmp_path / LOG).write_text("epoch,loss\n1,many\n")
+    with pytest.raises(SystemExit, match="is damaged"):
+        plot.main([str(tmp_path), "--out", str(tmp_path / "x.png")])
+
+
+SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
+    """The recipe of the shipped one, for photographs of one colour each."""
+    data = write_photographs(tmp_path_factory.mktemp("data"), {"train": 16, "val": 8})
+    recipe = load_recipe(TrainConfig, "scenes/clip_tiny")
+    network = {"projection_dim": 24} | {
+        side: {**recipe.network[side], **SMALL} for side in ("vision_config", "text_config")
+    }
+    rates = recipe.optimizer.changed(warmup_steps=0)
+    small = {"data": str(data), "network": network, "optimizer": rates, "precision": "fp32"}
+    return recipe.changed(**small, batch_size=20, epochs=2)
+
+
+@pytest.fixture(scope="module")
+def run(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    ClipTraining(config, folder, resume=False).fit()
+    return folder
+
+
+def test_it_learns_and_resumes_bit_for_bit(config: TrainConfig, run: Path, tmp_path: Path) -> None:
+    losses = [float(row["contrastive"]) for row in read_rows(run / "log.csv")]
+    assert losses[1] < losses[0]
+    check_resume(ClipTraining, config, run, tmp_path)
+
+
+def test_its_model_becomes_a_pack(run: Path, tmp_path: Path) -> None:
+    """Whose scores are those of transformers: `tests/export/build/test_clip_layouts.py`."""
+    build_clip(tmp_path / "pack", str(run / "model"), LABELS)
+    assert read_rows(tmp_path / "pack/training/clip/log.csv")
+    runtime = Runtime.load(tmp_path / "pack", "cpu")
+    assert runtime.preprocess == Preprocess(128)  # as in training
+    image = Image.new("RGB", (60, 40), (200, 40, 30))
+    model, seen_as, _ = load_image_source(f"{run}/model#projected")
+    with torch.inference_mode():
+        expected = model(torch.from_numpy(seen_as([image])))[:, 0]
+    rows = runtime.image_features([image]).sum(dim=1)
+    torch.testing.assert_close(rows, expected, rtol=0, atol=5e-3)  # weights are halved
+    assert json.loads((run / "model/config.json").read_text())["text_config"]["eos_token_id"] > 2

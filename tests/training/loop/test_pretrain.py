@@ -12,9 +12,18 @@ from polyview.training.pretrain import (
     cell_labels,
     object_r_precision,
 )
-from polyview.training.scenes.store import load_scenes
+from polyview.training.scenes.store import load_scenes, write_split
 from polyview.training.scenes.world import LABELS
 from tests.training.conftest import check_resume
+
+
+@pytest.fixture(scope="module")
+def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 training and 8 validation scenes."""
+    out = tmp_path_factory.mktemp("scenes")
+    write_split(out, "train", 16)
+    write_split(out, "val", 8)
+    return out
 
 
 @pytest.mark.font

@@ -1,4 +1,4 @@
-"""The moving world: twins, truth, frames, and what is stored."""
+"""The moving world: twins, truth, frames, what is stored, and clips as a split."""
 
 import json
 from collections import Counter
@@ -7,12 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from polyview.export.encoders.sources import load_image_source
 from polyview.export.pack.gallery import load_gallery
+from polyview.models.encoders import SceneNet
+from polyview.training.data.batches import batches
+from polyview.training.data.features import Extraction, read_features
+from polyview.training.data.image_files import read_frames
+from polyview.training.data.open_split import open_split
+from polyview.training.data.split import with_exchanged_halves
+from polyview.training.data.texts import TokenTable, build_tokenizer
 from polyview.training.scenes.clip_captions import relevant_clips, satisfies_clip
-from polyview.training.scenes.motion import FRAMES, OPPOSITE, PASSING, Clip, Deed, MovingObject
+from polyview.training.scenes.gallery import write_gallery
+from polyview.training.scenes.motion import EVENT_FRAMES, FRAMES, OPPOSITE, Clip
 from polyview.training.scenes.render import SEEN, clip_frames
-from polyview.training.scenes.store import load_clips, main, make_clip
+from polyview.training.scenes.store import load_clips, main, make_clip, write_split
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled" / "scenes_moving"
 
@@ -79,20 +89,6 @@ def test_captions_are_true_of_their_clip_and_tell_the_order(clips: list[Clip]) -
                 assert not satisfies_clip(clips[row ^ 1], caption.fact), caption
 
 
-def track(kind: str) -> list[tuple[float, float, float, float] | None]:
-    """(x, y, size, tilt) in each frame of a dog that does something; None while it is hidden."""
-    item = MovingObject("dog", 0, 112.0, 150.0, 60.0, False, 0.0, False, Deed(kind, 5))
-    places = (item.at(frame) for frame in range(FRAMES))
-    return [None if p is None else (p.x, p.y, p.size, p.tilt) for p in places]
-
-
-@pytest.mark.parametrize("kind", PASSING)
-def test_what_passes_leaves_no_trace(kind: str) -> None:
-    places = track(kind)
-    assert places[:5] + places[10:] == [places[0]] * 11
-    assert all(place != places[0] for place in places[5:10])
-
-
 @pytest.mark.font
 def test_a_split_is_stored_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["--moving", "--out", str(tmp_path), "--split", "val", "--count", "6", "--seed", "7"]
@@ -110,3 +106,99 @@ def test_a_split_is_stored_and_read(tmp_path: Path, capsys: pytest.CaptureFixtur
         (folder / "meta.json").write_text(json.dumps({**meta, **change}))
         with pytest.raises(ValueError, match=message):
             load_clips(folder)
+
+
+SCENES = "app/bundled/scenes"
+COUNT = 4
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("moving")
+    write_split(out, "val", COUNT, moving=True)
+    return out
+
+
+def test_a_frame_is_the_average_of_the_cells_of_its_parts() -> None:
+    whole, pixels = SceneNet((4, 8), (1,)).eval(), torch.rand(2, 3, 64, 64)
+    cells = whole(pixels).reshape(2, 8, 8, 8)  # 8 x 8 of them, with 8 numbers each
+    for rows, columns in ((1, 1), (2, 4)):
+        joined = SceneNet((4, 8), (1,), parts=(rows, columns)).eval()
+        joined.load_state_dict(whole.state_dict())
+        expected = cells.reshape(2, rows, 8 // rows, columns, 8 // columns, 8).mean(dim=(2, 4))
+        assert torch.allclose(joined(pixels), expected.reshape(2, 1, joined.dim), atol=1e-6)
+        assert joined.grid(64) == (1, 1)
+
+
+def test_a_clip_has_a_feature_a_frame_and_is_extracted_once(folder: Path) -> None:
+    split = open_split(folder, "val")
+    assert split.image_count == COUNT
+    assert len(split.images) == COUNT * FRAMES
+    clips = load_clips(folder / "val")
+    third = [frame.image for frame in clip_frames(clips[2])]
+    assert np.array_equal(np.asarray(split.images[2 * FRAMES + 5]), np.asarray(third[5]))
+    made = read_features(split, f"{SCENES}#frame", Extraction())
+    encoder, preprocess, _ = load_image_source(f"{SCENES}#frame")
+    with torch.inference_mode():
+        expected = encoder(torch.from_numpy(preprocess.planes(third)))  # (FRAMES, 1, d)
+    assert made.features.shape == (COUNT, FRAMES, encoder.dim)
+    results = torch.from_numpy(np.array(made.features[2:3], np.float32))[0]
+    assert torch.allclose(results, expected[:, 0], atol=5e-3)
+    again = replace(split, images=[third[0]] * (COUNT * FRAMES))  # what is kept is not drawn
+    assert read_features(again, f"{SCENES}#frame").features.shape == made.features.shape
+
+
+def test_alike_clips_stand_in_a_batch_together(folder: Path) -> None:
+    split = open_split(folder, "val")
+    assert split.alike is not None
+    data = replace(split, features=np.zeros((COUNT, 2, 4), np.float32))
+    table = TokenTable(build_tokenizer(data.captions), data.captions)
+    together = list(batches(data, table, 5, (0, 0), captions_per_image=5))
+    assert len(together) == 4
+    assert all(len(set(split.alike[batch.image_ids])) == 1 for batch in together)
+    assert any(len(set(batch.image_ids.tolist())) == 2 for batch in together)
+
+
+def test_halves_exchanged_show_what_the_twin_shows(folder: Path) -> None:
+    """No deed of an actor is cut, their order turns round, and the captions are true of that."""
+    split, clips, half = open_split(folder, "val"), load_clips(folder / "val"), FRAMES // 2
+    features = np.random.default_rng(0).normal(size=(COUNT, FRAMES, 3))
+    data = with_exchanged_halves(replace(split, features=features))
+    turned_round = np.concatenate([features[:, half:], features[:, :half]], axis=1)
+    assert np.array_equal(data.features[:], np.concatenate([features, turned_round]))
+    for row, clip in enumerate(clips):
+        actors = []
+        for actor in clip.objects[:2]:
+            assert actor.deed is not None
+            assert actor.deed.start % half + EVENT_FRAMES <= half
+            deed = replace(actor.deed, start=(actor.deed.start + half) % FRAMES)
+            actors.append(replace(actor, deed=deed))
+        turned = replace(clip, objects=(*actors, *clip.objects[2:]))
+        texts = [data.captions[i] for i in np.flatnonzero(data.image_of == COUNT + row)]
+        free = [caption for caption in clip.captions if caption.kind == "free"]
+        order = [caption for caption in clips[row ^ 1].captions if caption.kind == "order"]
+        assert sorted(texts) == sorted(caption.text for caption in free + order)
+        assert len(free) == len(order) == 2
+        assert all(satisfies_clip(turned, caption.fact) for caption in free + order)
+        assert not any(satisfies_clip(clip, caption.fact) for caption in order)
+    assert data.alike is not None
+    assert np.bincount(data.alike).tolist() == [2] * COUNT
+    assert data.captions[: len(split.captions)] == split.captions
+
+
+def test_a_gallery_of_clips_keeps_frames_and_truth(folder: Path, tmp_path: Path) -> None:
+    clips = load_clips(folder / "val")
+    write_gallery(clips, "val", tmp_path / "gallery")
+    gallery = load_gallery(tmp_path / "gallery")
+    assert [image.alike for image in gallery.images] == [0, 0, 1, 1]
+    drawn, image = list(clip_frames(clips[2])), gallery.images[2]
+    assert [caption.view for caption in image.captions] == [c.kind for c in clips[2].captions]
+    for index, entry in enumerate(image.objects):
+        displayed = {n for n, frame in enumerate(drawn) if frame.visible[index] >= SEEN}
+        assert set(entry.frames) == displayed
+    for count, places in ((FRAMES, range(FRAMES)), (4, (2, 6, 10, 14))):
+        for frame, place in zip(
+            read_frames(gallery.folder / image.file, count), places, strict=True
+        ):
+            apart = np.asarray(drawn[place].image, float) - np.asarray(frame, float)
+            assert np.abs(apart).mean() < 12

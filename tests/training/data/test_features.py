@@ -1,0 +1,279 @@
+"""Ready-made features of regions and of frames: what they become, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from polyview.export import to_onnx
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.pack.regions import Regions
+from polyview.export.pack.schema import REGIONS
+from polyview.export.runtime import Runtime
+from polyview.training import evaluate
+from polyview.training.data.batches import batches
+from polyview.training.data.features import Extraction, read_features
+from polyview.training.data.open_split import open_split, summary
+from polyview.training.data.precomputed import main, open_regions
+from polyview.training.data.split import Clips
+from polyview.training.data.texts import TokenTable, build_tokenizer
+from polyview.training.data.videos import open_videos
+from polyview.training.evaluation.scoring import as_read
+from polyview.training.loop.config import TrainConfig, load_recipe
+from polyview.training.loop.trainer import build_trainer
+from tests.clips import LAYOUTS, PARTS, SENTENCES, WIDTH, names, sentence, write_clips
+from tests.regions import LABELS
+from tests.training.conftest import write_regions
+
+
+def write_part(folder: Path, part: str, images: int, captions: int) -> np.ndarray:
+    """Features (images, 3, 2), all numbers different, and so many captions of each image."""
+    numbers = np.arange(images * 6, dtype=np.float32).reshape(images, 3, 2)
+    np.save(folder / f"{part}_ims.npy", numbers)
+    lines = [f"{part} {i // captions} caption {i % captions}" for i in range(captions * images)]
+    (folder / f"{part}_caps.txt").write_text("\n".join(lines) + "\n")
+    return numbers
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four training images with two captions each, and two for validation."""
+    write_part(tmp_path, "train", 4, 2)
+    write_part(tmp_path, "dev", 2, 2)
+    return tmp_path
+
+
+def test_captions_belong_to_images_in_turn(folder: Path) -> None:
+    boxes = np.random.default_rng(0).random((4, 3, 4))
+    np.save(folder / "train_boxes.npy", boxes)
+    half = np.load(folder / "train_ims.npy").astype(np.float16)
+    np.save(folder / "train_ims.npy", half)
+    data = read_features(open_split(folder, "train"), "no/backbone")
+    assert isinstance(data.features, np.memmap)
+    assert data.image_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert data.captions[5] == "train 2 caption 1"
+    assert (data.lengths, data.summary_token) == (None, False)
+    assert data.boxes is not None
+    assert np.array_equal(data.boxes, boxes)
+    assert len(data.first(3).captions) == len(data.first(3).image_of) == 6
+    table = TokenTable(build_tokenizer(data.captions), data.captions)
+    (batch,) = batches(data, table, 8, (0, 0))
+    assert batch.features.element_size() == 4
+    assert np.array_equal(batch.features.numpy(), half[batch.image_ids.numpy()])
+
+
+def test_validation_is_called_dev_or_val(folder: Path) -> None:
+    assert open_split(folder, "val").captions[0] == "dev 0 caption 0"
+    write_part(folder, "val", 2, 2)
+    (folder / "dev_ims.npy").unlink()
+    assert open_split(folder, "val").captions[0] == "val 0 caption 0"
+
+
+def test_five_equal_rows_are_one_image(tmp_path: Path) -> None:
+    once = write_part(tmp_path, "test", 3, 5)
+    np.save(tmp_path / "test_ims.npy", np.repeat(once, 5, axis=0))
+    data = open_split(tmp_path, "test")
+    assert np.array_equal(data.features[:], once)
+    assert data.image_of.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    write_part(tmp_path, "test", 15, 1)  # a caption an image is no repetition
+    assert open_split(tmp_path, "test").image_of.tolist() == list(range(15))
+
+
+Damage = Callable[[Path], object]
+
+
+def text(file: str, content: str) -> Damage:
+    return lambda folder: (folder / f"train_{file}.txt").write_text(content)
+
+
+def array(file: str, values: np.ndarray) -> Damage:
+    return lambda folder: np.save(folder / f"train_{file}.npy", values)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (text("caps", "one\ntwo\nthree\n"), "evenly: there are 4 images and 3 captions"),
+        (lambda folder: (folder / "train_caps.txt").unlink(), r"there is no .*train_caps\.txt"),
+        (text("caps", "one\ntwo\n \n"), r"train_caps\.txt: line 3 is empty"),
+        (
+            array("ims", np.zeros((4, 6))),
+            r"floats \(images, regions, numbers\), not float64 \(4, 6",
+        ),
+        (array("ims", np.zeros((4, 3, 2), np.int64)), r"not int64"),
+        (lambda f: (f / "train_ims.npy").write_text("cut"), r"train_ims\.npy is not a whole \.npy"),
+        (array("boxes", np.zeros((4, 2, 4))), r"for each region, \(4, 3, 4\), not \(4, 2, 4\)"),
+        (array("boxes", np.full((4, 3, 4), 224.0)), r"relative xyxy.* from 224 to 224"),
+    ],
+)
+def test_disagreeing_files(folder: Path, damage: Damage, message: str) -> None:
+    damage(folder)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        open_split(folder, "train")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_regions(tmp_path / "data")
+
+
+def make(data: Path, *more: str) -> Path:
+    out = data.parent / "gallery"
+    main(["--data", str(data), "--out", str(out), *more])
+    return out
+
+
+def test_a_gallery_of_drawings_shows_the_boxes(data: Path) -> None:
+    boxes = np.tile(np.array([0.25, 0.25, 0.75, 0.75], np.float32), (20, 5, 1))
+    np.save(data / "test_boxes.npy", boxes)
+    split, out = open_regions(data, "test"), make(data, "--count", "7")
+    gallery, regions = load_gallery(out), Regions(out / REGIONS)
+    assert (gallery.split, gallery.world, len(gallery.images)) == ("test", "data", 7)
+    assert [caption.text for caption in gallery.captions] == split.captions[:14]
+    assert np.array_equal(regions.all_features(), split.features[:7])
+    assert regions.boxes is not None
+    assert np.array_equal(regions.boxes, boxes[:7])
+    drawn = [Image.open(out / image.file).convert("L") for image in gallery.images]
+    assert len({image.tobytes() for image in drawn}) == 7  # by their numbers
+    first = np.asarray(drawn[0], int)
+    high, wide = first.shape
+    assert first[high // 2, wide // 4 + 20] - first[high // 2, wide // 4] > 50
+
+
+def test_a_gallery_of_photographs_in_the_order_of_their_names(data: Path, tmp_path: Path) -> None:
+    for i in range(20):
+        Image.new("RGB", (900, 300), (12 * i, 0, 0)).save(tmp_path / f"{i}.png")
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"{19 - i}.png\n" for i in range(20)))
+    named = ["--images", str(tmp_path), "--names", str(names)]
+    out = make(data, *named, "--count", "3")
+    for i, image in enumerate(load_gallery(out).images):
+        displayed = Image.open(out / image.file)
+        assert displayed.size == (640, 213)
+        assert np.asarray(displayed)[..., 0].mean() == pytest.approx(12 * (19 - i), abs=6)
+    short = tmp_path / "short.txt"
+    short.write_text("a.png\n")
+    names.write_text("a.png\n" * 20)
+    for more, message in (
+        (named[:2], "--images and --names go together"),
+        (named[2:], "--images and --names go together"),
+        ([*named[:3], str(short)], "1 names .* features of 20 images"),
+        (named, r"a\.png"),
+        (["--count", "0"], "--count must be 1 or more"),
+        (["--split", "testall"], "no features of the split"),
+        (["--out", str(tmp_path)], "exists already"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            make(data, "--out", str(tmp_path / "new"), *more)
+    assert not (tmp_path / "new").exists()
+
+
+NOWHERE = Path("there is no backbone")
+
+
+@pytest.fixture
+def mrw(tmp_path: Path) -> Path:
+    return write_clips(tmp_path / "mrw", "mrw")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_splits_are_those_of_the_annotations(layout: str, tmp_path: Path) -> None:
+    folder, each = write_clips(tmp_path / layout, layout), SENTENCES[layout]
+    for part, count in PARTS.items():
+        data = open_split(folder, part)
+        assert data.lengths is not None
+        expected = [sentence(clip, k) for clip in names(part) for k in range(each)]
+        assert sorted(data.captions) == sorted(expected)
+        own = [int(caption.split()[5]) for caption in data.captions]  # clip i has 3 i + 1 frames
+        assert data.lengths[data.image_of].tolist() == [3 * i + 1 for i in own]
+        assert data.features.shape == (count, 3 * count - 2, WIDTH)
+        assert read_features(open_split(folder, part), NOWHERE).image_count == count
+        first = data.captions_each(1)
+        assert first.captions == data.captions[::each]
+        assert first.image_of.tolist() == list(range(count))
+        assert data.captions_each(0) is data
+    with pytest.raises(FileNotFoundError, match='no clips of the split "moon"'):
+        open_split(folder, "moon")
+    assert next(iter(summary(folder))).endswith("ready-made features")
+
+
+def _replaced(path: str, content: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / path).write_text(content)
+
+
+def _entry(**values: object) -> Callable[[Path], object]:
+    return _replaced("mrw-v1.0.json", json.dumps([values]))
+
+
+def _array(clip: str, values: np.ndarray) -> Callable[[Path], object]:
+    return lambda folder: np.save(folder / "features" / f"{clip}.npy", values)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_replaced("mrw-v1.0.json", "[{"), r"mrw-v1\.0\.json: near entry 0"),
+        (_entry(id="val_0"), r"near entry 0 .*KeyError: 'sentence'"),
+        (_entry(id="val_0", sentence=" "), r"near entry 1"),
+        (_entry(id="../a", sentence="a"), r"clip '\.\./a'"),
+        (_replaced("split/valid.tsv", "val_0\nmoon\n"), r"1 of 2 clips have no sentence.* moon"),
+        (_replaced("features/val_0.npy", "no array"), r"val_0\.npy is not a whole"),
+        (_array("val_0", np.zeros((0, 3))), r"\(frames, numbers\)"),
+        (_array("val_0", np.ones((2, 2), np.int64)), "not int64"),
+        (_array("val_2", np.zeros((2, 3))), r"3 numbers a frame"),
+        (
+            lambda folder: (folder / "features/val_2.npy").unlink(),
+            r"1 of 4 clips have no file in features/.* val_2; add",
+        ),
+    ],
+)
+def test_damage_is_named(damage: Callable[[Path], object], message: str, mrw: Path) -> None:
+    damage(mrw)
+    with pytest.raises(ValueError, match=message):
+        open_videos(mrw, "val")
+
+
+def test_clips_that_are_gone_are_left_out(mrw: Path) -> None:
+    (mrw / "features" / "val_2.npy").unlink()
+    (mrw / "absent.txt").write_text("val_2\n")
+    data = open_split(mrw, "val")
+    assert [caption.split()[5] for caption in data.captions] == ["0", "1", "3"]
+
+
+def test_frames_are_spread_evenly_or_drawn(mrw: Path) -> None:
+    clips = open_split(mrw, "train").with_frames(4).features  # of 1, 4, 7 ... 22 frames
+    assert isinstance(clips, Clips)
+    assert clips.lengths.tolist() == [1, 4, 4, 4, 4, 4, 4, 4]
+    whole = clips[:]
+    assert whole.shape == (8, 4, WIDTH)
+    assert whole[[0, 1, 7], :, 0].tolist() == [[0, 0, 0, 0], [0, 1, 2, 3], [2, 8, 13, 19]]
+    assert not whole[0, 1:].any()
+    drawn = [clips.drawn(np.arange(8), np.random.default_rng(seed))[:, :, 0] for seed in range(60)]
+    steps = np.diff(np.stack(drawn), axis=2)
+    assert (steps[:, 1] == 1).all()  # as long as what is looked at
+    assert {tuple(row) for row in steps[:, 7]} == {(1, 1, 1), (2, 2, 2), (3, 3, 3)}
+    starts = np.stack(drawn)[:, 7, 0]
+    assert starts.min() <= 2
+    assert 12 <= starts.max() <= 18
+    again = clips.drawn(np.arange(8), np.random.default_rng(0))[:, :, 0]
+    assert np.array_equal(again, drawn[0])
+
+
+def test_a_pack_over_clips_looks_at_as_many_frames(mrw: Path, tmp_path: Path) -> None:
+    small = ["epochs=1", "patience=1", "batch_size=8", "text.min_count=1", "text.word_dim=6"]
+    sizes = ["text.hidden_dim=8", "text.vectors=", "frames=4"]
+    config = load_recipe(TrainConfig, "vatex/vse_infty", [f"data={mrw}", *small, *sizes])
+    config = config.changed(arguments={"embed_dim": 8})
+    run, pack, out = tmp_path / "run", tmp_path / "pack", tmp_path / "rows.json"
+    build_trainer(config, run, resume=False, extraction=Extraction(tmp_path)).fit()
+    to_onnx.main(["--run", str(run), "--out", str(pack), *LABELS])
+    rsums = []
+    for source in (["--run", str(run)], ["--pack", str(pack)]):
+        evaluate.main([*source, "--data", str(mrw), "--split", "test", "--json", str(out)])
+        rsums.append(json.loads(out.read_text())["methods"]["vse_infty"]["rsum"])
+    assert rsums[0] == pytest.approx(rsums[1])
+    data = as_read(Runtime.load(pack, "cpu"), open_split(mrw, "test"))
+    assert data.features.shape == (4, 4, WIDTH)

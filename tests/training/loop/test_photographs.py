@@ -1,0 +1,165 @@
+"""Photographs from end to end: what a training refuses, features, a pack, its measurement."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polyview.export.hub import client
+from polyview.export.pack.schema import Labels
+from polyview.export.runtime import Runtime
+from polyview.export.to_onnx import export_runs
+from polyview.models.checkpoint import load_tensors
+from polyview.training import evaluate, train
+from polyview.training.data import features, texts
+from polyview.training.data.features import Extraction
+from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
+from polyview.training.loop.loop import read_rows
+from polyview.training.loop.trainer import run_views
+from tests.published import save_bert
+from tests.training.photographs import write_encoder, write_photographs, write_world
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`write_world`'s, `bert/`, `cache/` with features, `run/` and the `pack/` made of it."""
+    root = write_world(tmp_path_factory.mktemp("world"))
+    save_bert(root / "bert")
+    trained = ["--recipe", f"{root}/recipe.toml", "--cache", f"{root}/cache"]
+    for change in ("method=mv_vse", "arguments.embed_dim=8", "arguments.views=2"):
+        trained += ["--set", change]
+    train.main([*trained, "--out", f"{root}/run"])
+    cached = sorted(path.name.split("-")[0] for path in (root / "cache").rglob("*.npy"))
+    assert cached == ["train", "val"]
+    labels = Labels("photos", "Photos", "Apache-2.0", "nobody", "Random weights for tests.")
+    export_runs(root / "pack", root / "backbone", [root / "run"], labels)
+    return root
+
+
+def test_a_pack_and_the_run_it_is_made_of_are_measured(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "rows.json"
+    where = ("--data", f"{world}/photos", "--pack", f"{world}/pack", "--device", "cpu")
+    evaluate.main([*where, "--json", str(out)])
+    (values,) = json.loads(out.read_text())["methods"].values()
+    assert values["t2i_r10"] == 100.0  # of six photographs
+    assert "R-P" not in capsys.readouterr().out  # it is unknown what else a caption is true of
+    run = ("--run", f"{world}/run", "--cache", f"{world}/cache", "--split", "val")
+    same = str(shutil.copytree(world / "run", tmp_path / "same"))
+    options = ("--run", same, "--mistakes", f"{world}/run", same, "--json", str(out))
+    evaluate.main([*run, *options])
+    assert "+0.0 points found within 1, 95 % interval [+0.0, +0.0]" in capsys.readouterr().out
+    results = json.loads(out.read_text())["methods"][f"{world}/run"]
+    best = max(float(row["rsum"]) for row in read_rows(world / "run" / "log.csv"))
+    assert round(results["rsum"], 2) == best
+    _, method, *sides, split = run_views(world / "run", "test", Extraction(world / "cache"))
+    runtime = Runtime.load(world / "pack", "cpu")
+    shipped = split_views(runtime, "mv_vse", split, image_features(runtime, split))
+    packed = score_matrix(runtime.methods["mv_vse"], *shipped)
+    scores = score_matrix(method, *sides)
+    np.testing.assert_allclose(scores, packed, atol=5e-3)  # the pack's weights are rounded
+    config, other = Path(same) / "config.toml", write_encoder(tmp_path / "other", seed=1)
+    config.write_text(config.read_text().replace(f"{world}/backbone", str(other)))
+    for arguments, sentence in (
+        ((*run, "--views"), "--views measures packs; export the run"),
+        (("--run", f"{world}/backbone"), "holds an image encoder; name the run of a method"),
+        (("--run", same, "--split", "val"), "was trained on another image encoder"),
+    ):
+        with pytest.raises(SystemExit, match=sentence):
+            evaluate.main(list(arguments))
+
+
+def test_a_second_training_reads_neither_images_nor_captions_again(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = ("feature_copies=3", "text.arch=bert", f"text.source={world}/bert", "epochs=1")
+    settings = [part for change in changes for part in ("--set", change)]
+    command = ["--recipe", f"{world}/recipe.toml", "--cache", f"{tmp_path}/cache", *settings]
+    train.main([*command, "--out", f"{tmp_path}/first"])
+    files = sorted((tmp_path / "cache").rglob("*.npy"))
+    assert len(files) == 3 + 1 + 1  # looks, validation images, captions
+    monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("an image is read"))
+    monkeypatch.setattr(texts, "_encode", lambda *_: pytest.fail("a caption is read"))
+    train.main([*command, "--out", f"{tmp_path}/second"])
+    assert sorted((tmp_path / "cache").rglob("*.npy")) == files
+
+
+def start(world: Path, *changes: str, out: str = "run") -> None:
+    settings = [part for change in changes for part in ("--set", change)]
+    train.main(["--recipe", f"{world}/recipe.toml", "--out", out, "--cache", "cache", *settings])
+
+
+@pytest.fixture
+def unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working folder, in which no image may be read and the Hub not be asked."""
+    monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("an image is read"))
+    monkeypatch.setattr(client, "fetch", lambda *_: pytest.fail("the Hub is asked"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("batch_size=81", "batch_size 81 is more than the 80 items to train on; lower it"),
+        ("train_images=1", "batch_size 8 is more than the 5 items"),
+        ("optimizer.warmup_steps=20", "optimizer.warmup_steps is 20, but the whole run has 20"),
+        ("data=nowhere", "nowhere"),
+        ("text.arch=bart", "text.arch must be one of bigru"),
+        ("text.vectors=glove.txt", "there is no word vectors file glove.txt"),
+        ("backbone=", "backbone must name an image encoder"),
+        ("backbone=../gone", "there is no folder ../gone"),
+        ("arguments.width=3", 'method "vsepp" has no argument "width"'),
+        ("init=gone", "there is no weights file gone/best.safetensors"),
+        ("also=['gone']", "gone"),
+        ("exchange_halves=true", "exchange_halves and order_epochs need clips"),
+        ("method=base_cls", "reads the first element of a set as its summary"),
+        (
+            "arguments.embed_dim=16 text={arch='bert',source='WORLD/bert'}",
+            "already have the width of embed_dim, 16, so that nothing would learn to map texts",
+        ),
+    ],
+)
+def test_a_refusal_precedes_the_first_image(change: str, sentence: str, world: Path) -> None:
+    with pytest.raises(SystemExit) as end:
+        start(world, *change.replace("WORLD", str(world)).split())
+    assert sentence in str(end.value)
+    assert "\n" not in str(end.value)
+    assert not Path("run").exists()
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("place", ["file/run", "file"])
+def test_a_place_that_takes_no_run_is_named(place: str, world: Path) -> None:
+    Path("file").touch()
+    with pytest.raises(SystemExit, match=f"^cannot make the run folder {place}: .*--out$"):
+        start(world, out=place)
+
+
+def test_texts_are_mapped_on_request(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    same = ("arguments.embed_dim=16", "arguments.map_text=true", "epochs=1")
+    start(world, f"text={{arch='bert',source='{world}/bert'}}", *same)
+    tensors = load_tensors(tmp_path / "run" / "best.safetensors")[0]
+    assert tensors["method.project_text.weight"].shape == (16, 16)
+
+
+def test_damaged_images_are_left_out_on_request(world: Path, tmp_path: Path) -> None:
+    """Which ones is tested in `data/test_extraction.py`."""
+    data = write_photographs(tmp_path / "photos", {"train": 16, "val": 8})
+    (data / "images" / "003.jpg").write_bytes(b"no image")
+    options = ["--recipe", f"{world}/recipe.toml", "--set", f"data={data}", "--set", "epochs=1"]
+    options += ["--cache", f"{tmp_path}/cache", "--out", f"{tmp_path}/run"]
+    with pytest.raises(SystemExit, match=r"(?s)1 of 16 images cannot be read.*003\.jpg"):
+        train.main(options)
+    options.append("--skip-damaged")
+    with pytest.raises(SystemExit, match="--skip-damaged needs backbone_frozen=true"):
+        train.main([*options, "--set", "backbone_frozen=false"])
+    train.main(options)
+    about = load_tensors(tmp_path / "run" / "best.safetensors")[1]
+    assert (about["data"]["images"], about["data"]["captions"]) == (15, 75)
