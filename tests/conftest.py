@@ -30,6 +30,7 @@ BUNDLED = (
 )
 PRIVATE = (
     "tests/app/api/test_private.py",
+    "tests/app/api/test_endpoints.py",
     "tests/app/api/test_growth.py",
     "tests/app/page/test_collections.py",
     "tests/benchmarks/test_serving.py",
@@ -57,7 +58,6 @@ LONG = (
     "tests/test_install.py",
     "tests/app/page/test_packs.py",
     "tests/app/api/test_nginx.py",
-    "tests/app/api/test_endpoints.py",
     "tests/training/test_sweep.py",
     "tests/app/packs/test_obtaining.py",
     "tests/training/evaluation/test_evaluate.py",

@@ -110,6 +110,10 @@ def test_rooms_import_only_floors_below_their_own(folder: str) -> None:
                 assert floors[other] > floors[room], f"{path} imports {name}, which is above it"
 
 
+def test_the_library_s_models_need_nothing_of_the_app() -> None:
+    assert not [name for name in _imports(Path("polyview/core.py")) if name.startswith("app")]
+
+
 def test_no_circle_of_modules() -> None:
     graph = {
         _name(path): (_imports(path) & _modules()) - {_name(path)}

@@ -81,7 +81,6 @@ def run(prefix: Path, *command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "status", "expected"),
     [
-        (("--help",), 0, "--gallery"),
         (("search", "a panda", "--pack", "scenes", "-k", "3"), 0, ".webp"),
         (("serach",), 2, "search"),
     ],

@@ -191,11 +191,14 @@ def bundled(
 
 @pytest.fixture(scope="session")
 def private(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, tiny_pack: Path
+    pytestconfig: pytest.Config,
+    tmp_path_factory: pytest.TempPathFactory,
+    many_pack: Path,
+    bundled_cache: Path,
 ) -> Iterator[Server]:
-    """The app over the tiny pack, for this machine alone."""
+    """The app over the pack of six methods, for this machine alone."""
     with servers(lambda: tmp_path_factory.mktemp("server")) as start:
-        server = start("--pack", tiny_pack, "--mcp")
+        server = start("--pack", many_pack, "--mcp", POLYVIEW_CACHE=str(bundled_cache))
         pytestconfig.stash.setdefault(SERVERS, {})["private"] = server.process
         yield server
 

@@ -1,4 +1,4 @@
-"""The app as people get it: `python app/main.py` in a process of its own."""
+"""The app as people get it: a process of `python app/main.py`; or in a thread of our own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 from gradio_client import Client
@@ -97,7 +98,7 @@ Serve = Callable[..., Server]
 
 
 @contextmanager
-def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve]:
+def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
     """Gives a function that starts the app with arguments and waits until all is searchable."""
     running: list[subprocess.Popen[bytes]] = []
 
@@ -106,7 +107,7 @@ def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve
         log = folder / "log.txt"
         environment = {**os.environ, "POLYVIEW_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
         environment |= {"TMPDIR": str(folder), **variables}
-        command = [sys.executable, str(main), "--port", str(port), "--device", "cpu"]
+        command = [sys.executable, str(MAIN), "--port", str(port), "--device", "cpu"]
         command += map(str, arguments)
         with log.open("wb") as out:
             process = subprocess.Popen(
@@ -128,6 +129,32 @@ def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve
             process.terminate()
         codes = {process.wait(PATIENCE) for process in running}
         assert codes <= {0, -signal.SIGKILL}, f"an app ended with {codes}"
+
+
+@contextmanager
+def hosted(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[Server]:
+    """The app in a thread of this process, where tests lower its limits; it starts in a second."""
+    from polyview.app.packs.opened import Opened  # with torch and gradio
+    from polyview.app.server import build, launch
+    from polyview.app.settings import Settings
+
+    port = free_port()
+    url, log = f"http://127.0.0.1:{port}", folder / "log.txt"
+    with patch.dict(os.environ, {"GRADIO_ANALYTICS_ENABLED": "False", **variables}):
+        settings = Settings.from_argv(
+            ["--port", str(port), "--device", "cpu", *map(str, arguments)]
+        )
+        opened = Opened(settings, folder / "cache")
+        app = build(settings, opened)
+        with log.open("w") as out, redirect_stdout(out):
+            launch(app, settings)
+    try:
+        opened.first.index.start()
+        assert opened.first.index.wait(PATIENCE)
+        yield Server(url, log, os.getpid(), httpx.Client(base_url=f"{url}/api/v1", timeout=60))
+    finally:
+        app.get_blocks().close(verbose=False)
+        opened.close()
 
 
 def free_port() -> int:

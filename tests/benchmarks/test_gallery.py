@@ -52,11 +52,8 @@ def test_nothing_to_measure_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     assert "--sizes and --queries must be at least 1" in capsys.readouterr().err
 
 
-def test_ranking_captions_prints_time_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["mistakes", "--sizes", "600", "--rules", "max", "sinkhorn", "--queries", "7"]
+def test_ranking_captions_prints_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["mistakes", "--sizes", "600", "--rules", "max", "--queries", "7"]
     assert gallery.main(arguments) == 0
-    for rule, line in zip(
-        ("max", "sinkhorn"), capsys.readouterr().out.splitlines()[-2:], strict=True
-    ):
-        assert line.startswith(f"{rule}: 7 captions over 600 images in ")
-        assert float(line.split()[-4]) >= 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("max: 7 captions over 600 images in ")

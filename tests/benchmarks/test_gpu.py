@@ -42,11 +42,11 @@ def test_numbers_and_rankings_are_the_same(many_pack: Path, device: torch.device
 
 
 def test_the_app_computes_on_the_device_and_says_so(
-    tiny_pack: Path, device: torch.device, private: Server, serve: Serve
+    many_pack: Path, device: torch.device, private: Server, serve: Serve
 ) -> None:
     app = private  # a rehearsal needs no second app on the CPU
     if device.type == "cuda":
-        app = serve("--pack", tiny_pack, "--device", "cuda")
+        app = serve("--pack", many_pack, "--device", "cuda")
     info = app.get("info")
     assert info["device"].startswith(device.type)
     assert info["providers"][0] == f"{device.type.upper()}ExecutionProvider"

@@ -1,10 +1,14 @@
-"""Images as they are sent to the app."""
+"""Images as they are sent to the app, and what holds of each of its refusals."""
 
 import base64
 import io
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from tests.app.conftest import draw
+from tests.app.serving import Server
 
 ROOT = Path(__file__).parents[3]
 
@@ -19,3 +23,20 @@ def encoded(index: int) -> bytes:
 def data_uri(content: bytes) -> str:
     """A file as it is sent in JSON."""
     return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+
+
+def ask(server: Server, path: str, method: str = "GET", **options: Any) -> httpx.Response:
+    """One request on a connection of its own."""
+    url = f"{server.url}{path}"
+    return httpx.request(method, url, timeout=60, verify=False, **options)  # loads no certificates
+
+
+def refused(reply: httpx.Response, status: int) -> str:
+    """The sentence of a refusal, which tells nothing of this machine and allows no other site."""
+    assert reply.status_code == status, reply.text[:500]
+    assert reply.json().keys() == {"error"}
+    sentence = str(reply.json()["error"])
+    assert 10 < len(sentence) < 300
+    assert not any(f"/{folder}/" in sentence for folder in ("tmp", "root", "home", "work", "usr"))
+    assert not [name for name in reply.headers if name.startswith("access-control")]
+    return sentence

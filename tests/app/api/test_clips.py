@@ -106,19 +106,16 @@ def test_a_clip_is_sent_whole_and_in_parts(ask: TestClient, folder: Path) -> Non
     assert ask.get("/clip/2").headers["content-type"] == "image/gif"
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "sentence"),
-    [
+def test_nothing_else_is_sent(ask: TestClient) -> None:
+    for path, status, sentence in (
         ("/clip/0", 404, "image 0 is a still image"),
         ("/clip/999", 404, "there is no image 999"),
         ("/clip/x", 400, 'image_id cannot be "x"'),
         ("/clip/1?pack=nobody", 410, "is not on this machine"),
         ("/clip/1?collection=upload-1", 410, "upload the files again"),
-    ],
-)
-def test_nothing_else_is_sent(ask: TestClient, path: str, status: int, sentence: str) -> None:
-    refused = ask.get(path)
-    assert (refused.status_code, sentence in refused.json()["error"]) == (status, True)
+    ):
+        refused = ask.get(path)
+        assert (refused.status_code, sentence in refused.json()["error"]) == (status, True), path
 
 
 def test_a_link_in_a_clip_s_place_is_not_followed(

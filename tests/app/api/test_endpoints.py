@@ -14,7 +14,7 @@ from polyview.app.api.endpoints import ENDPOINTS
 from tests.app.api.conftest import data_uri, encoded
 from tests.app.clip_files import write_animation
 from tests.app.conftest import draw
-from tests.app.serving import Serve, Server
+from tests.app.serving import Server
 
 IMAGE = data_uri(encoded(3))
 TABLE = data_uri(b"query,image\na bar,2").replace("image/png", "text/csv")
@@ -85,11 +85,6 @@ SLOW = {"ms", "runs", "progress", "done", "bytes"}
 
 
 @pytest.fixture(scope="module")
-def server(serve: Serve, many_pack: Path, bundled_cache: Path) -> Server:
-    return serve("--pack", many_pack, POLYVIEW_CACHE=str(bundled_cache))
-
-
-@pytest.fixture(scope="module")
 def table() -> dict[str, Any]:
     """All endpoints by name."""
     return {item.name: item for item in ENDPOINTS}
@@ -112,22 +107,20 @@ def timeless(value: Any) -> Any:
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize(("name", "values"), CALLS, ids=lambda item: str(item)[:40])
-def test_both_ways_answer_the_same(
-    server: Server, table: dict[str, Any], name: str, values: dict[str, Any]
-) -> None:
-    reply = ask(server, table[name], values)
-    while name in ("collapse", "mistakes") and reply.json()["state"] == "running":
-        reply = ask(server, table[name], values)
-    assert reply.status_code == 200, reply.text
-    answer = server.predict(name, **values)
-    if reply.headers["content-type"].startswith("image/"):
-        kind = reply.headers["content-type"]
-        assert answer["data"] == data_uri(reply.content).replace("image/png", kind)
-        return
-    assert isinstance(answer, dict), answer
-    assert "path" not in json.dumps(answer).replace('"path"', "path") or name == "info"
-    assert timeless(reply.json()) == timeless(answer)
+def test_both_ways_answer_the_same(private: Server, table: dict[str, Any]) -> None:
+    for name, values in CALLS:
+        reply = ask(private, table[name], values)
+        while name in ("collapse", "mistakes") and reply.json()["state"] == "running":
+            reply = ask(private, table[name], values)
+        assert reply.status_code == 200, (name, values, reply.text)
+        answer = private.predict(name, **values)
+        if reply.headers["content-type"].startswith("image/"):
+            kind = reply.headers["content-type"]
+            assert answer["data"] == data_uri(reply.content).replace("image/png", kind)
+            continue
+        assert isinstance(answer, dict), (name, values, answer)
+        assert "path" not in json.dumps(answer).replace('"path"', "path") or name == "info"
+        assert timeless(reply.json()) == timeless(answer), (name, values)
 
 
 def test_every_endpoint_is_called(table: dict[str, Any]) -> None:
@@ -135,7 +128,7 @@ def test_every_endpoint_is_called(table: dict[str, Any]) -> None:
 
 
 def test_wrong_values_are_refused_in_the_same_sentence(
-    server: Server, table: dict[str, Any]
+    private: Server, table: dict[str, Any]
 ) -> None:
     valid = dict(reversed(CALLS)) | OTHERS
     for name, endpoint in table.items():
@@ -143,22 +136,21 @@ def test_wrong_values_are_refused_in_the_same_sentence(
             wrong = "x,y" if (name, parameter) == ("search_image", "image") else WRONG[parameter]
             if (name, parameter) == ("results", "pack"):
                 wrong = "x" * 300
-            reply = ask(server, endpoint, {**valid.get(name, {}), parameter: wrong})
+            reply = ask(private, endpoint, {**valid.get(name, {}), parameter: wrong})
             assert reply.status_code in (400, 404, 410), (name, parameter, reply.text)
             sentence = reply.json()["error"]
             assert 10 < len(sentence) < 300, (name, parameter, sentence)
-            if parameter in (*endpoint.types,)[::3]:
-                answer = server.predict(name, **{**valid.get(name, {}), parameter: wrong})
+            if parameter == next(iter(endpoint.types)):  # Gradio's queue is slow
+                answer = private.predict(name, **{**valid.get(name, {}), parameter: wrong})
                 assert answer == sentence, (name, parameter)
-    assert "not true or false" in server.predict("search_text", query="x", k=True)
-    assert "not true or false" in server.predict("explain", query="x", image=True)
-    assert "Traceback" not in server.log.read_text()
-    assert " failed: " not in server.log.read_text()
+    assert "not true or false" in private.predict("search_text", query="x", k=True)
+    assert "not true or false" in private.predict("explain", query="x", image=True)
+    assert "Traceback" not in private.log.read_text()
+    assert " failed: " not in private.log.read_text()
 
 
-@pytest.mark.parametrize(
-    ("path", "values", "status", "sentence"),
-    [
+def test_refusals_have_a_status(private: Server) -> None:
+    for path, values, status, sentence in (
         ("search", {}, 400, "the query is empty"),
         ("explain", {"image": 3}, 400, "query is missing"),
         ("search", {"q": "x", "k": "many"}, 400, 'k cannot be "many"'),
@@ -173,21 +165,18 @@ def test_wrong_values_are_refused_in_the_same_sentence(
         ("explain/hits", {"q": "x", "images": ""}, 400, "images cannot be"),
         ("clip/3", {}, 404, "is a still image"),
         ("nothing", {}, 404, "/api/v1"),
-    ],
-)
-def test_refusals_have_a_status(
-    server: Server, path: str, values: dict[str, Any], status: int, sentence: str
-) -> None:
-    reply = server.http.get(path, params=values)
-    assert (reply.status_code, sentence in reply.json()["error"]) == (status, True), reply.text
+    ):
+        reply = private.http.get(path, params=values)
+        answer = reply.status_code, sentence in reply.json()["error"]
+        assert answer == (status, True), reply.text
 
 
-def test_evidence_adds_up_and_is_the_same_in_both_forms(server: Server) -> None:
+def test_evidence_adds_up_and_is_the_same_in_both_forms(private: Server) -> None:
     query = {"q": TEXT, "method": "mv_vse"}
-    hits = server.get("search", **query, k=4)["hits"]
-    many = server.get("explain/hits", **query, images=",".join(str(h["image_id"]) for h in hits))
+    hits = private.get("search", **query, k=4)["hits"]
+    many = private.get("explain/hits", **query, images=",".join(str(h["image_id"]) for h in hits))
     for place, hit in enumerate(hits):
-        item = server.get("explain", **query, image=hit["image_id"])
+        item = private.get("explain", **query, image=hit["image_id"])
         total = item["base"] + sum(map(sum, item["cells"])) + sum(item["whole_sentence"])
         assert total == pytest.approx(hit["score"], abs=1e-4)
         np.testing.assert_allclose(many["cells"][place], item["cells"], atol=1e-6)
@@ -195,80 +184,80 @@ def test_evidence_adds_up_and_is_the_same_in_both_forms(server: Server) -> None:
         assert len(item["cells"]) == item["grid"][0] * item["grid"][1]
 
 
-def test_an_image_is_the_body(server: Server) -> None:
+def test_an_image_is_the_body(private: Server) -> None:
     content = encoded(3)
-    reply = server.http.post("search?k=3", content=content, headers={"Content-Type": "image/png"})
-    assert timeless(reply.json()) == timeless(server.post("search", image=IMAGE, k=3))
+    reply = private.http.post("search?k=3", content=content, headers={"Content-Type": "image/png"})
+    assert timeless(reply.json()) == timeless(private.post("search", image=IMAGE, k=3))
     assert reply.json()["hits"] == reply.json()["images"]
-    why = server.http.post("explain?image=4&q=", content=content).json()
-    assert timeless(why) == timeless(server.post("explain", image=4, query="", content=IMAGE))
+    why = private.http.post("explain?image=4&q=", content=content).json()
+    assert timeless(why) == timeless(private.post("explain", image=4, query="", content=IMAGE))
 
 
-def test_uploads_are_searched_while_they_grow_and_only_by_their_key(server: Server) -> None:
-    key = server.post("collections/new")["collection"]
+def test_uploads_are_searched_while_they_grow_and_only_by_their_key(private: Server) -> None:
+    key = private.post("collections/new")["collection"]
     for i in range(3):
-        server.http.post(f"collections/file?collection={key}&name=a{i}.png", content=encoded(i))
-    reply = server.predict("add_file", collection=key, name="notes.txt", content=data_uri(b"x"))
+        private.http.post(f"collections/file?collection={key}&name=a{i}.png", content=encoded(i))
+    reply = private.predict("add_file", collection=key, name="notes.txt", content=data_uri(b"x"))
     assert (reply["stage"], reply["pictures"]) == ("uploading", 4)
-    pack = server.post("collections/start", collection=key)["pack"]
-    reply = server.await_stage("ready", key, pack)
+    pack = private.post("collections/start", collection=key)["pack"]
+    reply = private.await_stage("ready", key, pack)
     assert (reply["searchable"], [item["file"] for item in reply["refused"]]) == (3, ["notes.txt"])
-    assert server.post("search", image=IMAGE, collection=key)["hits"]
-    server.http.post(f"collections/file?collection={key}&name=a3.png", content=encoded(3))
-    server.predict("start_collection", collection=key)
-    assert server.await_stage("ready", key)["searchable"] == 4
-    results = server.post("search", image=IMAGE, collection=key)["hits"]
+    assert private.post("search", image=IMAGE, collection=key)["hits"]
+    private.http.post(f"collections/file?collection={key}&name=a3.png", content=encoded(3))
+    private.predict("start_collection", collection=key)
+    assert private.await_stage("ready", key)["searchable"] == 4
+    results = private.post("search", image=IMAGE, collection=key)["hits"]
     assert results[0]["file"] == "a3.png"
-    listed = server.get("collections")["collections"]
+    listed = private.get("collections")["collections"]
     assert not any(item["key"].startswith("upload-") for item in listed)
-    assert server.http.get(f"image/0?collection={key[:-1]}x").status_code == 410
+    assert private.http.get(f"image/0?collection={key[:-1]}x").status_code == 410
 
 
 def test_a_folder_opens_by_its_path_and_another_pack_searches_it(
-    server: Server, tmp_path: Path
+    private: Server, tmp_path: Path
 ) -> None:
     for i in range(4):
         draw(i)[0].save(tmp_path / f"{i}.png")
-    answer = server.post("collections/open", place=str(tmp_path))
+    answer = private.post("collections/open", place=str(tmp_path))
     key = answer["collection"]
-    assert server.await_stage("ready", key)["searchable"] == 4
-    assert {"key": key, "kind": "folder", "title": tmp_path.name, "pictures": 4} in server.get(
+    assert private.await_stage("ready", key)["searchable"] == 4
+    assert {"key": key, "kind": "folder", "title": tmp_path.name, "pictures": 4} in private.get(
         "collections"
     )["collections"]
-    moved = server.post("search", image=IMAGE, collection=key, pack="photos")
-    server.await_stage("ready", key, "photos")
+    moved = private.post("search", image=IMAGE, collection=key, pack="photos")
+    private.await_stage("ready", key, "photos")
     assert moved["hits"]
     query = {"q": TEXT, "methods": ["vsepp", "photos/vsepp"], "k": 2, "collection": key}
-    assert [item["method"] for item in server.get("compare", **query)["columns"]] == query[
+    assert [item["method"] for item in private.get("compare", **query)["columns"]] == query[
         "methods"
     ]
-    assert server.predict("open_collection", place=str(tmp_path))["collection"] == key
-    reply = server.http.post("collections/open", json={"place": str(tmp_path / "none")})
+    assert private.predict("open_collection", place=str(tmp_path))["collection"] == key
+    reply = private.http.post("collections/open", json={"place": str(tmp_path / "none")})
     assert reply.status_code == 404
 
 
-def test_packs_open_when_they_are_asked(server: Server) -> None:
-    assert server.await_stage("ready", "scenes", "scenes")["searchable"] == 1000
-    results = server.get("search", q="a dog", pack="scenes", k=1)
+def test_packs_open_when_they_are_asked(private: Server) -> None:
+    assert private.await_stage("ready", "scenes", "scenes")["searchable"] == 1000
+    results = private.get("search", q="a dog", pack="scenes", k=1)
     assert "dog" in results["hits"][0]["objects"]
-    [own] = [item for item in server.get("collections")["collections"] if item["pictures"] == 24]
-    server.get("search", q="a dog", pack="photos", collection=own["key"], k=1)
-    server.await_stage("ready", own["key"], "photos")
+    [own] = [item for item in private.get("collections")["collections"] if item["pictures"] == 24]
+    private.get("search", q="a dog", pack="photos", collection=own["key"], k=1)
+    private.await_stage("ready", own["key"], "photos")
     query = {"q": "a dog", "methods": "mvam,photos/mvam", "k": 2}
-    assert len(server.get("compare", **query)["columns"]) == 2
-    [scenes] = [item for item in server.get("packs")["packs"] if item["key"] == "scenes"]
+    assert len(private.get("compare", **query)["columns"]) == 2
+    [scenes] = [item for item in private.get("packs")["packs"] if item["key"] == "scenes"]
     assert scenes["open"]
     assert scenes["own_images"]
 
 
 def test_the_description_lists_every_route_and_no_other(
-    server: Server, table: dict[str, Any]
+    private: Server, table: dict[str, Any]
 ) -> None:
-    described = server.get("openapi.json")["paths"]
+    described = private.get("openapi.json")["paths"]
     assert {f"/api/v1{item.path}" for item in table.values()} == set(described)
     search = {item["name"] for item in described["/api/v1/search"]["get"]["parameters"]}
     assert {"q", "filter", "k", "collection"} <= search
-    page = httpx.get(f"{server.url}/api/v1").text
+    page = httpx.get(f"{private.url}/api/v1").text
     assert all(path in page for path in described)
     assert "src=" not in page
 
@@ -280,10 +269,10 @@ def test_docs_name_every_route(table: dict[str, Any]) -> None:
         assert f"`{endpoint.name}`" in text, endpoint.name
 
 
-def test_a_clip_is_a_data_uri_for_gradio(server: Server, tmp_path: Path) -> None:
+def test_a_clip_is_a_data_uri_for_gradio(private: Server, tmp_path: Path) -> None:
     write_animation(tmp_path / "a.gif", [draw(0)[0], draw(1)[0]], 500)
-    key = server.post("collections/open", place=str(tmp_path))["collection"]
-    server.await_stage("ready", key)
+    key = private.post("collections/open", place=str(tmp_path))["collection"]
+    private.await_stage("ready", key)
     content = data_uri((tmp_path / "a.gif").read_bytes()).replace("image/png", "image/gif")
-    sent = server.predict("clip", image_id=0, collection=key)
+    sent = private.predict("clip", image_id=0, collection=key)
     assert sent == {"media_type": "image/gif", "data": content}

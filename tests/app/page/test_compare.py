@@ -84,7 +84,9 @@ def test_it_opens_with_four_methods_and_a_curated_example(bundled: Server, page:
 
 
 @pytest.mark.slow
-def test_the_selected_image_has_a_map_of_every_method(bundled: Server, page: Page) -> None:
+def test_the_selected_image_has_a_map_of_every_method_and_all_is_saved(
+    bundled: Server, page: Page, tmp_path: Path
+) -> None:
     query: list[str] = []
     page.on("request", lambda request: query.append(request.url))
     compare(page, bundled, f"&q={QUERY}")
@@ -100,13 +102,6 @@ def test_the_selected_image_has_a_map_of_every_method(bundled: Server, page: Pag
     image = page.locator("[data-method=mvam] .tile").nth(1).get_attribute("data-image")
     expect(page).to_have_url(re.compile(f"image={image}(&|$)"))
     expect(maps.nth(3)).to_contain_text("rank 2")
-    maps.nth(3).click()
-    expect(page).to_have_url(re.compile("method=mvam.*inspect=views"))
-
-
-@pytest.mark.slow
-def test_files(bundled: Server, page: Page, tmp_path: Path) -> None:
-    compare(page, bundled, f"&q={QUERY}")
     files = {}
     for kind in ("PNG", "CSV", "JSON"):
         page.locator("summary", has_text="Save").click()
@@ -129,6 +124,8 @@ def test_files(bundled: Server, page: Page, tmp_path: Path) -> None:
         assert sheet.width > 4 * 200
         assert sheet.height > 10 * 180
         assert len(sheet.convert("RGB").crop((24, 118, 224, 298)).getcolors(10**6) or []) > 100
+    maps.nth(3).click()
+    expect(page).to_have_url(re.compile("method=mvam.*inspect=views"))
 
 
 @pytest.mark.slow
@@ -145,7 +142,10 @@ def test_a_phone_swipes_and_axe_is_content(bundled: Server, new_tab: NewTab) -> 
     assert tab.serious() == []
 
 
-@pytest.fixture(params=[(DESKTOP, False), (PHONE, True)], ids=["desktop", "phone"])
+@pytest.fixture(
+    params=[(DESKTOP, False), pytest.param((PHONE, True), marks=pytest.mark.slow)],
+    ids=["desktop", "phone"],
+)
 def results(new_tab: NewTab, bundled: Server, request: pytest.FixtureRequest) -> Tab:
     """The screen of results, wide and light or narrow and dark."""
     tab = new_tab(bundled.url, *request.param)
