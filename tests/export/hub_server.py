@@ -1,8 +1,8 @@
 """A small server that speaks enough of the Hub's protocol for the real client to push and pull.
 
-It knows model repositories with branches and commits, regular files inside commits, LFS uploads
-for binaries, tokens that may read or write, and faults that a test asks for. Nothing of Xet: the
-client then takes the plain HTTP way.
+It knows model repositories with branches and commits, tokens that may read or write, and faults
+that a test asks for. Files are uploaded inside commits; nothing of LFS or Xet, so the client takes
+the plain HTTP way.
 """
 
 import asyncio
@@ -72,7 +72,6 @@ class HubState:
     """What the server holds, what it was asked, and which faults it plays."""
 
     repos: dict[str, Repo] = field(default_factory=dict)  # by `owner/name`
-    blobs: dict[str, bytes] = field(default_factory=dict)  # LFS contents by SHA-256
     damaged: set[str] = field(default_factory=set)  # paths served with their last byte changed
     down: bool = False  # whether every request is answered with status 503
     # what is done to answers whose "METHOD /path" has a match of a pattern
@@ -224,36 +223,15 @@ class _Hub:
     async def preupload(self, request: Request) -> Response:
         self.must_write(request)
         paths = [file["path"] for file in (await request.json())["files"]]
-        modes = {path: "lfs" if path.endswith(BINARY) else "regular" for path in paths}
-        files = [{"path": p, "uploadMode": m, "shouldIgnore": False} for p, m in modes.items()]
+        files = [{"path": p, "uploadMode": "regular", "shouldIgnore": False} for p in paths]
         return JSONResponse({"files": files})
-
-    async def lfs_batch(self, request: Request) -> Response:
-        self.must_write(request)
-        objects = (await request.json())["objects"]
-        for required in objects:
-            if required["oid"] not in self.state.blobs:
-                href = f"{self.state.url}/lfs/{required['oid']}"
-                required["actions"] = {"upload": {"href": href, "header": {}}}
-        return JSONResponse({"transfer": "basic", "objects": objects})
-
-    async def lfs_upload(self, request: Request) -> Response:
-        content = await request.body()
-        if sha256(content) != request.path_params["oid"]:
-            raise refusal(400, message="the content does not have this checksum")
-        self.state.blobs[sha256(content)] = content
-        return JSONResponse({})
 
     async def add_commit(self, request: Request) -> Response:
         self.must_write(request)
         repo, repo_id, _ = self.repo_of(request)
         entries = [json.loads(line) for line in (await request.body()).splitlines()]
-        files = {}
-        for kind, value in ((entry["key"], entry["value"]) for entry in entries):
-            if kind == "file":
-                files[value["path"]] = base64.b64decode(value["content"])
-            elif kind == "lfsFile":
-                files[value["path"]] = self.state.blobs[value["oid"]]
+        values = [entry["value"] for entry in entries if entry["key"] == "file"]
+        files = {value["path"]: base64.b64decode(value["content"]) for value in values}
         commit = repo.add_commit(request.path_params["rev"], files)
         url = f"{self.state.url}/{repo_id}/commit/{commit}"
         return JSONResponse({"commitUrl": url, "commitOid": commit})
@@ -297,12 +275,10 @@ class _Hub:
             Route(f"/api/models{repo}/revision/{{rev:path}}", self.describe),
             Route(f"/api/models{repo}/tree/{{rev:path}}", self.tree),
             Route(f"{repo}/resolve/{{rev}}/{{path:path}}", self.resolve),
-            Route("/lfs/{oid}", self.lfs_upload, methods=["PUT"]),
             Route("/api/repos/create", self.create_repo, methods=["POST"]),
             Route("/api/validate-yaml", self.validate_card, methods=["POST"]),
             Route(f"/api/models{repo}/branch/{{rev}}", self.create_branch, methods=["POST"]),
             Route(f"/api/models{repo}/preupload/{{rev}}", self.preupload, methods=["POST"]),
-            Route(f"{repo}.git/info/lfs/objects/batch", self.lfs_batch, methods=["POST"]),
             Route(f"/api/models{repo}/commit/{{rev}}", self.add_commit, methods=["POST"]),
         ]
         app = Starlette(routes=routes)

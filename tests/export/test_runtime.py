@@ -28,21 +28,26 @@ def noise_images(count: int) -> list[Image.Image]:
     return [Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)) for _ in range(count)]
 
 
-@pytest.mark.parametrize("name", TRAINED)
 @torch.no_grad()
-def test_views_are_those_of_the_head(runtime: Runtime, name: str) -> None:
+def test_views_are_those_of_the_head(runtime: Runtime) -> None:
     """Features and scores are compared with torch when a pack is built."""
-    head, features = runtime.methods[name], runtime.image_features(noise_images(5))
+    features = runtime.image_features(noise_images(5))
     mask = torch.ones(features.shape[:2], dtype=torch.bool)
-    images = head.encode_image(features, mask, attention=True)
-    texts = head.encode_text(*runtime.text_features(TEXTS, name), attention=True)
-    for views, expected in (
-        (runtime.image_views(features, name, attention=True), images),
-        (runtime.text_views(TEXTS, name, attention=True), texts),
-    ):
-        assert views.attention is not None
-        torch.testing.assert_close(views.embeddings, expected.embeddings)
-        torch.testing.assert_close(views.attention, expected.attention)
+    for name in TRAINED:
+        head, words = runtime.methods[name], runtime.text_features(TEXTS, name)
+        for views, expected in (
+            (
+                runtime.image_views(features, name, attention=True),
+                head.encode_image(features, mask, attention=True),
+            ),
+            (
+                runtime.text_views(TEXTS, name, attention=True),
+                head.encode_text(*words, attention=True),
+            ),
+        ):
+            assert views.attention is not None
+            torch.testing.assert_close(views.embeddings, expected.embeddings)
+            torch.testing.assert_close(views.attention, expected.attention)
 
 
 def test_batches_do_not_change_features(runtime: Runtime) -> None:
@@ -72,30 +77,29 @@ def test_unknown_words_are_alike_and_spaces_and_case_do_not_matter(runtime: Runt
     assert runtime.tokenize("  A  RED\tdog\n").ids == runtime.tokenize("a red dog").ids
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda r: r.image_features([]), "there is no image"),
-        (lambda r: r.text_views([], NAME), "there is no text"),
-        (
-            lambda r: r.text_views(["a dog", " \n"], NAME),
-            "the text is empty; type at least one word",
-        ),
-        (lambda r: r.text_views(["..."], NAME), "the text is empty"),
-        (lambda r: r.tokenize("a dog \ud800"), "not valid Unicode"),
-        (
-            lambda r: r.text_views(["a"], "nothing"),
-            'no method "nothing" in this pack; choose one of vsepp',
-        ),
-        (lambda r: r.image_views(torch.zeros(1, 16, 12), "nothing"), 'no method "nothing"'),
-        (lambda r: r.pixel_features(np.zeros((1, 3, 8, 8), np.float32)), r"must be \(B, 3, 64"),
-        (lambda r: r.pixel_features(np.zeros((1, 3, 64, 64))), "float32, not .* float64"),
-        (lambda r: r.pixel_features(np.zeros((0, 3, 64, 64), np.float32)), "pixels must be"),
-    ],
-)
-def test_bad_input_is_told(runtime: Runtime, call: Callable[[Runtime], Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        call(runtime)
+REFUSED: list[tuple[Callable[[Runtime], Any], str]] = [
+    (lambda r: r.image_features([]), "there is no image"),
+    (lambda r: r.text_views([], NAME), "there is no text"),
+    (lambda r: r.text_views(["a dog", " \n"], NAME), "text is empty; type at least one word"),
+    (lambda r: r.text_views(["..."], NAME), "the text is empty"),
+    (lambda r: r.tokenize("a dog \ud800"), "not valid Unicode"),
+    (lambda r: r.text_views(["a"], "nothing"), 'no method "nothing" in this pack; choose one of v'),
+    (lambda r: r.image_views(torch.zeros(1, 16, 12), "nothing"), 'no method "nothing"'),
+    (lambda r: r.pixel_features(np.zeros((1, 3, 8, 8), np.float32)), r"must be \(B, 3, 64"),
+    (lambda r: r.pixel_features(np.zeros((1, 3, 64, 64))), "float32, not .* float64"),
+    (lambda r: r.pixel_features(np.zeros((0, 3, 64, 64), np.float32)), "pixels must be"),
+]
+
+
+def test_bad_input_is_refused(runtime: Runtime, pack: Path) -> None:
+    for call, sentence in REFUSED:
+        with pytest.raises(ValueError, match=sentence):
+            call(runtime)
+    with pytest.raises(ValueError, match='must be "auto", "cpu" or "cuda", not "tpu"'):
+        Runtime.load(pack, "tpu")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="threads must be at least 1, not 0"):
+        Runtime.load(pack, "cpu", threads=0)
+    assert 1 <= default_threads() <= 4
 
 
 def test_cuda_is_refused_where_there_is_none(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,14 +116,6 @@ def test_onnxruntime_without_cuda_is_reported(pack: Path, monkeypatch: pytest.Mo
         Sessions(pack, "cuda").start("image_encoder.onnx", ["pixels"])
     session = Sessions(pack, "auto").start("image_encoder.onnx", ["pixels"])
     assert session.get_providers() == ["CPUExecutionProvider"]  # the one really in use
-
-
-def test_unknown_device_and_threads_are_refused(pack: Path) -> None:
-    with pytest.raises(ValueError, match='must be "auto", "cpu" or "cuda", not "tpu"'):
-        Runtime.load(pack, "tpu")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="threads must be at least 1, not 0"):
-        Runtime.load(pack, "cpu", threads=0)
-    assert 1 <= default_threads() <= 4
 
 
 def test_encoder_that_contradicts_pack_json_is_refused(

@@ -17,14 +17,12 @@ from polyview.export.space import CODE, ROOT, Plan, build_space, main
 from tests.export.rehearsal import start_and_ask
 
 pytestmark = pytest.mark.slow
-ID = "owner/tiny"
 MACHINE = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
-
-
-@pytest.fixture(scope="module")
-def space(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Space of the bundled scenes; nobody may change it."""
-    return build_space(tmp_path_factory.mktemp("scenes") / "space", Plan())
+HARDWARE = [  # with the requirements that it has, and those that it lacks
+    ("cpu-basic", {"onnxruntime"}, {"onnxruntime-gpu", "spaces"}),
+    ("t4-small", {"onnxruntime-gpu"}, {"onnxruntime", "spaces"}),
+    ("zero-a10g", {"onnxruntime", "spaces"}, {"onnxruntime-gpu"}),
+]
 
 
 @pytest.fixture
@@ -34,9 +32,8 @@ def root(pack: Path, tmp_path: Path) -> Path:
     for folder in CODE:
         (root / folder / "__pycache__").mkdir(parents=True)
         (root / folder / "__pycache__" / "code.pyc").write_bytes(b"cache")
-        (root / folder / "code.py").write_text("")
-        (root / folder / ".secret").write_text("hidden")
-        (root / folder / "half.partial").write_text("")
+        for name in ("code.py", ".secret", "half.partial"):
+            (root / folder / name).write_text("")
     shutil.copytree(pack, root / "app" / "bundled" / "scenes")
     for name in ("README.md", "requirements.txt", "LICENSE"):
         shutil.copyfile(ROOT / name, root / name)
@@ -51,13 +48,13 @@ def requirements_of(folder: Path) -> dict[str, Requirement]:
     return {canonicalize_name(need.name): need for need in applicable}
 
 
-def test_everything_is_in_it_and_nothing_else(space: Path) -> None:
+def test_the_folder_holds_all_that_its_app_needs_and_nothing_else(tmp_path: Path) -> None:
+    space = build_space(tmp_path / "space", Plan())
     front = metadata_load(space / "README.md")
     assert front is not None
-    assert front["sdk"] == "gradio"
+    assert (front["sdk"], front["suggested_hardware"]) == ("gradio", "cpu-basic")
     assert front["sdk_version"] in requirements_of(space)["gradio"].specifier
     assert (front["python_version"], front["app_file"]) == ("3.12", "app/main.py")
-    assert front["suggested_hardware"] == "cpu-basic"
     assert len(front["short_description"]) <= 60
     top = {path.name for path in space.iterdir()}
     assert top == {*CODE, "README.md", "requirements.txt", "LICENSE"}
@@ -71,9 +68,11 @@ def test_everything_is_in_it_and_nothing_else(space: Path) -> None:
     info = load_info(bundled / "scenes")
     files = {path.relative_to(info.folder).as_posix() for path in info.folder.rglob("*.*")}
     assert files == set(list_files(info))
+    assert_imports_are_met(space)
 
 
-def test_every_import_is_met_within_the_folder(space: Path) -> None:
+def assert_imports_are_met(space: Path) -> None:
+    """Every import is of the folder, the standard library, or a requirement."""
     # the Hub brings spaces, and gradio the next four; app/gallery/qdrant says what is missing
     # before it imports the others
     others = {"onnxruntime-gpu", "spaces", "httpx", "h11", "fastapi", "typing-extensions"}
@@ -98,8 +97,20 @@ def test_every_import_is_met_within_the_folder(space: Path) -> None:
                     assert known & required, f"{path}: {name}"
 
 
-def test_it_starts_and_answers_on_a_pack_of_ones_own(pack: Path, tmp_path: Path) -> None:
-    folder = build_space(tmp_path / "space", Plan([str(pack)]))
+def test_it_starts_and_answers_on_a_pack_of_ones_own(
+    pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "space"
+    arguments = ["--out", str(folder), "--pack", str(pack), "--hardware", "zero-gpu"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert " MB, for zero-a10g\n" in printed
+    assert "--sdk gradio --flavor zero-a10g" in printed
+    assert f"hf upload YOU/SPACE {folder} --type space" in printed
+    assert main(arguments) == 1
+    assert "no Space was made: " in capsys.readouterr().err
+    shutil.rmtree(folder)
+    build_space(folder, Plan([str(pack)]))
     before = sorted(folder.rglob("*"))
     heard = start_and_ask(folder, sys.executable, installed=False)
     assert heard.info["pack"]["title"] == "Tiny"
@@ -108,31 +119,23 @@ def test_it_starts_and_answers_on_a_pack_of_ones_own(pack: Path, tmp_path: Path)
     assert sorted(folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("hardware", "has", "lacks"),
-    [
-        ("cpu-basic", {"onnxruntime"}, {"onnxruntime-gpu", "spaces"}),
-        ("t4-small", {"onnxruntime-gpu"}, {"onnxruntime", "spaces"}),
-        ("zero-a10g", {"onnxruntime", "spaces"}, {"onnxruntime-gpu"}),
-    ],
-)
-def test_each_hardware_has_its_own_requirements(
-    root: Path, tmp_path: Path, hardware: str, has: set[str], lacks: set[str]
-) -> None:
+def test_each_hardware_has_its_own_requirements(root: Path, tmp_path: Path) -> None:
     title, index = 'Dogs: "all" of them # here', "https://wheels.example/cpu"
-    plan = Plan(hardware=hardware, title=title, torch_index=index)
-    folder = build_space(tmp_path / "space", plan, root)
-    required = requirements_of(folder)
-    assert has <= required.keys()
-    assert not lacks & required.keys()
-    newest = ["2.8.0", "2.11.0", "2.12.0", "2.13.0"]
-    admitted = newest[:2] if hardware == "zero-a10g" else newest
-    assert list(required["torch"].specifier.filter(newest)) == admitted
-    lines = (folder / "requirements.txt").read_text().splitlines()
-    assert lines[0] == f"--extra-index-url {index}"
-    front = metadata_load(folder / "README.md")
-    assert front is not None
-    assert (front["title"], front["suggested_hardware"]) == (title, hardware)
+    for hardware, has, lacks in HARDWARE:
+        plan = Plan(hardware=hardware, title=title, torch_index=index)
+        folder = build_space(tmp_path / hardware, plan, root)
+        assert [path.name for path in (folder / "models").iterdir()] == ["code.py"]
+        required = requirements_of(folder)
+        assert has <= required.keys()
+        assert not lacks & required.keys()
+        newest = ["2.8.0", "2.11.0", "2.12.0", "2.13.0"]
+        admitted = newest[:2] if hardware == "zero-a10g" else newest
+        assert list(required["torch"].specifier.filter(newest)) == admitted
+        lines = (folder / "requirements.txt").read_text().splitlines()
+        assert lines[0] == f"--extra-index-url {index}"
+        front = metadata_load(folder / "README.md")
+        assert front is not None
+        assert (front["title"], front["suggested_hardware"]) == (title, hardware)
 
 
 def test_packs_that_do_not_fit_are_refused(
@@ -149,16 +152,3 @@ def test_packs_that_do_not_fit_are_refused(
     with pytest.raises(PackError, match="SHA-256"):
         build_space(out, Plan([str(copied)]), root)
     assert not out.exists()
-
-
-def test_the_command_prints_the_size_and_what_comes_next(
-    pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["--out", str(tmp_path / "a"), "--pack", str(pack), "--hardware", "zero-gpu"]
-    assert main(arguments) == 0
-    printed = capsys.readouterr().out
-    assert " MB, for zero-a10g\n" in printed
-    assert "--sdk gradio --flavor zero-a10g" in printed
-    assert f"hf upload YOU/SPACE {tmp_path / 'a'} --type space" in printed
-    assert main(arguments) == 1
-    assert "no Space was made: " in capsys.readouterr().err

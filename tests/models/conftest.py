@@ -1,60 +1,67 @@
-"""Every method, and what it can be besides its default."""
+"""Every method, and the options that take another way through its code."""
 
 import pytest
 import torch
+from torch import Tensor
 
 from polyview import models
 from polyview.models import METHODS, Method, Views
+from polyview.models.views import lengths_to_mask
 
+Case = tuple[str, dict[str, object]]
 IMAGE_DIM, TEXT_DIM = 16, 16  # CLIP reads rows as wide as the joint space
-TRANSFORMER = {
-    "contextual_layers": 2,
-    "contextual_heads": 2,
-    "contextual_width": 8,
-    "contextual_summary": False,
-}
-VARIANTS: list[tuple[str, dict[str, object]]] = [
-    ("vse_infty", {"released_gpo": True, "mlp_dim": 8, "pad_statistics": True}),
+LAYERS = {"contextual_layers": 2, "contextual_heads": 2, "contextual_width": 8}
+PLAIN = {**LAYERS, "contextual_summary": False}  # transformers that add no summary
+SUMMARIES = {**LAYERS, "contextual_image": "transformer", "contextual_text": "transformer"}
+RELEASED = {"released_gpo": True, "released_text": True, "sampled_features": True}
+VARIANTS: list[Case] = [
+    ("vse_infty", {"released_gpo": True, "mlp_dim": 8, "pad_statistics": True, "map_text": True}),
     ("vse_infty", {"pooling": "kmax", "pool_count": 3, "text_pooling": "max"}),
-    ("vse_infty", {"pooling": "mean"}),
     ("mv_vse", {"aggregator": "mean", "views": 2}),
     ("mv_vse", {"aggregator": "released"}),
-    ("mv_vse", {"own_projections": True, "pad_statistics": True, "mlp_dim": 8}),
-    ("pvse", {"views": 3, "fusion": "concat"}),
-    ("pvse", {"fusion": "local", "legacy_text": True}),
-    ("pvse", {"match": "concat"}),
-    ("pvse", {"image_global": "states"}),
+    ("mv_vse", {"own_projections": True, "released_gpo": True, "mlp_dim": 8}),
+    ("pvse", {"views": 3, "fusion": "concat", "match": "concat", "image_global": "states"}),
+    ("pvse", {"fusion": "local"}),
     ("pvse", {"image_global": "changes"}),
-    ("avse", {"match": "maxsim", "block_dim": 4}),
-    ("avse", {"match": "mean"}),
+    ("avse", {"match": "maxsim", "block_dim": 4, **RELEASED}),
+    ("avse", {"match": "mean", "views": 3}),
     ("avse", {"views": 4, "released_text": True, "temperature": 0.1}),
-    ("avse", {"views": 1, "temperature": 0.01}),
     ("scan", {"direction": "i2t", "words": 5}),
     ("mvam", {"views": 1, "code_space": "view"}),
     ("mvam", {"map_text": False}),
-    ("vsepp", {"map_text": True}),
-    ("vse_infty", {**TRANSFORMER, "contextual_image": "transformer"}),
-    ("mvam", {**TRANSFORMER, "contextual_text": "transformer"}),
-    ("late", {**TRANSFORMER, "contextual_image": "transformer"}),
+    ("vse_infty", {**PLAIN, "contextual_image": "transformer"}),
+    ("late", {**PLAIN, "contextual_text": "transformer"}),
+    *((name, SUMMARIES) for name in ("mvam", "base_cls", "avse", "pvse")),
 ]
 CASES = [*((name, {}) for name in sorted(METHODS)), *VARIANTS]
 
 
-@pytest.fixture(params=CASES, ids=lambda case: " ".join([case[0], *map(str, case[1].values())]))
-def method(request: pytest.FixtureRequest) -> Method:
+def label(case: Case) -> str:
+    """A case as the name of its tests."""
+    return " ".join([case[0], *(f"{name}={value}" for name, value in case[1].items())])
+
+
+def build(case: Case) -> Method:
+    """A method in eval mode with random weights."""
     torch.manual_seed(3)
-    name, arguments = request.param
+    name, arguments = case
     return models.build(name, IMAGE_DIM, TEXT_DIM, {"embed_dim": 16, **arguments}).eval()
+
+
+@pytest.fixture(params=CASES, ids=label)
+def method(request: pytest.FixtureRequest) -> Method:
+    return build(request.param)
+
+
+def sets(sizes: list[int], dim: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Random features of sets of these sizes, and their mask."""
+    drawn = torch.randn(len(sizes), max(sizes), dim, generator=torch.Generator().manual_seed(seed))
+    return drawn, lengths_to_mask(torch.tensor(sizes), max(sizes))
 
 
 def encoded(method: Method, count: int, cells: int, words: int) -> tuple[Views, Views]:
     """Images and texts of random features, with attention, by a method in eval mode."""
-    torch.manual_seed(5)
     method.eval()
-
-    def of(size: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.randn(count, size, dim), torch.ones(count, size, dtype=torch.bool)
-
     with torch.no_grad():
-        images = method.encode_image(*of(cells, IMAGE_DIM), attention=True)
-        return images, method.encode_text(*of(words, TEXT_DIM), attention=True)
+        images = method.encode_image(*sets([cells] * count, IMAGE_DIM, 5), attention=True)
+        return images, method.encode_text(*sets([words] * count, TEXT_DIM, 6), attention=True)

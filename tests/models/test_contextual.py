@@ -1,4 +1,4 @@
-"""The contextual transformer equals layers written out; methods over it keep to the contract."""
+"""The contextual transformer equals layers written out; the methods over it are in `conftest`."""
 
 import math
 
@@ -7,15 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from polyview import models
-from polyview.models import Method
 from polyview.models.contextual import ContextConfig, ContextTransformer
 from polyview.models.views import lengths_to_mask
 from polyview.training.loop.trainer import refuse_without_summary
-from tests.models.conftest import IMAGE_DIM, TEXT_DIM
-from tests.models.test_evidence import check, sets
-
-SMALL = {"contextual_layers": 2, "contextual_heads": 2, "contextual_width": 8}
-BOTH = {"contextual_image": "transformer", "contextual_text": "transformer"}
+from tests.models.conftest import LAYERS, SUMMARIES
 
 
 def written_out(context: ContextTransformer, features: Tensor, heads: int) -> Tensor:
@@ -43,7 +38,7 @@ def written_out(context: ContextTransformer, features: Tensor, heads: int) -> Te
 @pytest.mark.parametrize("gradients", [True, False])
 def test_states_equal_layers_written_out(gradients: bool) -> None:
     torch.manual_seed(1)
-    config = ContextConfig(contextual_image="transformer", **SMALL)  # type: ignore[arg-type]
+    config = ContextConfig(contextual_image="transformer", **LAYERS)  # type: ignore[arg-type]
     context = ContextTransformer(5, config).eval()
     features, mask = torch.randn(3, 6, 5), lengths_to_mask(torch.tensor([6, 1, 4]), 6)
     with torch.set_grad_enabled(gradients):  # without them torch takes another, fused way
@@ -55,45 +50,20 @@ def test_states_equal_layers_written_out(gradients: bool) -> None:
     assert not states[~real].any()
 
 
-@pytest.fixture(params=["mvam", "base_cls", "avse", "pvse"])
-def method(request: pytest.FixtureRequest) -> Method:
-    """A method over transformers that put a summary in front of both sets."""
-    torch.manual_seed(3)
-    arguments = {"embed_dim": 16, **SMALL, **BOTH}
-    return models.build(request.param, IMAGE_DIM, TEXT_DIM, arguments).eval()
-
-
-def test_evidence_of_the_elements_and_the_summary_adds_up(method: Method) -> None:
-    check(method, sets([9, 1, 4], IMAGE_DIM, 0), sets([5, 1], TEXT_DIM, 1))
-
-
-@torch.no_grad()
-def test_attention_is_on_the_elements_themselves(method: Method) -> None:
-    features, mask = sets([9, 1, 4], IMAGE_DIM, 0)
-    maps = method.encode_image(features, mask, attention=True).attention
-    assert maps is not None
-    assert maps.shape[2] == 9
-    assert not maps.masked_select(~mask[:, None]).any()
-    if method.attention_sums_to_one:
-        assert float(maps.sum(dim=2).max()) <= 1 + 1e-5
-
-
 def test_a_context_brings_the_summary_that_encoders_lack() -> None:
-    image_only = {**SMALL, "contextual_image": "transformer"}
-    item = models.build("base_cls", 8, 8, image_only)
+    item = models.build("base_cls", 8, 8, {**LAYERS, "contextual_image": "transformer"})
     with pytest.raises(ValueError, match=r"the text encoder has none; .*contextual_text="):
         refuse_without_summary("base_cls", item, False, False)
     refuse_without_summary("base_cls", item, False, True)
-    both = models.build("base_cls", 8, 8, {**SMALL, **BOTH})
-    refuse_without_summary("base_cls", both, False, False)
-    bare = models.build("base_cls", 8, 8, {**SMALL, **BOTH, "contextual_summary": False})
+    refuse_without_summary("base_cls", models.build("base_cls", 8, 8, SUMMARIES), False, False)
+    bare = models.build("base_cls", 8, 8, {**SUMMARIES, "contextual_summary": False})
     with pytest.raises(ValueError, match="the image and the text encoder has none"):
         refuse_without_summary("base_cls", bare, False, False)
 
 
 def test_weights_keep_the_names_of_the_method_without_a_context() -> None:
     plain = models.build("mvam", 8, 6, {"embed_dim": 4}).state_dict()
-    names = models.build("mvam", 8, 6, {"embed_dim": 4, **SMALL, **BOTH}).state_dict()
+    names = models.build("mvam", 8, 6, {"embed_dim": 4, **SUMMARIES}).state_dict()
     assert plain.keys() < names.keys()
     added = {name.split(".")[0] for name in names.keys() - plain.keys()}
     assert added == {"image_context", "text_context"}

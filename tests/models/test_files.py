@@ -57,18 +57,19 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
         sentence = rf"full: {path} needs more than"
         with pytest.raises(DiskFullError, match=sentence) as refused, replaced(path) as draft:
             fill_disk(draft / "a" if draft.is_dir() else draft)
-        assert str(refused.value).count("\n") == 0
+        assert "\n" not in str(refused.value)
         assert not list(path.parent.iterdir())
 
 
 def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
     (tmp_path / "runs" / "yours_pack").mkdir(parents=True)
-    for name in ("runs/yours_pak", "runs/yours_pak/best.safetensors"):
-        assert no_such("folder", tmp_path / name, "look").endswith(
-            f"{name}; did you mean {tmp_path}/runs/yours_pack?"
-        )
-    assert no_such("folder", tmp_path / "rusn/a", "look").endswith(f"mean {tmp_path}/runs?")
-    assert no_such("folder", tmp_path / "else", "look").endswith("else; look")
+    for name, end in (
+        ("runs/yours_pak", f"yours_pak; did you mean {tmp_path}/runs/yours_pack?"),
+        ("runs/yours_pak/best.safetensors", f"; did you mean {tmp_path}/runs/yours_pack?"),
+        ("rusn/a", f"mean {tmp_path}/runs?"),
+        ("else", "else; look"),
+    ):
+        assert no_such("folder", tmp_path / name, "look").endswith(end)
 
 
 def test_tensors_and_their_description_come_back(tmp_path: Path) -> None:

@@ -5,64 +5,69 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from polyview import models
 from polyview.models import Method, Views
-from tests.models.conftest import IMAGE_DIM, TEXT_DIM, encoded
+from polyview.models.mvam import MVAM
+from polyview.models.pvse import PVSE
+from tests.models.conftest import IMAGE_DIM, LAYERS, TEXT_DIM, encoded, sets
 
-SIZES = torch.tensor([9, 1, 4])
-
-
-def _set(dim: int, size: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
-    torch.manual_seed(5)
-    return torch.randn(3, size, dim), torch.arange(size) < SIZES[:, None]
+SIDES = (("image", IMAGE_DIM), ("text", TEXT_DIM))
 
 
-@pytest.mark.parametrize("side", ["encode_image", "encode_text"])
-def test_padding_changes_nothing(method: Method, side: str) -> None:
-    features, mask = _set(IMAGE_DIM if side == "encode_image" else TEXT_DIM)
-    encode = getattr(method, side)
-    views = encode(features, mask, attention=True)
-    junk = torch.where(mask[..., None], features, torch.tensor(1e3))
-    longer = torch.cat([junk, torch.full_like(junk[:, :2], -1e3)], dim=1)
-    longer_mask = torch.cat([mask, torch.zeros(3, 2, dtype=torch.bool)], dim=1)
-    padded = encode(longer, longer_mask, attention=True)
-    torch.testing.assert_close(padded.embeddings, views.embeddings, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(padded.attention[..., :9], views.attention, rtol=1e-4, atol=1e-5)
-    assert padded.attention[..., 9:].abs().max() == 0
-    assert (views.attention * ~mask[:, None]).abs().max() == 0
+def images() -> tuple[Tensor, Tensor]:
+    return sets([9, 1, 4], IMAGE_DIM, 5)
 
 
+def texts() -> tuple[Tensor, Tensor]:
+    return sets([9, 1, 4], TEXT_DIM, 6)
+
+
+@torch.no_grad()
+def test_padding_changes_nothing(method: Method) -> None:
+    for side, dim in SIDES:
+        features, mask = sets([9, 1, 4], dim, 5)
+        encode = getattr(method, f"encode_{side}")
+        views = encode(features, mask, attention=True)
+        junk = torch.where(mask[..., None], features, torch.tensor(1e3))
+        longer = torch.cat([junk, torch.full_like(junk[:, :2], -1e3)], dim=1)
+        longer_mask = torch.cat([mask, torch.zeros(3, 2, dtype=torch.bool)], dim=1)
+        padded = encode(longer, longer_mask, attention=True)
+        torch.testing.assert_close(padded.embeddings, views.embeddings, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(padded.attention[..., :9], views.attention, rtol=1e-4, atol=1e-5)
+        assert not padded.attention[..., 9:].any()
+        assert not (views.attention * ~mask[:, None]).any()
+        assert views.attention.shape[2] == 9  # of the elements alone, not of a method's own summary
+
+
+@torch.no_grad()
 def test_order_of_an_image_set_matters_to_those_that_say_so(method: Method) -> None:
-    features, mask = _set(IMAGE_DIM)
-    order = torch.tensor([4, 8, 0, 2, 6, 1, 3, 7, 5])
-    if method.summary_token:
-        order = torch.tensor([0, 8, 4, 2, 6, 1, 3, 7, 5])
+    order = torch.tensor([0, 8, 4, 2, 6, 1, 3, 7, 5])  # the encoder's summary stays the first
+    features, mask = images()
     views = method.encode_image(features, mask, attention=True)
     shuffled = method.encode_image(features[:, order], mask[:, order], attention=True)
     if method.order_matters:
-        moved = (shuffled.embeddings - views.embeddings).abs().amax(dim=(1, 2))
-        assert moved[0] > 1e-3
-        return
-    assert views.attention is not None
-    if method.views_are_elements:
-        texts = method.encode_text(*_set(TEXT_DIM))
-        scores = method.score(views, texts)
-        torch.testing.assert_close(method.score(shuffled, texts), scores)
-        return
-    torch.testing.assert_close(shuffled.embeddings, views.embeddings, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(
-        shuffled.attention, views.attention[..., order], rtol=1e-4, atol=1e-5
-    )
+        assert (shuffled.embeddings - views.embeddings)[0].abs().max() > 1e-3
+    elif method.views_are_elements:
+        words = method.encode_text(*texts())
+        torch.testing.assert_close(method.score(shuffled, words), method.score(views, words))
+    else:
+        assert views.attention is not None
+        torch.testing.assert_close(shuffled.embeddings, views.embeddings, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            shuffled.attention, views.attention[..., order], rtol=1e-4, atol=1e-5
+        )
 
 
 def test_gradient_reaches_every_parameter(method: Method) -> None:
-    features, mask = _set(IMAGE_DIM)
-    images = method.train().encode_image(features.requires_grad_(), mask)
-    texts = method.encode_text(*_set(TEXT_DIM))
-    weights = torch.randn(3, 3)
-    scores = method.score(images, texts) + method.view_scores(images, texts).sum(dim=0)
-    (scores * weights).sum().backward()  # some views may be the best of no pair
+    features, mask = images()
+    assert not method.encode_image(features, mask).extras  # which are for training alone
+    seen = method.train().encode_image(features.requires_grad_(), mask)
+    read = method.encode_text(*texts())
+    assert all(len(tensor) == 3 for views in (seen, read) for tensor in views.extras.values())
+    scores = method.score(seen, read) + method.view_scores(seen, read).sum(dim=0)
+    (scores * torch.randn(3, 3)).sum().backward()  # some views may be the best of no pair
     assert features.grad is not None  # CLIP's weights are in its encoders
     assert features.grad.any()
     silent = [n for n, p in method.named_parameters() if p.grad is None or not p.grad.any()]
@@ -71,62 +76,59 @@ def test_gradient_reaches_every_parameter(method: Method) -> None:
     assert [name for name in silent if not name.endswith(allowed)] == []
 
 
-def test_scores_rise_with_the_largest_product_where_rows_are_searched(method: Method) -> None:
-    images = method.encode_image(*_set(IMAGE_DIM))
-    texts = method.encode_text(*_set(TEXT_DIM))
-    scores = method.score(images, texts)
-    assert method.view_scores(images, texts).shape == (images.embeddings.shape[1], 3, 3)
-    rows = [
-        views.embeddings.reshape(3, -1, method.row_dim(*views.embeddings.shape[1:]))
-        for views in (images, texts)
-    ]
-    largest = torch.einsum("ivd,twd->itvw", *rows).amax(dim=(2, 3))
-    ratio = scores.sum() / largest.sum()
-    same = ratio > 0 and torch.allclose(scores, ratio * largest, rtol=1e-5, atol=1e-6)
-    assert same or not method.row_search
-
-
+@torch.no_grad()
 def test_a_score_depends_on_its_pair_alone(method: Method) -> None:
-    images = method.encode_image(*_set(IMAGE_DIM))
-    texts = method.encode_text(*_set(TEXT_DIM))
-    scores, views = method.score(images, texts), method.view_scores(images, texts)
+    """And rises with the largest product of rows, where an index over rows finds the best."""
+    seen, read = method.encode_image(*images()), method.encode_text(*texts())
+    scores, of_views = method.score(seen, read), method.view_scores(seen, read)
+    assert of_views.shape == (seen.embeddings.shape[1], 3, 3)
     for i in range(3):
         for t in range(3):
-            pair = images[i : i + 1], texts[t : t + 1]
+            pair = seen[i : i + 1], read[t : t + 1]
             torch.testing.assert_close(method.score(*pair)[0, 0], scores[i, t])
-            torch.testing.assert_close(method.view_scores(*pair)[:, 0, 0], views[:, i, t])
+            torch.testing.assert_close(method.view_scores(*pair)[:, 0, 0], of_views[:, i, t])
+    rows = [
+        views.embeddings.reshape(3, -1, method.row_dim(*views.embeddings.shape[1:]))
+        for views in (seen, read)
+    ]
+    if method.row_search:
+        largest = torch.einsum("ivd,twd->itvw", *rows).amax(dim=(2, 3))
+        ratio = scores.sum() / largest.sum()
+        assert ratio > 0
+        torch.testing.assert_close(scores, ratio * largest, rtol=1e-5, atol=1e-6)
+    exact = method.double()
+    views = (
+        exact.encode_image(images()[0].double(), images()[1]),
+        exact.encode_text(texts()[0].double(), texts()[1]),
+    )
+    torch.testing.assert_close(exact.score(*views), scores.double(), rtol=1e-4, atol=1e-5)
 
 
-def test_extras_are_for_training_only(method: Method) -> None:
-    assert not method.encode_image(*_set(IMAGE_DIM)).extras
-    method.train()
-    for encode, dim in ((method.encode_image, IMAGE_DIM), (method.encode_text, TEXT_DIM)):
-        assert all(len(tensor) == 3 for tensor in encode(*_set(dim)).extras.values())
-
-
+@torch.no_grad()
 def test_attention_is_a_share_of_the_set_or_a_cosine(method: Method) -> None:
-    features, mask = _set(IMAGE_DIM)
-    with torch.no_grad():
-        views = method.encode_image(features, mask, attention=True)
-    maps, second = views.attention, views.embeddings.any(dim=2)  # (B, V, N), (B, V)
+    views = method.encode_image(*images(), attention=True)
+    maps, real = views.attention, views.embeddings.any(dim=2)  # (B, V, N), (B, V)
     assert maps is not None
-    assert method.views_are_elements or second.all()
+    assert method.views_are_elements or real.all()
+    assert float(maps.abs().max()) <= 1 + 1e-5
+    sums, alone = maps.sum(-1), maps[1, real[1], 0]  # of all sets, and of the set of one element
     if method.attention_sums_to_one:
         assert maps.min() >= 0
-        torch.testing.assert_close(maps.sum(-1), second.to(maps.dtype), rtol=1e-4, atol=1e-5)
-    assert float(maps.abs().max()) <= 1 + 1e-5
-    item = maps[1, second[1], 0]  # the set of one element
-    assert float(item.min()) == pytest.approx(1.0, abs=1e-4)
+        assert (sums <= 1 + 1e-5).all()
+    if "image" not in method.own_summaries:  # which has a share, too
+        torch.testing.assert_close(alone, torch.ones_like(alone), rtol=0, atol=1e-4)
+        if method.attention_sums_to_one:
+            torch.testing.assert_close(sums, real.to(maps.dtype), rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
 def test_every_method_answers_with_finite_arrays_that_the_page_words(method: Method) -> None:
-    images, texts = encoded(method, count=1, cells=20, words=6)
+    image, text = encoded(method, count=1, cells=20, words=6)
     page = (Path(__file__).parents[2] / "app/page/inside.js").read_text("utf-8")
     titles = re.findall(r"^  (\w+): \[", page, re.MULTILINE)
     knobs = re.findall(r"(\w+): \"", page[page.index("const KNOBS") :].partition(";")[0])
     assert {knob.name for knob in method.knobs} <= set(knobs)
-    for arrays in (method.inside(images), method.inside(images, texts)):
+    for arrays in (method.inside(image), method.inside(image, text)):
         names = [array.name for array in arrays]
         assert len(set(names)) == len(names)
         assert set(names) <= set(titles)
@@ -137,15 +139,50 @@ def test_every_method_answers_with_finite_arrays_that_the_page_words(method: Met
                 assert array.values[row, column].isfinite()
 
 
-def test_double_precision_goes_through(method: Method) -> None:
-    method.double()
-    for side, dim in (("image", IMAGE_DIM), ("text", TEXT_DIM)):
-        features, mask = torch.randn(2, 5, dim).double(), torch.ones(2, 5, dtype=torch.bool)
-        views = getattr(method, f"encode_{side}")(features, mask)
-        assert views.embeddings.dtype == torch.float64
+@torch.no_grad()
+def test_the_view_lens_multiplies_the_cosines_of_views(method: Method) -> None:
+    images, texts = encoded(method, count=4, cells=9, words=9)
+    count, plain = images.embeddings.shape[1], method.view_scores(images, texts)
+    same = method.weighted(images, torch.ones(count))
+    assert torch.equal(method.score(same, texts), method.score(images, texts))
+    assert same.attention is not None
+    assert images.attention is not None
+    assert torch.equal(same.attention, images.attention)
+    stays = torch.arange(count) % 2 == 0  # every second view is off, as if it had never been
+    scores = method.score(method.weighted(images, stays.float()), texts)
+    if method.views_add_up:
+        expected = plain[stays].sum(dim=0)
+    else:
+        expected = method.score(Views(images.embeddings[:, stays]), texts)
+    torch.testing.assert_close(scores, expected)
+    weights = torch.linspace(0.2, 0.9, count)
+    scores = method.score(method.weighted(images, weights), texts)
+    if method.views_add_up:
+        expected = (weights[:, None, None] * plain).sum(dim=0)
+        torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
+    elif method.row_search:
+        cosines = torch.einsum("ivd,twd->itvw", images.embeddings, texts.embeddings)
+        expected = (weights[:, None] * cosines).amax(dim=(2, 3))
+        torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
 
 
-CONTEXT = {"contextual_image": "transformer", "contextual_layers": 2, "contextual_heads": 2}
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([0.0, 0.0], "every view is switched off; leave at least one on"),
+        ([1.0], "2 views need 2 weights"),
+        ([1.0, 1.5], "a view's weight must be 0 to 1"),
+        ([1.0, -0.5], "a view's weight must be 0 to 1"),
+        ([1.0, float("nan")], "a view's weight must be 0 to 1"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(weights: list[float], message: str) -> None:
+    for method in (PVSE(8, 8, 4), MVAM(8, 8, 4, views=2)):
+        with pytest.raises(ValueError, match=message):
+            method.weighted(Views(torch.randn(1, 2, 4)), torch.tensor(weights))
+
+
+CONTEXT = {**LAYERS, "contextual_image": "transformer"}
 
 
 @pytest.mark.parametrize(
@@ -174,7 +211,7 @@ CONTEXT = {"contextual_image": "transformer", "contextual_layers": 2, "contextua
         ("scan", {"sharpness": 0.0}, "sharpness"),
         ("mvam", {"views": 0}, "views"),
         ("mvam", {**CONTEXT, "contextual_image": "gru"}, "contextual_image"),
-        ("mvam", {**CONTEXT, "contextual_width": 8, "contextual_heads": 3}, "contextual_width"),
+        ("mvam", {**CONTEXT, "contextual_heads": 3}, "contextual_width"),
         ("mvam", {**CONTEXT, "contextual_layers": 0}, "contextual_layers"),
         ("mvam", {**CONTEXT, "contextual_layers": 49}, "contextual_layers"),
         ("mvam", {**CONTEXT, "contextual_dropout": 1.0}, "contextual_dropout"),
@@ -193,10 +230,13 @@ def test_arguments_that_make_no_sense_are_refused(
 def test_a_selection_takes_everything_along() -> None:
     views = Views(torch.randn(5, 2, 3), torch.rand(5, 2, 4), {"residuals": torch.randn(5, 2, 6)})
     some = views[torch.tensor([3, 1])]
-    assert torch.equal(some.embeddings, views.embeddings[[3, 1]])
     assert views.attention is not None
     assert some.attention is not None
-    assert torch.equal(some.attention, views.attention[[3, 1]])
-    assert torch.equal(some.extras["residuals"], views.extras["residuals"][[3, 1]])
+    for chosen, tensor in (
+        (some.embeddings, views.embeddings),
+        (some.attention, views.attention),
+        (some.extras["residuals"], views.extras["residuals"]),
+    ):
+        assert torch.equal(chosen, tensor[[3, 1]])
     with pytest.raises(ValueError, match=r"must be \(B, V, D\), not \(2, 3\)"):
         Views(torch.zeros(2, 3))

@@ -15,14 +15,13 @@ def sorted_pool(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 65])
+@pytest.mark.parametrize("size", [1, 3, 64, 65])
 def test_pooling_and_its_gradients(size: int, dtype: torch.dtype) -> None:
-    torch.manual_seed(size)
     lengths = torch.tensor([size, 1, (size + 1) // 2])
     mask = lengths_to_mask(lengths, size)
     theta = torch.rand(3, size, 2, dtype=dtype) * mask[..., None]
-    features = torch.randn(3, size, 300, dtype=dtype)
-    upstream = torch.randn(3, 2, 300, dtype=dtype)
+    features = torch.randn(3, size, 40, dtype=dtype)
+    upstream = torch.randn(3, 2, 40, dtype=dtype)
     grads = []
     for pool in (pool_ranked, sorted_pool):
         values = [x.clone().requires_grad_() for x in (features, theta)]
@@ -38,7 +37,6 @@ def test_pooling_and_its_gradients(size: int, dtype: torch.dtype) -> None:
 
 
 def test_order_says_where_each_value_stood() -> None:
-    torch.manual_seed(0)
     features = torch.randn(2, 9, 5)
     features[:, 3] = features[:, 7]  # equal values keep places of their own
     mask = torch.ones(2, 9, dtype=torch.bool)

@@ -41,18 +41,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def export(root: Path, out: Path, *more: str) -> int:
-    made = ("--backbone", f"{root / 'backbone'}", "--run", f"{root / 'run'}", "--out", f"{out}")
-    return to_onnx.main([*made, *more])
-
-
 def train_over(root: Path, backbone: Path, out: Path, *more: str) -> Path:
-    """Trains the recipe once more, over another image encoder."""
+    """Trains the recipe over an image encoder."""
     settings = (f"data={root / 'my_photos'}", f"backbone={backbone}", *more)
     arguments = [part for setting in settings for part in ("--set", setting)]
     recipe, cache = f"{root / 'recipe.toml'}", f"{out.parent / 'cache'}"
     train.main(["--recipe", recipe, "--out", f"{out}", "--cache", cache, *arguments])
     return out
+
+
+def export(backbone: Path, run: Path, out: Path, *more: str) -> int:
+    return to_onnx.main(["--backbone", f"{backbone}", "--run", f"{run}", "--out", f"{out}", *more])
 
 
 def relabel(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -62,42 +61,53 @@ def relabel(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     save_tensors(path, tensors, about)
 
 
-def test_photographs_need_a_licence_and_name_their_source(
+def test_photographs_need_a_licence_which_binds_what_is_trained_over_them(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "pack"
-    assert export(trained, out) == 1
+    out, more = tmp_path / "pack", tmp_path / "more"
+    made = trained / "backbone", trained / "run", out
+    assert export(*made) == 1
     assert "trained on my_photos over" in (printed := capsys.readouterr().err)
     assert "--licence CC-BY-NC-4.0" in printed
     assert not out.exists()
-    assert export(trained, out, "--licence", "CC-BY-NC-4.0") == 0
-    info, card = load_info(out), (out / "README.md").read_text("utf-8")
-    assert (info.name, info.title, info.licence) == ("my_photos", "my_photos", "CC-BY-NC-4.0")
-    assert "trained on my_photos (16 images with 80 captions)" in info.description
+    assert export(*made, "--licence", "MIT", "--name", "holidays_2026") == 0
+    assert load_info(out).title == "Holidays 2026"
+    assert export(*made, "--force", "--licence", "CC-BY-NC-4.0") == 0
+    first, card = load_info(out), (out / "README.md").read_text("utf-8")
+    assert (first.name, first.title, first.licence) == ("my_photos", "my_photos", "CC-BY-NC-4.0")
+    assert "trained on my_photos (16 images with 80 captions)" in first.description
     assert "Images and captions: my_photos" in card
     assert not any(word in card for word in ("Noto", "Apache", "Scenes", "rendered"))
-    named = ("--force", "--licence", "MIT", "--name", "holidays_2026")
-    assert export(trained, out, *named) == 0
-    assert load_info(out).title == "Holidays 2026"
+
+    run = train_over(trained, out, tmp_path / "run", "method=base_attn")
+    assert export(out, run, more, "--licence", "CC-BY-4.0") == 1
+    printed = capsys.readouterr().err
+    assert 'the licence "CC-BY-4.0"' in printed
+    assert "use --licence CC-BY-NC-4.0" in printed
+    assert not more.exists()
+    assert export(out, run, more, "--licence", "research only") == 0
+    info = load_info(more)
+    assert info.files["image_encoder.onnx"] == first.files["image_encoder.onnx"]
+    assert first.credits in info.credits
+    assert "training/backbone/config.toml" in info.files
+    assert list(info.methods) == ["base_attn"]
 
 
 def test_rendered_scenes_are_free(trained: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(trained, tmp_path / "scenes"))
-    relabel(root / "backbone" / "best.safetensors", lambda about: about.update(data=SCENES))
-    sha256 = load_image_source(root / "backbone")[2]["sha256"]
-    weights = root / "run" / "best.safetensors"
+    backbone, weights = root / "backbone", root / "run" / "best.safetensors"
+    relabel(backbone / "best.safetensors", lambda about: about.update(data=SCENES))
+    sha256 = load_image_source(backbone)[2]["sha256"]
     relabel(weights, lambda about: about.update(data=SCENES, backbone_sha256=sha256))
-    assert export(root, tmp_path / "pack") == 0
+    assert export(backbone, root / "run", tmp_path / "pack") == 0
     info = load_info(tmp_path / "pack")
-    assert (info.name, info.licence, info.credits) == (
-        "scenes",
-        "Apache-2.0",
-        "Noto Color Emoji (OFL 1.1)",
-    )
-    relabel(root / "backbone" / "best.safetensors", lambda about: about.pop("data"))
-    sha256 = load_image_source(root / "backbone")[2]["sha256"]
+    assert (info.name, info.licence) == ("scenes", "Apache-2.0")
+    assert info.credits == "Noto Color Emoji (OFL 1.1)"
+    relabel(backbone / "best.safetensors", lambda about: about.pop("data"))
+    sha256 = load_image_source(backbone)[2]["sha256"]
     relabel(weights, lambda about: about.update(backbone_sha256=sha256))
-    assert export(root, tmp_path / "other") == 1  # nobody knows what that encoder has seen
+    # nobody knows what that encoder has seen
+    assert export(backbone, root / "run", tmp_path / "other") == 1
 
 
 @pytest.mark.parametrize("name", ["scenes", "photos"])
@@ -112,26 +122,6 @@ def test_the_encoder_of_a_bundled_pack_can_be_trained_over(name: str) -> None:
     assert about["pack"]["title"] == load_info(pack).title
 
 
-def test_a_method_is_trained_over_the_encoder_of_a_pack_and_bound_by_its_licence(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pack, more = tmp_path / "pack", tmp_path / "more"
-    assert export(trained, pack, "--licence", "CC-BY-NC-4.0") == 0
-    run = train_over(trained, pack, tmp_path / "run", "method=base_attn")
-    over = ("--backbone", f"{pack}", "--run", f"{run}", "--out", f"{more}", "--licence")
-    assert to_onnx.main([*over, "CC-BY-4.0"]) == 1
-    printed = capsys.readouterr().err
-    assert 'the licence "CC-BY-4.0"' in printed
-    assert "use --licence CC-BY-NC-4.0" in printed
-    assert not more.exists()
-    assert to_onnx.main([*over, "research only"]) == 0
-    info, first = load_info(more), load_info(pack)
-    assert info.files["image_encoder.onnx"] == first.files["image_encoder.onnx"]
-    assert first.credits in info.credits
-    assert "training/backbone/config.toml" in info.files
-    assert list(info.methods) == ["base_attn"]
-
-
-def test_a_pack_of_somebody_else_s_encoder_cannot_be_trained_over(pack: Path) -> None:
+def test_a_pack_of_somebody_else_s_encoder_cannot_be_trained_over(small_pack: Path) -> None:
     with pytest.raises(ValueError, match="cannot be trained over: the pack has no training/back"):
-        load_image_source(pack)
+        load_image_source(small_pack)

@@ -1,5 +1,6 @@
 """Released formats, written here with random weights: what converts, and what is refused why."""
 
+import io
 import json
 import os
 import re
@@ -16,9 +17,11 @@ from torch.nn import functional
 from polyview.export.official import main
 from polyview.export.runtime import Runtime
 from tests.export import releases
+from tests.export.hub_server import HubState, Repo
 from tests.export.releases import State
 
 Command = Callable[..., tuple[int, str]]
+REPO, NAME = "cccjc/vse-infty", "f30k_wsl_grid_bert"  # the authors' on the Hub
 TEXTS = ["a dog runs on the beach", "the cat"]
 FRAMES = 5
 
@@ -39,11 +42,6 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
         return status, printed.out + printed.err
 
     return run
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(5)
 
 
 @pytest.fixture
@@ -183,15 +181,13 @@ class Evil:
         return os.mkdir, ("pwned",)
 
 
-def change(side: int | None, key: str, value: Tensor | None) -> Callable[[dict[str, Any]], None]:
+def change(side: int, key: str, value: Tensor | None) -> Callable[[dict[str, Any]], None]:
     """Sets, or with None removes, one weight of a checkpoint."""
 
     def apply(content: dict[str, Any]) -> None:
-        model = content["model"] if side is None else content["model"][side]
+        content["model"][side][key] = value
         if value is None:
-            del model[key]
-        else:
-            model[key] = value
+            del content["model"][side][key]
 
     return apply
 
@@ -202,7 +198,6 @@ def option(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 LAST = "module.backbone.top.0.0.conv3.weight"
-LAYER = "img_enc.visual_encoder.encoder.layer.0.extra"
 REFUSALS: list[tuple[str, Callable[[dict[str, Any]], None], str]] = [
     ("mv_vse", change(1, "rnn.extra", torch.ones(2)), r"holds model\[1\].rnn.extra, which this"),
     ("mv_vse", change(1, "rnn.bias_hh_l0", None), "lacks text.forward_gru.bias_hh_l0"),
@@ -212,27 +207,19 @@ REFUSALS: list[tuple[str, Callable[[dict[str, Any]], None], str]] = [
     ("vse_infty_grid", option("backbone_source", "mystery"), 'backbone_source is "mystery"'),
     ("vse_infty_grid", option("input_scale_factor", "2"), "factor must be a valid number"),
     ("vse_infty_regions", option("no_imgnorm", True), "no_imgnorm=True"),
-    ("avse", change(None, "txt_enc.ln.weight", None), "lacks method.norm_text.weight"),
-    ("avse", change(None, LAYER, torch.ones(1)), "unknown tensor image.model.layers.0.extra"),
 ]
 
 
-@pytest.mark.parametrize(("make", "damage", "sentence"), REFUSALS)
 def test_a_checkpoint_that_does_not_fit_is_refused(
-    make: str,
-    damage: Callable[[dict[str, Any]], None],
-    sentence: str,
-    command: Command,
-    words: str,
-    pieces: str,
-    tmp_path: Path,
+    command: Command, words: str, pieces: str, tmp_path: Path
 ) -> None:
-    content, family = getattr(releases, make)(), make.removesuffix("_grid").removesuffix("_regions")
-    damage(content)
     arguments = ["--vocab", words, "--text-backbone", pieces]
-    arguments += ["--image-backbone", pieces, "--block-dim", "4"] if family == "avse" else []
-    assert_refused(command(content, family, *arguments), sentence)
-    assert not (tmp_path / "pack").exists()
+    for make, damage, sentence in REFUSALS:
+        family = make.removesuffix("_grid").removesuffix("_regions")
+        content = getattr(releases, make)()
+        damage(content)
+        assert_refused(command(content, family, *arguments), sentence)
+        assert not (tmp_path / "pack").exists()
 
 
 def assert_refused(result: tuple[int, str], pattern: str) -> None:
@@ -243,18 +230,20 @@ def assert_refused(result: tuple[int, str], pattern: str) -> None:
     assert re.search(pattern, printed), printed
 
 
-@pytest.mark.parametrize("legacy", [False, True])
 def test_a_pickle_that_needs_more_is_refused_unrun(
-    legacy: bool, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     content = {**releases.mv_vse(), "extra": Evil()}
-    refusal = r"needs the Python object \w+\.mkdir to load"
-    assert_refused(command(content, "mv_vse", legacy=legacy), refusal)
-    assert not (tmp_path / "pwned").exists()
+    for legacy in (False, True):
+        refusal = r"needs the Python object \w+\.mkdir to load"
+        assert_refused(command(content, "mv_vse", legacy=legacy), refusal)
+        assert not (tmp_path / "pwned").exists()
 
 
-def test_broken_files(command: Command, tmp_path: Path) -> None:
+def test_broken_files(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--from", "pvse", "x.pth", "--out", str(tmp_path / "pack")]) == 1
+    assert "there is no checkpoint x.pth" in capsys.readouterr().err
     torch.save(releases.mv_vse(), tmp_path / "whole.pth")
     torch.save(releases.mv_vse(), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
     whole, old = (tmp_path / "whole.pth").read_bytes(), (tmp_path / "old.pth").read_bytes()
@@ -294,10 +283,51 @@ def test_word_pieces_that_do_not_fit(command: Command, pieces: str) -> None:
     assert_refused(command(content, "vse_infty", "--text-backbone", f"{folder}x"), refusal)
 
 
-def test_options_of_another_release_are_refused(command: Command) -> None:
+def test_options_that_do_not_fit(command: Command) -> None:
     for flag, release, owner in (
         (["--block-dim", "128"], "vse_infty", "avse"),
         (["--no-legacy-text"], "avse", "pvse"),
     ):
         refusal = f"is for --from {owner}; leave it out with {release}"
         assert_refused(command(b"never read", release, *flag), refusal)
+    assert_refused(command(b"never read", "pvse", "--hub", "a/b/c"), "not both")
+
+
+@pytest.mark.network
+def test_a_release_on_the_hub_is_one_command(
+    server: HubState, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored, folder = io.BytesIO(), releases.write_pieces(tmp_path / "bert")
+    torch.save(releases.vse_infty_grid(), stored)
+    files = {f"{NAME}/model_best.pth": stored.getvalue(), f"{NAME}/checkpoint.pth": b"last epoch"}
+    files |= dict.fromkeys(("README.md", "other/one.pth", "other/two.pth"), b"")
+    pieces = {name: (folder / name).read_bytes() for name in ("vocab.txt", "config.json")}
+    pieces["model.safetensors"] = b"large"
+    for name, content in ((REPO, files), ("google-bert/bert-base-uncased", pieces)):
+        server.repos[name] = Repo()
+        server.repos[name].add_commit("main", content)
+    out = tmp_path / "pack"
+    for address, sentence in (
+        ("somewhere", "takes owner/name/FOLDER_OR_FILE"),
+        ("nobody/nothing/x", "there is no nobody/nothing"),
+        (f"{REPO}/absent", "no checkpoints under absent; name one of .*model_best.pth"),
+        (f"{REPO}/other", "2 checkpoints under other; name one of other/one.pth, other/two"),
+        (f"{REPO}/{NAME}@nowhere", "no such revision"),
+        (f"{REPO}/other/one.pth", "is not a whole PyTorch checkpoint"),
+    ):
+        assert main(["--from", "vse_infty", "--hub", address, "--out", str(out)]) == 1
+        errors = capsys.readouterr().err.splitlines()[-1]  # behind the client's progress
+        assert errors.startswith("export failed: ")
+        assert re.search(sentence, errors), errors
+        assert not out.exists()
+    server.requests.clear()
+    assert main(["--from", "vse_infty", "--hub", f"{REPO}/{NAME}", "--out", str(out)]) == 0
+    requested = [request for request in server.requests if request.startswith("GET /")]
+    assert any(request.endswith("model_best.pth") for request in requested)
+    assert not any(re.search(r"checkpoint\.pth|one\.pth|model\.safetensors", r) for r in requested)
+    runtime, commit = Runtime.load(out, "cpu"), server.repos[REPO].branches["main"]
+    origin = runtime.info.methods["vse_infty"].config["origin"]
+    assert origin == f"{REPO}/{NAME}/model_best.pth@{commit}"
+    assert runtime.info.name == "vse_infty_f30k_wsl_grid_bert"
+    assert runtime.preprocess.size == releases.SIZE
+    assert runtime.text_views(["a dog runs"], "vse_infty").embeddings.shape[1] == 1

@@ -68,13 +68,9 @@ def test_a_published_encoder_goes_into_a_pack(kind: str, tmp_path: Path) -> None
     assert runtime.on_grid(views.attention).shape[-2:] == grid
     scores = runtime.methods[method].score(views, runtime.text_views(["a red dog"], method))
     assert torch.isfinite(scores).all()
-
-
-def test_a_run_whose_text_encoder_changed_is_refused(tmp_path: Path) -> None:
-    images = save_image_model(tmp_path / "images", "vit")
-    run = write_run(tmp_path / "run", images, "frozen bert", "vsepp")
-    config = tmp_path / "texts" / "config.json"
-    config.write_text(config.read_text().replace("1e-12", "1e-5"))
-    with pytest.raises(ValueError, match="trained with another text encoder than the present"):
-        export_runs(tmp_path / "pack", images, [run], LABELS)
-    assert not (tmp_path / "pack").exists()
+    if text == "frozen bert":
+        config = tmp_path / "texts" / "config.json"
+        config.write_text(config.read_text().replace("1e-12", "1e-5"))
+        with pytest.raises(ValueError, match="trained with another text encoder than the present"):
+            export_runs(tmp_path / "other", images, [run], LABELS)
+        assert not (tmp_path / "other").exists()

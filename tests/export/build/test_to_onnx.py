@@ -28,12 +28,11 @@ def test_a_pack_holds_several_models_of_a_method(
 ) -> None:
     again = Path(shutil.copytree(runs / "mvam", tmp_path / "again"))
     arguments = ["--run", f"{runs / 'mvam'}", "--run"]
-    assert to_onnx.main(command(runs, tmp_path / "out", *arguments, f"{again}")) == 1
-    assert f"both hold mvam; give one of them another name: --run mvam_2={again}" in (
-        capsys.readouterr().err
-    )
-    assert to_onnx.main(command(runs, tmp_path / "out", *arguments, f"avse={again}")) == 1
-    assert "holds mvam, which cannot be called avse" in capsys.readouterr().err
+    another = f"both hold mvam; give one of them another name: --run mvam_2={again}"
+    wrong = "holds mvam, which cannot be called avse"
+    for run, sentence in ((f"{again}", another), (f"avse={again}", wrong)):
+        assert to_onnx.main(command(runs, tmp_path / "out", *arguments, run)) == 1
+        assert sentence in capsys.readouterr().err
     assert to_onnx.main(command(runs, tmp_path / "out", *arguments, f"mvam_4_codes={again}")) == 0
     runtime = Runtime.load(tmp_path / "out", "cpu")
     (first, other) = (runtime.methods[name] for name in ("mvam", "mvam_4_codes"))
@@ -45,29 +44,24 @@ def test_a_pack_holds_several_models_of_a_method(
     assert "| `mvam_4_codes` | MVAM, 4 codes | Cui et al., arXiv 2402.17237 |" in card
 
 
-def test_an_encoder_brings_the_logs_of_those_it_went_on_from(runs: Path, tmp_path: Path) -> None:
-    first = tmp_path / "first"
+def test_existing_folders(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And the logs of the encoders that one went on from."""
+    first, out = tmp_path / "first", tmp_path / "mine"
     first.mkdir()
     (first / "config.toml").write_text("epochs = 3\n")
     (first / "log.csv").write_text("epoch,loss\n1,2.0\n")
     backbone = Path(shutil.copytree(runs / "backbone", tmp_path / "backbone"))
     (backbone / "config.toml").write_text(f'init = "{first}"\n')
-    run = runs / NAME
-    info = to_onnx.export_runs(tmp_path / "out", backbone, [run], LABELS)
-    assert "training/backbone_2/log.csv" in info.files
-    assert (info.folder / "training/backbone_2/config.toml").read_text() == "epochs = 3\n"
-
-
-def test_existing_folders(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "mine"
+    arguments = command(runs, out, "--backbone", f"{backbone}")
     out.mkdir()
     (out / "precious.txt").write_text("keep")
-    assert to_onnx.main(command(runs, out)) == 1
+    assert to_onnx.main(arguments) == 1
     assert "--force" in capsys.readouterr().err
     assert (out / "precious.txt").read_text() == "keep"
-    assert to_onnx.main(command(runs, out, "--force")) == 0
+    assert to_onnx.main([*arguments, "--force"]) == 0
     assert not (out / "precious.txt").exists()
-    load_info(out)
+    assert "training/backbone_2/log.csv" in load_info(out).files
+    assert (out / "training/backbone_2/config.toml").read_text() == "epochs = 3\n"
 
 
 def test_a_wrong_weight_in_onnx_ends_with_an_error_and_without_a_pack(
@@ -93,22 +87,18 @@ def test_a_wrong_weight_in_onnx_ends_with_an_error_and_without_a_pack(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_of_another_backbone_is_refused(runs: Path, tmp_path: Path) -> None:
-    other = write_backbone(tmp_path / "other")
+def test_what_does_not_belong_together_is_refused(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, other = tmp_path / "out", write_backbone(tmp_path / "other")
     with pytest.raises(ValueError, match="trained on another image encoder"):
-        to_onnx.export_runs(tmp_path / "out", other, [runs / NAME], LABELS)
-
-
-def test_a_tokenizer_changed_after_training_is_refused(runs: Path, tmp_path: Path) -> None:
+        to_onnx.export_runs(out, other, [runs / NAME], LABELS)
     run = write_run(tmp_path / "run", NAME, runs / "backbone")
     tokenizer = json.loads((run / "tokenizer.json").read_text())
     (run / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(ValueError, match="is not the tokenizer"):
-        to_onnx.export_runs(tmp_path / "out", runs / "backbone", [run], LABELS)
-
-
-def test_mistyped_folders(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for option, name in (("--run", "mvan"), ("--backbone", "bakbone")):
-        assert to_onnx.main(command(runs, tmp_path / "mine", option, f"{runs / name}")) == 1
-        near = runs / {"mvan": "mvam", "bakbone": "backbone"}[name]
-        assert f"; did you mean {near}?" in capsys.readouterr().err
+        to_onnx.export_runs(out, runs / "backbone", [run], LABELS)
+    for option, mistyped, near in (("--run", "mvan", "mvam"), ("--backbone", "bakb", "backbone")):
+        assert to_onnx.main(command(runs, out, option, f"{runs / mistyped}")) == 1
+        assert f"; did you mean {runs / near}?" in capsys.readouterr().err
+    assert not out.exists()

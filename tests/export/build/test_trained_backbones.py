@@ -21,12 +21,13 @@ from tests.export.conftest import LABELS
 from tests.published import save_clip
 from tests.training.photographs import write_photographs
 
+pytestmark = pytest.mark.slow
 OWN = f"mvam/{IMAGE_ENCODER}"
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`photos/`, `clip/`, the runs `stage1/`, `stage2/` and `still/`, and the packs of them.
+    """`photos/`, and two packs of runs over `clip/`.
 
     `alone/` holds the second stage; `both/` holds it beside a method that reads CLIP as it came.
     """
@@ -54,10 +55,6 @@ def run(root: Path, name: str, recipe: str, *changes: str) -> None:
     train.main(["--recipe", recipe, *out, *settings])
 
 
-def images(world: Path) -> list[Image.Image]:
-    return [Image.open(path) for path in sorted((world / "photos/images").glob("*.jpg"))[-6:]]
-
-
 def test_a_method_brings_the_image_encoder_it_was_trained_with(world: Path) -> None:
     alone, both = load_info(world / "alone"), load_info(world / "both")
     assert (alone.image_encoder.file, alone.methods["mvam"].image_encoder) == (OWN, OWN)
@@ -71,9 +68,11 @@ def test_a_method_brings_the_image_encoder_it_was_trained_with(world: Path) -> N
     assert 'polyview.load("PATH_OR_HUB_ID", "mvam")' in render(alone)
 
 
-def test_each_method_reads_images_through_its_encoder(world: Path) -> None:
+def test_each_method_reads_and_searches_images_through_its_encoder(
+    world: Path, tmp_path: Path
+) -> None:
     runtime = Runtime.load(world / "both", "cpu", threads=1)
-    seen = images(world)
+    seen = [Image.open(path) for path in sorted((world / "photos/images").glob("*.jpg"))[-6:]]
     features = {name: runtime.image_features(seen, name) for name in ("mvam", "base_attn")}
     assert torch.equal(features["base_attn"], runtime.image_features(seen))
     assert not torch.allclose(features["mvam"], features["base_attn"], atol=1e-4)
@@ -82,17 +81,13 @@ def test_each_method_reads_images_through_its_encoder(world: Path) -> None:
     with pytest.raises(ValueError, match='no method "pvse"'):
         runtime.image_features(seen, "pvse")
 
-
-def test_images_are_searched_by_words_and_by_image(world: Path, tmp_path: Path) -> None:
-    runtime = Runtime.load(world / "both", "cpu", threads=1)
     retriever = Retriever(runtime, from_folder(world / "photos/images"), tmp_path)
     finish(retriever.index)
-    own = runtime.image_views(runtime.image_features(images(world), "mvam"), "mvam")
+    own = runtime.image_views(features["mvam"], "mvam")
     texts = runtime.text_views(["a red field"], "mvam")
     scores = runtime.methods["mvam"].score(own, texts)[:, 0]
-    results = {
-        hit.image_id: hit.score for hit in retriever.search([Term("a red field")], "mvam", 20).hits
-    }
+    hits = retriever.search([Term("a red field")], "mvam", 20).hits
+    results = {hit.image_id: hit.score for hit in hits}
     for row, score in enumerate(scores.tolist()):
         assert results[8 + row] == pytest.approx(score, abs=1e-5)
     for spec in ("mvam", "base_attn"):
@@ -100,5 +95,5 @@ def test_images_are_searched_by_words_and_by_image(world: Path, tmp_path: Path) 
         assert itself.score == pytest.approx(1.0)
         assert maps_of(retriever, 3, spec).shape[1:] == runtime.grid
     stored = retriever.index.features([retriever.image(8)], "mvam")
-    expected = runtime.image_features([images(world)[0]], "mvam")[0]
+    expected = features["mvam"][0]
     torch.testing.assert_close(next(iter(stored.values())), expected, atol=1e-5, rtol=1e-5)

@@ -19,20 +19,32 @@ from tests.export.hub_server import READER, WRITER, Fault, HubState, Repo
 pytestmark = pytest.mark.network
 ID, ONNX = "owner/tiny", "image_encoder.onnx"
 INFO, FILE = rf"GET /api/models/{ID}$", r"GET .*/image_encoder\.onnx"
-FAULTS = {
-    "no token": (FILE, Fault("status", 401), "status 401; log in with `hf auth login`"),
-    "not allowed": (FILE, Fault("status", 403), "status 403; use a token with access"),
-    "busy": (INFO, Fault("status", 429, {"Retry-After": "77"}), "status 429; wait 77 s"),
-    "out of order": (INFO, Fault("status", 500), "status 500; try again later"),
-    "no answer": (INFO, Fault("silent"), r"cannot be reached \(.*timed out\); check the connec"),
-    "circle": (INFO, Fault("redirect"), r"cannot be reached \(.*redirects\.\); check"),
-    "cut": (INFO, Fault("cut", 30), r"cannot be reached \(.*\); check the connection"),
-    "login page": (
-        INFO,
-        Fault("login"),
-        "is not a Hugging Face Hub; check .* whether the network wants a",
-    ),
+FAULTS = [
+    (INFO, Fault("status", 429, {"Retry-After": "77"}), "status 429; wait 77 s"),
+    (INFO, Fault("status", 500), "status 500; try again later"),
+    (INFO, Fault("silent"), r"cannot be reached \(.*timed out\); check the connec"),
+    (INFO, Fault("redirect"), r"cannot be reached \(.*redirects\.\); check"),
+    (INFO, Fault("cut", 30), r"cannot be reached \(.*\); check the connection"),
+    (INFO, Fault("login"), "is not a Hugging Face Hub; check .* whether the network wants a"),
+    (FILE, Fault("status", 401), "status 401; log in with `hf auth login`"),
+    (FILE, Fault("status", 403), "status 403; use a token with access"),
+]
+REFUSED = {
+    "other": "there is no owner/other at http://127",
+    "tiny@v9": "owner/tiny@v9: there is no such revision",
+    "empty": r"owner/empty is not a pack: it has no pack\.json",
+    "format": "is of format 99",
+    "lacking": r"lacks tokenizer\.json",
+    "bytes": r"is refused: .*image_encoder\.onnx does not match its",
+    "sizes": r"tokenizer\.json has 2 bytes on the Hub, but pack\.json says",
+    "path": "'gallery/../../x', which is no path inside a repository",
 }
+LIMITS = [
+    ("MAX_BYTES", 10_000, "it has .* bytes, more than the 10,000 that visitors"),
+    ("MAX_FILES", 3, "it has .* files, more than the 3 that visitors"),
+    ("SPARE", 2**60, "there is no room for its .* bytes on the disk"),
+]
+REVISIONS = ("refs/pr/../../x", "..", "/etc", "a//b", "a\\..", "x\n", ".git", "x" * 201, "")
 
 
 @pytest.fixture(scope="module")
@@ -71,22 +83,20 @@ def test_push_then_pull_keeps_every_byte(server: HubState, copied: Path) -> None
     (copied / "notes.txt").write_text("not part of the pack")
     card = (copied / "README.md").read_bytes()
     (copied / "README.md").unlink()
-    assert push(copied, ID, token=WRITER).startswith(f"{server.url}/{ID}/commit/")
-    folder = resolve(ID)
-    assert contents(folder) == contents(copied) | {"README.md": card}
-    assert not (folder / "notes.txt").exists()
+    pushed = contents(copied) | {"README.md": card}
+    commit = push(copied, ID, private=True, token=WRITER)
+    assert commit.startswith(f"{server.url}/{ID}/commit/")
     assert sum("/commit/" in request for request in server.requests) == 1
-
-
-def test_push_makes_a_branch_and_pull_pins_a_revision(server: HubState, copied: Path) -> None:
-    first = push(copied, ID, private=True, token=WRITER).rsplit("/", 1)[1]
     with edited(copied / "pack.json") as values:
         values["title"] = "On a branch"
     push(copied, f"{ID}@next", token=WRITER)
     assert server.repos[ID].private
-    for address, title in ((f"{ID}@{first}", "Tiny"), (ID, "Tiny"), (f"{ID}@next", "On a branch")):
+    pinned = f"{ID}@{commit.rpartition('/')[2]}"
+    for address, title in ((pinned, "Tiny"), (ID, "Tiny"), (f"{ID}@next", "On a branch")):
         assert load_info(pull(address, READER)).title == title
-    assert load_info(find_cached(f"{ID}@next")).title == "On a branch"
+        assert load_info(find_cached(address)).title == title
+    assert contents(find_cached(ID)) == pushed
+    assert not (find_cached(ID) / "notes.txt").exists()
     with pytest.raises(HubError, match=r"there is no owner/tiny at .* or it is private"):
         pull(ID)
 
@@ -108,25 +118,11 @@ def test_push_is_refused(server: HubState, pack: Path, copied: Path) -> None:
     assert not server.repos
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("other", "there is no owner/other at http://127"),
-        ("tiny@v9", "owner/tiny@v9: there is no such revision"),
-        ("empty", r"owner/empty is not a pack: it has no pack\.json"),
-        ("format", "is of format 99"),
-        ("lacking", r"lacks tokenizer\.json"),
-        ("bytes", r"is refused: .*image_encoder\.onnx does not match its"),
-        ("sizes", r"tokenizer\.json has 2 bytes on the Hub, but pack\.json says"),
-        ("path", "'gallery/../../x', which is no path inside a repository"),
-        ("gated", "is gated; accept its conditions on its page, then"),
-    ],
-)
 def test_a_repository_that_is_no_pack_is_refused_and_not_kept(
-    stocked: HubState, pack: Path, tmp_path: Path, name: str, sentence: str
+    stocked: HubState, pack: Path, tmp_path: Path
 ) -> None:
     whole = contents(pack)
-    changes = {
+    repositories = {
         "empty": {"README.md": b"hello"},
         "format": {"pack.json": b'{"format": 99}', ONNX: b"0"},
         "lacking": {name: data for name, data in whole.items() if name != "tokenizer.json"},
@@ -135,57 +131,44 @@ def test_a_repository_that_is_no_pack_is_refused_and_not_kept(
         "path": whole | {"gallery/../../x": b"x"},
         "gated": whole,
     }
-    if name in changes:
+    for name, files in repositories.items():
         stocked.repos[f"owner/{name}"] = Repo(gated=name == "gated")
-        stocked.repos[f"owner/{name}"].add_commit("main", changes[name])
-    with pytest.raises(ValueError, match=sentence):
-        pull(f"owner/{name}")
-    assert not cached(tmp_path) or name == "gated"
-    if name != "bytes":
-        assert ONNX not in fetched(stocked)
+        stocked.repos[f"owner/{name}"].add_commit("main", files)
+    for name, sentence in REFUSED.items():
+        stocked.requests.clear()
+        with pytest.raises(ValueError, match=sentence):
+            pull(f"owner/{name}")
+        assert not cached(tmp_path), name
+        assert (ONNX in fetched(stocked)) == (name == "bytes")
+    with pytest.raises(HubError, match="is gated; accept its conditions on its page, then"):
+        pull("owner/gated")
 
 
-@pytest.mark.parametrize(
-    ("limit", "value", "sentence"),
-    [
-        ("MAX_BYTES", 10_000, "it has .* bytes, more than the 10,000 that visitors"),
-        ("MAX_FILES", 3, "it has .* files, more than the 3 that visitors"),
-        ("SPARE", 2**60, "there is no room for its .* bytes on the disk"),
-    ],
-)
-def test_an_oversized_repository_is_refused_before_it_is_fetched(
-    stocked: HubState,
-    tmp_path: Path,
-    limit: str,
-    value: int,
-    sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
+def test_limits_of_visitors_hold_before_a_pack_is_fetched(
+    stocked: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packs, limit, value)
-    with pytest.raises(HubError, match=sentence):
+    for limit, value, sentence in LIMITS:
+        with monkeypatch.context() as changed:
+            changed.setattr(packs, limit, value)
+            with pytest.raises(HubError, match=sentence):
+                pull(ID, visitor=True)
+    stocked.stated[ONNX] = None
+    with pytest.raises(HubError, match=r"states no size of image_encoder\.onnx"):
         pull(ID, visitor=True)
     assert set(fetched(stocked)) == {"pack.json", "gallery.json"}
     assert cached(tmp_path) == []
     assert pull(ID).is_dir()
 
 
-def test_a_size_that_the_hub_does_not_state(stocked: HubState) -> None:
-    stocked.stated[ONNX] = None
-    with pytest.raises(HubError, match=r"states no size of image_encoder\.onnx"):
-        pull(ID, visitor=True)
-    assert pull(ID).is_dir()
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_a_sentence_and_the_next_pull_succeeds(stocked: HubState, name: str) -> None:
-    where, fault, sentence = FAULTS[name]
-    stocked.faults[where] = fault
-    with pytest.raises(HubError) as raised:
-        pull(ID)
-    assert re.search(sentence, str(raised.value)), raised.value
-    assert "\n" not in str(raised.value)
-    with pytest.raises(HubError, match="not all, in the local cache; pull it"):
-        find_cached(ID)
+def test_a_fault_is_a_sentence_and_the_next_pull_succeeds(stocked: HubState) -> None:
+    for where, fault, sentence in FAULTS:
+        stocked.faults = {where: fault}
+        with pytest.raises(HubError) as raised:
+            pull(ID)
+        assert re.search(sentence, str(raised.value)), raised.value
+        assert "\n" not in str(raised.value)
+        with pytest.raises(HubError, match="not all, in the local cache; pull it"):
+            find_cached(ID)
     stocked.faults.clear()
     assert load_info(pull(ID)).name == "tiny"
 
@@ -207,7 +190,7 @@ def test_a_failed_update_leaves_the_former_version(stocked: HubState, pack: Path
 def test_offline_finds_the_pulled_pack(
     stocked: HubState, pack: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    online = pull(ID)
+    online = resolve(ID)
     stocked.down = True
     assert pull(ID) == online
     with pytest.raises(HubError, match=r"local cache, and .* status 503; try again later"):
@@ -222,45 +205,37 @@ def test_offline_finds_the_pulled_pack(
         push(pack, ID, token=WRITER)
 
 
-@pytest.mark.parametrize(
-    "revision", ["refs/pr/../../x", "..", "/etc", "a//b", "a\\..", "x\n", ".git", "x" * 201, ""]
-)
-def test_a_revision_that_leads_out_is_refused_before_a_request(
-    server: HubState, revision: str
-) -> None:
-    for look in (pull, find_cached):
-        with pytest.raises(ValueError, match="is not a Hub id"):
-            look(f"owner/name@{revision}")
+def test_a_revision_that_leads_out_is_refused_before_a_request(server: HubState) -> None:
+    for revision in REVISIONS:
+        for look in (pull, find_cached):
+            with pytest.raises(ValueError, match="is not a Hub id"):
+                look(f"owner/name@{revision}")
     assert not server.requests
 
 
-def test_command_line(server: HubState, pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["push", str(pack), ID, "--token", WRITER]) == 0
+def test_command_line(
+    server: HubState, stocked: HubState, pack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["push", str(pack), "ann/secret", "--private", "--token", WRITER]) == 0
     assert capsys.readouterr().out.startswith(server.url)
     assert main(["pull", ID]) == 0
     out, errors = capsys.readouterr()
+    commit = stocked.repos[ID].branches["main"]
     assert load_info(Path(out.strip())).name == "tiny"
-    assert f"{ID}@{server.repos[ID].branches['main']}\n" in errors
+    assert f"{ID}@{commit}\n" in errors
     assert main(["pull", "owner/other"]) == 1
     assert "pull failed: there is no owner/other" in capsys.readouterr().err
 
-
-def test_list(stocked: HubState, pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    card = stocked.repos[ID].card
-    stocked.repos["ann/secret"] = Repo(private=True, card=card)
-    stocked.repos["ann/secret"].add_commit("main", contents(pack))
-    stocked.repos["ann/else"] = Repo(card={"tags": ["onnx"]})
-    stocked.repos["ann/else"].add_commit("main", {"README.md": b"no pack"})
-    commit = pull(ID).name[:8]
-
     def rows(*arguments: str) -> list[list[str]]:
-        capsys.readouterr()
         assert main(["list", *arguments]) == 0
         return [line.split() for line in capsys.readouterr().out.splitlines()]
 
+    stocked.repos["ann/secret"].card = stocked.repos[ID].card
+    stocked.repos["ann/else"] = Repo(card={"tags": ["onnx"]})
+    stocked.repos["ann/else"].add_commit("main", {"README.md": b"no pack"})
     methods = ", ".join(json.loads((pack / "pack.json").read_text())["methods"])
     header = ["PACK", "COMMIT", "LICENCE", "METHODS", "CACHED"]
-    assert rows() == [header, [ID, commit, "apache-2.0", methods, "yes"]]
+    assert rows() == [header, [ID, commit[:8], "apache-2.0", methods, "yes"]]
     assert rows("--author", "ann") == [header]
     secret = rows("--author", "ann", "--token", READER)[1]
     assert (secret[0], secret[-1]) == ("ann/secret", "no")

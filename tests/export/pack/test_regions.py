@@ -57,26 +57,20 @@ def test_regions_without_boxes_are_everywhere(tmp_path: Path) -> None:
     assert regions.strongest(0, values).tolist() == [[pytest.approx(0.3)]]
 
 
-@pytest.mark.parametrize(
-    ("tensors", "sentence"),
-    [
+def test_what_cannot_be_regions(tmp_path: Path) -> None:
+    features = torch.zeros(1, 2, 3)
+    wrong: list[tuple[dict[str, torch.Tensor], str]] = [
         ({"boxes": torch.zeros(1, 2, 4)}, "must hold features and boxes"),
-        ({"features": torch.zeros(1, 2, 3), "more": torch.zeros(1)}, "must hold features and"),
+        ({"features": features, "more": torch.zeros(1)}, "must hold features and"),
         ({"features": torch.zeros(1, 2)}, "images, regions, numbers"),
         ({"features": torch.zeros(1, 0, 3)}, "images, regions, numbers"),
-        (
-            {"features": torch.zeros(1, 2, 3), "boxes": torch.zeros(1, 3, 4)},
-            r"boxes must be \(1, 2",
-        ),
-        ({"features": torch.zeros(1, 2, 3), "boxes": torch.full((1, 2, 4), 9.0)}, "relative xyxy"),
-    ],
-)
-def test_what_cannot_be_regions(
-    tensors: dict[str, torch.Tensor], sentence: str, tmp_path: Path
-) -> None:
-    save_file(tensors, tmp_path / REGIONS)
-    with pytest.raises(PackError, match=sentence):
-        Regions(tmp_path / REGIONS)
+        ({"features": features, "boxes": torch.zeros(1, 3, 4)}, r"boxes must be \(1, 2"),
+        ({"features": features, "boxes": torch.full((1, 2, 4), 9.0)}, "relative xyxy"),
+    ]
+    for tensors, sentence in wrong:
+        save_file(tensors, tmp_path / REGIONS)
+        with pytest.raises(PackError, match=sentence):
+            Regions(tmp_path / REGIONS)
 
 
 def test_regions_of_another_gallery(
@@ -90,10 +84,8 @@ def test_regions_of_another_gallery(
         load_info(pack)
     with pytest.raises(PackError, match=r"3 images' of 6 numbers, .* need 20 of 16"):
         regions_of(info)
-    values = info.to_json()
-    values["image_encoder"]["file"] = values["tokenizer"]["file"]
-    with pytest.raises(PackError, match="without an image encoder"):
-        parse_info(values, pack)
-    values = info.to_json() | {"gallery": None}
-    with pytest.raises(PackError, match="without an image encoder"):
-        parse_info(values, pack)
+    with_encoder, without_gallery = info.to_json(), info.to_json() | {"gallery": None}
+    with_encoder["image_encoder"]["file"] = with_encoder["tokenizer"]["file"]
+    for values in (with_encoder, without_gallery):
+        with pytest.raises(PackError, match="without an image encoder"):
+            parse_info(values, pack)
