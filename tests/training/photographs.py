@@ -31,14 +31,9 @@ def write_photographs(
     captions: int = 5,
     folders: dict[str, str] | None = None,
 ) -> Path:
-    """Photographs of one colour each, with captions that say which.
+    """So many photographs of one colour each in each split, with captions that say which.
 
-    Args:
-        folder: what to fill.
-        counts: photographs of each split.
-        name: of the data set.
-        captions: of each photograph.
-        folders: `filepath` of each split, as COCO has it.
+    `folders` are the splits' `filepath`, as COCO has it.
     """
     random, entries = np.random.default_rng(0), list[dict[str, Any]]()
     for split, count in counts.items():

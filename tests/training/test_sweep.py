@@ -34,7 +34,7 @@ baseline = "one vector"
 seeds = [0, 1]
 trial = ["train_images={trial}"]
 settings = [
-    "data={data}", "backbone={backbone}", "epochs=2", "batch_size=24", "train_images=0",
+    "data={data}", "backbone={backbone}", "epochs=1", "batch_size=24", "train_images=0",
     "text.word_dim=8", "text.hidden_dim=16", "optimizer.warmup_steps=1",
 ]
 [grid]
@@ -138,7 +138,7 @@ def test_an_interrupted_sweep_resumes_with_several_trainings_at_once(
     """Two settings and two seeds, interrupted after the first training."""
     path = tmp_path / "toy.toml"
     text = TOY.format(data=data, backbone="", trial=0, rows="")
-    path.write_text(text.replace('"epochs=2"', '"epochs=12", "patience=12"'))
+    path.write_text(text.replace('"epochs=1"', '"epochs=12", "patience=12"'))
     command = [sys.executable, "-m", "training.sweep", str(path), "--out", f"{tmp_path}/runs"]
     first = subprocess.Popen(
         [*command, "--results", f"{tmp_path}/results"],

@@ -71,7 +71,7 @@ def test_maps_are_those_of_the_papers(case: Case) -> None:
         loosened = (alike - alike.min()) / (alike.max() - alike.min())
         expected = (slope * loosened[:, None] * values[first:]).sum(dim=1).relu()
         torch.testing.assert_close(drawn["Grad-ECLIP"][row], expected)
-        assert float(expected.max()) > 1e-3
+        assert (expected > 1e-3).any()
 
         expected = torch.zeros(len(states[0])).double()
         for layer in range(len(layers)):
@@ -83,7 +83,7 @@ def test_maps_are_those_of_the_papers(case: Case) -> None:
             slope = gradient(score, weights_of(queries, keys))  # (H, Q, T)
             expected += slope.relu().mean(dim=(0, 1)) / len(layers)
         torch.testing.assert_close(drawn["LeGrad"][row], expected[first:])
-        assert float(expected.max()) > 1e-3
+        assert (expected > 1e-3).any()
 
 
 @torch.no_grad()

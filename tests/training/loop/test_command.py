@@ -97,6 +97,8 @@ def test_a_finished_run_is_extended_as_if_it_had_been_longer(
     assert 'its "epochs" is 4, not 3' in refusal(*resumed, "--set", "epochs=3")
     message = refusal(*resumed, "--recipe", "recipe.toml", "--set", "epochs=4")
     assert 'cannot resume my run: its "seed" is 4, not 0; leave it out' in message
+    again = refusal("--recipe", "recipe.toml", "--out", "my run")
+    assert again.startswith("my run already holds a run; add --resume to continue it")
     assert refusal("--resume", "--out", "none").startswith("none holds no run to continue")
     assert refusal("--out", "none").startswith("name what to train with --recipe")
     copies = ("--recipe", "recipe.toml", "--out", "copies", "--set", "feature_copies=2")

@@ -4,7 +4,6 @@ import json
 import re
 import resource
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +13,19 @@ from PIL import Image
 
 from polyview.export.pack.gallery import load_gallery
 from polyview.training.scenes import render
-from polyview.training.scenes.captions import write_captions
 from polyview.training.scenes.classes import CLASSES
-from polyview.training.scenes.layout import Layout, describe_object, sample_layout
 from polyview.training.scenes.relevance import holds, relevant_images, satisfies
 from polyview.training.scenes.render import Rendered, find_font, sprite
 from polyview.training.scenes.store import load_scenes, main, make_scene, write_split
-from polyview.training.scenes.world import (
-    LABEL_GROUPS,
-    LABELS,
-    SIZE,
-    Scene,
-    SceneObject,
-    label_matrix,
-    scene_generator,
-)
+from polyview.training.scenes.world import LABELS, SIZE, Scene, SceneObject, label_matrix
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled" / "scenes"
 
 
-def scene_of(layout: Layout, index: int) -> Scene:
-    """The truth of a layout as if nothing covered anything: nominal boxes, full visibility."""
-    objects = []
-    for place in layout.placements:
-        half = place.size / 2
-        corners = (place.x - half, place.y - half, place.x + half, place.y + half)
-        x0, y0, x1, y1 = (round(value / SIZE, 4) for value in corners)
-        objects.append(describe_object(place, (x0, y0, x1, y1), 1.0))
-    scene = Scene(f"val-{index:06d}", layout.setting, layout.time, layout.weather, tuple(objects))
-    return replace(scene, captions=write_captions(scene, np.random.default_rng([9, index])))
-
-
 @pytest.fixture(scope="module")
-def scenes() -> list[Scene]:
-    """Scenes without pixels."""
-    layouts = [sample_layout(scene_generator(3, "val", index)) for index in range(250)]
-    results = [scene_of(layout, i) for i, layout in enumerate(layouts) if layout is not None]
-    assert len(results) > 150
-    return results
+def rendered() -> list[Rendered]:
+    """Sixty scenes with pixels."""
+    return [make_scene(0, "test", index) for index in range(60)]
 
 
 def test_class_table_has_no_ambiguous_word() -> None:
@@ -68,10 +42,18 @@ def test_class_table_has_no_ambiguous_word() -> None:
             assert not (apart and re.search(rf"\b{re.escape(form)}\b", other)), (form, other)
 
 
-def test_every_caption_is_true_of_its_own_scene(scenes: list[Scene]) -> None:
-    for scene in scenes:
+@pytest.mark.font
+def test_every_caption_and_label_is_true_of_its_own_scene(rendered: list[Rendered]) -> None:
+    scenes = [entry.scene for entry in rendered]
+    for scene, row in zip(scenes, label_matrix(scenes), strict=True):
         for caption in scene.captions:
             assert satisfies(scene, caption.fact), caption
+        on = {name for name, value in zip(LABELS, row, strict=True) if value}
+        expected = {item.name for item in scene.objects} | {f"setting:{scene.setting}"}
+        expected |= {f"color:{item.color} {item.name}" for item in scene.objects if item.color}
+        expected |= {f"time:{scene.time}"} if scene.time else set()
+        expected |= {f"weather:{scene.weather}"} if scene.weather else set()
+        assert on == expected
 
 
 def item(
@@ -105,26 +87,6 @@ def test_counting_colour_and_relation_semantics() -> None:
     assert not holds("next_to", left, right)
     with pytest.raises(ValueError, match="no spatial relation 'inside'"):
         holds("inside", left, right)
-
-
-def test_label_matrix(scenes: list[Scene]) -> None:
-    labels = label_matrix(scenes[:50])
-    assert labels.shape == (50, len(LABELS))
-    assert labels.dtype == np.float32
-    for row, scene in zip(labels, scenes, strict=False):
-        on = {name for name, value in zip(LABELS, row, strict=True) if value}
-        expected = {item.name for item in scene.objects} | {f"setting:{scene.setting}"}
-        expected |= {f"color:{item.color} {item.name}" for item in scene.objects if item.color}
-        expected |= {f"time:{scene.time}"} if scene.time else set()
-        expected |= {f"weather:{scene.weather}"} if scene.weather else set()
-        assert on == expected
-    assert labels[:, np.isin(LABELS, LABEL_GROUPS["setting"])].sum(1).tolist() == [1.0] * 50
-
-
-@pytest.fixture(scope="module")
-def rendered() -> list[Rendered]:
-    """Thirty scenes with pixels."""
-    return [make_scene(0, "test", index) for index in range(30)]
 
 
 @pytest.fixture(scope="module")
