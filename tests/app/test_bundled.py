@@ -1,9 +1,7 @@
 """The packs that come with the app: what they state, and what is found with them."""
 
 import csv
-import shutil
 import tomllib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,30 +146,24 @@ def test_three_hundred_clips_are_sets_of_frames_in_order() -> None:
         assert still.shape[2] == ahead.shape[2]
 
 
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+def test_a_folder_of_ones_own_is_searched_and_its_bad_files_are_listed(tmp_path: Path) -> None:
     """A dog-coloured patch on grass, a blue sea, shapes, a copy, and files that are no images."""
-    folder = tmp_path_factory.mktemp("mine")
+    folder = tmp_path / "mine"
+    (folder / "sub").mkdir(parents=True)
     lawn = Image.new("RGB", (320, 240), (70, 140, 60))
     ImageDraw.Draw(lawn).ellipse((110, 90, 210, 170), fill=(120, 80, 40))
     lawn.save(folder / "lawn.jpg")
     sea = Image.new("RGB", (240, 320), (150, 200, 240))
     ImageDraw.Draw(sea).rectangle((0, 160, 240, 320), fill=(20, 70, 160))
     sea.save(folder / "sea.png")
-    (folder / "sub").mkdir()
-    draw(3)[0].save(folder / "sub/mine.png")
-    shutil.copy(folder / "sub/mine.png", folder / "sub/same.png")
+    for name in ("mine.png", "same.png"):
+        draw(3)[0].save(folder / "sub" / name)
     for name in ("rotated.jpg", "text.jpg", "bomb.png"):
         hostile.write(folder, name)
-    cache = tmp_path_factory.mktemp("cache")
-    opened = Opened(Settings("photos_mini", folder, "cpu"), cache)  # its former name
-    finish(opened.first.index)
-    yield opened
-    opened.close()
-
-
-def test_a_folder_of_ones_own_is_searched_and_its_bad_files_are_listed(photos: Opened) -> None:
-    mine = photos.first
+    opened = Opened(Settings("photos_mini", folder, "cpu"), tmp_path / "cache")  # its former name
+    mine = opened.first
+    assert mine.info.folder == PHOTOS
+    finish(mine.index)
     for words, file in (("the ocean", "sea.png"), ("a brown dog on the grass", "lawn.jpg")):
         assert answer(mine, Question(words), "vse_infty", 2).hits[0].file == file
     gallery = describe_gallery(mine)
@@ -182,15 +174,15 @@ def test_a_folder_of_ones_own_is_searched_and_its_bad_files_are_listed(photos: O
     assert {hit.file for hit in hits} == {"sub/mine.png", "rotated.jpg", "lawn.jpg", "sea.png"}
     result = answer(mine, Question(image=draw(3)[0]), "vse_infty", 5)
     assert (result.hits[0].file, result.captions) == ("sub/mine.png", [])
+    opened.close()
 
 
-def test_the_former_name_of_the_pack_for_photographs_still_means_it(photos: Opened) -> None:
+def test_the_former_name_of_the_pack_for_photographs_still_means_it() -> None:
     info = read_info(PHOTOS)
     before = replace(info, name="photos_mini", title="Photographs, small")
     assert before.checksum == info.checksum  # so what was encoded under that name holds
     assert current_name(before.name) == PHOTOGRAPHS  # a copy, such as one on the Hub
     assert resolve(str(BUNDLED / "photos_mini")) == PHOTOS
-    assert photos.first.info.folder == PHOTOS
 
 
 @pytest.mark.slow

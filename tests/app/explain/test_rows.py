@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from polyview.app.api import evidence
 from polyview.app.explain.drawing import draw as draw_evidence
-from polyview.app.explain.evidence import Explained, TermEvidence
+from polyview.app.explain.evidence import Explained, TermEvidence, explain
 from polyview.app.gallery import encode
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.ranking import Term
 from polyview.app.search.retriever import Retriever
+from polyview.models.evidence import Parts
 from tests.app.conftest import bundled_runtime, draw, find, finish
 
 TEXT = "a red dog"
@@ -45,6 +47,22 @@ def test_evidence_lies_on_patches_and_words_and_adds_up(clip: Retriever) -> None
         expected = table[1:, words]  # the first row is the summary's
         np.testing.assert_allclose(cells.reshape(64, 3), expected, atol=1e-4)
         assert np.abs(cells).max() > 1e-3
+
+
+def test_what_a_summary_brings_has_no_place(
+    clip: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An encoder's [CLS] stands before the cells; it is no cell, and belongs to the base."""
+    images, query = (Parts.of(torch.randn(2, 1, 1 + 64, 128)).unit() for _ in range(2))
+    monkeypatch.setattr(
+        clip, "parts", lambda subject, _: query if isinstance(subject, Image.Image) else images
+    )
+    terms = [Term(image=Image.new("RGB", (2, 2)))]
+    (term,) = explain(clip, terms, "clip", [0, 1]).terms
+    rows = torch.einsum("bnd,bmd->bnm", images.rows[:, 0], query.rows[:, 0])
+    np.testing.assert_allclose(term.cells.reshape(2, 64, 64), rows[:, 1:65, 1:65], atol=1e-6)
+    np.testing.assert_allclose(term.whole_sentence.reshape(2, 64), rows[:, 1:65, 0], atol=1e-6)
+    np.testing.assert_allclose(term.base, rows[:, 0].sum(1), atol=1e-6)
 
 
 def test_a_gallery_keeps_sums_and_few_rows(clip: Retriever, tmp_path: Path) -> None:

@@ -209,22 +209,15 @@ def test_a_pack_that_changed_since_it_was_looked_at_is_not_fetched(
     assert fetched(hub) == []
 
 
-@pytest.fixture
-def twin(hub: HubState, tmp_path: Path) -> Path:
-    """A twin of the preset's CLIP, on the Hub under its name, large enough to be cut off."""
-    folder = enlarge(save_twin(tmp_path / "twin", VIT_B_32))
-    stock(hub, TINY, read(folder), "mit")
-    return folder
-
-
 def test_a_preset_is_fetched_by_name_and_then_needs_no_network(
     hub: HubState,
-    twin: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "app"))
+    twin = enlarge(save_twin(tmp_path / "twin", VIT_B_32))  # to 12 MB
+    stock(hub, TINY, read(twin), "mit")
     images = tmp_path / "images"
     images.mkdir()
     for i in range(3):

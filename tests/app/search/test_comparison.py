@@ -1,6 +1,5 @@
 """Comparisons: who takes part, what is true, ranks, moves, agreement, what one alone found."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -42,16 +41,10 @@ def judged() -> Comparison:
     return measure([A, B, C], 3, JUDGED)
 
 
-def slow_tau(x: np.ndarray, y: np.ndarray) -> float:
-    """Kendall's definition, pair by pair."""
-    agree = differ = untied_x = untied_y = 0
-    for i, j in itertools.combinations(range(len(x)), 2):
-        product = (x[i] - x[j]) * (y[i] - y[j])
-        agree += product > 0
-        differ += product < 0
-        untied_x += x[i] != x[j]
-        untied_y += y[i] != y[j]
-    return float((agree - differ) / np.sqrt(untied_x * untied_y))
+def naive_tau(x: np.ndarray, y: np.ndarray) -> float:
+    """Kendall's definition: concordant less discordant pairs, by those not tied on each side."""
+    left, right = (np.sign(values[:, None] - values) for values in (x, y))
+    return float((left * right).sum() / np.sqrt((left**2).sum() * (right**2).sum()))
 
 
 def test_tau_is_kendalls() -> None:
@@ -59,7 +52,7 @@ def test_tau_is_kendalls() -> None:
     for size in (2, 7, 20):
         x, y = random.integers(0, size, (2, size)).astype(float)  # ties on both sides
         x[:2], y[:2] = (0, 1), (1, 0)
-        assert kendall_tau(x, y) == pytest.approx(slow_tau(x, y), abs=1e-12)
+        assert kendall_tau(x, y) == pytest.approx(naive_tau(x, y), abs=1e-12)
     assert kendall_tau(x, np.ones(20)) is None
     assert kendall_tau(x[:1], x[:1]) is None
 

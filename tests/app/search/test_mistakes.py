@@ -32,18 +32,11 @@ def finished(
     return dict(reading.result)
 
 
-def captions_at(retriever: Retriever, step: int = 1, queries: str = "") -> list[Caption]:
-    """Every k-th caption."""
-    captions = captions_of(retriever, queries)
-    assert captions is not None
-    return captions[::step]
-
-
 def test_counts_on_scenes_are_those_of_brute_force(
     scenes: Retriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranking, "PART_BYTES", 2**18)  # several parts
-    captions = captions_at(scenes, 40)
+    captions = (captions_of(scenes) or [])[::40]
     matrices: dict[str, np.ndarray] = {}
     with torch.inference_mode():
         for name in scenes.methods:
@@ -90,7 +83,7 @@ def test_a_clip_ranks_by_its_best_frame() -> None:
 def test_ranks_are_kept_on_disk(views_pack: Path, tmp_path: Path) -> None:
     runtime, spec = Runtime.load(views_pack, "cpu"), "vse_infty+mv_vse"
     retriever = filled(runtime, views_pack, tmp_path)
-    captions = captions_at(retriever)
+    captions = captions_of(retriever) or []
     first = finished(retriever, captions, [spec])
     assert set(first) == {"vse_infty", "mv_vse", spec}
 
@@ -109,7 +102,7 @@ def test_a_file_of_queries(views_retriever: Retriever) -> None:
     file = views_retriever.collection.images[3].file
     content = f'query,image,kind\n"a bar, red",{file},shape\n"a bar, red",5,shape\na circle,2,shape'
     key = add_queries(views_retriever, content.encode())
-    captions = captions_at(views_retriever, 1, key)
+    captions = captions_of(views_retriever, key) or []
     assert captions == [("a bar, red", (3, 5), "shape"), ("a circle", (2,), "shape")]
     rank, *_ = finished(views_retriever, captions, [], key)["mv_vse"]
     scores = views_retriever.scores([Term("a circle")], "mv_vse").values
