@@ -60,6 +60,7 @@ def test_large_images_of_any_mode_are_converted_in_bands(
     exif[ExifTags.Base.Orientation] = 6
     values = np.add.outer(np.arange(216), np.arange(384))
     large = Image.fromarray((values / 2.5).astype(np.uint8)).convert("1" if mode == "1" else "RGB")
+    values[:27] = 2  # of 16 bits: bands that a byte could hold
     large = large.convert(mode) if mode != "I;16" else Image.fromarray((values * 90).astype("u2"))
     for name in ("large.tif", "large.jpg" if mode == "CMYK" else "large.png"):
         large.save(tmp_path / name, exif=exif)

@@ -187,7 +187,7 @@ def test_what_others_wrote_is_no_gallery(points: Points) -> None:
     with pytest.raises(QdrantError, match="is empty; fill it with python -m"):
         open_points(points)
     point = "00000000-0000-4000-8000-000000000001"
-    known = {"facts": {}, "captions": [], "objects": [], "pack": "p"}
+    known = {"facts": {}, "captions": [], "objects": [], "pack": "p", "shapes": {"vsepp": [1, 4]}}
     for payload in (
         {"text": "hello"},
         known | {"file": "../x.png"},
