@@ -54,7 +54,7 @@ _MAPPED = 300  # photographs for fitting the linear map over a trained trunk
 
 
 class DistillConfig(BackboneConfig):
-    """Training of a small image encoder under a teacher.
+    """Training of a small image encoder with a teacher.
 
     Attributes:
         data: folder of captioned photographs, see `training/data/photographs.py`.

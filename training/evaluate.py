@@ -227,7 +227,7 @@ def _measure_methods(
     names: Sequence[str],
     parts: Sequence[str],
 ) -> dict[str, Any]:
-    """Measures the scores of a pack's methods and ensembles, and what the options add."""
+    """Measures a pack's methods and ensembles, with the additional metrics that options select."""
     if options.foils and data.foils is None:
         raise ValueError(
             f"{data.folder} has captions alone; true and false ones are made of rendered scenes "
@@ -284,7 +284,7 @@ def _measure_more(
     covered: np.ndarray | None,
     places: Sequence[evidence.Place],
 ) -> dict[str, float]:
-    """Returns one method's metrics that the options add to the recalls."""
+    """Returns the additional metrics of one method that options select."""
     values: dict[str, float] = {}
     if options.views:
         values |= views.view_metrics(runtime, part, data, sides, covered)
@@ -353,7 +353,7 @@ def _command(options: argparse.Namespace, name: str) -> str:
 
 
 def _named(path: str) -> str:
-    """Returns a relative path as it is, but only the name of an absolute one: packs are shared."""
+    """Returns a path without the folders of an absolute path, because packs are shared."""
     return Path(path).name if Path(path).is_absolute() else path
 
 

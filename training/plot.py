@@ -18,10 +18,7 @@ Points = list[tuple[float, float]]
 
 
 def read_curves(folder: Path) -> dict[str, Points]:
-    """Reads a run's curves by name, each a list of (epochs completed, value).
-
-    Raises ValueError if the folder has no log, or a damaged one.
-    """
+    """Reads curves by name, (epochs completed, value); raises ValueError without a valid log."""
     if not (folder / LOG).is_file():
         raise ValueError(f"there is no {folder / LOG}; name a run that has finished an epoch")
     try:

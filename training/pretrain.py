@@ -60,10 +60,7 @@ class Labeller(nn.Module):
         nn.init.constant_(self.things.bias, -4.0)  # most objects are in no cell
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Maps pixels (B, 3, H, W) to logits.
-
-        Returns object logits per cell (B, N, C) and per image (B, C), and surroundings (B, S).
-        """
+        """Maps pixels (B, 3, H, W) to logits: objects (B, N, C) and (B, C), surroundings (B, S)."""
         cells = self.trunk(pixels)  # (B, N, d)
         per_cell = self.things(cells)  # (B, N, C)
         return per_cell, per_cell.amax(dim=1), self.surroundings(cells.mean(dim=1))
@@ -91,7 +88,7 @@ def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
 
 
 def object_r_precision(logits: np.ndarray, truth: np.ndarray) -> float:
-    """Mean over images of the share of R objects among the R highest logits (N, C), in percent."""
+    """Mean R-precision of object logits (N, C) in percent; R is an image's number of objects."""
     order = np.argsort(-logits, axis=1, kind="stable")
     hits = np.take_along_axis(truth, order, axis=1)
     counts = truth.sum(axis=1).astype(int)

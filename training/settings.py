@@ -80,10 +80,7 @@ def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:
 
 @contextmanager
 def refusals_end(continuation: str = "run the same command again") -> Iterator[None]:
-    """Exits with the message of a ValueError or OSError, which the user can fix.
-
-    `continuation` is the advice printed after Ctrl-C.
-    """
+    """Exits with the message of a ValueError or OSError; prints `continuation` after Ctrl-C."""
     try:
         yield
     except (ValueError, OSError) as error:

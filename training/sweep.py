@@ -55,7 +55,7 @@ _describe_image_source = functools.cache(describe_image_source)
 
 
 class Choice(Settings):
-    """The trainings of a sweep; a row can override each choice.
+    """The trainings of a sweep; a row can override or extend each choice.
 
     Attributes:
         recipe: name of a recipe below `training/recipes`.

@@ -70,10 +70,7 @@ def find_damaged(images: ImageFiles) -> list[int]:
 
 
 def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:
-    """Returns a random crop of at least half of each image, mirrored in half of all cases.
-
-    `number` determines the crops.
-    """
+    """Returns random crop `number` of each image: at least half of it, half of them mirrored."""
 
     def crop(row: int) -> Image.Image:
         random = np.random.default_rng([number, row])
@@ -92,10 +89,7 @@ def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:
 def clip_frames(
     read: Callable[[int], list[Image.Image]], clips: int, frames: int
 ) -> Sequence[Image.Image]:
-    """Returns the frames of all clips in one sequence: frame f of clip i is item i * frames + f.
-
-    `read` returns all frames of a clip.
-    """
+    """Returns frame f of clip i as item i * frames + f; `read` returns all frames of a clip."""
     lock, cached = Lock(), lru_cache(_CACHED_CLIPS)(read)
 
     def frame(row: int) -> Image.Image:

@@ -53,10 +53,8 @@ def open_split(data: Path, name: str) -> Split:
 
     The folder holds rendered scenes or clips, photographs with captions, captions with ready-made
     features (`training/data/precomputed.py`) or clips with features of their frames (`videos.py`).
-
-    Raises:
-        FileNotFoundError: the folder does not have the split.
-        ValueError: files of the folder disagree or are damaged.
+    Raises FileNotFoundError if the folder does not have the split, and ValueError if files of the
+    folder disagree or are damaged.
     """
     if is_videos(data):
         return open_videos(data, name)
@@ -161,10 +159,7 @@ def _open_clips(folder: Path) -> Split:
 
 
 def from_pack(pack: Path, split: str) -> Split:
-    """Opens the gallery of a pack.
-
-    Raises ValueError if the pack has no gallery, or its gallery is of another split.
-    """
+    """Opens the gallery of a pack; raises ValueError if it has none, or one of another split."""
     info = load_info(pack, verify=False)
     if info.gallery is None:
         raise ValueError(
@@ -225,10 +220,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def summary(data: Path) -> Iterator[str]:
-    """Yields lines that describe a folder.
-
-    Raises FileNotFoundError or ValueError if the folder holds no training data, see `open_split`.
-    """
+    """Yields lines that describe a folder; raises the errors of `open_split`."""
     names, optional = ["train", "val", "test"], True
     kind = "ready-made features" if holds_features(data) else "rendered scenes"
     if kind == "rendered scenes" and not (data / "train").is_dir() and find_captions(data):

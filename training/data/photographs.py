@@ -45,10 +45,7 @@ _FIX = "correct it, or fetch it again"
 
 @dataclass
 class Captioned:
-    """An image with captions.
-
-    `file` is relative to the folder of images; `split` is None until it is assigned.
-    """
+    """An image file in the folder of images, with captions; `split` is None until assigned."""
 
     file: str
     captions: list[str]
@@ -117,10 +114,7 @@ def name_of(path: Path) -> str:
 
 
 def read_captions(path: Path) -> list[Captioned]:
-    """Reads a captions file into its images, in order, with their splits and captions.
-
-    Raises ValueError if the file or an entry is damaged.
-    """
+    """Reads the images of a captions file, in order; raises ValueError if an entry is damaged."""
     try:
         text = path.read_text("utf-8-sig")
     except ValueError as error:

@@ -97,10 +97,7 @@ class Split:
         return len(self.features) or len(self.images) // self.frames
 
     def with_frames(self, frames: int) -> Split:
-        """Limits clips to `frames` frames each; 0 for all.
-
-        Raises ValueError if the split holds no features of clip frames.
-        """
+        """Limits clips to `frames` frames each, 0 for all; raises ValueError without clips."""
         if not frames:
             return self
         if not isinstance(self.features, Clips):
@@ -197,7 +194,7 @@ class Clips:
         return len(self._paths), int(self.lengths.max()), self._width
 
     def at_most(self, frames: int) -> Clips:
-        """Limits the clips to `frames` evenly spaced frames each."""
+        """Returns a copy that reads at most `frames` evenly spaced frames per clip."""
         limited = copy.copy(self)
         limited.lengths = np.minimum(self._totals, frames)
         return limited

@@ -166,11 +166,9 @@ def build_text_side(
     """Builds the text side of a training for the captions `train` and `val`.
 
     `cache` is the folder of token features, `device` that of a frozen encoder. The words of the
-    captions `vocabulary` form the vocabulary; None for those of `train`.
-
-    Raises:
-        FileNotFoundError: the source or the vectors file is missing.
-        ValueError: the configuration does not match the source.
+    captions `vocabulary` form the vocabulary; None for those of `train`. Raises FileNotFoundError
+    if the source or the vectors file is missing, and ValueError if the configuration does not match
+    the source.
     """
     if config.arch not in TEXT_ENCODERS:
         known = ", ".join(TEXT_ENCODERS)

@@ -141,10 +141,7 @@ def _ask_galleries(questions: Questions, scores: np.ndarray, seed: int) -> Answe
 
 
 def fit(questions: Questions, scores: np.ndarray, seed: int) -> dict[str, tuple[float, ...]]:
-    """Fits `question`, `refusal` and `hit` of a method's `Calibration` to its scores (N, Q).
-
-    The seed determines the random galleries.
-    """
+    """Fits `question`, `refusal` and `hit` of a `Calibration` to scores (N, Q)."""
     answers = _ask_galleries(questions, scores, seed)
     background, answered, weights = answers.background, answers.answered, answers.weights
     question = logistic(background.features(), answered, weights, _SIGNS)

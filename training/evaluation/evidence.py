@@ -85,7 +85,7 @@ class Place:
 
 
 def named_places(runtime: Runtime, data: Split) -> list[Place]:
-    """Finds the objects that captions mention and name, by any name of their kind.
+    """Finds the mentioned objects that captions call by any name of their kind.
 
     Raises ValueError if the pack reads ready-made features, which have no grid.
     """
@@ -235,7 +235,7 @@ def _batches(
 def _areas(
     runtime: Runtime, name: str, data: Split, features: Tensor, maps: dict[int, np.ndarray]
 ) -> dict[str, float]:
-    """Areas of deletion and insertion by evidence (`maps`), random orders and attention maps."""
+    """Returns deletion and insertion areas of evidence (`maps`), random orders, attention maps."""
     areas, head = [], runtime.methods[name]
     random = np.random.default_rng(0)
     for text, evidence in maps.items():
@@ -251,11 +251,11 @@ def _areas(
     table = np.stack(areas)  # (P, 2, O)
     values = {}
     for i, (curve, sign) in enumerate((("deletion", -1), ("insertion", 1))):
-        ours, at_random = table[:, i, 0], table[:, i, 1:-1].mean(axis=1)
-        values[curve] = float(ours.mean())
+        by_evidence, at_random = table[:, i, 0], table[:, i, 1:-1].mean(axis=1)
+        values[curve] = float(by_evidence.mean())
         for other, area in (("random", at_random), ("map", table[:, i, -1])):
             values[f"{curve}_{other}"] = float(area.mean())
-            values |= mean_interval(f"{curve}_gain_{other}", sign * (ours - area))
+            values |= mean_interval(f"{curve}_gain_{other}", sign * (by_evidence - area))
     return values
 
 
@@ -263,7 +263,7 @@ def _areas(
 def _renewed(
     runtime: Runtime, name: str, data: Split, features: Tensor, texts: np.ndarray
 ) -> dict[str, float]:
-    """Areas of deletion if each step sorts the remaining cells again."""
+    """Returns deletion areas if each step sorts the remaining cells again."""
     head, areas = runtime.methods[name], []
     cells = runtime.grid[0] * runtime.grid[1]
     sizes = np.linspace(0, cells, _STEPS + 1).round().astype(int)[1:].tolist()
@@ -292,15 +292,18 @@ def _renewed(
                 )
             curves.append(torch.stack(scores).mean(dim=0))
         areas.append(torch.stack(curves).cpu().numpy())
-    ours, theirs = np.concatenate(areas, axis=1)
-    means = {"deletion_renewed": float(ours.mean()), "deletion_renewed_map": float(theirs.mean())}
-    return means | mean_interval("deletion_renewed_gain_map", theirs - ours)
+    evidence_areas, map_areas = np.concatenate(areas, axis=1)
+    means = {
+        "deletion_renewed": float(evidence_areas.mean()),
+        "deletion_renewed_map": float(map_areas.mean()),
+    }
+    return means | mean_interval("deletion_renewed_gain_map", map_areas - evidence_areas)
 
 
 def _score_sets(
     runtime: Runtime, name: str, features: Tensor, words: Views, present: Tensor
 ) -> Tensor:
-    """Scores one image's features (N, d) with K sets of present cells (K, cells) bool."""
+    """Scores (K,) of one image's features (N, d) with K sets of present cells (K, cells) bool."""
     mask = torch.ones(len(present), len(features), dtype=torch.bool)
     mask[:, -present.shape[1] :] = present  # a summary is never removed
     views = runtime.image_views(features.expand(len(present), -1, -1), name, mask=mask)

@@ -36,7 +36,7 @@ _KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "t2i_medr
 def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, float]:
     """Measures a score matrix (N_img, N_txt), averaged over folds of the images.
 
-    Without folds also by relevance and by kind of caption, if the split knows them.
+    A single fold also has the metrics by relevance and by caption kind that the split allows.
     """
     if folds > 1:
         return folded_metrics(scores, data.image_of, folds)

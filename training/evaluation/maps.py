@@ -237,11 +237,13 @@ def measure_maps(
         batch = questions[start : start + _AT_ONCE]
         squares = runtime.preprocess([data.images[question.image] for question in batch])
         pixels = torch.from_numpy(squares).to(runtime.device)
-        tables = draw_maps(encoder, pixels, torch.stack([each.text for each in batch]))
+        tables = draw_maps(encoder, pixels, torch.stack([entry.text for entry in batch]))
         tables["random"] = torch.rand(tables[ROWS].shape, generator=random)
-        maps = {each: table.cpu().numpy() for each, table in tables.items()}
+        maps = {entry: table.cpu().numpy() for entry, table in tables.items()}
         for row, (kind, image, text, cells, deleted) in enumerate(batch):
-            points = {each: 100 * peak_accuracy(table[row], cells) for each, table in maps.items()}
+            points = {
+                entry: 100 * peak_accuracy(table[row], cells) for entry, table in maps.items()
+            }
             samples[kind].append((image, points | {"chance": 100 * float(cells.mean())}))
             if deleted:
                 ties = maps["random"][row]  # break ties at random
@@ -253,11 +255,11 @@ def measure_maps(
     rows: dict[str, dict[str, float]] = defaultdict(dict)
     for measure in [measure for measure in MEASURES if measure in samples]:
         images, values = zip(*samples[measure], strict=True)
-        ours = np.array([each[ROWS] for each in values])
+        exact = np.array([entry[ROWS] for entry in values])
         for name in values[0]:
-            own = np.array([each[name] for each in values])
-            behind = MEASURES[measure] * (ours - own)
-            for key, numbers in ((measure, own), (f"{measure}_behind", behind)):
+            metric = np.array([entry[name] for entry in values])
+            behind = MEASURES[measure] * (exact - metric)
+            for key, numbers in ((measure, metric), (f"{measure}_behind", behind)):
                 rows[name][key] = float(numbers.mean())
                 rows[name] |= mean_interval(key, numbers, np.array(images))
     return dict(rows)

@@ -99,11 +99,9 @@ def store_normalization(runtime: Runtime, name: str, folder: Path) -> dict[str, 
     The reference queries are the first captions of up to 1,000 images of `train`. The method's
     metrics and calibration are removed from the pack, because they do not include the correction.
 
-    Returns:
-        The row of `measure_normalization` for the correction of images alone, on `val`, on which
-        alpha and k were also chosen; the correction is stored if `low` is above 0.
-
-    Raises ValueError if the method cannot store a correction, or has one already.
+    Returns the row of `measure_normalization` for the correction of images alone, on `val`, on
+    which alpha and k were also chosen; the correction is stored if `low` is above 0. Raises
+    ValueError if the method cannot store a correction, or has one already.
     """
     info, entry = runtime.info, runtime.info.methods[name]
     if "reference_queries" not in argument_defaults(entry.method or name):

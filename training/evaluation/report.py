@@ -112,8 +112,7 @@ def write_scores(path: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
 
     The NumPy archive (".npz") holds for each method `NAME` (N_img, N_txt) float32, `NAME:i2t_ranks`
     (N_img,) and `NAME:t2i_ranks` (N_txt,), counted from 0. It also holds `captions` (N_txt,),
-    `image_of` (N_txt,), the row of each caption's image, and `files` (N_img,), the photographs'
-    names.
+    `image_of` (N_txt,), the row of each caption's image, and `files` (N_img,), names of images.
     """
     if path.suffix != ".npz":
         raise ValueError(f"--scores writes a NumPy archive; end its name in .npz, not {path}")

@@ -19,10 +19,7 @@ CAPTIONS_AT_ONCE = 256
 
 
 def half(data: Split, which: int) -> Split:
-    """Selects one random half, 0 or 1, of a split's images with their captions (seed 0).
-
-    Raises ValueError if the split does not hold photographs.
-    """
+    """Selects random half 0 or 1 of a split's photographs; raises ValueError for other images."""
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
         raise ValueError(f"{data.folder} has other splits; measure on one of those")
     rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[which::2])
@@ -60,12 +57,9 @@ def features_by_method(
 def image_features(runtime: Runtime, data: Split, method: str | None = None) -> Tensor | np.ndarray:
     """Encodes all images, or all frames of clips, into features (N_img, N, d) with ONNX.
 
-    The encoder is that of `method`, or of the pack if None. For a pack without an image encoder
-    returns the ready-made features of the data.
-
-    Raises:
-        ValueError: the data are images and the pack reads features, or vice versa; or features
-            have another width.
+    The encoder is that of `method`, or of the pack if None. A pack without an image encoder uses
+    the ready-made features of the data. Raises ValueError if the data are images and the pack
+    reads features, or vice versa, or if features have another width.
     """
     source, dim = data.folder.parent, runtime.info.image_encoder.dim
     if runtime.image_encoder_of(method) is None:

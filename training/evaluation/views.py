@@ -127,10 +127,7 @@ def object_shares(runtime: Runtime, objects: SeenObjects) -> Iterator[np.ndarray
 
 
 def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
-    """Returns the share (N_txt, N) in 0..1 of each grid cell that objects of the caption cover.
-
-    None if objects are unknown.
-    """
+    """Returns the share (N_txt, N) of each cell that mentioned objects cover; None if unknown."""
     if data.objects is None:
         return None
     covered = np.zeros((len(data.captions), runtime.grid[0] * runtime.grid[1]))

@@ -189,10 +189,7 @@ class BackboneConfig(Settings):
         )
 
     def describe(self, preprocess: Preprocess, data: dict[str, Any]) -> dict[str, Any]:
-        """Returns the metadata of SceneNet weights that `export/encoders/` reads.
-
-        `data` is from `training.data.open_split.describe_data`.
-        """
+        """Returns the metadata of SceneNet weights; `data` is from `open_split.describe_data`."""
         return {
             "kind": "image_backbone",
             "arch": "scene_net",

@@ -167,9 +167,8 @@ class Loop(ABC, Generic[C, B]):
     def fit(self) -> dict[str, float]:
         """Trains to the end, with a checkpoint after each epoch; returns the best metrics.
 
-        Raises:
-            ValueError: the loss is not finite.
-            DiskFullError: the disk has no space for the log or a checkpoint.
+        Raises ValueError if the loss is not finite, and DiskFullError if the disk has no space for
+        the log or a checkpoint.
         """
         epochs = self.config.epochs
         if self.progress["epoch"] == epochs:
@@ -304,10 +303,7 @@ class Loop(ABC, Generic[C, B]):
 def parameter_groups(
     parameters: Iterable[nn.Parameter], share: float = 1.0
 ) -> list[dict[str, Any]]:
-    """Returns AdamW's groups: weight decay applies to matrices, not to biases, norms and scalars.
-
-    `share` is the learning rate of the parameters as a share of the base rate.
-    """
+    """Returns AdamW's groups at a `share` of the base rate; only matrices have weight decay."""
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for parameter in parameters:

@@ -27,10 +27,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
 
 
 def build_objective(method: str, arguments: dict[str, Any]) -> Objective:
-    """Builds a method's objective from its named arguments.
-
-    Raises ValueError if the method is unknown or has no objective, or an argument is invalid.
-    """
+    """Builds a method's objective; raises ValueError if it has none or an argument is invalid."""
     if method not in METHODS:
         raise ValueError(unknown_name("method", method, OBJECTIVES))
     if method not in OBJECTIVES:

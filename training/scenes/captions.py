@@ -83,10 +83,7 @@ class Draft:
         return [self.name(groups[index], exact=exact) for index in order]
 
     def place(self, scene: Scene, *, setting: bool, time: bool, weather: bool) -> str:
-        """Describes the requested ones of place, time and weather, and adds them to the fact.
-
-        Leaves out a time or weather that the scene does not have.
-        """
+        """Describes setting, time and weather if requested and known; adds them to the fact."""
         place = period = sky = ""
         if setting:
             self.fact["setting"] = scene.setting

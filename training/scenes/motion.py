@@ -77,7 +77,7 @@ class MovingObject:
 
     Attributes:
         name: name of the class; `look` is the index of its look.
-        x: centre in pixels, like `y`; `size` is the side in pixels.
+        x: horizontal centre in pixels; `y` is the vertical centre, `size` the side.
         tilt: counter-clockwise rotation in degrees.
         aloft: whether the object floats and casts no shadow.
         deed: action; None for a still object.

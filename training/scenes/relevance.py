@@ -37,15 +37,12 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
 
     ``left_of``, ``right_of``, ``above``, ``below``: the centres differ by at least `MARGIN` in that
     direction. ``next_to``: side by side, with a gap of at most `NEXT_GAP` and centres whose heights
-    differ by at most `NEXT_DRIFT`. ``between``: the first one's centre lies at least `MARGIN`
-    inside the span of the other two, and at most `BETWEEN_DRIFT` off the line that joins their
-    centres.
+    differ by at most `NEXT_DRIFT`. ``between``: the first box's centre lies at least `MARGIN`
+    inside the span of the other two centres, and at most `BETWEEN_DRIFT` off the line that joins
+    them. Raises ValueError for an unknown kind, or "between" without a third box.
 
     >>> holds("left_of", (0.0, 0.0, 0.2, 0.2), (0.5, 0.0, 0.7, 0.2))
     True
-
-    Raises:
-        ValueError: for an unknown kind, or "between" without a third box.
     """
     ax, ay = (first[0] + first[2]) / 2, (first[1] + first[3]) / 2
     bx, by = (second[0] + second[2]) / 2, (second[1] + second[3]) / 2
@@ -100,7 +97,7 @@ def matching(items: Sequence[Any], stated: dict[str, Any]) -> list[int]:
 def relevant_rows(
     records: Sequence[Any], test: Callable[[Any, dict[str, Any]], bool]
 ) -> list[NDArray[np.int64]]:
-    """Returns for each caption the sorted rows of the records whose `test(record, fact)` holds."""
+    """Returns for each caption the sorted rows of the records that pass `test(record, fact)`."""
     holders: dict[str, set[int]] = {}
     for row, record in enumerate(records):
         for item in record.objects:

@@ -193,11 +193,7 @@ def _cast_shadows(
 
 
 def find_font() -> Path:
-    """Finds the emoji font: the path in `FONT_ENV`, or a font folder of the system or user.
-
-    Raises:
-        ValueError: the font is missing; the message names the package and the variable.
-    """
+    """Finds the emoji font at `FONT_ENV` or in font folders; raises ValueError if it is missing."""
     advice = (
         "install the Debian package fonts-noto-color-emoji, "
         f"or set {FONT_ENV} to the path of {FONT_FILE}."

@@ -171,11 +171,7 @@ def is_clips(folder: Path) -> bool:
 
 
 def load_scenes(folder: Path) -> SceneData:
-    """Opens a rendered split; pixels are memory-mapped.
-
-    Raises ValueError if the folder is missing, unfinished, damaged or of another version of the
-    world.
-    """
+    """Opens a rendered split; raises ValueError if it is missing, damaged or of another version."""
     scenes = _load(folder, SCENES, Scene)
     try:
         images, instances = (
@@ -191,11 +187,7 @@ def load_scenes(folder: Path) -> SceneData:
 
 
 def load_clips(folder: Path) -> list[Clip]:
-    """Reads a split of clips.
-
-    Raises ValueError if the folder is missing, unfinished, damaged or of another version of the
-    world.
-    """
+    """Reads a split of clips; raises ValueError if it is missing, damaged or of another version."""
     return _load(folder, CLIPS, Clip)
 
 

@@ -42,7 +42,7 @@ class SceneObject:
     """A visible object.
 
     Attributes:
-        name: name of the class, like `group`.
+        name: name of the class; `group` is the group of the class.
         color: colour if the class has several, else None.
         box: relative xyxy of the outline inside the image, including covered parts, in 0..1.
         visible: share of the pixels inside the image that are not covered, in 0..1.
