@@ -25,8 +25,3 @@ def test_images(tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert rows["the app, one method"][0] >= rows["the app, all methods"][0]
     for rate, ratio in rows.values():
         assert ratio == pytest.approx(rate / bare, abs=0.02)
-
-
-def test_missing_folders_are_named(tiny_pack: Path, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="gone"):
-        indexing.main(["--pack", str(tiny_pack), "--gallery", str(tmp_path / "gone")])

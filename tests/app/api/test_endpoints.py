@@ -218,10 +218,13 @@ def test_a_folder_opens_by_its_path_and_another_pack_searches_it(
 ) -> None:
     for i in range(4):
         draw(i)[0].save(tmp_path / f"{i}.png")
-    answer = private.post("collections/open", place=str(tmp_path))
-    key = answer["collection"]
-    assert private.await_stage("ready", key)["searchable"] == 4
-    assert {"key": key, "kind": "folder", "title": tmp_path.name, "pictures": 4} in private.get(
+    write_animation(tmp_path / "clip.gif", [draw(0)[0], draw(1)[0]], 500)
+    key = private.post("collections/open", place=str(tmp_path))["collection"]
+    assert private.await_stage("ready", key)["searchable"] == 5
+    content = data_uri((tmp_path / "clip.gif").read_bytes()).replace("image/png", "image/gif")
+    sent = private.predict("clip", image_id=4, collection=key)  # after 0.png to 3.png
+    assert sent == {"media_type": "image/gif", "data": content}
+    assert {"key": key, "kind": "folder", "title": tmp_path.name, "pictures": 5} in private.get(
         "collections"
     )["collections"]
     moved = private.post("search", image=IMAGE, collection=key, pack="photos")
@@ -264,12 +267,3 @@ def test_docs_name_every_route(table: dict[str, Any]) -> None:
     for endpoint in table.values():
         assert f"{endpoint.path}`" in text, endpoint.path
         assert f"`{endpoint.name}`" in text, endpoint.name
-
-
-def test_a_clip_is_a_data_uri_for_gradio(private: Server, tmp_path: Path) -> None:
-    write_animation(tmp_path / "a.gif", [draw(0)[0], draw(1)[0]], 500)
-    key = private.post("collections/open", place=str(tmp_path))["collection"]
-    private.await_stage("ready", key)
-    content = data_uri((tmp_path / "a.gif").read_bytes()).replace("image/png", "image/gif")
-    sent = private.predict("clip", image_id=0, collection=key)
-    assert sent == {"media_type": "image/gif", "data": content}

@@ -104,27 +104,14 @@ def listening() -> Iterator[tuple[str, list[str]]]:
         other.shutdown()
 
 
-class Assistant:
-    """Speaks the protocol's streamable HTTP, without a package for it."""
-
-    def __init__(self, server: Server) -> None:
-        self._url = f"{server.url}/gradio_api/mcp/"
-        self._headers = {"Accept": "application/json, text/event-stream"}
-        self._count = 0
-
-    def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """What a request results in."""
-        self._count += 1
-        request = {"jsonrpc": "2.0", "id": self._count, "method": method, "params": params}
-        reply = httpx.post(self._url, json=request, headers=self._headers, timeout=60)
-        reply.raise_for_status()
-        body = reply.text
-        if reply.headers["Content-Type"].startswith("text/event-stream"):
-            data = [line[5:] for line in body.splitlines() if line.startswith("data:")]
-            body = next(line for line in data if '"id"' in line)
-        answer = json.loads(body)
-        assert answer["id"] == self._count
-        return answer["result"]
+def call_tool(server: Server, name: str, **arguments: Any) -> str:
+    """The answer to an assistant, over the protocol's streamable HTTP."""
+    params = {"name": name, "arguments": arguments}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {"Accept": "application/json, text/event-stream"}
+    reply = ask(server, "/gradio_api/mcp/", "POST", json=request, headers=headers)
+    assert reply.status_code == 200
+    return reply.text
 
 
 def test_no_file_is_read_and_no_address_fetched(
@@ -133,7 +120,8 @@ def test_no_file_is_read_and_no_address_fetched(
     address, fetched = listening
     secret = tmp_path / "secret.png"
     draw(3)[0].save(secret)
-    kinds, assistant = {"meta": {"_type": "gradio.FileData"}}, Assistant(private)
+    kinds = {"meta": {"_type": "gradio.FileData"}}
+    assert "hits" in call_tool(private, "search_text", query="a red circle")
     for named in (
         str(secret),
         f"{address}/x.png",
@@ -151,8 +139,7 @@ def test_no_file_is_read_and_no_address_fetched(
         assert (reply.status_code, "data URI" in reply.json()["error"]) == (400, True)
         sent: list[Any] = [named, {"path": named, **kinds}]
         for value in sent:
-            answer = assistant.ask("tools/call", name="search_image", arguments={"image": value})
-            assert "hits" not in json.dumps(answer)
+            assert "hits" not in call_tool(private, "search_image", image=value)
     assert not fetched
 
 
@@ -187,7 +174,7 @@ def test_large_images_are_bounded(private: Server) -> None:
     reply = ask(private, "/api/v1/search", "POST", content=bytes(70_000_001))
     assert "at most 70 MB" in refused(reply, 413)
     uri = "data:image/png;base64," + "A" * 68_000_000
-    assert "too large" in private.predict("search_image", image=uri)
+    assert "too large" in private.refusal("search", image=uri)
 
 
 def test_pixel_bombs_and_damaged_images_are_refused_at_once(

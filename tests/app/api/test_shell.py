@@ -84,23 +84,20 @@ def test_paths_are_ended_by_zeros_and_the_best_is_lit(
         assert image.size == plain.size
 
 
-@pytest.mark.parametrize(
-    ("changed", "reply"),
-    [
+def test_a_mistake_is_said_in_a_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for changed, reply in (
         (["--gallery", "none/here"], "none/here"),
         (["--pack", "none/here/either"], "none/here/either"),
         (["--method", "none"], 'there is no method "none"'),
         (["-k", "0"], "-k must be 1 to 1,000, not 0"),
         (["--explain", "out.jpg"], "must end in .png"),
-    ],
-)
-def test_a_mistake_is_said_in_a_line(
-    arguments: list[str], changed: list[str], reply: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*arguments, *changed]) == 2
-    printed = capsys.readouterr()
-    assert not printed.out
-    assert reply in printed.err.splitlines()[-1]
+    ):
+        assert main([*arguments, *changed]) == 2
+        printed = capsys.readouterr()
+        assert not printed.out
+        assert reply in printed.err.splitlines()[-1]
 
 
 def test_an_image_is_asked_with_and_an_empty_query_refused(
