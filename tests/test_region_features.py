@@ -59,29 +59,39 @@ def refusal(*arguments: str) -> str:
     return str(end.value)
 
 
-def test_runs_their_average_and_how_they_differ(tmp_path: Path) -> None:
+def test_runs_and_the_average_of_their_scores(tmp_path: Path) -> None:
     split = "testall"  # five equal rows an image
     folders = [Path("runs/vsepp_0"), Path("runs/mv_vse_0")]
     runs = [option for folder in folders for option in ("--run", str(folder))]
-    values = [*runs, "--split", split, "--folds", "5", "--compare", "average,runs/vsepp_0"]
-    rows = measure(tmp_path, *values, "--scores", str(tmp_path / "scores.npz"))
+    rows = measure(tmp_path, *runs, "--split", split, "--folds", "5")
     assert list(rows) == ["runs/vsepp_0", "runs/mv_vse_0", "average"]
-    measured = json.loads((tmp_path / "rows.json").read_text())
-    weights = {str(folder): sha256_of(folder / "best.safetensors") for folder in folders}
-    assert measured["sources"] == weights
-    (difference,) = measured["differences"]
-    expected = rows["average"]["rsum"] - rows["runs/vsepp_0"]["rsum"]
-    assert difference["difference"] == pytest.approx(expected)
-    assert difference["low"] <= expected <= difference["high"]
-    assert set(np.load(tmp_path / "scores.npz")) >= {"runs/vsepp_0", "average:t2i_ranks"}
+    alone = measure(tmp_path, *runs[:2], "--split", split, "--folds", "5")
+    assert alone == {"vsepp": rows["runs/vsepp_0"]}
+    whole = measure(tmp_path, *runs[:2], "--split", split)
+    assert whole["vsepp"]["rsum"] <= alone["vsepp"]["rsum"]
     views = [run_views(folder, split, Extraction(device="cpu")) for folder in folders]
     scores = [score_matrix(method, images, texts) for _, method, images, texts, _ in views]
-    folded = folded_metrics((scores[0] + scores[1]) / 2, views[0][-1].image_of, 5)
-    assert rows["average"] == pytest.approx(folded)
-    whole = measure(tmp_path, *runs[:2], "--split", split)
-    assert whole["vsepp"]["rsum"] <= rows["runs/vsepp_0"]["rsum"]
-    message = refusal(*runs, "--compare", "runs/vsepp_0,runs/vsep_0")
-    assert message.startswith('there is no run "runs/vsep_0"; did you mean "runs/vsepp_0"?')
+    expected = folded_metrics((scores[0] + scores[1]) / 2, views[0][-1].image_of, 5)
+    assert rows["average"] == pytest.approx(expected)
+
+
+def test_runs_are_compared(tmp_path: Path) -> None:
+    runs = ["--run", "runs/vsepp_0", "--run", "runs/vsepp_1", "--split", "test"]
+    pairs = ["--compare", "runs/vsepp_0,runs/vsepp_1", "--compare", "average,runs/vsepp_0"]
+    rows = measure(tmp_path, *runs, *pairs, "--scores", str(tmp_path / "scores.npz"))
+    measured = json.loads((tmp_path / "rows.json").read_text())
+    weights = {
+        f"runs/vsepp_{i}": sha256_of(Path(f"runs/vsepp_{i}/best.safetensors")) for i in (0, 1)
+    }
+    assert measured["sources"] == weights
+    for values, pair in zip(measured["differences"], pairs[1::2], strict=True):
+        first, second = pair.split(",")
+        expected = rows[first]["rsum"] - rows[second]["rsum"]
+        assert values["difference"] == pytest.approx(expected)
+        assert values["low"] <= expected <= values["high"]
+    assert set(np.load(tmp_path / "scores.npz")) >= {"runs/vsepp_0", "average:t2i_ranks"}
+    message = refusal(*runs, "--compare", "runs/vsepp_0,runs/vsep_1")
+    assert message.startswith('there is no run "runs/vsep_1"; did you mean "runs/vsepp_1"?')
 
 
 def test_a_pack_without_an_image_encoder() -> None:
@@ -90,7 +100,11 @@ def test_a_pack_without_an_image_encoder() -> None:
     assert info.image_encoder.dim == 16
     assert list(info.methods) == ["vsepp", "vsepp_2", "mv_vse"]
     assert (info.name, info.licence) == ("data", "research only")
-    assert "There is no image encoder" in Path("pack/README.md").read_text()
+    assert "60 images with 120 captions" in info.description
+    assert "training/vsepp/config.toml" in info.files
+    card = Path("pack/README.md").read_text()
+    assert "There is no image encoder" in card
+    assert "It searches the pack's own gallery there" in card
 
 
 def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) -> None:

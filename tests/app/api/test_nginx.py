@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from gradio_client import Client
 
 from polyview.app import limits
 from tests.app.api.conftest import ROOT
-from tests.app.serving import Server, free_port, hosted
+from tests.app.serving import Serve, Server, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -77,20 +77,13 @@ def configuration(folder: Path, app_port: int, port: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def proxied(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    with (
-        hosted(tmp_path_factory.mktemp("app"), "--pack", tiny_pack, "--allow-host", NAME) as app,
-        behind_nginx(app, tmp_path_factory.mktemp("nginx")) as proxied,
-    ):
-        yield proxied
-
-
-@contextmanager
-def behind_nginx(app: Server, folder: Path) -> Iterator[Proxied]:
-    """Starts nginx before an app."""
+def proxied(
+    serve: Serve, tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Proxied]:
+    app = serve("--pack", tiny_pack, "--allow-host", NAME)
     nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     assert nginx, "nginx is not installed; run: make nginx"
-    port = free_port()
+    folder, port = tmp_path_factory.mktemp("nginx"), free_port()
     file = folder / "nginx.conf"
     file.write_text(configuration(folder, app.port, port))
     options = f"daemon off; pid {folder}/pid; error_log {folder}/errors.txt;"
