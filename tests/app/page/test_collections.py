@@ -39,10 +39,10 @@ def send(page: Page, server: Server, name: str, first: int, count: int = FILES) 
 
 
 def labels(page: Page) -> list[str]:
-    """What the tiles are called."""
-    read = "() => [...document.querySelectorAll('.tile')].map(tile => tile.ariaLabel)"
-    page.wait_for_function(f"({read})().length > 0")  # a new answer replaces the tiles
-    return page.evaluate(read)
+    """What the tiles are called, or why there are none."""
+    page.locator(".tile, #notes .problem").first.wait_for()
+    read = "all => all.map(each => each.ariaLabel || each.textContent)"
+    return page.locator(".tile, #notes .problem").evaluate_all(read)
 
 
 @pytest.mark.slow
