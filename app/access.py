@@ -85,8 +85,8 @@ class Hosts:
         for name in filter(_FORWARDING.fullmatch, headers if self.private else ()):
             raise Refusal(
                 403,
-                f"this app serves only its own machine, but {name[:_MAX_QUOTED]} says that the "
-                "request was forwarded; start it with --allow-host NAME to serve others",
+                f"this app serves only its own machine, but the header {name[:_MAX_QUOTED]} shows "
+                "that the request was forwarded; start it with --allow-host NAME to serve others",
             )
         own_host = headers.get("host", "").lower()
         forwarded_hosts = ",".join(headers.getlist("x-forwarded-host"))  # trusted by gradio

@@ -69,7 +69,7 @@ class Settings:
         trusts_all = any(p.strip() == "*" or p.strip().endswith("/0") for p in proxies.split(","))
         if trusts_all and not (self.private or self.on_space):
             raise ValueError(
-                f'FORWARDED_ALLOW_IPS="{proxies}" lets every client say what its address is; name '
+                f'FORWARDED_ALLOW_IPS="{proxies}" lets every client fake its address; set it to '
                 "the proxy's address, such as 10.0.0.2"
             )
         if isinstance(self.gallery, Path) and not self.gallery.exists():

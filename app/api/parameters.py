@@ -34,7 +34,7 @@ def _content(value: Any) -> Any:
         return value
     head, comma, encoded = value.partition(",")
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
-        raise ValueError("it must be a data URI, data:image/png;base64,...; nothing else is read")
+        raise ValueError("it must be a data URI, such as data:image/png;base64,...")
     if len(encoded) > IMAGE_BYTES * 4 // 3 + 4:
         raise ValueError(f"the image is too large; send at most {IMAGE_BYTES // 10**6} MB")
     try:

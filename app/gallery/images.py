@@ -227,7 +227,7 @@ def _sentences(name: str) -> Iterator[None]:
         hint = "; convert it to JPEG first" if suffix_of(name) in (".heic", ".heif") else ""
         raise ImageError(f"{name} is not an image in a format that can be read{hint}") from error
     except MemoryError as error:
-        raise ImageError(f"{name} needs more memory than there is; make it smaller") from error
+        raise ImageError(f"{name} needs more memory than is available; make it smaller") from error
     except Exception as error:  # damaged files make decoders and parsers raise any error
         raise ImageError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
 

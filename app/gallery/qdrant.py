@@ -200,10 +200,10 @@ class Points:
             yield
         except UnexpectedResponse as error:
             if error.status_code in (401, 403):
-                raise QdrantError(f"{server} wants another key; set the variable {KEY}") from error
+                raise QdrantError(f"{server} rejects the API key; set {KEY}") from error
             reason = f"{error.status_code}: {error.reason_phrase:.200}"
             raise QdrantError(
-                f"{server} refuses ({reason}); fill it with python -m polyview migrate"
+                f"{server} rejects the request ({reason}); fill it with python -m polyview migrate"
             ) from error
         except (ResponseHandlingException, OSError, RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
@@ -272,7 +272,7 @@ class QdrantGallery(Gallery):
         if len(selected) > READ_UP_TO:
             raise QdrantError(
                 f"this needs the views of {len(selected):,} images, but at most {READ_UP_TO:,} are "
-                "read from Qdrant; ask one method whose best views decide for one query"
+                "read from Qdrant; search with one term and one method that ranks by its best view"
             )
         for start in range(0, len(selected), _PAGE):
             yield selected[start : start + _PAGE], self.views(selected[start : start + _PAGE])

@@ -265,7 +265,9 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
         unique = name if name_counts[name] == 1 else f"{stem} ({name_counts[name]}){suffix}"
         images.append(CollectionImage(len(images), path, unique, root=folder))
     if not images:
-        raise ValueError(f"none of these files is an image; {', '.join(sorted(SUFFIXES))} are")
+        raise ValueError(
+            f"none of these files is an image; supported are {', '.join(sorted(SUFFIXES))}"
+        )
     return Collection("your files", folder, tuple(images), tuple(left_out))
 
 

@@ -195,7 +195,9 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
         return None
     if current_name(info.name) == PHOTOGRAPHS:
         if retriever.collection.relevant:
-            return Mismatch("This pack knows photographs, and these are drawn scenes.", SCENES)
+            return Mismatch(
+                "This pack was trained on photographs; these images are drawn scenes.", SCENES
+            )
         return None
     names = [name for name, method in info.methods.items() if method.image_encoder is None]
     ids = retriever.gallery(index.first).ids()
@@ -209,5 +211,6 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     distances = domain.distances(torch.stack(features).numpy())
     if (distances > domain.limit).mean() <= _UNFAMILIAR:
         return None
-    content = "drawn scenes of emoji only" if info.name == SCENES else "other images than these"
-    return Mismatch(f"{info.title} knows {content}: what it finds here means little.", PHOTOGRAPHS)
+    content = "drawn scenes of emoji" if info.name == SCENES else "images unlike these"
+    sentence = f"{info.title} was trained on {content}; its results here are unreliable."
+    return Mismatch(sentence, PHOTOGRAPHS)

@@ -226,7 +226,7 @@ class Downloads:
         except UnreachableError as error:
             if kind == PACK:
                 return find_cached(address, error)
-            hint = "a pack in a folder on this machine loads without"
+            hint = "packs in folders on this machine load without the network"
             raise UnreachableError(f"{error}; {hint}") from error
         repo = offer.parts[0]
         if kind == PACK and MANIFEST not in repo.missing:
@@ -239,7 +239,7 @@ class Downloads:
         source = self.look(address, kind)
         with self._lock:
             if self._thread.is_alive():
-                sentence = "something is being fetched already; try again when it has ended"
+                sentence = "another download is running; try again when it has finished"
                 raise Refusal(503, sentence, 60)
             key, doing = token_hex(8), "Starting"
             job = Job(job=key, state="running", done=0, total=0, doing=doing, pack="", error="")

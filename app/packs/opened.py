@@ -326,7 +326,7 @@ class Opened:
         images = self._images(collection)
         if collection in self._places and pack not in self._folders:
             # otherwise a visitor could make every bundled pack read all of the owner's images
-            self.require_owner(f"only {', '.join(self._folders)} may read these images")
+            self.require_owner(f"only the packs {', '.join(self._folders)} may search these images")
         runtime = self._runtime(pack)
         if collection != pack:
             runtime.require_images()
@@ -348,7 +348,7 @@ class Opened:
             raise Refusal(410, "this collection is no longer open; open the folder again")
         if collection.startswith("upload-"):
             if (images := self.uploads.use(collection).images) is None:
-                raise ValueError("nothing of this upload is read yet; start it first")
+                raise ValueError("this upload is not read yet; start reading it first")
             return images
         info = self.packs().get(collection)
         if info is None or info.gallery is None:

@@ -222,7 +222,7 @@ class Compare {
     const parts = [examples.curated.length && menu("Examples", "list", ...examples.curated.map(example)), add];
     if (this.answer) {
       const agreement = menu("?", "agreement", ...this.#agreement());
-      agreement.firstChild.ariaLabel = "How far the methods agree";
+      agreement.firstChild.ariaLabel = "Agreement of the methods";
       const files = ["PNG", "CSV", "JSON"].map((kind) => button(kind, () => this.#save(kind)));
       parts.push(el("span.grow"), agreement, menu("Save", "list", ...files));
     }

@@ -21,7 +21,7 @@ class Mistakes {
   constructor(container, context) {
     this.context = context;
     this.bar = el("div.bar.wrap");
-    this.cells = el("div.cells", { role: "group", "aria-label": "Who finds the captions" });
+    this.cells = el("div.cells", { role: "group", "aria-label": "Captions by the methods that find their image" });
     this.canvas = el("canvas", { role: "img" });
     [this.test, this.range, this.about] = [el("p.key"), el("div.legend"), el("div")];
     const figures = [el("summary", {}, "Ranks, words and kinds"), this.test, this.canvas, this.range, this.about];

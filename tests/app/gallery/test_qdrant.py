@@ -262,8 +262,8 @@ def test_the_key_is_sent_the_search_is_exact_and_bad_answers_are_sentences(
     assert server.keys == {"right"}
     server.answer = b"no JSON"
     for server.status, sentence in (
-        (401, "wants another key; set the variable QDRANT_API_KEY"),
-        (503, r"Qdrant at .* refuses \(503"),
+        (401, "rejects the API key; set QDRANT_API_KEY"),
+        (503, r"Qdrant at .* rejects the request \(503"),
         (200, "does not answer"),
     ):
         with pytest.raises(QdrantError, match=sentence):

@@ -135,7 +135,7 @@ def test_offline_is_a_sentence_and_a_folder_still_loads(
 ) -> None:
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "app"))
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UnreachableError, match="a pack in a folder on this machine loads without"):
+    with pytest.raises(UnreachableError, match="packs in folders on this machine load without"):
         downloads.start(NET, CLIP)
     with pytest.raises(ValueError, match="is not, or not all, in the local cache"):
         downloads.start(ID, PACK)
@@ -178,7 +178,7 @@ def test_a_cancelled_download_leaves_nothing_and_another_may_follow(
     stock_clip(hub, tmp_path / "clip")
     hub.faults["GET .*model.safetensors"] = Fault("trickle", 100)  # so that it cannot have ended
     job = downloads.start(NET, CLIP)
-    with pytest.raises(Refusal, match="something is being fetched already"):
+    with pytest.raises(Refusal, match="another download is running"):
         downloads.start(NET, CLIP)
     with pytest.raises(Refusal):
         downloads.cancel("another")

@@ -83,7 +83,7 @@ def test_strangers_make_no_other_pack_read_the_owner_s_images(
     opened = Opened(settings, tmp_path / "cache")
     (key,) = (key for key in opened.collections() if key.startswith("folder-"))
     assert opened.retriever("", key) is opened.retriever()
-    with pytest.raises(Refusal, match=r"only .* may read these images"):
+    with pytest.raises(Refusal, match=r"only the packs .* may search these images"):
         opened.retriever("scenes", key)
 
 

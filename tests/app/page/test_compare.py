@@ -57,7 +57,7 @@ def test_columns_and_moves_are_those_of_the_api(bundled: Server, page: Page) -> 
             ".map(tile => Number(tile.dataset.image))"
         )
         assert set(marked) == alone
-    page.get_by_label("How far the methods agree").click()
+    page.get_by_label("Agreement of the methods").click()
     cells = page.locator(".agreement table").first.locator("td")
     expect(cells.nth(2)).to_have_text(f"{answer['overlap'][0][1]:.0%}".replace("%", " %"))
 
