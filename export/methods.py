@@ -64,9 +64,7 @@ class Methods(dict[str, Method]):
         """The method of a name; raises ValueError for an unknown name or an ensemble."""
         names = self.names(name)
         if len(names) > 1:
-            raise ValueError(
-                f'"{name[:80]}" names {len(names)} methods; look through one at a time'
-            )
+            raise ValueError(f'"{name[:80]}" names {len(names)} methods; choose one of them')
         return self[names[0]]
 
     def title(self, spec: str) -> str:

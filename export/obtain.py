@@ -69,7 +69,7 @@ def look(kind: str, address: str, token: Token = None) -> Offer:
         names = list(filter_repo_objects(repo.files, allow_patterns=ENCODER_FILES))
         if not any(name.endswith(".safetensors") for name in names):
             raise NoWeightsError(
-                f"{address} holds no weights as safetensors, and no others are read; name a "
+                f"{address} has no safetensors weights, the only format that is read; name a "
                 f"revision that does, such as {repo.repo_id}@refs/pr/1, or another CLIP"
             )
     elif MANIFEST not in repo.files:
@@ -110,7 +110,7 @@ def obtain(
     if offer.kind == PACK:
         return pull(offer.address, False if visitor else None, first.commit, visitor, tell)
     if visitor:
-        raise ValueError("visitors load packs only; convert the weights, and name the pack")
+        raise ValueError("visitors can load only packs; convert the weights to a pack first")
     for part in offer.parts:
         fetch(part, progress=tell)
     tell(0, 0, "Converting, and comparing the result with the original")

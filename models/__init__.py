@@ -99,7 +99,7 @@ def _check(method: str, argument: str, value: Any, like: Any) -> None:
     prefix = f'method "{method}": {argument} must be'
     if isinstance(like, bool | str):
         if type(value) is not type(like):
-            expected = "true or false" if isinstance(like, bool) else "a text"
+            expected = "true or false" if isinstance(like, bool) else "a string"
             raise ValueError(f"{prefix} {expected}, not {value!r:.60}")
     elif isinstance(like, int):
         largest = _MAX_COUNTS.get(argument, MAX_WIDTH)

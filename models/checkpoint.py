@@ -38,7 +38,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             metadata = json.loads((file.metadata() or {}).get("about", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if not isinstance(metadata, dict):
-            raise ValueError(f"its description is a {type(metadata).__name__}, no object")
+            raise ValueError(f"its metadata is a {type(metadata).__name__}, not an object")
         for name, tensor in tensors.items():
             if tensor.dtype not in _TYPES:
                 raise ValueError(f"tensor {name:.60} is of the type {tensor.dtype}")

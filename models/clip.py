@@ -64,7 +64,7 @@ class CLIP(Method):
             )
         if not image_dim == text_dim == embed_dim:
             raise ValueError(
-                f"rows of {image_dim} and {text_dim} numbers add up to no embeddings of "
+                f"features of {image_dim} and {text_dim} numbers do not match embeddings of "
                 f"{embed_dim}; export the pack again"
             )
         if reference_queries and not 1 <= bias_neighbours <= reference_queries:

@@ -12,7 +12,7 @@ _LABELS = {
     "name": "short name: lower-case letters, digits, underscores",
     "title": "name for people",
     "licence": "SPDX identifier of the weights' licence",
-    "credits": "whose work is in the pack",
+    "credits": "authors and sources of the content",
     "description": "one or two sentences",
 }
 

@@ -132,7 +132,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
         gallery_files = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]
         if encoder is None and REGIONS not in gallery_files:
             raise ValueError(
-                f"{parts.gallery} holds images alone, and the pack reads ready-made features; make "
+                f"{parts.gallery} holds only images, but the pack reads ready-made features; make "
                 "its gallery with python -m polyview region-gallery"
             )
         _copy(gallery.folder, work / FOLDER, [*gallery_files, *gallery.files])

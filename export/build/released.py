@@ -151,9 +151,7 @@ def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
     for side, part in enumerate(model if is_pair else [model]):
         tensors = isinstance(part, Mapping) and all(isinstance(v, Tensor) for v in part.values())
         if not part or not tensors:
-            raise ValueError(
-                f"{path} holds no weights, dictionaries of tensors; name a released checkpoint"
-            )
+            raise ValueError(f"{path} holds no dictionary of tensors; name a released checkpoint")
         start = f"model[{side}]." if is_pair else ""
         wrapper = "module." if all(key.startswith("module.") for key in part) else ""
         weights |= {start + key.removeprefix(wrapper): value for key, value in part.items()}
@@ -184,7 +182,7 @@ def _load(path: Path) -> Any:
             ) from error
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise ValueError(
-            f"{path} is not a whole PyTorch checkpoint ({reason}); download it again"
+            f"{path} is not a complete PyTorch checkpoint ({reason}); download it again"
         ) from error
 
 

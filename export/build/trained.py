@@ -133,7 +133,7 @@ def load_run(
         if text_about["sha256"] != text.sha256:
             raise ValueError(
                 f"{folder} was trained with another text encoder than the present one at "
-                f"{text.source}; put the former one there, or train it again"
+                f"{text.source}; restore the original encoder, or train again"
             )
     method = models.build(record.method, record.image_dim, record.text_dim, record.arguments)
     modules = encoder, text_encoder, fill(method, "method.")

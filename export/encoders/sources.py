@@ -178,7 +178,9 @@ def _describe_image(source: _Source) -> dict[str, Any]:
     elif is_pack(source.folder):
         spec = _describe_packed(source)
     elif source.part == FRAME:
-        raise ValueError(f'{source.name}: only our own encoders know "#{FRAME}"; leave it out')
+        raise ValueError(
+            f'{source.name}: "#{FRAME}" works only with encoders trained by Polyview; leave it out'
+        )
     else:
         return _describe_published(source, _IMAGES)
     if source.part == FRAME:  # one feature per image

@@ -91,7 +91,7 @@ def _explained(error: BaseException, address: str) -> HubError:
         case hf.OfflineModeIsEnabled():
             return UnreachableError("HF_HUB_OFFLINE is set; unset it")
         case hf.LocalEntryNotFoundError():
-            return HubError(f"{address} is not, or not all, in the local cache; pull it")
+            return HubError(f"{address} is not completely in the local cache; pull it")
         case hf.HfHubHTTPError():
             status, headers = error.response.status_code, error.response.headers
             advice = _ADVICE.get(status, "try again later")
@@ -108,7 +108,7 @@ def _explained(error: BaseException, address: str) -> HubError:
         case json.JSONDecodeError() | hf.FileMetadataError():
             return UnreachableError(
                 f"the server at {hub} is not a Hugging Face Hub; check HF_ENDPOINT, and whether "
-                "the network wants a login"
+                "the network requires a login"
             )
         case OSError(errno=errno.ENOSPC):
             return HubError(f"{address}: the disk is full; make room and try again")
@@ -222,8 +222,8 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
     files = {file.rfilename: file.size for file in info.siblings or []}
     if bad_name := next(itertools.filterfalse(_stays_inside, files), None):
         raise HubError(
-            f"{address} lists a file {bad_name[:200]!r}, which is no path inside a repository; "
-            "nothing of it is fetched"
+            f"{address} lists a file {bad_name[:200]!r}, which is not a path inside the "
+            "repository; nothing of it is fetched"
         )
     card = info.card_data
     licence = card and (card.get("license_name") or card.get("license"))

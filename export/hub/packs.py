@@ -105,7 +105,7 @@ def pull(
     except UnreachableError as error:
         return find_cached(address, error)
     if commit not in (None, repo.commit):
-        raise HubError(f"{address} has changed since it was looked at; look again")
+        raise HubError(f"{address} has changed since it was inspected; inspect it again")
     try:
         files = _files_of_pack(repo, token)
         if visitor:
@@ -157,11 +157,11 @@ def _check_limits(repo: Repo) -> None:
     """Raises PackError for a pack that exceeds the limits of visitors."""
     total, count = sum(size or 0 for size in repo.files.values()), len(repo.files)
     if unknown := [name for name, size in repo.files.items() if size is None]:
-        raise PackError(f"the Hub states no size of {unknown[0]}")
+        raise PackError(f"the Hub states no size for {unknown[0]}")
     for value, limit, unit in ((total, MAX_BYTES, "bytes"), (count, MAX_FILES, "files")):
         if value > limit:
             raise PackError(
-                f"it has {value:,} {unit}, more than the {limit:,} that visitors may have fetched"
+                f"it has {value:,} {unit}, more than the {limit:,} that visitors may load"
             )
     if shutil.disk_usage(constants.HF_HUB_CACHE).free < total + SPARE:
         raise PackError(f"there is no room for its {total:,} bytes on the disk")
@@ -176,7 +176,7 @@ def find_cached(address: str, error: UnreachableError | None = None) -> Path:
         folder = load_info(client.fetch_matching(address, (), local_files_only=True)).folder
     except (FileNotFoundError, HubError) as missing:
         kind, reason = (UnreachableError, f", and {error}") if error else (HubError, "; pull it")
-        raise kind(f"{address} is not, or not all, in the local cache{reason}") from missing
+        raise kind(f"{address} is not completely in the local cache{reason}") from missing
     if error is not None:
         _log.warning("%s: %s is taken from the local cache, commit %s", error, address, folder.name)
     return folder

@@ -129,7 +129,7 @@ def _sentence(error: ValidationError, kind: Any, where: str) -> str:
     if category == "value_error":
         return ": ".join(filter(None, (label, str(first["ctx"]["error"]))))
     if category == "string_pattern_mismatch":
-        requirement = "be a text that is not empty"
+        requirement = "be a non-empty string"
     else:  # of "Input should be a valid integer", "Tuple should have at most 2 items after ..."
         requirement = first["msg"].partition(" should ")[2].partition(" after validation")[0]
     return f"{label or 'it'} must {requirement}, not {_SHORT.repr(first['input'])}"

@@ -73,7 +73,7 @@ def read_preprocess(folder: Path, name: str) -> Preprocess:
     """
     if not (folder / "preprocessor_config.json").is_file():
         raise FileNotFoundError(
-            f"{name} has no preprocessor_config.json, which says how it wants its images; "
+            f"{name} has no preprocessor_config.json, which defines its preprocessing; "
             "fetch it from the model's page"
         )
     try:
@@ -94,7 +94,7 @@ def _translate(stated: dict[str, Any], name: str) -> Preprocess:
     values: dict[str, Any] = {"filter": resampling.name.lower(), **_statistics(stated)}
     crops = bool(stated.get("do_center_crop"))
     if not stated.get("do_resize", True) or size.get("longest_edge"):
-        raise ValueError(f"{name}: its processor does not bring images to one size")
+        raise ValueError(f"{name}: its processor does not resize images to one size")
     if stated.get("crop_pct") and shortest and not crops:
         # ConvNeXT's processor, also used for ResNets, crops below 384 pixels and stretches above
         crops = shortest < 384

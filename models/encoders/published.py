@@ -165,7 +165,7 @@ class SiglipImageEncoder(_VisionTransformer):
         super().__init__()
         if not config.get("vision_use_head", True):
             raise ValueError(
-                "this SigLIP has no pooling head (vision_use_head is false); use one that has"
+                "this SigLIP has no pooling head (vision_use_head is false); use one with a head"
             )
         self.model = build_network("SiglipVisionModel", config)
         self.dim = int(self.model.config.hidden_size)

@@ -115,7 +115,7 @@ def test_the_hub_is_asked_for_sizes_and_licences_and_nothing_is_fetched(
         (PACK, "owner/secret", "or it is private or the token is not valid"),
         (PACK, f"{ID}@v9", "no such revision"),
         (PACK, NET, "is not a pack: it has no pack.json"),
-        (CLIP, "owner/old", "holds no weights as safetensors"),
+        (CLIP, "owner/old", "has no safetensors weights"),
         (VSE_INFTY, "somewhere", "takes owner/name/FOLDER_OR_FILE"),
         (CLIP, "not an id", '"not an id" is not a Hub id'),
     ):
@@ -137,7 +137,7 @@ def test_offline_is_a_sentence_and_a_folder_still_loads(
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UnreachableError, match="packs in folders on this machine load without"):
         downloads.start(NET, CLIP)
-    with pytest.raises(ValueError, match="is not, or not all, in the local cache"):
+    with pytest.raises(ValueError, match="is not completely in the local cache"):
         downloads.start(ID, PACK)
     assert fetch(downloads, PACK, str(tiny_pack)).state == "ready"
     with pytest.raises(FileNotFoundError, match="or one of tinyclip, tinyclip-39m, siglip"):
@@ -204,7 +204,7 @@ def test_a_pack_that_changed_since_it_was_looked_at_is_not_fetched(
     stock_pack(hub, tiny_pack, ID, {"huge.bin": bytes(3_000_000)}, title="From the Hub")
     offer = look(PACK, ID)
     hub.repos[ID].add_commit("main", {"more.bin": b"0" * 9})
-    with pytest.raises(ValueError, match="has changed since it was looked at; look again"):
+    with pytest.raises(ValueError, match="has changed since it was inspected; inspect it again"):
         obtain(offer, tmp_path, lambda *_: None, Event())
     assert fetched(hub) == []
 
@@ -310,7 +310,7 @@ def test_the_limits_of_visitors_hold(public: Opened, hub: HubState, tiny_pack: P
     stated["image_encoder.onnx"]["bytes"] = hub.stated["image_encoder.onnx"] = 2_100_000_000
     stock_pack(hub, tiny_pack, "owner/large", files=stated)
     refusal = load(public, "owner/large")
-    assert "more than the 2,000,000,000 that visitors may have fetched" in refusal
+    assert "more than the 2,000,000,000 that visitors may load" in refusal
     assert cached_bytes("large") == 0
     assert not any("onnx" in request for request in hub.requests)
 

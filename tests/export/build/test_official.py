@@ -248,7 +248,7 @@ def test_broken_files(command: Command, tmp_path: Path, capsys: pytest.CaptureFi
     torch.save(releases.mv_vse(), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
     whole, old = (tmp_path / "whole.pth").read_bytes(), (tmp_path / "old.pth").read_bytes()
     for content in (b"", b"no", whole[:200], whole[:-60], old[:100], old[:-20]):
-        assert_refused(command(content, "mv_vse"), "is not a whole PyTorch checkpoint")
+        assert_refused(command(content, "mv_vse"), "is not a complete PyTorch checkpoint")
     others: list[Any] = [{"model": {"a": 1}}, [1, 2], {"model": [{}, {}, {}]}]
     for other in others:
         assert_refused(command(other, "mv_vse"), "weights")
@@ -313,7 +313,7 @@ def test_a_release_on_the_hub_is_one_command(
         (f"{REPO}/absent", "no checkpoints under absent; name one of .*model_best.pth"),
         (f"{REPO}/other", "2 checkpoints under other; name one of other/one.pth, other/two"),
         (f"{REPO}/{NAME}@nowhere", "no such revision"),
-        (f"{REPO}/other/one.pth", "is not a whole PyTorch checkpoint"),
+        (f"{REPO}/other/one.pth", "is not a complete PyTorch checkpoint"),
     ):
         assert main(["--from", "vse_infty", "--hub", address, "--out", str(out)]) == 1
         errors = capsys.readouterr().err.splitlines()[-1]  # behind the client's progress

@@ -25,7 +25,7 @@ FAULTS = [
     (INFO, Fault("silent"), r"cannot be reached \(.*timed out\); check the connec"),
     (INFO, Fault("redirect"), r"cannot be reached \(.*redirects\.\); check"),
     (INFO, Fault("cut", 30), r"cannot be reached \(.*\); check the connection"),
-    (INFO, Fault("login"), "is not a Hugging Face Hub; check .* whether the network wants a"),
+    (INFO, Fault("login"), "is not a Hugging Face Hub; check .* whether the network requires a"),
     (FILE, Fault("status", 401), "status 401; log in with `hf auth login`"),
     (FILE, Fault("status", 403), "status 403; use a token with access"),
 ]
@@ -37,7 +37,7 @@ REFUSED = {
     "lacking": r"lacks tokenizer\.json",
     "bytes": r"is refused: .*image_encoder\.onnx does not match its",
     "sizes": r"tokenizer\.json has 2 bytes on the Hub, but pack\.json says",
-    "path": "'gallery/../../x', which is no path inside a repository",
+    "path": "'gallery/../../x', which is not a path inside",
 }
 LIMITS = [
     ("MAX_BYTES", 10_000, "it has .* bytes, more than the 10,000 that visitors"),
@@ -153,7 +153,7 @@ def test_limits_of_visitors_hold_before_a_pack_is_fetched(
             with pytest.raises(HubError, match=sentence):
                 pull(ID, visitor=True)
     stocked.stated[ONNX] = None
-    with pytest.raises(HubError, match=r"states no size of image_encoder\.onnx"):
+    with pytest.raises(HubError, match=r"states no size for image_encoder\.onnx"):
         pull(ID, visitor=True)
     assert set(fetched(stocked)) == {"pack.json", "gallery.json"}
     assert cached(tmp_path) == []
@@ -167,7 +167,7 @@ def test_a_fault_is_a_sentence_and_the_next_pull_succeeds(stocked: HubState) -> 
             pull(ID)
         assert re.search(sentence, str(raised.value)), raised.value
         assert "\n" not in str(raised.value)
-        with pytest.raises(HubError, match="not all, in the local cache; pull it"):
+        with pytest.raises(HubError, match="not completely in the local cache; pull it"):
             find_cached(ID)
     stocked.faults.clear()
     assert load_info(pull(ID)).name == "tiny"

@@ -45,7 +45,7 @@ class Outer:
 
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({}, ["f.json lacks 'title'"]),
-    ({"title": " "}, ["title must be a text that is not empty", "' '"]),
+    ({"title": " "}, ["title must be a non-empty string", "' '"]),
     ({"title": "x", "z": 1}, ["unknown key 'z'", "title, inner, files, several"]),
     ({"title": "x", "inner": {"decay": "0.5"}}, ["inner.decay must be a valid number", "'0.5'"]),
     ({"title": "x", "inner": {"decay": float("nan")}}, ["must be a finite number", "nan"]),
