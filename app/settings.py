@@ -151,8 +151,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--pack",
         default=os.environ.get("POLYVIEW_PACK") or None,
-        help="a bundled name, clip (fetched once), a pack's folder, or a Hub id "
-        "owner/name[@revision] (default: "
+        help="a bundled name, a preset such as tinyclip (fetched once), a pack's folder, or a Hub "
+        "id owner/name[@revision] (default: "
         f"POLYVIEW_PACK if it is set, else {PHOTOGRAPHS} for --gallery, and {SCENES} without)",
     )
     parser.add_argument(

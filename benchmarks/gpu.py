@@ -31,7 +31,7 @@ Act = Callable[[], Tensor | None]
 HITS, EXPLAINED = 10, 12  # images in an answer; images explained at once
 TOLERANCE = 1e-3  # of the largest number; float32 sums in another order differ by less
 REHEARSAL = (
-    "**A rehearsal: torch finds no CUDA device, so the CPU took the GPU's place; these results say "
+    "**A rehearsal: torch finds no CUDA device, so everything runs on the CPU; these results say "
     "nothing about a GPU.** `make gpu` on a machine with CUDA writes its numbers here."
 )
 

@@ -99,10 +99,15 @@ def _parser() -> argparse.ArgumentParser:
         "captions that A finds and B misses; a method, ensemble, run, or run file of TREC's format"
     )
     add("--mistakes", nargs=2, metavar=("A", "B"), help=help_text, default=())
-    add("--k", type=int, default=1, help="of --mistakes: found is what ranks within k; default: 1")
+    add(
+        "--k",
+        type=int,
+        default=1,
+        help="of --mistakes: an image is found at ranks up to k; default: 1",
+    )
     for flag, help_text in (
         ("views", "also how often each view wins, and its attention to mentioned objects"),
-        ("evidence", "also whether evidence is on the objects of words, and matters to the score"),
+        ("evidence", "also whether evidence lies on the named objects, and changes the score"),
         ("foils", "also whether true captions of scenes score above false ones"),
         ("nnn", "measure Nearest Neighbor Normalization; with --write, store it in CLIP's packs"),
         ("calibrate", "fit the probabilities of each method's hits, and store them in the pack"),
@@ -112,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         add(f"--{flag}", action="store_true", help=help_text)
     help_text = (
-        "instead of recalls, whose map of CLIP or SigLIP points right: exact rows, attention "
+        "compare maps of CLIP or SigLIP on objects, instead of recalls: exact rows, attention "
         "rollout, Grad-ECLIP, LeGrad; FROM has the weights that the pack was made of"
     )
     add("--maps", nargs="?", const=True, metavar="FROM", help=help_text)
