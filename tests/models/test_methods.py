@@ -216,7 +216,7 @@ CONTEXT = {**LAYERS, "contextual_image": "transformer"}
         ("mvam", {**CONTEXT, "contextual_layers": 49}, "contextual_layers"),
         ("mvam", {**CONTEXT, "contextual_dropout": 1.0}, "contextual_dropout"),
         ("late", CONTEXT, "elements alone"),
-        ("clip", {}, "rows of 8 and 9"),
+        ("clip", {}, "features of 8 and 9"),
         ("clip", {"rows": False}, "of an earlier version"),
     ],
 )

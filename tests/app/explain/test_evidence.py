@@ -105,7 +105,7 @@ def test_a_word_is_found_where_its_object_is(scenes: Retriever, name: str, share
     ("query", "spec", "images", "per_view", "sentence"),
     [
         ("a dog", "nope", [0], False, "no method"),
-        ("a dog", "vsepp+mvam", [0], True, "one at a time"),
+        ("a dog", "vsepp+mvam", [0], True, "choose one of them"),
         ("a dog", "vsepp", [1000], False, "no image 1000"),
         ("?", "vsepp", [0], False, "word"),
     ],

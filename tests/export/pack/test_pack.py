@@ -131,7 +131,7 @@ def test_metrics_are_written_and_the_card_with_them(copied: Path) -> None:
     wrong: list[tuple[str, dict[str, Any], str]] = [
         ("nonsense", {}, 'has no method "nonsense"'),
         (NAME, {"values": {"rsum": "high"}}, "rsum must be a valid number"),
-        (NAME, {"command": ""}, "command must be a text"),
+        (NAME, {"command": ""}, "command must be a non-empty string"),
     ]
     for method, change, sentence in wrong:
         with pytest.raises(PackError, match=sentence):
