@@ -251,7 +251,7 @@ def test_broken_files(command: Command, tmp_path: Path, capsys: pytest.CaptureFi
         assert_refused(command(content, "mv_vse"), "is not a complete PyTorch checkpoint")
     others: list[Any] = [{"model": {"a": 1}}, [1, 2], {"model": [{}, {}, {}]}]
     for other in others:
-        assert_refused(command(other, "mv_vse"), "weights")
+        assert_refused(command(other, "mv_vse"), "holds no dictionary of tensors")
 
 
 def test_word_lists_that_do_not_fit(command: Command, words: str) -> None:
