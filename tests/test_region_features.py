@@ -212,7 +212,7 @@ def test_images_and_features_are_told_apart(
         (("--pack", str(BUNDLED)), "data", "data holds ready-made features, but the pack reads im"),
     ):
         assert re.search(sentence, refusal(*values, "--data", data)), sentence
-    assert "a region is on no grid" in refusal(*pack, "--data", "data", "--evidence")
+    assert "needs a grid of cells" in refusal(*pack, "--data", "data", "--evidence")
     for more, sentence in (
         (images, "was trained on images; name the backbone of its config.toml with --backbone"),
         ((*run, "--backbone", str(BUNDLED)), "on ready-made features; leave --backbone out"),

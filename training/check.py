@@ -32,14 +32,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         runtime.methods.require_single(method)
         data = open_split(options.data, split) if options.data else from_pack(pack, split)
         if data.frames > 1:
-            raise ValueError(f"{data.folder} has clips; only images can be used in a check")
+            raise ValueError(f"{data.folder} holds clips; a check needs still images")
         pairs = choose_pairs(data.image_of.tolist(), options.pairs)
         images, texts = (
             [data.images[row] for row in pairs],
             map(data.captions.__getitem__, pairs.values()),
         )
         rows = PackCheck(runtime, method, images, [*texts]).verdicts()
-    print(f"{len(images)} pairs of {data.folder}, {method}; gain in deviations of scores")
+    print(
+        f"{len(images)} pairs of {data.folder}, {method}; gain in standard deviations of the scores"
+    )
     for row in rows:
         verdict = "right; next best is" if row.right else "WRONG: the model wants"
         gain = f"{row.gain:+.3f} +- {row.error:.3f}"
@@ -47,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"  {row.step:18} {gain}  {verdict if row.error else 'right; the same is'}: {row.way}"
         )
     if not rows[0].right:
-        print(f"first mend the {rows[0].step}: {rows[0].way}")
+        print(f"fix the {rows[0].step} first: {rows[0].way}")
     return int(not rows[0].right)
 
 

@@ -109,7 +109,7 @@ def test_it_names_what_is_wrong(
     damage(pack)
     status, out = report(pack, pairs, images, capsys)
     assert status == 1
-    assert f"first mend the {step}: " in out
+    assert f"fix the {step} first: " in out
 
 
 @pytest.mark.parametrize("pack", ["clip_tiny", pytest.param("scenes", marks=pytest.mark.slow)])

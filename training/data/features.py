@@ -118,7 +118,7 @@ def refuse_features(split: Split) -> None:
     """Raises ValueError if a split has no images to train an image encoder on."""
     if not len(split.images):
         raise ValueError(
-            f"{split.folder.parent} holds ready-made features, with which no image encoder can be "
+            f"{split.folder.parent} holds ready-made features, so no image encoder can be "
             "trained; set backbone_frozen=true, or name a folder with images"
         )
 

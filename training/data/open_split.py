@@ -167,7 +167,9 @@ def from_pack(pack: Path, split: str) -> Split:
         )
     gallery = load_gallery(pack)
     if gallery.split != split:
-        raise ValueError(f'{pack} brings the split "{gallery.split}"; for "{split}" add --data DIR')
+        raise ValueError(
+            f'the gallery of {pack} is of the split "{gallery.split}"; for "{split}" add --data DIR'
+        )
     images, captions = gallery.images, gallery.captions
     texts = grouped([[caption.text for caption in image.captions] for image in images])
     if (regions := regions_of(info)) is not None:

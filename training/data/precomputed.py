@@ -119,7 +119,7 @@ def write_gallery(
     if photographs and len(photographs) != data.image_count:
         raise ValueError(
             f"there are {len(photographs)} names of photographs, and features of "
-            f"{data.image_count} images; name one an image, in their order"
+            f"{data.image_count} images; list one name for each image"
         )
     count = min(count, data.image_count)
     boxes = None if data.boxes is None else data.boxes[:count]

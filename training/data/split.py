@@ -117,7 +117,7 @@ class Split:
             return self
         if self.relevant is not None or self.objects is not None or self.kinds:
             raise ValueError(
-                f"{count} captions an image would lose the kinds and objects of the captions of "
+                f"{count} captions per image would drop the kinds and objects of the captions of "
                 f"{self.folder.parent}; leave ranked_captions or --captions at 0"
             )
         place = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)

@@ -129,7 +129,7 @@ def _checked(path: Path, entries: _Entries) -> _Entries:
             yield clip, line, split
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"{path}: near entry {number} it cannot be read ({type(error).__name__}: {error}); "
+            f"{path}: entry {number} cannot be read ({type(error).__name__}: {error}); "
             "correct it, or fetch the file again"
         ) from error
 

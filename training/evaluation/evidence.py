@@ -91,7 +91,7 @@ def named_places(runtime: Runtime, data: Split) -> list[Place]:
     """
     if runtime.info.image_encoder.file is None:
         raise ValueError(
-            "--evidence asks which cells of a grid a score is from, and a region is on no grid"
+            "--evidence needs a grid of cells, and this pack reads features of regions"
         )
     objects, places = data.objects, list[Place]()
     if objects is None or not objects.names:
@@ -339,8 +339,8 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
     """
     if data.moments is None or features.shape[1] != data.frames:
         raise ValueError(
-            "evidence over time needs clips whose truth is known, such as a pack's own, and one "
-            "feature a frame"
+            "evidence over time needs clips with known object positions, such as a pack's own, and "
+            "one feature for each frame"
         )
     head, truth = runtime.methods[name], data.moments
     points: dict[str, list[Point]] = {"moment": [], "moment_word": []}

@@ -176,7 +176,7 @@ def read_run(path: Path, data: Split, k: int) -> np.ndarray:
                 "captions t0, ... and images i0, ... by their rows, or files' names"
             ) from error
     if max(map(len, lists.values())) < min(k, data.image_count):
-        raise ValueError(f"{path} lists fewer than {k} images a caption; choose a smaller --k")
+        raise ValueError(f"{path} lists fewer than {k} images per caption; choose a smaller --k")
     scores = np.full((data.image_count, len(lists)), -np.inf, np.float32)
     for q, each in enumerate(lists.values()):
         scores[[row for *_, row in sorted(each)], q] = -np.arange(len(each))

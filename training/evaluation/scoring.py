@@ -38,7 +38,7 @@ def as_read(runtime: Runtime, data: Split) -> Split:
     frames = {int(entry.config.get("frames", 0)) for entry in runtime.info.methods.values()}
     if len(frames) > 1:
         raise ValueError(
-            f"the methods of {runtime.info.name} look at {sorted(frames)} frames of a clip; "
+            f"the methods of {runtime.info.name} read {sorted(frames)} frames of a clip; "
             "measure a pack of each, or the runs"
         )
     return data.with_frames(frames.pop())

@@ -150,7 +150,7 @@ def faithfulness(
     """
     mentioned = covered.any(axis=1)
     if not mentioned.any():
-        raise ValueError("no caption mentions an object of which a pixel is seen")
+        raise ValueError("no caption mentions a visible object")
     covered, image_of, winners = covered[mentioned], image_of[mentioned], winners[mentioned]
     peaks = attention == attention.max(axis=2, keepdims=True)  # (N_img, V, N)
     values: dict[str, float] = {}

@@ -279,7 +279,7 @@ def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
     if frozen and not mapped and width != 0 and "map_text" not in config.arguments:
         raise ValueError(
             f"the text encoder is frozen and its features already have the width of embed_dim"
-            f"{f', {width}' if width else ''}, so that nothing would learn to map texts: "
+            f"{f', {width}' if width else ''}, so no weights would map texts: "
             "--set arguments.map_text=true, or text.frozen=false, or choose another embed_dim"
         )
 

@@ -116,7 +116,7 @@ def write_split(
         if _read_meta(folder) == meta:
             return False
         raise ValueError(
-            f"{folder} holds something else (another seed, count, world or font, or an unfinished "
+            f"{folder} holds other data (another seed, count, world or font, or an unfinished "
             "split): --force replaces it."
         )
     try:
@@ -182,7 +182,7 @@ def load_scenes(folder: Path) -> SceneData:
         raise ValueError(f"{folder} is damaged ({error}): {_AGAIN}") from error
     is_complete = images.shape == (len(scenes), SIZE, SIZE, 3) and len(instances) == len(scenes)
     if not is_complete:
-        raise ValueError(f"{folder} does not hold the {len(scenes)} images it promises: {_AGAIN}")
+        raise ValueError(f"{folder} should hold {len(scenes)} images, but does not: {_AGAIN}")
     return SceneData(images, instances, scenes)
 
 
@@ -212,7 +212,7 @@ def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
         reason = f"line {len(records) + 1} of {file} cannot be read"
         raise ValueError(f"{folder} is damaged ({reason}): {_AGAIN}") from error
     if len(records) != meta["count"]:
-        raise ValueError(f"{folder} does not hold the {meta['count']} lines it promises")
+        raise ValueError(f"{folder} should hold {meta['count']} lines, but does not")
     return records
 
 

@@ -231,7 +231,7 @@ def test_bad_requests_get_a_sentence(pack: Path, tmp_path: Path) -> None:
         (["--csv", "x.csv"], "add --mistakes A B"),
         (["--mistakes", "pvse", "nowhere.trec"], 'there is no method "nowhere.trec"'),
         (["--mistakes", "pvse", "vse_infty", "--k", "0"], "--k must be at least 1"),
-        (["--mistakes", "pvse", f"{tmp_path}/few", "--k", "5"], "fewer than 5 images a caption"),
+        (["--mistakes", "pvse", f"{tmp_path}/few", "--k", "5"], "fewer than 5 images per caption"),
         (["--mistakes", "pvse", f"{tmp_path}/elsewhere"], "line 1: 'nowhere'"),
         (["--mistakes", "pvse", f"{tmp_path}/words"], "line 1: invalid literal"),
         (["--mistakes", "pvse", f"{tmp_path}/cut"], "qid Q0 docid rank score tag"),

@@ -119,7 +119,7 @@ def unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("method=base_cls", "reads the first element of a set as its summary"),
         (
             "arguments.embed_dim=16 text={arch='bert',source='WORLD/bert'}",
-            "already have the width of embed_dim, 16, so that nothing would learn to map texts",
+            "already have the width of embed_dim, 16, so no weights would map texts",
         ),
     ],
 )
