@@ -175,7 +175,7 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
             load_scenes(copy)
     (copy / "meta.json").write_text(json.dumps(meta))
     lines = (copy / "scenes.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    for text, message in (("".join(lines[:-1]), "promises"), ("{", "damaged")):
+    for text, message in (("".join(lines[:-1]), "should hold"), ("{", "damaged")):
         (copy / "scenes.jsonl").write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             load_scenes(copy)
