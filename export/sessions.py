@@ -91,7 +91,7 @@ class Sessions:
             self._providers = [(CUDA, {"use_tf32": "0"}), *self._providers]
 
     def start(self, file: str, inputs: list[str], alone: bool = False) -> ort.InferenceSession:
-        """The session of an ONNX file of the pack, whose inputs must have the names `inputs`.
+        """The cached session of an ONNX file of the pack; the file's inputs must be named `inputs`.
 
         With `alone`, it computes only in the caller's thread, so that the threads of many callers
         do not wait for each other after every operator.

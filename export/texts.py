@@ -123,7 +123,7 @@ def siglip_tokenizer(published: Tokenizer) -> Tokenizer:
 
 
 def _check_part(section: str, part: Any) -> None:
-    """Raises ValueError for a component or pattern that is not allowed, also in a sequence."""
+    """Raises ValueError if a component, or one inside a sequence, is not allowed."""
     if part is None:
         return
     kind = part.get("type") if isinstance(part, dict) else part
@@ -135,9 +135,7 @@ def _check_part(section: str, part: Any) -> None:
     allowed = _PARTS[section].split()
     if kind not in allowed:
         allowed_names = ", ".join(allowed)
-        raise ValueError(
-            f"its {section} has the part {kind!r:.60}, which is none of {allowed_names}"
-        )
+        raise ValueError(f"its {section} contains {kind!r:.60}; allowed are {allowed_names}")
     pattern = (part.get("pattern") or {}).get("Regex", r"\s+")
     if pattern not in _PATTERNS:
         raise ValueError(

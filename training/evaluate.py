@@ -230,38 +230,43 @@ def _measure_methods(
     runtime: Runtime,
     data: Split,
     names: Sequence[str],
-    parts: Sequence[str],
+    singles: Sequence[str],
 ) -> dict[str, Any]:
-    """Measures a pack's methods and ensembles, with the additional metrics that options select."""
+    """Measures a pack's methods and ensembles, with the additional metrics that options select.
+
+    `names` are the methods to report, `singles` also the members of ensembles.
+    """
     if options.foils and data.foils is None:
         raise ValueError(
-            f"{data.folder} has captions alone; true and false ones are made of rendered scenes "
-            "(python -m polyview scenes)"
+            f"--foils needs rendered scenes, and {data.folder} has none; render them with python "
+            "-m polyview scenes"
         )
     photographs = options.data is not None and data.relevant is None
     truth = metrics.everyday_truth(data.captions, data.image_of) if photographs else {}
     covered = views.mentioned_cells(runtime, data) if options.views or options.evidence else None
     places = evidence.named_places(runtime, data) if options.evidence else []
-    features = scoring.features_by_method(runtime, data, parts)
-    scores, everyday, extra_metrics = dict[str, np.ndarray](), dict[str, np.ndarray](), _Rows()
-    for part in parts:
-        image_features, method = features[part], runtime.methods[part]
-        sides = scoring.split_views(runtime, part, data, image_features, options.views)
-        scores[part] = scoring.score_matrix(method, *sides)
+    features = scoring.features_by_method(runtime, data, singles)
+    scores, everyday_scores = dict[str, np.ndarray](), dict[str, np.ndarray]()
+    extra_metrics = _Rows()
+    for single in singles:
+        image_features, method = features[single], runtime.methods[single]
+        sides = scoring.split_views(runtime, single, data, image_features, options.views)
+        scores[single] = scoring.score_matrix(method, *sides)
         if truth:
-            questions = runtime.text_views(list(truth), part)
-            everyday[part] = scoring.score_matrix(method, sides[0], questions)  # (N_img, Q)
-        if part in names:
-            extra_metrics[part] = _measure_more(
-                options, runtime, part, data, image_features, sides, covered, places
+            questions = runtime.text_views(list(truth), single)
+            question_scores = scoring.score_matrix(method, sides[0], questions)
+            everyday_scores[single] = question_scores  # (N_img, Q)
+        if single in names:
+            extra_metrics[single] = _measure_more(
+                options, runtime, single, data, image_features, sides, covered, places
             )
     names = [*names, *options.ensemble]
     scores |= {name: scoring.ensemble_scores(scores, name) for name in names}
     rows = {name: kinds.score_metrics(scores[name], data, options.folds) for name in names}
     for name, row in rows.items():
         if truth:
-            hits = scoring.ensemble_scores(everyday, name)
-            row |= metrics.everyday_metrics(hits, list(truth.values()))
+            matrix = scoring.ensemble_scores(everyday_scores, name)
+            row |= metrics.everyday_metrics(matrix, list(truth.values()))
         row |= extra_metrics.get(name, {})
     _print_rows(options, rows, data)
     if photographs:

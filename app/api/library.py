@@ -134,7 +134,7 @@ class Library:
         self.methods = tuple(runtime.methods)
         self.method = method or self._retriever.methods.best
         index = self._retriever.index
-        # also at exit: torch and onnxruntime abort if a thread is still running in them
+        # runs at exit too: torch and onnxruntime abort if a thread is still inside them
         self._stop = weakref.finalize(self, _stop, index)
         index.start(watch)
         index.first_done.wait()

@@ -84,15 +84,15 @@ def count_wins(method: Method, images: Views, texts: Views, rows: Tensor) -> Ten
     return (highest / highest.sum(dim=0)).sum(dim=1)
 
 
-def mean_similarity(parts: Iterable[Tensor]) -> float:
-    """Mean cosine between different views of an image; `parts` are all views (n, V, D), V > 1."""
+def mean_similarity(batches: Iterable[Tensor]) -> float:
+    """Mean cosine between different views of an image; `batches` have views (n, V, D), V > 1."""
     total, images, views = 0.0, 0, 0
-    for part in parts:
-        unit = torch.nn.functional.normalize(part.float(), dim=2)
+    for batch in batches:
+        unit = torch.nn.functional.normalize(batch.float(), dim=2)
         # the sum over all pairs follows from the squared length of the sum of the views
         pairs = unit.sum(dim=1).square().sum(dim=1) - unit.square().sum(dim=(1, 2))
         total += float(pairs.double().sum())
-        images, views = images + len(part), part.shape[1]
+        images, views = images + len(batch), batch.shape[1]
     return total / images / (views * (views - 1))
 
 
@@ -154,9 +154,9 @@ def views_in_use(wins: Iterable[float]) -> float:
 
 
 def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
-    """`count_wins` (V,) for C captions in batches; `owners` (C,) has the image of each caption.
+    """Sums `count_wins` (V,) over C captions; `owners` (C,) are the ids of their images.
 
-    Captions of images that are not in the gallery, such as refused ones, are left out.
+    Captions are left out if their image is not in the gallery, because it cannot be read.
     """
     wins = torch.zeros((gallery.shape or (1, 1))[0], dtype=torch.float64)
     is_present = np.isin(owners, gallery.ids())

@@ -20,10 +20,11 @@ def attention_maps(
 ) -> Tensor | None:
     """The attention maps (V, rows, columns) float32 of an image's views; None without attention.
 
-    `views` (1, V, D) are those of the image from `Retriever.views`, with attention. The maps are on
-    `Retriever.grid` or on a sheet, and have shares that sum to 1, or cosines if
-    `Method.attention_sums_to_one` is False. Shares of regions are spread over their boxes and added
-    where boxes overlap; a cell shows the largest cosine of its regions (`export/pack/regions.py`).
+    `views` (1, V, D) are the image's, computed by `Retriever.views` with attention. The cells are
+    those of `Retriever.grid`, or of a contact sheet of frames. A map holds shares that sum to 1, or
+    cosines if `Method.attention_sums_to_one` is False. The share of a region is spread over its box
+    and added where boxes overlap; a cell shows the largest cosine of its regions
+    (`export/pack/regions.py`).
     """
     if views.attention is None:
         return None
@@ -76,7 +77,7 @@ def box(retriever: Retriever, image_id: int) -> list[float]:
 
 
 def on_sheet(retriever: Retriever, values: Tensor) -> Tensor:
-    """Arranges values (..., T * n) of T frames with n features on sheets (..., rows, columns).
+    """Tiles values (..., T * n) of T frames, n features each, into sheets (..., rows, columns).
 
     Summaries of frames, which have no location, are dropped.
     """

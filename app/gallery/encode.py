@@ -214,7 +214,7 @@ class Encoder:
         return {i: torch.from_numpy(rows[key].copy()) for i, key in keys.items() if key in rows}
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Tensor:
-        """A method's views (n, V, D) of sentences."""
+        """A method's views (n, V, D) of n captions, loaded or computed and stored."""
 
         def make(missing: Iterable[Key]) -> np.ndarray:
             views = self._runtime.text_views([str(text) for text in missing], method)

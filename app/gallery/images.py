@@ -150,7 +150,7 @@ def unreadable(name: str, error: Exception) -> ImageError:
 
 
 def reason(error: Exception) -> str:
-    """The first line of an exception's message, shortened and without paths."""
+    """The first line of an exception's message; its type if the line is long or has a path."""
     if isinstance(error, DiskFullError):
         return "the disk is full"
     if isinstance(error, OSError) and error.strerror:

@@ -108,7 +108,7 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Writes the files of a bundled pack."""
+    """Computes the views of a bundled pack's gallery and writes them beside the pack."""
     parser = argparse.ArgumentParser(prog="python -m app.gallery.prepared")
     parser.add_argument("--pack", type=Path, required=True, help="the pack's folder")
     folder = parser.parse_args(argv).pack

@@ -46,7 +46,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # errors of damaged 
 _MAX_RATIO, _SMALL = 200, 16 * 2**20  # largest compression ratio; ignored below this size
 _SPARE = 2**30  # bytes that must stay free on the disk
 _LONGEST = 300  # characters of a folder's name in a message
-_USED = 24 * 3600.0  # seconds between updates of a thumbnail's last use
+_TOUCH_INTERVAL = 24 * 3600.0  # seconds between updates of a thumbnail's last use
 
 
 class StoppedError(Exception):
@@ -124,14 +124,14 @@ class CollectionImage:
         return folder / f"{hashlib.sha256(os.fsencode(key)).hexdigest()[:24]}.webp"
 
     def thumbnail(self, folder: Path) -> Path:
-        """Makes the thumbnail in a folder of all thumbnails, unless it exists; returns its path.
+        """Writes the thumbnail to `folder` unless it exists there; returns its path.
 
         Raises ImageError if the image cannot be opened or the thumbnail cannot be written, and
         OSError if the file does not exist.
         """
         thumbnail = self.thumbnail_in(folder)
         with suppress(OSError):
-            if time.time() - thumbnail.stat().st_mtime > _USED:
+            if time.time() - thumbnail.stat().st_mtime > _TOUCH_INTERVAL:
                 os.utime(thumbnail)
             return thumbnail
         return write_thumbnail(self.decode(), thumbnail)

@@ -205,13 +205,13 @@ def measure(
     Equal scores are ordered by id. Raises ValueError if no image is left to rank.
 
     Args:
-        runs: at least one column, whose hits are filled in, with the scores of all images.
+        runs: at least one column with its scores of all images; sets the column's hits.
         k: number of images in each column, at least 1.
         truth: the images known to be right.
         leave_out: the id of the query image, which would always win; None to rank all images.
     """
     columns, scores = [column for column, _ in runs], [scores for _, scores in runs]
-    ids = reduce(np.intersect1d, [s.ids for s in scores])  # (N,) files, ascending
+    ids = reduce(np.intersect1d, [s.ids for s in scores])  # (N,) sorted ids of files
     ids = ids[ids != leave_out]
     if not len(ids):
         raise ValueError("no image is left to rank; add images to the gallery")
@@ -220,11 +220,11 @@ def measure(
     images = np.stack([s.images[row] for s, row in rows])  # (C, N)
     ranks = np.stack([rank(row) for row in values])  # (C, N)
     lists = [np.argsort(row)[:k].tolist() for row in ranks]  # indices into `ids`
-    right = np.isin(ids, truth.image_ids if truth else [])  # (N,)
+    is_relevant = np.isin(ids, truth.image_ids if truth else [])  # (N,)
     if truth is not None:
-        searchable_truth = Truth(image_ids=ids[right].tolist(), complete=truth.complete)
-        truth = searchable_truth if right.any() else None
-    listing = Counter(i for row in lists for i in row if truth is None or right[i])
+        searchable_truth = Truth(image_ids=ids[is_relevant].tolist(), complete=truth.complete)
+        truth = searchable_truth if is_relevant.any() else None
+    column_count = Counter(i for row in lists for i in row if truth is None or is_relevant[i])
     for c, (column, indices) in enumerate(zip(columns, lists, strict=True)):
         column.hits = []
         for i in indices:
@@ -234,15 +234,17 @@ def measure(
                 image_id=int(images[c, i]),
                 rank=own_rank,
                 score=float(values[c, i]),
-                right=bool(right[i]) if truth and (right[i] or truth.complete) else None,
+                right=bool(is_relevant[i])
+                if truth and (is_relevant[i] or truth.complete)
+                else None,
                 left_rank=left_rank,
                 new=new,
                 move=None if left_rank is None or new else left_rank - own_rank,
             )
             column.hits.append(hit)
-        true_ranks = sorted(ranks[c, right].tolist())
+        true_ranks = sorted(ranks[c, is_relevant].tolist())
         column.true_ranks, column.best_true_rank = true_ranks, min(true_ranks, default=None)
-        column.right_in_list = int(right[indices].sum()) if truth else None
+        column.right_in_list = int(is_relevant[indices].sum()) if truth else None
         right_count = sum(true_rank <= len(true_ranks) for true_rank in true_ranks)
         column.r_precision = right_count / len(true_ranks) if truth and truth.complete else None
 
@@ -250,7 +252,7 @@ def measure(
         union = (ranks[a] <= k) | (ranks[b] <= k)  # (N,)
         return kendall_tau(values[a, union], values[b, union])
 
-    pairs = range(len(runs))
+    numbers = range(len(runs))  # of the columns
     rows_by_id = {int(images[c, i]): i for c, indices in enumerate(lists) for i in indices}
     return Comparison(
         k=k,
@@ -258,12 +260,12 @@ def measure(
         truth=truth,
         columns=columns,
         overlap=[[overlap(a, b) for b in lists] for a in lists],
-        tau=[[tau(a, b) for b in pairs] for a in pairs],
+        tau=[[tau(a, b) for b in numbers] for a in numbers],
         only_found={
             column.method: [
                 {"image_id": hit.image_id, "rank": hit.rank}
                 for hit, i in zip(column.hits, indices, strict=True)
-                if listing[i] == 1
+                if column_count[i] == 1
             ]
             for column, indices in zip(columns, lists, strict=True)
         },

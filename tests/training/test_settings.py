@@ -82,7 +82,7 @@ def test_a_recipe_drops_tables_and_values_of_the_one_it_extends(tmp_path: Path) 
         ("optimizer=3", "optimizer must be an object, not 3"),
         ("optimizer.learning_rate=nan", "optimizer.learning_rate must be a finite number, not nan"),
         ("optimizer.decay_epochs=['a']", "optimizer.decay_epochs[0] must be a valid integer"),
-        ("text.source=there", "text: unknown_rate must be left out beside text.source, not 0.02"),
+        ("text.source=there", "text: unknown_rate=0.02 has no effect with text.source; leave"),
         ("precision=int4", "precision must be 'fp32' or 'bf16', not 'int4'"),
         ("validate_every=7", "validate_every must be 1 to patience (6), not 7"),
         (

@@ -98,7 +98,7 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
 def open_training(data: Path, also: Sequence[str] = (), *, without_captions: bool = False) -> Split:
     """Opens the training split of a folder, and appends the photographs of the folders `also`.
 
-    `without_captions` appends the photographs without captions of `also` at the end.
+    With `without_captions`, the uncaptioned photographs of these folders are appended too.
 
     Raises:
         FileNotFoundError, ValueError: see `open_split`; or `also` is set and `data` holds no
@@ -110,7 +110,9 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
     folders = [Path(name) for name in also]
     splits = [first, *(open_photographs(folder, "train") for folder in folders)]
     if not isinstance(first.images, ImageFiles):
-        raise ValueError(f"also needs photographs in data, and {data} holds none; leave it empty")
+        raise ValueError(
+            f'"also" needs photographs in "data", but {data} holds none; leave "also" out'
+        )
     starts = np.cumsum([0, *(len(split.images) for split in splits)])
     paths = [path for split in splits for path in split.images.paths]  # type: ignore[attr-defined]
     if without_captions:

@@ -69,10 +69,10 @@ class TextConfig(Settings):
     sentence_marks: bool = False
 
     @model_validator(mode="after")
-    def _refuse_words_beside_a_source(self) -> Self:
+    def _check_source_settings(self) -> Self:
         for name, empty in (("unknown_rate", 0.0), ("vectors", "")) if self.source else ():
             if (value := getattr(self, name)) != empty:
-                raise ValueError(f"{name} must be left out beside text.source, not {value}")
+                raise ValueError(f"{name}={value} has no effect with text.source; leave {name} out")
         if self.source and self.arch == "bigru":
             raise ValueError(
                 'source names a published encoder, but arch is "bigru"; set text.arch to "bert" or '

@@ -90,9 +90,9 @@ class Answers(NamedTuple):
 
 
 def ask(questions: Questions, scores: np.ndarray) -> Answers:
-    """Searches one gallery with Q questions, and with some again without their relevant images.
+    """Ranks one gallery for Q questions, some of them again without their relevant images.
 
-    `scores` (N, Q) are those of a method.
+    `scores` (N, Q) are a method's scores of N images for the questions.
     """
     images, total = scores.shape
     leaves_enough = images - questions.relevant.sum(axis=0) >= min(_MIN_LEFT, images // 2)

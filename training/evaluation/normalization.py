@@ -71,8 +71,8 @@ def measure_normalization(
     and the `bootstrap_difference`.
     """
     data, bank = open_split(folder, split), _bank(folder)
-    chosen_on = half(data, 0) if halves else open_split(folder, "val")
-    parts = (chosen_on, half(data, 1) if halves else data, bank)
+    tuning_split = half(data, 0) if halves else open_split(folder, "val")
+    parts = (tuning_split, half(data, 1) if halves else data, bank)
     features = [features_by_method(runtime, part, methods) for part in parts]
     rows = {}
     for name in methods:
@@ -83,13 +83,13 @@ def measure_normalization(
         )
         tuning_tables, test_tables = (
             (
-                score_matrix(method, *own),
-                score_matrix(method, own[0], texts),
-                score_matrix(method, images, own[1]).T,
+                score_matrix(method, own_images, own_texts),
+                score_matrix(method, own_images, texts),
+                score_matrix(method, images, own_texts).T,
             )
-            for own in views
+            for own_images, own_texts in views
         )
-        rows[name] = _gain(test_tables, parts[1], *_best_setting(tuning_tables, chosen_on))
+        rows[name] = _gain(test_tables, parts[1], *_best_setting(tuning_tables, tuning_split))
     return rows
 
 

@@ -58,15 +58,15 @@ class DualEncoder(nn.Module):
     def forward(
         self, images: Tensor, mask: Tensor, rows: Tensor, ids: Tensor, lengths: Tensor
     ) -> tuple[Views, Views]:
-        """Encodes the images and texts of B pairs into B views each; see `Batch`."""
+        """Encodes the images and texts of B pairs; see `Batch`. Both sides have batch size B."""
         features, mask = self.image_features(images, mask)  # (B_img, N, d), (B_img, N)
         words = word_features(self.text_encoder, ids, lengths)  # (B, L, d)
         word_mask = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
         if self.training:
             features = F.dropout(features, self.feature_dropout)
             mask, word_mask = (
-                drop_elements(each, self.size_augmentation, keep_first=summary)
-                for each, summary in zip((mask, word_mask), self.summaries, strict=True)
+                drop_elements(elements, self.size_augmentation, keep_first=summary)
+                for elements, summary in zip((mask, word_mask), self.summaries, strict=True)
             )
         views = self.method.encode_image(features, mask)
         return views[rows], self.method.encode_text(words, word_mask)

@@ -266,7 +266,7 @@ class Loop(ABC, Generic[C, B]):
         self._save_last()
 
     def _save_last(self) -> None:
-        """Writes weights, optimizer, random state, log and progress in one atomic file."""
+        """Atomically writes weights, optimizer, random state, log and progress to one file."""
         tensors = {f"module.{k}": v for k, v in self.module.state_dict().items()}
         state = self.optimizer.state_dict()
         for index, slots in state["state"].items():

@@ -50,5 +50,5 @@ def dimension_wise(
     if released:
         correlation = correlation / len(first)
     diagonal = correlation.diagonal()
-    others = correlation.square().sum() - diagonal.square().sum()
-    return (1 - diagonal).square().sum() + off_diagonal * others  # Eq. (4)
+    squares = correlation.square().sum() - diagonal.square().sum()  # off the diagonal
+    return (1 - diagonal).square().sum() + off_diagonal * squares  # Eq. (4)

@@ -168,7 +168,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "tokenizer with a regex bomb": (section("pre_tokenizer", SPLIT), "has the regular expression"),
     "regex bomb behind a decoy": (section("pre_tokenizer", DECOY), "has the regular expression"),
     "replacement with a regex bomb": (sequence(replace({"Regex": BOMB}, ""), 1), "the regular exp"),
-    "tokenizer with a map": (sequence({"type": "Precompiled"}, 1), "has the part 'Precompiled'"),
+    "tokenizer with a map": (sequence({"type": "Precompiled"}, 1), "contains 'Precompiled'"),
 }
 
 
