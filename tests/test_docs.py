@@ -14,7 +14,10 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from polyview.app.packs.opened import Opened
+from polyview.app import limits
+from polyview.app.api import adapter
+from polyview.app.gallery import scan
+from polyview.app.packs.opened import MAX_FOLDERS, MAX_RETRIEVERS, Opened
 from polyview.app.server import build
 from polyview.app.settings import Settings
 from polyview.training.loop.config import TrainConfig
@@ -117,3 +120,16 @@ def _passed(act: Callable[[], Any]) -> set[str]:
         threading.setprofile(None)
     ours = (os.path.relpath(file, ROOT) for file in files if file.startswith(f"{ROOT}{os.sep}"))
     return {file for file in ours if Path(file).parts[0] in CODE}  # not an environment beside it
+
+
+def test_the_limits_are_those_that_the_page_states() -> None:
+    page = (ROOT / "docs/deploy.md").read_text("utf-8")
+    unanswered = f"{limits.MAX_UNANSWERED} per client that are younger than"
+    for limit in (
+        f"{limits.RATE:g} a second, burst {limits.BURST:g}, {limits.MAX_OPEN} open",
+        f"| {adapter.MAX_WAITING}; at most one per core",
+        f"| {limits.MAX_UNREAD}; {unanswered} {limits.UNANSWERED_SECONDS:g} s",
+        f"| {MAX_RETRIEVERS}; {MAX_FOLDERS} |",
+        f"over {scan.MAX_ENTRIES:,} entries",
+    ):
+        assert limit in page, limit

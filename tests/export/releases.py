@@ -90,6 +90,27 @@ def bert(name: str) -> State:
     return {**state, f"{name}.embeddings.position_ids": torch.arange(POSITIONS)[None]}
 
 
+def vit(name: str) -> State:
+    """As transformers 4 named it."""
+    layer, square = f"{name}.encoder.layer.0", (HIDDEN, HIDDEN)
+    attention, norm = f"{layer}.attention", nn.LayerNorm(HIDDEN)
+    return {
+        f"{name}.embeddings.cls_token": torch.randn(1, 1, HIDDEN),
+        f"{name}.embeddings.position_embeddings": torch.randn(1, 17, HIDDEN),
+        **weights(f"{name}.embeddings.patch_embeddings.projection", nn.Conv2d(3, HIDDEN, 16)),
+        **linear(f"{attention}.attention.query", *square),
+        **linear(f"{attention}.attention.key", *square),
+        **linear(f"{attention}.attention.value", *square),
+        **linear(f"{attention}.output.dense", *square),
+        **linear(f"{layer}.intermediate.dense", INNER, HIDDEN),
+        **linear(f"{layer}.output.dense", HIDDEN, INNER),
+        **weights(f"{layer}.layernorm_before", norm),
+        **weights(f"{layer}.layernorm_after", norm),
+        **weights(f"{name}.layernorm", norm),
+        **linear(f"{name}.pooler.dense", *square),
+    }
+
+
 def words(both: bool, hidden: int = EMBED) -> State:
     """One row more than the word list has words: VSE-infinity appends <mask>."""
     rows = len(WORD_LIST) + (1 if both else 0)
@@ -146,6 +167,21 @@ def pvse_clips() -> State:
     state = {key: value for key, value in pvse().items() if not key.startswith("img_enc.fc.")}
     recurrent = gru("img_enc.rnn", OUTPUTS[-1], EMBED // 2)
     return state | recurrent
+
+
+def avse() -> dict[str, Any]:
+    state = {
+        **vit("img_enc.visual_encoder"),
+        **linear("img_enc.image_encoder.fc", EMBED + 4, HIDDEN),
+        **gpo("img_enc.image_encoder.gpool"),
+        **bert("txt_enc.bert"),
+        **linear("txt_enc.fc", EMBED + 4, HIDDEN),
+        **weights("txt_enc.ln", nn.LayerNorm(EMBED + 4)),
+        **mlp("txt_enc.mlp", HIDDEN, 6, EMBED + 4),
+        **gpo("txt_enc.gpool"),
+        "sim_enc.bin_score": torch.tensor(0.0),
+    }
+    return saved(state, img_res=64, vit_type="google/vit-base-patch16-224-in21k")
 
 
 def saved(model: Any, **options: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from polyview.models import build
 from polyview.training.loop.config import TrainConfig
@@ -194,3 +195,7 @@ def test_biases_norms_and_temperatures_do_not_decay() -> None:
     assert all(p.ndim < 2 for p in fixed)
     assert sum(len(g["params"]) for g in groups) == len([*method.parameters()])
     assert all(g["share"] == 0.1 for g in groups)
+    with torch.no_grad():
+        method.get_parameter("log_temperature").fill_(-9.0)
+    method.clamp_temperature()  # as CLIP's logit scale, at most 100
+    assert method.get_parameter("log_temperature").exp().item() == pytest.approx(0.01)

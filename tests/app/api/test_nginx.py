@@ -158,12 +158,16 @@ def test_nobody_says_what_its_address_is(proxied: Proxied) -> None:
     assert "evil" not in proxied.ask("/config", **names).text
     url = f"http://127.0.0.1:{proxied.port}/api/v1/health"
     transport = httpx.HTTPTransport(local_address="127.0.0.4")
-    with httpx.Client(transport=transport, headers={"Host": NAME}, timeout=60) as line:
-        replies = [
-            line.get(url, headers={"X-Forwarded-For": f"192.0.2.{n % 250}"})
-            for n in range(int(limits.BURST) * 2)
-        ]
-    assert replies[0].status_code == 200
+    with (
+        httpx.Client(transport=transport, headers={"Host": NAME}, timeout=60) as line,
+        ThreadPoolExecutor(8) as crew,  # faster than what a client may ask for in the long run
+    ):
+
+        def ask(n: int) -> httpx.Response:
+            return line.get(url, headers={"X-Forwarded-For": f"192.0.2.{n % 250}"})
+
+        assert ask(0).status_code == 200
+        replies = list(crew.map(ask, range(int(limits.BURST) * 2)))
     assert any("too many requests" in reply.text for reply in replies)
 
 

@@ -204,7 +204,7 @@ def test_reading_and_uploads_end_with_the_process(
     (photos := tmp_path / "photos").mkdir()
     draw(0)[0].convert("RGB").resize((2400, 1800)).save(photos / "0.jpg")
     content = (photos / "0.jpg").read_bytes()
-    for i in range(400):  # other bytes behind the image: other files
+    for i in range(600):  # other bytes behind the image: other files
         (photos / f"{i}.jpg").write_bytes(content + bytes([0, i % 256, i // 256]))
     server = serve("--pack", tiny_pack, "--gallery", photos, wait=False, TMPDIR=str(tmp_path))
     key = server.post("collections/new")["collection"]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from polyview.app.api import shell
 from polyview.app.api.library import Library
 from polyview.app.api.shell import main
 from polyview.export.runtime import Runtime
-from tests.app.api.conftest import ROOT
 from tests.app.conftest import draw
 
 WORDS = "a red circle beside a blue bar"
@@ -122,19 +120,12 @@ def test_a_shell_is_told_that_nothing_matches(
 def test_it_is_stopped_and_its_reader_may_leave(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = (
-        "import sys\n"
-        "from polyview.app.api import shell\n"
-        "shell._search = lambda _: print(sys.argv, flush=True)\n"
-        "sys.exit(shell.main(sys.argv[1:]))"
-    )
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-c", code, "a dog"]
-    ended = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=120)
-    os.close(writer)
-    assert ended.returncode == 0
-    assert not ended.stderr
+    with os.fdopen(writer, "w") as pipe:  # closing it raises if something was not flushed
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert main(arguments) == 0
+    monkeypatch.undo()
 
     def interrupted(_: Any) -> int:
         raise KeyboardInterrupt

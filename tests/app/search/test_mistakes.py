@@ -83,7 +83,8 @@ def test_a_clip_ranks_by_its_best_frame() -> None:
 def test_ranks_are_kept_on_disk(views_pack: Path, tmp_path: Path) -> None:
     runtime, spec = Runtime.load(views_pack, "cpu"), "vse_infty+mv_vse"
     retriever = filled(runtime, views_pack, tmp_path)
-    captions = captions_of(retriever) or []
+    captions = captions_of(retriever)
+    assert captions
     first = finished(retriever, captions, [spec])
     assert set(first) == {"vse_infty", "mv_vse", spec}
 

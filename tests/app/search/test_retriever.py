@@ -4,6 +4,7 @@ import re
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,3 +194,17 @@ def test_hits_and_confidence_are_the_same_by_all_scores_and_by_a_search(
     assert [h.probability for h in apart] == pytest.approx([h.probability for h in whole])
     sampled = [len(ranking.subsample(np.arange(count), 3)) for count in (0, 3, 4, 10)]
     assert sampled == [0, 3, 2, 3]
+
+
+def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "_TORCH_THREADS", 4)
+    before = torch.get_num_threads()
+    try:
+        with ranking.shared_processors(ranking.LARGE_GALLERY):
+            assert torch.get_num_threads() == 4
+            with suppress(ValueError), ranking.shared_processors(1):
+                assert torch.get_num_threads() == 1
+                raise ValueError
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)

@@ -181,13 +181,14 @@ class Evil:
         return os.mkdir, ("pwned",)
 
 
-def change(side: int, key: str, value: Tensor | None) -> Callable[[dict[str, Any]], None]:
+def change(side: int | None, key: str, value: Tensor | None) -> Callable[[dict[str, Any]], None]:
     """Sets, or with None removes, one weight of a checkpoint."""
 
     def apply(content: dict[str, Any]) -> None:
-        content["model"][side][key] = value
+        model = content["model"] if side is None else content["model"][side]
+        model[key] = value
         if value is None:
-            del content["model"][side][key]
+            del model[key]
 
     return apply
 
@@ -198,11 +199,14 @@ def option(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 LAST = "module.backbone.top.0.0.conv3.weight"
+EXTRA = "img_enc.visual_encoder.encoder.layer.0.extra"
 REFUSALS: list[tuple[str, Callable[[dict[str, Any]], None], str]] = [
     ("mv_vse", change(1, "rnn.extra", torch.ones(2)), r"holds model\[1\].rnn.extra, which this"),
     ("mv_vse", change(1, "rnn.bias_hh_l0", None), "lacks text.forward_gru.bias_hh_l0"),
     ("mv_vse", change(0, "fc_list.1.bias", torch.ones(3)), "image.1.linear.bias has shape"),
     ("mv_vse", change(0, "fc_list.0.bias", torch.full((8,), torch.nan)), "NaN"),
+    ("avse", change(None, "txt_enc.ln.weight", None), "lacks method.norm_text.weight"),
+    ("avse", change(None, EXTRA, torch.ones(1)), "unknown tensor image.model.layers.0.extra"),
     ("vse_infty_grid", change(0, LAST, torch.ones(16, 8, 1, 1)), "another copy of image.layer4"),
     ("vse_infty_grid", option("backbone_source", "mystery"), 'backbone_source is "mystery"'),
     ("vse_infty_grid", option("input_scale_factor", "2"), "factor must be a valid number"),
@@ -218,7 +222,8 @@ def test_a_checkpoint_that_does_not_fit_is_refused(
         family = make.removesuffix("_grid").removesuffix("_regions")
         content = getattr(releases, make)()
         damage(content)
-        assert_refused(command(content, family, *arguments), sentence)
+        more = ["--image-backbone", pieces, "--block-dim", "4"] if family == "avse" else []
+        assert_refused(command(content, family, *arguments, *more), sentence)
         assert not (tmp_path / "pack").exists()
 
 

@@ -1,6 +1,7 @@
 """Ready-made features of regions and of frames: what they become, and what is refused."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +102,10 @@ def array(file: str, values: np.ndarray) -> Damage:
             r"floats \(images, regions, numbers\), not float64 \(4, 6",
         ),
         (array("ims", np.zeros((4, 3, 2), np.int64)), r"not int64"),
+        (
+            lambda f: os.truncate(f / "train_ims.npy", (f / "train_ims.npy").stat().st_size - 8),
+            r"is not a whole \.npy",
+        ),
         (lambda f: (f / "train_ims.npy").write_text("cut"), r"train_ims\.npy is not a whole \.npy"),
         (array("boxes", np.zeros((4, 2, 4))), r"for each region, \(4, 3, 4\), not \(4, 2, 4\)"),
         (array("boxes", np.full((4, 3, 4), 224.0)), r"relative xyxy.* from 224 to 224"),

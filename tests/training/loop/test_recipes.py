@@ -1,6 +1,7 @@
-"""Every recipe trains."""
+"""Every recipe trains, and has the values that its paper states."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,31 @@ ALONG = [name for name in NAMES if not load_recipe(TrainConfig, name).backbone_f
 CLIPS = ("tgif/pvse", "mrw/pvse", "msrvtt/vse_infty", "vatex/vse_infty")
 COCO = [name for name in NAMES if "coco" in name]
 PAIRS, WIDTH = 8, 24
+# section by section: MV-VSE 4.2, PVSE 3.5, AVSE 4.2, MVAM 4.3 and 4.4, VSE-infinity 3.3
+STATED: dict[str, dict[str, Any]] = {
+    "vsepp": {"epochs": 30, "batch_size": 128, "margin": 0.2, "learning_rate": 2e-4},
+    "vse_infty": {"epochs": 25, "size_augmentation": 0.2, "margin": 0.2, "learning_rate": 5e-4},
+    "mv_vse": {"views": 3, "lam": 0.7, "embed_dim": 1024},
+    "pvse": {"epochs": 50, "batch_size": 128, "amsgrad": True, "decay": 0.5, "word_dim": 300},
+    "avse": {"views": 2, "block_dim": 512, "iterations": 20, "off_diagonal": 0.0051, "epochs": 25},
+    "mvam": {"views": 16, "diversity": 10.0, "batch_size": 1024, "learning_rate": 5e-5},
+    "base_attn": {"embed_dim": 1024, "batch_size": 1024, "epochs": 20},
+}
+# PVSE, sections 3.1, 3.5 and 5.3
+CLIP_PVSE = {"frames": 8, "batch_size": 128, "epochs": 50, "image_global": "states"}
+CLIP_PVSE |= {"learning_rate": 2e-4, "amsgrad": True}
+CLIP_INFTY = {"frames": 0, "size_augmentation": 0.2, "mlp_dim": 0, "pad_statistics": False}
+STATED_BY_RECIPE: dict[str, dict[str, Any]] = {
+    **{
+        f"{data}/{name}": values
+        for data in ("flickr30k", "coco")
+        for name, values in STATED.items()
+    },
+    "tgif/pvse": {**CLIP_PVSE, "views": 3},
+    "mrw/pvse": {**CLIP_PVSE, "views": 5},
+    "msrvtt/vse_infty": CLIP_INFTY,
+    "vatex/vse_infty": CLIP_INFTY,
+}
 SIZES = {"embed_dim": WIDTH, "mlp_dim": 8, "block_dim": 8}
 
 
@@ -82,3 +108,13 @@ def test_every_recipe_of_clips_takes_a_step(name: str, tmp_path: Path) -> None:
     assert all(bool(torch.isfinite(p).all()) for p in trainer.model.parameters())
     images, texts = trainer.validation_views()
     assert torch.isfinite(trainer.model.method.score(images, texts)).all()
+
+
+def test_recipes_have_the_values_of_the_papers() -> None:
+    for name, stated in STATED_BY_RECIPE.items():
+        config = load_recipe(TrainConfig, name)
+        values = to_values(config)
+        flat = {**values, **values["arguments"], **values["objective"], **values["optimizer"]}
+        flat |= values["text"]
+        assert config.method == name.split("/")[1]
+        assert {key: flat[key] for key in stated} == stated, name

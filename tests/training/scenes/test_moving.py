@@ -20,7 +20,15 @@ from polyview.training.data.split import with_exchanged_halves
 from polyview.training.data.texts import TokenTable, build_tokenizer
 from polyview.training.scenes.clip_captions import relevant_clips, satisfies_clip
 from polyview.training.scenes.gallery import write_gallery
-from polyview.training.scenes.motion import EVENT_FRAMES, FRAMES, OPPOSITE, Clip
+from polyview.training.scenes.motion import (
+    EVENT_FRAMES,
+    FRAMES,
+    OPPOSITE,
+    PASSING,
+    Clip,
+    Deed,
+    MovingObject,
+)
 from polyview.training.scenes.render import SEEN, clip_frames
 from polyview.training.scenes.store import load_clips, main, make_clip, write_split
 
@@ -202,3 +210,11 @@ def test_a_gallery_of_clips_keeps_frames_and_truth(folder: Path, tmp_path: Path)
         ):
             apart = np.asarray(drawn[place].image, float) - np.asarray(frame, float)
             assert np.abs(apart).mean() < 12
+
+
+@pytest.mark.parametrize("kind", PASSING)
+def test_what_passes_leaves_no_trace(kind: str) -> None:
+    item = MovingObject("dog", 0, 112.0, 150.0, 60.0, False, 0.0, False, Deed(kind, 5))
+    places = [item.at(frame) for frame in range(FRAMES)]
+    assert places[:5] + places[10:] == [places[0]] * 11
+    assert all(place != places[0] for place in places[5:10])
