@@ -123,7 +123,7 @@ def _passed(act: Callable[[], Any]) -> set[str]:
 
 
 def test_the_limits_are_those_that_the_page_states() -> None:
-    page = (ROOT / "docs/deploy.md").read_text("utf-8")
+    page = " ".join((ROOT / "docs/deploy.md").read_text("utf-8").split())
     unanswered = f"{limits.MAX_UNANSWERED} per client that are younger than"
     for limit in (
         f"{limits.RATE:g} a second, burst {limits.BURST:g}, {limits.MAX_OPEN} open",

@@ -217,9 +217,9 @@ def _array(clip: str, values: np.ndarray) -> Callable[[Path], object]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_replaced("mrw-v1.0.json", "[{"), r"mrw-v1\.0\.json: near entry 0"),
-        (_entry(id="val_0"), r"near entry 0 .*KeyError: 'sentence'"),
-        (_entry(id="val_0", sentence=" "), r"near entry 1"),
+        (_replaced("mrw-v1.0.json", "[{"), r"mrw-v1\.0\.json: entry 0"),
+        (_entry(id="val_0"), r"entry 0 .*KeyError: 'sentence'"),
+        (_entry(id="val_0", sentence=" "), r"entry 1"),
         (_entry(id="../a", sentence="a"), r"clip '\.\./a'"),
         (_replaced("split/valid.tsv", "val_0\nmoon\n"), r"1 of 2 clips have no sentence.* moon"),
         (_replaced("features/val_0.npy", "no array"), r"val_0\.npy is not a whole"),
