@@ -119,7 +119,7 @@ def test_pointing_and_mass_by_hand() -> None:
         "mass_chance": 100 * (0.25 + 0.125) / 2,
     }
     assert results == pytest.approx(expected)
-    with pytest.raises(ValueError, match="no caption mentions an object"):
+    with pytest.raises(ValueError, match="no caption mentions a visible"):
         faithfulness(attention, covered[2:], np.zeros(1, int), np.zeros(1, int))
 
 
