@@ -20,12 +20,12 @@ sys.dont_write_bytecode = False
 WORKERS = 3
 USUAL = "not soak"  # of pyproject.toml
 SHARED = Path(__file__).parents[2] / "shared"
-# Files whose tests ask the same server, which takes seconds to start: they run in one process. The
-# tests of the bundled packs take longest: two processes have a server each.
-EXPLORE = ("tests/app/page/test_explore.py", "tests/app/page/test_inspect.py")
+# Files whose tests ask the same server, which takes seconds to start: they run in one process.
 BUNDLED = (
     "tests/app/page/test_compare.py",
     "tests/app/page/test_mistakes.py",
+    "tests/app/page/test_explore.py",
+    "tests/app/page/test_inspect.py",
     "tests/app/api/test_mistakes.py",
 )
 PRIVATE = (
@@ -45,16 +45,14 @@ SCENES = (
     "tests/app/search/test_mistakes.py",
 )
 TOGETHER = {
-    **dict.fromkeys(EXPLORE, "explore"),
     **dict.fromkeys(BUNDLED, "bundled"),
     **dict.fromkeys(PRIVATE, "private"),
     **dict.fromkeys(SCENES, "scenes"),
 }
-# server -> its process, which Gradio's queue keeps at 7 % of a core until it is stopped
+# group -> process of its server, which Gradio's queue keeps at 7 % of a core until it is stopped
 SERVERS = pytest.StashKey[dict[str, int]]()
 # What takes longest, and so begins first: at the end, no process has much left to do alone.
 LONG = (
-    "explore",
     "bundled",
     "private",
     "tests/test_install.py",
@@ -133,9 +131,9 @@ def _group(file: str) -> str:
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the test itself
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Stops a server after the last test that asks it."""
-    if nextitem is None or _server_of(nextitem) != _server_of(item):
-        process = item.config.stash.get(SERVERS, {}).pop(_server_of(item), None)
+    """Stops a group's server after the group's last test."""
+    if nextitem is None or _group_of(nextitem) != _group_of(item):
+        process = item.config.stash.get(SERVERS, {}).pop(_group_of(item), None)
         if process is not None:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGTERM)
@@ -143,11 +141,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def _group_of(item: pytest.Item) -> str:
     return _group(item.nodeid.partition("::")[0])
-
-
-def _server_of(item: pytest.Item) -> str:
-    group = _group_of(item)
-    return "bundled" if group == "explore" else group
 
 
 def _place(item: pytest.Item) -> int:
