@@ -198,7 +198,7 @@ class Store:
                     self._db.executescript(_SCHEMA)
                 except sqlite3.Error as error:
                     self._close()
-                    _log.warning("%s is damaged and made anew: %s", self._path, error)
+                    _log.warning("%s cannot be read and is made again: %s", self._path, error)
                     for suffix in ("", "-wal", "-shm"):
                         Path(f"{self._path}{suffix}").unlink(missing_ok=True)
             return otherwise

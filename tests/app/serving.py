@@ -98,7 +98,7 @@ Serve = Callable[..., Server]
 
 
 @contextmanager
-def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
+def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve]:
     """Gives a function that starts the app with arguments and waits until all is searchable."""
     running: list[subprocess.Popen[bytes]] = []
 
@@ -107,7 +107,7 @@ def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
         log = folder / "log.txt"
         environment = {**os.environ, "POLYVIEW_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
         environment |= {"TMPDIR": str(folder), **variables}
-        command = [sys.executable, str(MAIN), "--port", str(port), "--device", "cpu"]
+        command = [sys.executable, str(main), "--port", str(port), "--device", "cpu"]
         command += map(str, arguments)
         with log.open("wb") as out:
             process = subprocess.Popen(

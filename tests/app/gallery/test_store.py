@@ -166,7 +166,7 @@ def test_a_damaged_file_is_made_anew(
         db.close()
     again = Store(path.parent)
     assert again.load("views", [KEY]) == {}
-    assert "is damaged and made anew" in caplog.text
+    assert "cannot be read and is made again" in caplog.text
     keep(again, photo)
     assert again.load("views", [KEY])
 
