@@ -17,7 +17,7 @@ DEVICES = ("auto", "cpu", "cuda")
 BUNDLED = Path(__file__).parent / "bundled"
 SCENES, PHOTOGRAPHS = "scenes", "photos"  # bundled packs for rendered scenes and photographs
 # host names of a Space, and of gradio's tunnel (GRADIO_SHARE)
-_SPACE_NAMES, _SHARE_NAMES = (".hf.space",), (".gradio.live",)
+_SPACE_NAME, _SHARE_NAME = ".hf.space", ".gradio.live"
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,8 @@ class Settings:
                 "--pack is empty; give a folder, a Hub id such as owner/name, or scenes"
             )
         if self.device not in DEVICES:
-            raise ValueError(
-                f'--device "{self.device}" is unknown; choose one of {", ".join(DEVICES)}'
-            )
+            choices = ", ".join(DEVICES)
+            raise ValueError(f'--device "{self.device}" is unknown; choose one of {choices}')
         if self.port is not None and not 1 <= self.port <= 65535:
             raise ValueError(f"--port must be 1 to 65535, not {self.port}")
         for name in self.allow_hosts:
@@ -123,11 +122,10 @@ class Settings:
     @property
     def names(self) -> tuple[str, ...]:
         """All host names of the app other than loopback names (`app.access`)."""
-        own_names = (*self.allow_hosts, self.host)
+        names = [*self.allow_hosts, self.host, *([_SHARE_NAME] * self.shared)]
         if self.on_space:
-            space_hosts = os.environ.get("SPACE_HOST", "").split(",")
-            return (*own_names, *filter(None, space_hosts), *_SPACE_NAMES)
-        return (*own_names, *(_SHARE_NAMES if self.shared else ()))
+            names += [*filter(None, os.environ.get("SPACE_HOST", "").split(",")), _SPACE_NAME]
+        return tuple(names)
 
 
 def bundled_packs() -> list[str]:
@@ -148,51 +146,35 @@ def _parser() -> argparse.ArgumentParser:
         prog="python app/main.py",
         description="Polyview: search images by words and words by images, and see why they match.",
     )
-    parser.add_argument(
-        "--pack",
-        default=os.environ.get("POLYVIEW_PACK") or None,
-        help="a bundled name, a preset such as tinyclip (fetched once), a pack's folder, or a Hub "
-        "id owner/name[@revision] (default: "
-        f"POLYVIEW_PACK if it is set, else {PHOTOGRAPHS} for --gallery, and {SCENES} without)",
+    add, pack = parser.add_argument, os.environ.get("POLYVIEW_PACK") or None
+    text = (
+        "a bundled name, a preset such as tinyclip (fetched once), a pack's folder, or a Hub id "
+        "owner/name[@revision] (default: POLYVIEW_PACK if it is set, else "
+        f"{PHOTOGRAPHS} for --gallery, and {SCENES} without)"
     )
-    parser.add_argument(
-        "--gallery",
-        help="search this folder of your own images (read recursively), this ZIP archive of "
-        "them, or those that were migrated to qdrant://host:port/collection",
+    add("--pack", default=pack, help=text)
+    text = (
+        "search this folder of your own images (read recursively), this ZIP archive of them, or "
+        "those that were migrated to qdrant://host:port/collection"
     )
-    parser.add_argument("--device", default=Settings.device, help="auto (default), cpu or cuda")
-    parser.add_argument(
-        "--host",
-        default=os.environ.get("GRADIO_SERVER_NAME", Settings.host),
-        help="address to listen on (default: 127.0.0.1, this machine only)",
+    add("--gallery", help=text)
+    add("--device", default=Settings.device, help="auto (default), cpu or cuda")
+    host = os.environ.get("GRADIO_SERVER_NAME", Settings.host)
+    add("--host", default=host, help="address to listen on (default: 127.0.0.1, this machine only)")
+    text = (
+        "a name by which others reach the app, such as polyview.example; may be repeated "
+        "(default: POLYVIEW_ALLOW_HOST, separated by commas). Needed behind a proxy"
     )
-    parser.add_argument(
-        "--allow-host",
-        dest="allow_hosts",
-        action="append",
-        metavar="NAME",
-        help="a name by which others reach the app, such as polyview.example; may be repeated "
-        "(default: POLYVIEW_ALLOW_HOST, separated by commas). Needed behind a proxy",
+    add("--allow-host", dest="allow_hosts", action="append", metavar="NAME", help=text)
+    add("--port", type=int, help="port to listen on (default: the first free one from 7860)")
+    text = "also serve the endpoints as tools for assistants (Model Context Protocol)"
+    add("--mcp", action="store_true", help=text)
+    text = (
+        "a pack that visitors of a public app may load from the Hub, in exactly this spelling; may "
+        "be repeated (default: POLYVIEW_ALLOW_PACK, separated by spaces)"
     )
-    parser.add_argument(
-        "--port", type=int, help="port to listen on (default: the first free one from 7860)"
-    )
-    parser.add_argument(
-        "--mcp",
-        action="store_true",
-        help="also serve the endpoints as tools for assistants (Model Context Protocol)",
-    )
-    parser.add_argument(
-        "--allow-pack",
-        dest="allow_packs",
-        action="append",
-        metavar="OWNER/NAME[@REVISION]",
-        help="a pack that visitors of a public app may load from the Hub, in exactly this "
-        "spelling; may be repeated (default: POLYVIEW_ALLOW_PACK, separated by spaces)",
-    )
-    parser.add_argument(
-        "--follow-links",
-        action="store_true",
-        help="follow links that lead out of a folder of images",
-    )
+    name = "OWNER/NAME[@REVISION]"
+    add("--allow-pack", dest="allow_packs", action="append", metavar=name, help=text)
+    text = "follow links that lead out of a folder of images"
+    add("--follow-links", action="store_true", help=text)
     return parser

@@ -11,6 +11,7 @@ a Space start without installation; an installed package contains them. Both imp
 `polyview.models` and so on, so that they do not collide with other packages.
 """
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,5 @@ def __getattr__(name: str) -> Any:
     """Imports torch and our modules only when a name is first used."""
     if name not in __all__:
         raise AttributeError(f"module 'polyview' has no attribute {name!r}")
-    from polyview import core
-
-    if name == "Library":
-        from polyview.app.api.library import Library
-
-        return Library
-    return getattr(core, name)
+    module = "app.api.library" if name == "Library" else "core"
+    return getattr(importlib.import_module(f"polyview.{module}"), name)

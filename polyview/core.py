@@ -6,10 +6,9 @@ an image (grid cells, patches, regions), M words of a text, d the width of a fea
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,15 +22,13 @@ from polyview.export.pack.schema import MANIFEST, current_name
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import Device
 from polyview.models import METHODS, Method, Views
-from polyview.models.evidence import Evidence, Parts
+from polyview.models.evidence import Evidence
 
 ImageLike = str | Path | Image.Image
 Encoded = Views | Tensor | np.ndarray  # embeddings (B, V, D)
-AsArray = Literal[True]
-AsTensor = Literal[False]
 
-_BATCH = 64
-_LONG = 512  # minimum number of items for a progress bar on a terminal
+_BATCH = 64  # images decoded at once
+_LONG = 512  # minimum number of images for a progress bar on a terminal
 
 
 def bundled() -> Path:
@@ -99,21 +96,17 @@ class Model:
         self,
         images: ImageLike | Sequence[ImageLike] | np.ndarray | Tensor,
         mask: np.ndarray | Tensor | None = None,
-        *,
-        features: bool = True,
-        progress: bool | None = None,
     ) -> Views:
-        """Encodes images into views.
+        """Encodes images into views; shows a progress bar for long lists on a terminal.
 
         Args:
             images: a path, a PIL image, or a list of them; or features (B, N, d) of another encoder
                 with the width d used in training.
             mask: (B, N) bool for features, False on padding; None without padding.
-            features: store the features in `extras`, for `evidence`.
-            progress: show a bar; None to show it for long lists on a terminal.
 
         Returns:
-            Views with embeddings (B, V, D) and attention (B, V, N).
+            Views with embeddings (B, V, D) and attention (B, V, N); `extras` holds the features and
+            the mask, for `evidence`.
 
         Raises:
             TypeError: an item is not an image or path.
@@ -123,27 +116,11 @@ class Model:
         """
         if isinstance(images, np.ndarray | Tensor):
             sets = torch.as_tensor(images, dtype=torch.float32)
-            masks = None if mask is None else torch.as_tensor(mask, dtype=torch.bool)
-            views = self.runtime.image_views(sets, self.name, attention=True, mask=masks)
-            return _keep(views, sets, masks) if features else views
-        items = _listed(images, (str, Image.Image))
-        for item in items:
-            if not isinstance(item, str | Path | Image.Image):
-                raise TypeError(f"an image is a path or a PIL image, not {_kind(item)}")
-            if not isinstance(item, Image.Image) and not Path(item).is_file():
-                raise FileNotFoundError(f"there is no image file {item}; check the path")
-        if not items:
-            raise ValueError("there is no image to encode; pass at least one")
-        show_bar = len(items) >= _LONG and sys.stderr.isatty() if progress is None else progress
-        batches = []
-        for start in tqdm(range(0, len(items), _BATCH), "images", disable=not show_bar):
-            pil_images = [_opened(item) for item in items[start : start + _BATCH]]
-            sets = self.runtime.image_features(pil_images, self.name)
-            views = self.runtime.image_views(sets, self.name, attention=True)
-            batches.append(_keep(views, sets, None) if features else views)
-        maps = [batch.attention for batch in batches if batch.attention is not None]
-        extras = {name: torch.cat([b.extras[name] for b in batches]) for name in batches[0].extras}
-        return Views(torch.cat([b.embeddings for b in batches]), torch.cat(maps), extras)
+        else:
+            sets, mask = self._image_features(_listed(images, (str, Image.Image))), None
+        real = None if mask is None else torch.as_tensor(mask, dtype=torch.bool)
+        views = self.runtime.image_views(sets, self.name, attention=True, mask=real)
+        return _with_features(views, sets, real)
 
     def encode_texts(self, texts: str | Sequence[str]) -> Views:
         """Encodes texts into views; a single string is one text.
@@ -164,22 +141,14 @@ class Model:
         sets, mask = self.runtime.text_features(items, self.name)
         with torch.no_grad():
             views = self.runtime.in_batches(self.method.encode_text, sets, mask, attention=True)
-        return _keep(views, sets, mask)
+        return _with_features(views, sets, mask)
 
     def words(self, text: str) -> list[str]:
         """The M tokens of a text that the encoder reads, the last axis of evidence."""
         return self.runtime.tokenize(text).words
 
-    @overload
-    def similarity(self, images: Encoded, texts: Encoded, *, as_numpy: AsArray) -> np.ndarray: ...
-    @overload
-    def similarity(
-        self, images: Encoded, texts: Encoded, *, as_numpy: AsTensor = ...
-    ) -> Tensor: ...
     @torch.no_grad()
-    def similarity(
-        self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
-    ) -> Tensor | np.ndarray:
+    def similarity(self, images: Encoded, texts: Encoded, *, as_numpy: bool = False) -> Any:
         """The method's scores (B_img, B_txt), higher is better; an array with `as_numpy`.
 
         Raises:
@@ -187,24 +156,12 @@ class Model:
         """
         return _out(self.method.score(*self._pair(images, texts)), as_numpy)
 
-    @overload
-    def view_scores(self, images: Encoded, texts: Encoded, *, as_numpy: AsArray) -> np.ndarray: ...
-    @overload
-    def view_scores(
-        self, images: Encoded, texts: Encoded, *, as_numpy: AsTensor = ...
-    ) -> Tensor: ...
     @torch.no_grad()
-    def view_scores(
-        self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
-    ) -> Tensor | np.ndarray:
+    def view_scores(self, images: Encoded, texts: Encoded, *, as_numpy: bool = False) -> Any:
         """The scores (V, B_img, B_txt) of each view of the images; see `similarity`."""
         return _out(self.method.view_scores(*self._pair(images, texts)), as_numpy)
 
-    @overload
-    def attention(self, images: Views, *, as_numpy: AsArray) -> np.ndarray: ...
-    @overload
-    def attention(self, images: Views, *, as_numpy: AsTensor = ...) -> Tensor: ...
-    def attention(self, images: Views, *, as_numpy: bool = False) -> Tensor | np.ndarray:
+    def attention(self, images: Views, *, as_numpy: bool = False) -> Any:
         """The attention of each view: (B, V, rows, columns) on the encoder's grid, else (B, V, N).
 
         Raises:
@@ -238,36 +195,47 @@ class Model:
                 f"evidence takes as many texts as images, or one; not {len(texts)} texts for "
                 f"{len(images)} images"
             )
-        self._pair(images, texts)
-        parts = _parts(self.method.image_parts, images, "encode_images")
-        return self.method.evidence(parts, _parts(self.method.text_parts, texts, "encode_texts"))
+        for views, maker in ((images, "encode_images"), (texts, "encode_texts")):
+            if "features" not in views.extras:
+                raise ValueError(f"these views have no features; use views from {maker}")
+        image, text = (views.extras for views in self._pair(images, texts))
+        image_parts = self.method.image_parts(image["features"], image["mask"])
+        text_parts = self.method.text_parts(text["features"], text["mask"])
+        return self.method.evidence(image_parts, text_parts)
+
+    def _image_features(self, items: list[Any]) -> Tensor:
+        """Checks, decodes and encodes images: features (B, N, d)."""
+        for item in items:
+            if not isinstance(item, str | Path | Image.Image):
+                raise TypeError(f"an image is a path or a PIL image, not {_kind(item)}")
+            if not isinstance(item, Image.Image) and not Path(item).is_file():
+                raise FileNotFoundError(f"there is no image file {item}; check the path")
+        if not items:
+            raise ValueError("there is no image to encode; pass at least one")
+        is_short = len(items) < _LONG  # None shows a bar only on a terminal
+        starts = tqdm(range(0, len(items), _BATCH), "images", disable=is_short or None)
+        batches = (list(map(_opened, items[start : start + _BATCH])) for start in starts)
+        return torch.cat([self.runtime.image_features(batch, self.name) for batch in batches])
 
     def _pair(self, images: Encoded, texts: Encoded) -> list[Views]:
         pair = [
             side if isinstance(side, Views) else Views(torch.as_tensor(side, dtype=torch.float32))
             for side in (images, texts)
         ]
-        widths = [views.embeddings.shape[2] for views in pair]
-        if widths[0] != widths[1]:
+        image_dim, text_dim = (views.embeddings.shape[2] for views in pair)
+        if image_dim != text_dim:
             raise ValueError(
-                f"image views have {widths[0]} dimensions and text views {widths[1]}; encode "
-                "both with the same model"
+                f"image views have {image_dim} dimensions and text views {text_dim}; encode both "
+                "with the same model"
             )
         return [views.to(self.runtime.device) for views in pair]
 
 
-def _parts(split: Callable[[Tensor, Tensor], Parts], views: Views, maker: str) -> Parts:
-    if "features" not in views.extras:
-        raise ValueError(f"these views have no features; use views from {maker}")
-    return split(views.extras["features"], views.extras["mask"])
-
-
-def _keep(views: Views, features: Tensor, mask: Tensor | None) -> Views:
+def _with_features(views: Views, features: Tensor, mask: Tensor | None) -> Views:
     """Adds the features (B, N, d) and mask (B, N) to the views."""
     mask = torch.ones(features.shape[:2], dtype=torch.bool) if mask is None else mask
-    device = views.embeddings.device
-    extras = {"features": features.to(device), "mask": mask.to(device)}
-    return Views(views.embeddings, views.attention, extras)
+    extras = {"features": features, "mask": mask}
+    return Views(views.embeddings, views.attention, extras).to(views.embeddings.device)
 
 
 def _opened(item: ImageLike) -> Image.Image:

@@ -60,7 +60,7 @@ def test_a_long_list_is_its_parts(model: Model, monkeypatch: pytest.MonkeyPatch)
     expected = model.similarity(images, texts)
     monkeypatch.setattr("polyview.core._BATCH", 2)
     with Image.open(files[0]) as image:
-        mixed = model.encode_images([image, str(files[1]), *files[2:]], progress=True)
+        mixed = model.encode_images([image, str(files[1]), *files[2:]])
     single = [model.similarity(mixed, model.encode_texts(text)) for text in TEXTS]  # unpadded
     torch.testing.assert_close(torch.cat(single, dim=1), expected)
     evidence = model.evidence(mixed, texts[[0]])

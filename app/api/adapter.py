@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,7 +27,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 
 from polyview.app.access import Refusal
 from polyview.app.api.answers import Blob, Refused
@@ -95,24 +94,22 @@ class Endpoint:
             p.name: (p.annotation, ... if p.default is p.empty else p.default) for p in public
         }
         self.parameters = create_model(self.name, __config__=config, **fields)
-        self._flags = {
-            name for name, f in self.parameters.model_fields.items() if f.annotation is bool
-        }
+        self.fields = self.parameters.model_fields
         self.defaults = [None if default is ... else default for _, default in fields.values()]
         self.types, self.body = {p.name: p.annotation for p in public}, ""
-        for name, field in self.parameters.model_fields.items():
+        for name, field in self.fields.items():
             if CONTENT in field.metadata:
                 self.body, self.types[name] = name, str if field.is_required() else str | None
 
     def run(self, opened: Opened, values: Mapping[str, Any]) -> BaseModel:
         """Calls the function with `values`; raises ValueError if they are not valid."""
-        names = [field.alias or name for name, field in self.parameters.model_fields.items()]
+        names = [field.alias or name for name, field in self.fields.items()]
         if unknown := sorted(values.keys() - names - self.types.keys()):
             choices = ", ".join(sorted(names)) or "none"
             raise ValueError(f'unknown parameter "{unknown[0][:80]}"; known: {choices}')
         for name, value in values.items():  # pydantic would accept true and false as 1 and 0
             flag = bool in map(type, value if isinstance(value, list) else [value])
-            if flag and name not in self._flags:
+            if flag and (name not in self.fields or self.fields[name].annotation is not bool):
                 raise ValueError(f"{name} must be a number or a text, not true or false")
         checked = dict(self.parameters.model_validate(values))
         if "retriever" in self._injected:
@@ -151,10 +148,9 @@ class Adapter:
             server.add_route(path, partial(self._respond, endpoint), methods)
             # this class limits concurrency; Gradio's queue would run one request at a time
             server.api(self._gradio_function(endpoint), name=endpoint.name, concurrency_limit=None)
-        schema = openapi_schema(endpoints)
-        openapi_response, routes_response = JSONResponse(schema), routes_page(schema)
-        server.add_route(f"{PREFIX}/openapi.json", lambda _: openapi_response)
-        server.add_route(PREFIX, lambda _: routes_response)
+        description = JSONResponse(openapi_schema(endpoints))
+        for path in (PREFIX, f"{PREFIX}/openapi.json"):
+            server.add_route(path, lambda _: description)
 
     async def _respond(self, endpoint: Endpoint, request: Request) -> Response:
         """Answers a request over HTTP."""
@@ -195,7 +191,7 @@ class Adapter:
                 raise gr.Error(str(self.refusal(error)), print_exception=False) from None
             return answer.model_dump(mode="json", exclude_unset=True)
 
-        fields = endpoint.parameters.model_fields.items()
+        fields = endpoint.fields.items()
         doc = [f"    {name}: {field.description or name}" for name, field in fields]
         function.__name__ = endpoint.name
         function.__doc__ = "\n".join([endpoint.doc, "", "Args:", *doc])
@@ -261,23 +257,8 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             }
             if endpoint.body and method == "POST":
                 path["post"]["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
-    info = {"title": "Polyview", "version": "1"}
-    components = {"schemas": schemas["$defs"]}
-    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
-
-
-def routes_page(schema: Mapping[str, Any]) -> HTMLResponse:
-    """An HTML page that lists all routes, without external resources."""
-    rows = ""
-    for path, methods in schema["paths"].items():
-        for method, doc in methods.items():
-            names = ", ".join(parameter["name"] for parameter in doc.get("parameters", ()))
-            cells = (f"{method.upper()} {path}", names, doc["summary"])
-            rows += f"<tr><td>{'<td>'.join(map(escape, cells))}"
-    head = "<!doctype html><meta charset=utf-8><title>Polyview API</title>"
-    style = "<style>body{font:15px system-ui;margin:2em}td{padding:.2em 1em .2em 0}</style>"
-    link = f'<p><a href="{PREFIX}/openapi.json">openapi.json</a></p>'
-    return HTMLResponse(f"{head}{style}<h1>Polyview API</h1>{link}<table>{rows}</table>")
+    description = {"openapi": "3.1.0", "info": {"title": "Polyview", "version": "1"}}
+    return {**description, "paths": paths, "components": {"schemas": schemas["$defs"]}}
 
 
 async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:

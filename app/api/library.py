@@ -27,13 +27,14 @@ from PIL import Image
 from polyview.app.explain.drawing import draw
 from polyview.app.explain.evidence import Explained, explain
 from polyview.app.gallery.images import open_image
-from polyview.app.gallery.indexing import Index, Progress
+from polyview.app.gallery.indexing import Progress
 from polyview.app.gallery.scan import from_pack, open_images
 from polyview.app.gallery.store import cache_folder
+from polyview.app.packs.downloads import pack_folder
 from polyview.app.search.answers import Question, answer
 from polyview.app.search.hits import Hit, Unknown
 from polyview.app.search.retriever import Retriever
-from polyview.app.settings import Device, Settings, bundled_pack
+from polyview.app.settings import Device, Settings
 from polyview.export.runtime import Runtime
 
 Query = str | Path | Image.Image
@@ -121,11 +122,7 @@ class Library:
         images_folder = None if gallery is None else Path(gallery).expanduser()
         settings = Settings(None if pack is None else str(pack), images_folder, device)
         cache = cache_folder()
-        folder = bundled_pack(settings.first_pack)
-        if folder is None:
-            from polyview.app.packs.downloads import pack_folder  # imported only if needed
-
-            folder = pack_folder(settings.first_pack, cache)
+        folder = pack_folder(settings.first_pack, cache)
         runtime = Runtime.load(folder, device)
         if runtime.regions is None or images_folder is not None:
             runtime.require_images()
@@ -134,8 +131,13 @@ class Library:
         self.methods = tuple(runtime.methods)
         self.method = method or self._retriever.methods.best
         index = self._retriever.index
+
+        def stop() -> None:
+            index.stop()
+            index.wait()
+
         # runs at exit too: torch and onnxruntime abort if a thread is still inside them
-        self._stop = weakref.finalize(self, _stop, index)
+        self._stop = weakref.finalize(self, stop)
         index.start(watch)
         index.first_done.wait()
         if index.progress.stage == "failed":
@@ -166,8 +168,7 @@ class Library:
         method = method or self.method
         if method != self._retriever.index.first:
             self._retriever.index.images_done.wait()
-        question = self._question(query)
-        result = answer(self._retriever, question, method, k)
+        result = answer(self._retriever, self._question(query), method, k)
         hits = Hits()
         for hit in result.hits:
             path = self._retriever.image(hit.image_id).path
@@ -193,16 +194,9 @@ class Library:
                 words.append("")
                 cells.append(term.whole_sentence[0][..., None])
         base = sum(float(term.base[0]) for term in explanation.terms)
-        table = np.concatenate(cells, axis=-1)
-        return Why(
-            float(explanation.scores[0]),
-            base,
-            tuple(words),
-            table,
-            self._retriever,
-            explanation,
-            image_id,
-        )
+        drawn = self._retriever, explanation, image_id
+        score, table = float(explanation.scores[0]), np.concatenate(cells, axis=-1)
+        return Why(score, base, tuple(words), table, *drawn)
 
     def compare(self, query: Query, methods: Sequence[str], k: int = 10) -> dict[str, Hits]:
         """Runs `search` with each of several methods."""
@@ -212,8 +206,3 @@ class Library:
         if isinstance(query, str):
             return Question(query)
         return Question(image=open_image(query) if isinstance(query, Path) else query)
-
-
-def _stop(index: Index) -> None:
-    index.stop()
-    index.wait()

@@ -254,12 +254,10 @@ def test_the_description_lists_every_route_and_no_other(
     private: Server, table: dict[str, Any]
 ) -> None:
     described = private.get("openapi.json")["paths"]
+    assert httpx.get(f"{private.url}/api/v1").json()["paths"] == described
     assert {f"/api/v1{item.path}" for item in table.values()} == set(described)
     search = {item["name"] for item in described["/api/v1/search"]["get"]["parameters"]}
     assert {"q", "filter", "k", "collection"} <= search
-    page = httpx.get(f"{private.url}/api/v1").text
-    assert all(path in page for path in described)
-    assert "src=" not in page
 
 
 def test_docs_name_every_route(table: dict[str, Any]) -> None:
