@@ -148,9 +148,12 @@ class Adapter:
             server.add_route(path, partial(self._respond, endpoint), methods)
             # this class limits concurrency; Gradio's queue would run one request at a time
             server.api(self._gradio_function(endpoint), name=endpoint.name, concurrency_limit=None)
-        description = JSONResponse(openapi_schema(endpoints))
-        for path in (PREFIX, f"{PREFIX}/openapi.json"):
-            server.add_route(path, lambda _: description)
+        schema = openapi_schema(endpoints)
+        for path in (
+            PREFIX,
+            f"{PREFIX}/openapi.json",
+        ):  # GZip changes a response's headers in place
+            server.add_route(path, lambda _: JSONResponse(schema))
 
     async def _respond(self, endpoint: Endpoint, request: Request) -> Response:
         """Answers a request over HTTP."""
