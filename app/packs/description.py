@@ -31,15 +31,15 @@ _SAMPLE = 48  # images compared with the training images of a pack
 _UNFAMILIAR = 0.5  # share of unlike images above which a pack does not suit a collection
 
 # for each measure: key, title, group, digits, which value is best, meaning
-COLUMNS: list[dict[str, Any]] = json.loads(
+_COLUMNS: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("measures.json").read_text("utf-8")
 )
 
 
 def describe(retriever: Retriever) -> dict[str, Any]:
     """The content of `/info` except its facts, as plain JSON values."""
-    info, origin = retriever.info, cached_commit(retriever.info.folder.resolve())
-    file = info.image_encoder.file
+    info, encoder = retriever.info, retriever.info.image_encoder
+    origin = cached_commit(info.folder.resolve())
     return {
         "pack": {
             "name": info.name,
@@ -48,16 +48,16 @@ def describe(retriever: Retriever) -> dict[str, Any]:
             "credits": info.credits,
             "description": info.description,
             "checksum": info.checksum,
-            "from": None if origin is None else {"repository": origin[0], "commit": origin[1]},
+            "from": origin and {"repository": origin[0], "commit": origin[1]},
             "bytes": sum(file.bytes for file in info.files.values()),
         },
         "device": str(retriever.runtime.device),
         "providers": retriever.runtime.providers,
         "image_encoder": {
-            "dim": info.image_encoder.dim,
-            "grid": list(info.image_encoder.grid),
+            "dim": encoder.dim,
+            "grid": list(encoder.grid),
             "size": info.preprocess.size,
-            "bytes": 0 if file is None else info.files[file].bytes,
+            "bytes": info.files[encoder.file].bytes if encoder.file else 0,
         },
         "methods": {name: describe_method(retriever, name) for name in info.methods},
         "gallery": describe_gallery(retriever),
@@ -104,11 +104,9 @@ def describe_gallery(retriever: Retriever) -> dict[str, Any]:
 
 
 def results(retriever: Retriever) -> dict[str, Any]:
-    """Every recorded number of a pack, as plain JSON values.
+    """Every recorded number of a pack, as plain JSON values; see `app.api.answers.Results`.
 
-    Returns:
-        `methods` with their values by column, the `columns` that have values, `speed`,
-        `curves`, `ablations`, and `problems`, a message for each unreadable file.
+    `problems` has a message for each unreadable file.
     """
     info, problems = retriever.info, list[str]()
 
@@ -124,15 +122,14 @@ def results(retriever: Retriever) -> dict[str, Any]:
     methods = {key: _method(retriever, key, speed or {}) for key in retriever.methods}
     used_keys = {key for method in methods.values() for key in method["values"]}
     tables = map(record, sorted((parent / "ablations" / name).glob("*.json")))
-    curves = (_curve(info, key) for key in info.methods)
     return {
         "pack": info.name,
         "checksum": info.checksum,
-        "columns": [column for column in COLUMNS if column["key"] in used_keys],
+        "columns": [column for column in _COLUMNS if column["key"] in used_keys],
         "methods": methods,
         "speed": speed,
-        "curves": list(filter(None, curves)),
-        "ablations": list(filter(None, tables)),
+        "curves": [curve for key in info.methods if (curve := _curve(info, key))],
+        "ablations": [table for table in tables if table],
         "problems": problems,
     }
 
@@ -147,11 +144,11 @@ def _method(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str,
     values["megabytes"] = (facts["head_bytes"] + facts["text_encoder_bytes"]) / 1e6
     values["parameters"] = facts["head_parameters"]
     values["view_numbers"] = facts["views"] and facts["views"] * facts["dim"]
-    keys = [column["key"] for column in COLUMNS if values.get(column["key"]) is not None]
+    keys = [column["key"] for column in _COLUMNS]
     return {
         "title": facts["title"],
         "paper": facts["paper"],
-        "values": {key: values[key] for key in keys},
+        "values": {key: values[key] for key in keys if values.get(key) is not None},
         "measured": facts["metrics"] and {key: facts["metrics"][key] for key in _SOURCE},
     }
 
@@ -194,18 +191,15 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     if retriever.collection.comes_with(info.folder):
         return None
     if current_name(info.name) == PHOTOGRAPHS:
-        if retriever.collection.relevant:
-            return Mismatch(
-                "This pack was trained on photographs; these images are drawn scenes.", SCENES
-            )
-        return None
+        sentence = "This pack was trained on photographs; these images are drawn scenes."
+        return Mismatch(sentence, SCENES) if retriever.collection.relevant else None
     names = [name for name, method in info.methods.items() if method.image_encoder is None]
     ids = retriever.gallery(index.first).ids()
     if domain is None or not names or (len(ids) < _SAMPLE and not index.first_done.is_set()):
         return None
     sample = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE].tolist()
     images = [retriever.image(image_id).reached() for image_id in sample]
-    features = list(index.features(images, names[0], at_hand=True).values())
+    features = [*index.features(images, names[0], at_hand=True).values()]
     if not features:
         return None
     distances = domain.distances(torch.stack(features).numpy())

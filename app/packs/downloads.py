@@ -107,22 +107,19 @@ def pack_folder(pack: str, cache: Path) -> Path:
             raise FileNotFoundError(f"{error}; or one of {', '.join(PRESETS)}") from error
     if folder := converted_pack(cache, CLIP, pack):
         return folder
-    title, time_needed = PRESETS[pack].title, PRESETS[pack].time
+    preset = PRESETS[pack]
     try:
         offer = make_offer(CLIP, pack)
     except UnreachableError as error:
         raise UnreachableError(
-            f"{error}. {title} is not on this machine yet; it is fetched once, and then needs no "
-            "network"
+            f"{error}. {preset.title} is not on this machine yet; it is fetched once, and then "
+            "needs no network"
         ) from error
-    part, size = offer.parts[0], f"{offer.missing_bytes / 1e6:,.0f} MB"
-    print(
-        f"polyview: fetching {title} from {part.repo_id}@{part.commit[:8]}: {size}, "
-        f"licence {part.licence or 'not stated'}; {time_needed}",
-        file=sys.stderr,
-        flush=True,
-    )
-    with tqdm(total=offer.missing_bytes, unit="B", unit_scale=True, mininterval=0.5) as bar:
+    part, size = offer.parts[0], offer.missing_bytes
+    source = f"{preset.title} from {part.repo_id}@{part.commit[:8]}: {size / 1e6:,.0f} MB"
+    terms = f"licence {part.licence or 'not stated'}; {preset.time}"
+    print(f"polyview: fetching {source}, {terms}", file=sys.stderr, flush=True)
+    with tqdm(total=size, unit="B", unit_scale=True, mininterval=0.5) as bar:
 
         def report(done: int, total: int, doing: str) -> None:
             bar.set_description(doing)
@@ -239,8 +236,8 @@ class Downloads:
         source = self.look(address, kind)
         with self._lock:
             if self._thread.is_alive():
-                sentence = "another download is running; try again when it has finished"
-                raise Refusal(503, sentence, 60)
+                message = "another download is running; try again when it has finished"
+                raise Refusal(503, message, 60)
             key, doing = token_hex(8), "Starting"
             job = Job(job=key, state="running", done=0, total=0, doing=doing, pack="", error="")
             self._jobs[key] = job

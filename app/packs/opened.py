@@ -171,22 +171,16 @@ class Opened:
 
     def collections(self) -> dict[str, dict[str, Any]]:
         """Kind, title and number of pictures of each collection, by key; without uploads."""
-        entries: dict[str, dict[str, Any]] = {}
-        for key, images in list(self._places.items()):
-            pictures = len(images.images)
-            entries[key] = {"kind": "folder", "title": images.title, "pictures": pictures}
-        for key, info in self.packs().items():
-            if info.gallery is not None:
-                pictures = info.gallery.images
-                entries[key] = {"kind": "pack", "title": info.title, "pictures": pictures}
-        return entries
+        places, packs = list(self._places.items()), self.packs().items()
+        entries = [(key, "folder", p.title, len(p.images)) for key, p in places]
+        entries += [(k, "pack", i.title, i.gallery.images) for k, i in packs if i.gallery]
+        return {
+            key: {"kind": kind, "title": title, "pictures": pictures}
+            for key, kind, title, pictures in entries
+        }
 
     def sends_files(self, collection: str) -> bool:
-        """Whether original files of a collection may be sent, including their metadata.
-
-        Files of the owner are sent only to the owner; those of a pack or an upload to anyone with
-        the key.
-        """
+        """Whether original files may be sent, with metadata: the owner's only to the owner."""
         return self.private or collection not in self._places
 
     def open_place(self, place: str) -> str:
@@ -223,9 +217,9 @@ class Opened:
 
     def _fill(self, key: str, path: Path, opening: _Opening) -> None:
         """Opens a place; an older collection of the place stays open until this succeeds."""
-        links, stopped = self.settings.follow_links, opening.stopped
+        stopped = opening.stopped
         try:
-            images = open_images(path, self.cache, links, stopped)
+            images = open_images(path, self.cache, self.settings.follow_links, stopped)
             with self._lock:
                 self._close(key)  # the files may have changed
                 self._places[key] = images
@@ -255,10 +249,8 @@ class Opened:
         """The stage and number of files of a collection that is not being read yet; else None."""
         if not self._check_opening(collection):
             return "opening", 0
-        if collection.startswith("upload-"):
-            upload = self.uploads.use(collection)
-            return None if upload.images else ("uploading", len(upload.files))
-        return None
+        upload = self.uploads.use(collection) if collection.startswith("upload-") else None
+        return ("uploading", len(upload.files)) if upload and not upload.images else None
 
     def stop_opening(self, key: str) -> None:
         """Cancels the opening of a place."""
@@ -330,11 +322,10 @@ class Opened:
         runtime = self._runtime(pack)
         if collection != pack:
             runtime.require_images()
-        if collection == "qdrant" and self._ready is not None:
-            return Retriever(runtime, images, self.cache, self._ready(runtime))
+        ready = self._ready(runtime) if self._ready and collection == "qdrant" else None
         upload = self.uploads.get(collection)
-        encoded = upload.folder / "encoded" if upload else None
-        return Retriever(runtime, images, self.cache, encoded=encoded)
+        cache = upload.folder / "encoded" if upload else self.cache
+        return Retriever(runtime, images, cache, ready)
 
     def _images(self, collection: str) -> Collection:
         """The images of a collection."""
@@ -352,8 +343,8 @@ class Opened:
             return images
         info = self.packs().get(collection)
         if info is None or info.gallery is None:
-            sentence = f'there is no collection "{collection[:80]}" here; choose another one'
-            raise Refusal(410, sentence)
+            message = f'there is no collection "{collection[:80]}" here; choose another one'
+            raise Refusal(410, message)
         with self._lock:  # a single object, so that packs over the same images can be recognised
             peers = [other for (_, key), other in self._retrievers.items() if key == collection]
         return peers[0].collection if peers else from_pack(info.folder)

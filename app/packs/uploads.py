@@ -45,8 +45,9 @@ class Uploads(dict[str, Upload]):
         """Creates an upload; returns its secret key. Raises `Refusal` if there are too many."""
         with self._lock:
             if len(self) >= MAX_UPLOADS:
-                sentence = "there is no room for more uploads; try again in ten minutes"
-                raise Refusal(503, sentence, 60)
+                raise Refusal(
+                    503, "there is no room for more uploads; try again in ten minutes", 60
+                )
             key = f"upload-{token_hex(16)}"
             self[key] = Upload(Path(tempfile.mkdtemp(prefix="polyview-upload-")).resolve())
         return key
@@ -75,8 +76,7 @@ class Uploads(dict[str, Upload]):
             count = sum(len(other.files) for other in self.values())
             free = shutil.disk_usage(upload.folder).free - len(content)
             if size > ALL_BYTES or count >= ALL_FILES or free < SPARE_BYTES:
-                sentence = "there is no room for more files; try again in some minutes"
-                raise Refusal(503, sentence, 60)
+                raise Refusal(503, "there is no room for more files; try again in some minutes", 60)
             path = upload.folder / f"{len(upload.files):04}"
             upload.files.append((path, name[-_NAME:]))
             upload.size += len(content)
@@ -94,16 +94,16 @@ class Uploads(dict[str, Upload]):
         """
         now = time.monotonic()
         with self._lock:
-            keys = [key for key, upload in self.items() if now - upload.used > UPLOAD_SECONDS]
-            oldest = min(self, key=lambda key: self[key].used, default="")
-            if making_room and not keys and len(self) >= MAX_UPLOADS:
-                return [oldest] if now - self[oldest].used > YOUNG_SECONDS else []
+            ages = {key: now - upload.used for key, upload in self.items()}
+            keys = [key for key, age in ages.items() if age > UPLOAD_SECONDS]
+            if making_room:
+                oldest = max(ages, key=lambda key: ages[key], default="")
+                is_full = len(self) >= MAX_UPLOADS and not keys
+                return [oldest] if is_full and ages[oldest] > YOUNG_SECONDS else keys
             sizes = {key: _disk_bytes(self[key].folder) for key in self if key not in keys}
-        if sizes and not making_room:
-            largest = max(sizes, key=lambda key: sizes[key])
-            free = shutil.disk_usage(tempfile.gettempdir()).free
-            if sum(sizes.values()) > ALL_BYTES or free < SPARE_BYTES:
-                keys.append(largest)
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        if sizes and (sum(sizes.values()) > ALL_BYTES or free < SPARE_BYTES):
+            keys.append(max(sizes, key=lambda key: sizes[key]))
         return keys
 
 

@@ -74,9 +74,8 @@ class Retriever:
     Args:
         runtime: the loaded pack.
         collection: the images and their captions, if any.
-        cache: the user's cache folder.
+        cache: a folder for thumbnails and encoded views.
         ready: galleries by method that already contain the images; None to encode the images.
-        encoded: folder for encoded views; None for the cache folder.
         first: the method whose gallery is filled first; None for the best.
     """
 
@@ -86,7 +85,6 @@ class Retriever:
         collection: Collection,
         cache: Path,
         ready: Mapping[str, Gallery] | None = None,
-        encoded: Path | None = None,
         first: str | None = None,
     ) -> None:
         self.runtime, self.info, self.collection = runtime, runtime.info, collection
@@ -97,7 +95,7 @@ class Retriever:
         self.methods = runtime.methods
         first = self.methods.names(first)[0] if first else self.methods.best
         # the searchable galleries; `index.start()` fills them
-        self.index = Index(runtime, collection, encoded or cache, first, ready)
+        self.index = Index(runtime, collection, cache, first, ready)
         self.readings: OrderedDict[Hashable, Reading] = OrderedDict()  # see `compute`
         self._ranking, self._lock = Ranking(self.index), threading.Lock()
 
