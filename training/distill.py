@@ -28,14 +28,7 @@ from polyview.models.encoders import IMAGE_ENCODERS
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.encoders.scene_net import SceneNet
 from polyview.models.preprocess import Preprocess
-from polyview.training.data.features import (
-    Extraction,
-    feature_file,
-    read_features,
-    refuse_copies,
-    refuse_features,
-    refuse_missing,
-)
+from polyview.training.data.features import Extraction, feature_file, read_features, refuse_missing
 from polyview.training.data.image_files import crops
 from polyview.training.data.open_split import describe_data, open_split, open_training
 from polyview.training.data.split import Copies, Pixels, Split
@@ -111,15 +104,14 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     incompatible.
     """
 
-    best_by = "rsum"
     digits = 4
 
     def __init__(self, config: DistillConfig, out: Path, *, resume: bool) -> None:
         super().__init__(config, out, resume=resume)
         train = open_training(Path(config.data), config.also, without_captions=True)
         val = open_split(Path(config.data), "val")
-        refuse_features(train)
-        refuse_copies(train, "crops", config.crops)
+        train.require_images()
+        train.refuse_copies("crops", config.crops)
         with torch.random.fork_rng():  # building a teacher draws random numbers
             self.preprocess = self._check_teacher()
         tokenizer = build_tokenizer(train.captions, min_count=2)
@@ -144,7 +136,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.maps = features.parts if isinstance(features, Copies) else [features]  # (P, N, d) each
         images = [train.images, *(crops(train.images, n) for n in range(1, config.crops))]
         self.pixels = [Pixels(crop, self.preprocess) for crop in images]  # (P, 3, S, S) each
-        self.val_pixels = replace(val, features=Pixels(val.images, self.preprocess))
+        self.val_pixels = val.with_pixels(self.preprocess)
         self.captioned = int(train.image_of[-1]) + 1  # photographs with captions come first
         path = feature_file(train, config.teacher, extraction)
         path = path.with_name(f"{path.stem}-components{config.targets}.safetensors")

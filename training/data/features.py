@@ -6,14 +6,11 @@ releases the GIL while decoding). Feature files are written atomically.
 
 import hashlib
 import json
-import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -24,12 +21,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from polyview.export.encoders.sources import describe_image_source, load_image_source
-from polyview.models.encoders import IMAGE_ENCODERS
-from polyview.models.encoders.encoder import ImageEncoder
 from polyview.models.files import no_such, replacing, write_whole
 from polyview.models.preprocess import Preprocess
-from polyview.training.data.image_files import ImageFiles, ahead, crops, find_damaged
-from polyview.training.data.split import Copies, Pixels, Split
+from polyview.training.data.image_files import ImageFiles, ahead, crops, find_damaged, in_threads
+from polyview.training.data.split import Copies, Split
 
 CACHE = Path("data/cache")
 WORTH_A_GRAPH = 200  # minimum number of images; building an ONNX graph takes some seconds
@@ -79,8 +74,7 @@ def read_features(
     if len(split.features):
         return split
     refuse_missing(backbone, "backbone")
-    extraction, spec = extraction or Extraction(), describe_image_source(backbone)
-    versions = []
+    extraction, versions = extraction or Extraction(), []
     for copy in range(copies):
         path = feature_file(split, backbone, extraction, copy)
         if not path.is_file():
@@ -94,33 +88,7 @@ def read_features(
                 "delete it, so that they are computed again"
             )
         versions.append(stored.reshape(-1, split.frames * stored.shape[1], stored.shape[2]))
-    features = Copies(versions) if copies > 1 else versions[0]
-    summary = IMAGE_ENCODERS[spec["arch"]].summary_token
-    return replace(split, features=features, summary_token=summary)
-
-
-def read_pixels(split: Split, encoder: ImageEncoder, preprocess: Preprocess) -> Split:
-    """Replaces the features of a split by pixels, for an image encoder that is also trained."""
-    pixels = Pixels(split.images, preprocess)
-    return replace(split, features=pixels, summary_token=encoder.summary_token)
-
-
-def refuse_copies(split: Split, setting: str, copies: int) -> None:
-    """Raises ValueError if `copies` is more than 1 and the images are not photographs."""
-    if copies > 1 and not isinstance(split.images, ImageFiles):
-        raise ValueError(
-            f"{setting}={copies} crops photographs, and {split.folder.parent} holds none; leave "
-            "it at 1"
-        )
-
-
-def refuse_features(split: Split) -> None:
-    """Raises ValueError if a split has no images to train an image encoder on."""
-    if not len(split.images):
-        raise ValueError(
-            f"{split.folder.parent} holds ready-made features, so no image encoder can be "
-            "trained; set backbone_frozen=true, or name a folder with images"
-        )
+    return replace(split, features=Copies(versions) if copies > 1 else versions[0])
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
@@ -185,17 +153,19 @@ def refuse_missing(source: str | Path, setting: str) -> None:
     raise FileNotFoundError(no_such("folder", folder, advice))
 
 
-def as_graph(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
-    """Converts an image encoder to onnxruntime, which is faster than torch on CPUs.
-
-    The encoder, which is put in eval mode, maps pixels (B, 3, side, side) to features (B, N, d).
-    """
+def _as_graph(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
+    """Converts an image encoder to onnxruntime, which is faster than torch on CPUs."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracing exporter is deprecated
-        graph, pixels = Path(folder) / "encoder.onnx", (torch.zeros(2, 3, side, side),)
-        options: dict[str, Any] = {"input_names": ["pixels"], "dynamo": False}
-        options["dynamic_axes"] = {"pixels": {0: "B"}}
-        torch.onnx.export(encoder.eval(), pixels, graph, **options)
+        graph = Path(folder) / "encoder.onnx"
+        torch.onnx.export(
+            encoder.eval(),
+            (torch.zeros(2, 3, side, side),),
+            graph,
+            input_names=["pixels"],
+            dynamic_axes={"pixels": {0: "B"}},
+            dynamo=False,
+        )
         threads = ort.SessionOptions()
         threads.intra_op_num_threads = torch.get_num_threads()
         session = ort.InferenceSession(graph, threads, ["CPUExecutionProvider"])
@@ -237,7 +207,7 @@ def _write_features(
 ) -> None:
     encode: Callable[[Tensor], Tensor] = encoder
     if device.type == "cpu" and len(images) >= WORTH_A_GRAPH:
-        encode = as_graph(encoder, preprocess.size)
+        encode = _as_graph(encoder, preprocess.size)
     reasons, title = list[str](), f"features, {path.name}"
     with path.open("wb") as file, tqdm(total=len(images), desc=title, mininterval=1) as bar:
         for batch in ahead(_decoded(images, preprocess)):
@@ -276,6 +246,5 @@ def _decoded(
         except (OSError, ValueError) as error:
             return str(error)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(images), _BATCH):
-            yield list(pool.map(square, range(start, min(start + _BATCH, len(images)))))
+    for start in range(0, len(images), _BATCH):
+        yield in_threads(square, range(start, min(start + _BATCH, len(images))))

@@ -1,7 +1,7 @@
 """Sequences of images that are decoded on access, and prefetching."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -55,6 +55,12 @@ class ImageFiles(Lazy[Image.Image]):
             raise ValueError(f"{path} is not a readable image: {reason}") from error
 
 
+def in_threads(make: Callable[[int], _Item], rows: Iterable[int]) -> list[_Item]:
+    """Calls `make` for every row in threads; Pillow decodes without the GIL."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(make, rows))
+
+
 def find_damaged(images: ImageFiles) -> list[int]:
     """Decodes every image completely; returns the rows of those that cannot be read."""
 
@@ -65,8 +71,7 @@ def find_damaged(images: ImageFiles) -> list[int]:
             return True
         return False
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return np.flatnonzero(list(pool.map(is_damaged, range(len(images))))).tolist()
+    return np.flatnonzero(in_threads(is_damaged, range(len(images)))).tolist()
 
 
 def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:

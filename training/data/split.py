@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from polyview.models.preprocess import Preprocess
+from polyview.training.data.image_files import ImageFiles, in_threads
 from polyview.training.scenes.foils import Foil
 
 STEPS = 3  # maximum stride of clip frames in training (PVSE's data.py)
@@ -47,7 +46,7 @@ class Split:
         features: (N_img, n, d) float, often float16 and memory-mapped: an array, `Copies` (several
             versions of each image), `Pixels` (for an image encoder that is also trained) or `Clips`
             (a feature for each frame). Empty until `training/data/features.py` computes them.
-        summary_token: whether the first of an image's n features is a summary ([CLS]).
+        summary_token: whether the first of ready-made features is a summary ([CLS]).
         lengths: (N_img,) int64, the number of an image's features before padding; None without
             padding.
         boxes: (N_img, n, 4) boxes of the features in relative xyxy, if they differ between images.
@@ -133,6 +132,35 @@ class Split:
     def first(self, count: int) -> Split:
         """Selects the captions of the first `count` images, or of all for 0."""
         return self.select(np.flatnonzero(self.image_of < count)) if count else self
+
+    def with_pixels(self, preprocess: Preprocess) -> Split:
+        """Replaces the features by pixels, for an image encoder that is also trained."""
+        return replace(self, features=Pixels(self.images, preprocess))
+
+    def require_images(self) -> None:
+        """Raises ValueError if there are no images to train an image encoder on."""
+        if not len(self.images):
+            raise ValueError(
+                f"{self.folder.parent} holds ready-made features, so no image encoder can be "
+                "trained; set backbone_frozen=true, or name a folder with images"
+            )
+
+    def refuse_copies(self, setting: str, copies: int) -> None:
+        """Raises ValueError if `copies` is more than 1 and the images are not photographs."""
+        if copies > 1 and not isinstance(self.images, ImageFiles):
+            raise ValueError(
+                f"{setting}={copies} crops photographs, and {self.folder.parent} holds none; leave "
+                "it at 1"
+            )
+
+    def require_twins(self) -> np.ndarray:
+        """Returns `alike`; raises ValueError if clips have no twins or no captions of order."""
+        if "order" not in self.kinds or self.alike is None:
+            raise ValueError(
+                f"exchange_halves and order_epochs need clips of the moving world, and "
+                f"{self.folder.parent} holds none; leave them out"
+            )
+        return self.alike
 
     def select(self, texts: np.ndarray) -> Split:
         """Selects captions and their kinds by row (n,)."""
@@ -269,8 +297,7 @@ class Pixels:
         def square(row: int) -> np.ndarray:
             return np.asarray(self.preprocess.square(self.images[row]), np.uint8)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow decodes without the GIL
-            squares = list(pool.map(square, np.arange(len(self))[rows].tolist()))
+        squares = in_threads(square, np.arange(len(self))[rows].tolist())
         return self.preprocess.planes(np.stack(squares))
 
 
@@ -282,10 +309,9 @@ def with_exchanged_halves(split: Split) -> Split:
     stay true, its "order" captions are those of the twin, and captions of motion are dropped,
     because the movement may be cut in two. Clip and copy differ only in order, so a method cannot
     memorise which background belongs to which order. `split` holds features (N, T, d); twins are in
-    rows 2 k and 2 k + 1.
+    rows 2 k and 2 k + 1. Raises ValueError for other clips.
     """
-    refuse_without_twins(split)
-    assert split.alike is not None
+    alike = split.require_twins()
     assert isinstance(split.features, np.ndarray)
     kinds, count = np.array(split.kinds), split.image_count
     free, order = (np.flatnonzero(kinds == kind) for kind in ("free", "order"))
@@ -298,17 +324,8 @@ def with_exchanged_halves(split: Split) -> Split:
         captions=split.captions + [split.captions[text] for text in texts],
         image_of=np.concatenate([split.image_of, owners[sorting]]),
         features=np.concatenate([split.features, exchanged]),
-        alike=np.concatenate([split.alike, split.alike + split.alike.max() + 1]),
+        alike=np.concatenate([alike, alike + alike.max() + 1]),
         kinds=[*split.kinds, *kinds[texts].tolist()],
         relevant=None,
         moments=None,
     )
-
-
-def refuse_without_twins(split: Split) -> None:
-    """Raises ValueError if clips have no twins or no captions of order."""
-    if "order" not in split.kinds or split.alike is None:
-        raise ValueError(
-            f"exchange_halves and order_epochs need clips of the moving world, and "
-            f"{split.folder.parent} holds none; leave them out"
-        )

@@ -10,7 +10,6 @@ import json
 import math
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,8 @@ from torch.nn import functional as F
 from polyview.models.encoders.huggingface import build_network, quiet
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.batches import Batch, batches
-from polyview.training.data.features import refuse_features
 from polyview.training.data.image_files import ahead
 from polyview.training.data.open_split import describe_data, open_split
-from polyview.training.data.split import Pixels
 from polyview.training.data.texts import END, PAD, START, TokenTable, build_tokenizer
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.loop.config import TrainConfig
@@ -43,13 +40,11 @@ class ClipTraining(Loop[TrainConfig, Batch]):
     Only `min_count` and `unknown_rate` of `config.text` apply.
     """
 
-    best_by = "rsum"
-
     def __init__(self, config: TrainConfig, out: Path, *, resume: bool) -> None:
         super().__init__(config, out, resume=resume)
         data, network = Path(config.data), config.network
         train, val = open_split(data, "train").first(config.train_images), open_split(data, "val")
-        refuse_features(train)
+        train.require_images()
         texts = {"max_position_embeddings": _LONGEST, **network.get("text_config", {})}
         self.tokenizer = build_tokenizer(train.captions, config.text.min_count, marks=True)
         self.tokenizer.enable_truncation(texts["max_position_embeddings"])
@@ -60,9 +55,7 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         settings = {**network, "model_type": "clip", "text_config": texts}
         self.model = build_network("CLIPModel", settings).to(self.device)
         self.preprocess = Preprocess(self.model.config.vision_config.image_size)
-        self.train, self.val = (
-            replace(split, features=Pixels(split.images, self.preprocess)) for split in (train, val)
-        )
+        self.train, self.val = train.with_pixels(self.preprocess), val.with_pixels(self.preprocess)
         self.start(self.model, items=len(train.captions))
 
     def batches(self, epoch: int) -> Iterator[Batch]:

@@ -50,7 +50,7 @@ class Loop(ABC, Generic[C, B]):
             be raised), or the hardware does not support the precision.
     """
 
-    best_by: ClassVar[str]
+    best_by: ClassVar[str] = "rsum"
     digits: ClassVar[int] = 2
 
     def __init__(self, config: C, out: Path, *, resume: bool) -> None:

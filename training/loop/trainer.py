@@ -33,9 +33,6 @@ from polyview.training.data.batches import Batch, batches
 from polyview.training.data.features import (
     Extraction,
     read_features,
-    read_pixels,
-    refuse_copies,
-    refuse_features,
     refuse_missing,
     without_damaged,
 )
@@ -46,7 +43,7 @@ from polyview.training.data.open_split import (
     open_split,
     open_training,
 )
-from polyview.training.data.split import Split, refuse_without_twins, with_exchanged_halves
+from polyview.training.data.split import Split, with_exchanged_halves
 from polyview.training.data.texts import TokenTable, build_text_side
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import score_matrix
@@ -70,8 +67,6 @@ class Trainer(Loop[TrainConfig, Batch]):
     or OSError, before an image is read, if a source or file is missing or incompatible.
     """
 
-    best_by = "rsum"
-
     def __init__(
         self,
         config: TrainConfig,
@@ -85,8 +80,8 @@ class Trainer(Loop[TrainConfig, Batch]):
         super().__init__(config, out, resume=resume)
         self.extraction = extraction or Extraction()
         if config.exchange_halves or config.order_epochs:
-            refuse_without_twins(train)
-        refuse_copies(train, "feature_copies", config.feature_copies)
+            train.require_twins()
+        train.refuse_copies("feature_copies", config.feature_copies)
         self.train = train.with_frames(config.frames).first(config.train_images)
         self.val = val.with_frames(config.frames).captions_each(config.ranked_captions)
         with torch.random.fork_rng():  # building an encoder draws random numbers
@@ -123,7 +118,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         source, self.encoder = self.config.backbone, None
         self.backbone: dict[str, Any] = {}
         if not self.config.backbone_frozen:
-            refuse_features(self.train)
+            self.train.require_images()
         if len(self.train.features):
             return self.train.features.shape[2], self.train.summary_token
         if not source:
@@ -145,7 +140,7 @@ class Trainer(Loop[TrainConfig, Batch]):
     def _with_features(self, split: Split, copies: int = 1) -> Split:
         """Returns the split with features, or with pixels if the image encoder is trained too."""
         if self.encoder is not None:
-            return read_pixels(split, self.encoder, self.preprocess)
+            return split.with_pixels(self.preprocess)
         with torch.random.fork_rng():
             return read_features(split, self.config.backbone, self.extraction, copies)
 
@@ -364,8 +359,7 @@ def run_views(
     run = load_run(folder, None, encoder_spec, rounded=True)
     parts, device = run.parts, extraction.torch_device
     if parts.image_encoder is not None:
-        preprocess = Preprocess.from_json(encoder_spec["preprocess"])
-        split = read_pixels(split, parts.image_encoder, preprocess)
+        split = split.with_pixels(Preprocess.from_json(encoder_spec["preprocess"]))
     elif reads_images:
         split = read_features(split, config.backbone, extraction)
     split = split.with_frames(config.frames).captions_each(config.ranked_captions)

@@ -21,7 +21,6 @@ from polyview.training.data.features import (
     extract,
     feature_file,
     read_features,
-    read_pixels,
     without_damaged,
 )
 from polyview.training.data.image_files import ImageFiles, ahead, crops
@@ -180,8 +179,8 @@ def build(world: Path, out: Path, *, resume: bool = False, **changes: Any) -> Tr
 
 
 def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Path) -> None:
-    encoder, preprocess, _ = load_image_source(world / "backbone", rounded=False)
-    data = read_pixels(open_split(world / "photos", "train"), encoder, preprocess).first(6)
+    _, preprocess, _ = load_image_source(world / "backbone", rounded=False)
+    data = open_split(world / "photos", "train").with_pixels(preprocess).first(6)
     assert data.features.shape == (8, 3, SIZE, SIZE)
     table = TokenTable(build_tokenizer(data.captions), data.captions)
     whole, early = (batches(data, table, 4, (0, 0)) for _ in range(2))
