@@ -72,7 +72,7 @@ class PackCheck:
         runtime.require_images()
         self.runtime, self.method, self.images, self.texts = runtime, method, images, texts
         self.limit = runtime.info.tokenizer.max_length
-        self.tokenizer = load_tokenizer(runtime.info.path(runtime.info.tokenizer.file))
+        self.tokenizer = load_tokenizer(runtime.info.folder / runtime.info.tokenizer.file)
         self.vocabulary = self.tokenizer.get_vocab()
         names = self.vocabulary.keys() & {*" ".join(TEMPLATES).split(), *PADDINGS} - {"TEXT"}
         self.marks = {self.vocabulary[name] for name in names}

@@ -15,7 +15,7 @@ def load_head(info: PackInfo, name: str) -> Method:
     """Loads a method of a pack in eval mode; raises PackError if its weights do not fit."""
     entry = info.methods[name]
     try:
-        tensors, _ = load_tensors(info.path(entry.head))
+        tensors, _ = load_tensors(info.folder / entry.head)
         key, sizes = entry.method or name, (entry.image_dim, entry.text_dim)
         with torch.device("meta"):  # allocates no memory until the weights fit the stated sizes
             method = models.build(key, *sizes, entry.arguments)

@@ -11,16 +11,8 @@ from huggingface_hub.utils import filter_repo_objects
 from polyview.export import clip, official
 from polyview.export.build.released import BERT_FILES, BERT_ID, find_checkpoint
 from polyview.export.encoders.sources import ENCODER_FILES
-from polyview.export.hub.client import (
-    CancelledError,
-    HubError,
-    Progress,
-    Repo,
-    Token,
-    fetch,
-    inspect_repo,
-)
-from polyview.export.hub.packs import pull
+from polyview.export.hub import client, packs
+from polyview.export.hub.client import CancelledError, HubError, Repo
 from polyview.export.pack.schema import MANIFEST, UNKNOWN_LICENCE, Labels
 from polyview.models.files import naming_full_disk
 
@@ -50,21 +42,19 @@ class Offer:
         return sum(size is None for part in self.parts for size in part.missing.values())
 
 
-def look(kind: str, address: str, token: Token = None) -> Offer:
+def look(kind: str, address: str, token: client.Token = None) -> Offer:
     """Asks the Hub for the files of an address, without fetching them.
 
     The address is `owner/name[@revision]` of a pack (PACK) or of weights of CLIP (CLIP), or
     `owner/name/FOLDER_OR_FILE[@revision]` of the authors' weights (VSE_INFTY).
 
-    Raises:
-        ValueError: the address is not valid, or its repository has no content of this kind.
-        UnreachableError: the Hub cannot be reached.
-        HubError: the Hub refused.
+    Raises ValueError if the address is not valid or has no content of this kind, UnreachableError
+    if the Hub cannot be reached, HubError if it refuses.
     """
     if kind == VSE_INFTY:
-        weights, pieces = find_checkpoint(address, token), inspect_repo(BERT_ID, token)
+        weights, pieces = find_checkpoint(address, token), client.inspect_repo(BERT_ID, token)
         return Offer(kind, address, [weights, pieces.only(pieces.files.keys() & set(BERT_FILES))])
-    repo = inspect_repo(address, token)
+    repo = client.inspect_repo(address, token)
     if kind == CLIP:
         names = list(filter_repo_objects(repo.files, allow_patterns=ENCODER_FILES))
         if not any(name.endswith(".safetensors") for name in names):
@@ -80,7 +70,7 @@ def look(kind: str, address: str, token: Token = None) -> Offer:
 
 
 def obtain(
-    offer: Offer, out: Path, progress: Progress, cancelled: Event, visitor: bool = False
+    offer: Offer, out: Path, progress: client.Progress, cancelled: Event, visitor: bool = False
 ) -> Path:
     """Downloads an offer, and converts published weights into a pack.
 
@@ -93,27 +83,23 @@ def obtain(
         visitor: restricts visitors of a public app to packs within the limits of
             `export/hub/packs.py`, without a token.
 
-    Returns:
-        The pack's folder.
-
-    Raises:
-        CancelledError: `cancelled` was set.
-        ValueError: the download or the conversion failed; the message is a sentence.
+    Returns the pack's folder. Raises CancelledError if `cancelled` was set, ValueError if the
+    download or the conversion failed.
     """
 
-    def tell(done: int, total: int, doing: str) -> None:
+    def report(done: int, total: int, doing: str) -> None:
         if cancelled.is_set():
             raise CancelledError("the download was cancelled")
         progress(min(done, total), total, doing)
 
     first = offer.parts[0]
     if offer.kind == PACK:
-        return pull(offer.address, False if visitor else None, first.commit, visitor, tell)
+        return packs.pull(offer.address, False if visitor else None, first.commit, visitor, report)
     if visitor:
         raise ValueError("visitors can load only packs; convert the weights to a pack first")
     for part in offer.parts:
-        fetch(part, progress=tell)
-    tell(0, 0, "Converting, and comparing the result with the original")
+        client.fetch(part, progress=report)
+    report(0, 0, "Converting, and comparing the result with the original")
     licence = first.licence or UNKNOWN_LICENCE
     with naming_full_disk(out):
         if offer.kind == CLIP:

@@ -62,7 +62,7 @@ class Runtime:
         session = self._sessions.start(texts, TEXT_INPUTS, self.device.type == "cpu")
         # onnxruntime's providers in use, best first: it may fall back silently
         self.providers: list[str] = session.get_providers()
-        tokenizer = load_tokenizer(info.path(info.tokenizer.file))
+        tokenizer = load_tokenizer(info.folder / info.tokenizer.file)
         self.reader = TextReader(tokenizer, info.tokenizer.max_length)  # turns texts into tokens
 
     @classmethod

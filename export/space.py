@@ -11,7 +11,6 @@ import argparse
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +41,21 @@ if __name__ == "__main__":
 '''
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The options of a Space."""
+def build_space(
+    out: Path,
+    packs: Sequence[str] = (FIRST,),
+    hardware: str = "cpu-basic",
+    torch_index: str | None = None,
+    root: Path = ROOT,
+) -> Path:
+    """Builds a Space in the folder `out`, atomically.
 
-    packs: Sequence[str] = (FIRST,)  # bundled names or folders; the app starts with the first
-    hardware: str = "cpu-basic"  # one of `HARDWARE`
-    title: str | None = None  # on the Hub; None for the app's name
-    torch_index: str | None = None  # an extra package index, such as one with CPU builds of torch
-
-
-def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
-    """Builds the Space of a plan in the folder `out`, atomically.
+    Args:
+        out: a new or empty folder.
+        packs: bundled names or folders; the app starts with the first.
+        hardware: one of `HARDWARE`.
+        torch_index: an extra package index, such as one with CPU builds of torch.
+        root: the repository.
 
     Raises:
         FileExistsError: `out` is not an empty folder.
@@ -62,41 +64,41 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise FileExistsError(f"{out} is not an empty folder; choose another place for the Space")
-    packs = [_find_pack(name, root) for name in plan.packs]
-    front: dict[str, Any] = metadata_load(root / "README.md") or {}
-    front["suggested_hardware"] = plan.hardware
-    front["title"] = plan.title or front["title"]
-    first, names = packs[0].name, [info.name for info in packs]
-    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+    infos = [_find_pack(name, root / BUNDLED) for name in packs]
+    names = [info.name for info in infos]
+    first = names[0]
+    if duplicates := [name for name in names if names.count(name) > 1]:
         raise ValueError(f'two packs are called "{duplicates[0]}"; name each once')
-    if packs[0].gallery is None:
+    if infos[0].gallery is None:
         raise ValueError(
-            f'the pack "{names[0]}" has no images, so a Space cannot start with it; '
-            f"name one with a gallery first, such as --pack {FIRST} --pack {names[0]}"
+            f'the pack "{first}" has no images, so a Space cannot start with it; '
+            f"name one with a gallery first, such as --pack {FIRST} --pack {first}"
         )
+    front: dict[str, Any] = metadata_load(root / "README.md") or {}
+    front["suggested_hardware"] = hardware
     if first != FIRST:
         front["app_file"] = "start.py"
-    pack_list = "\n".join(f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in packs)
+    rows = (f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in infos)
     page = Path(__file__).with_suffix(".md").read_text("utf-8")
     yaml = SpaceCardData(**front).to_yaml()
     with replacing_folder(out.expanduser().absolute()) as draft:
         for name in CODE:
             shutil.copytree(root / name, draft / name, ignore=shutil.ignore_patterns(*_LEFTOVERS))
-        for info in packs:
+        for info in infos:
             _copy_pack(info, draft / BUNDLED, root / BUNDLED)
         shutil.copyfile(root / "LICENSE", draft / "LICENSE")
-        page = page.format(front=yaml, title=front["title"], packs=pack_list)
+        page = page.format(front=yaml, title=front["title"], packs="\n".join(rows))
         (draft / "README.md").write_text(page, "utf-8")
-        requirements = _requirements((root / "requirements.txt").read_text("utf-8"), plan)
+        requirements = (root / "requirements.txt").read_text("utf-8")
+        requirements = _requirements(requirements, hardware, torch_index)
         (draft / "requirements.txt").write_text(requirements, "utf-8")
         if first != FIRST:
             (draft / "start.py").write_text(_STARTER.format(pack=first), "utf-8")
     return out
 
 
-def _find_pack(name: str, root: Path) -> PackInfo:
+def _find_pack(name: str, bundled: Path) -> PackInfo:
     """Finds and checks a pack by its bundled name or its folder."""
-    bundled = root / BUNDLED
     if name == Path(name).name and (bundled / current_name(name) / MANIFEST).is_file():
         return load_info(bundled / current_name(name))
     if not Path(name).is_dir():
@@ -109,29 +111,22 @@ def _find_pack(name: str, root: Path) -> PackInfo:
 
 def _copy_pack(info: PackInfo, place: Path, bundled: Path) -> None:
     """Copies a pack; for a bundled pack, also the files beside it."""
-    files = {info.path(name): Path(info.name) / name for name in list_files(info)}
+    files = {info.folder / name: Path(info.name) / name for name in list_files(info)}
     if info.folder.parent == bundled:
-        extra_files = [
-            *bundled.glob(f"{info.name}.*"),
-            *bundled.glob(f"ablations/{info.name}/*.json"),
-        ]
-        files |= {path: path.relative_to(bundled) for path in extra_files}
+        for pattern in (f"{info.name}.*", f"ablations/{info.name}/*.json"):
+            files |= {path: path.relative_to(bundled) for path in bundled.glob(pattern)}
     for path, name in files.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place / name)
 
 
-def _requirements(text: str, plan: Plan) -> str:
-    """Adapts requirements.txt to a Space; pip evaluates the markers of each line there.
-
-    A machine without its own GPU, such as ZeroGPU, gets onnxruntime for CPUs, which is a tenth of
-    the size.
-    """
-    if plan.hardware.startswith("cpu-") or plan.hardware == ZEROGPU:
+def _requirements(text: str, hardware: str, torch_index: str | None) -> str:
+    """Adapts requirements.txt to a Space; pip evaluates the markers of each line there."""
+    if hardware.startswith("cpu-") or hardware == ZEROGPU:  # a tenth of the size
         text = text.replace("\nonnxruntime-gpu>=", "\nonnxruntime>=")
-    if plan.hardware == ZEROGPU:  # ZeroGPU does not start with a newer torch
+    if hardware == ZEROGPU:  # ZeroGPU does not start with a newer torch
         text = text.replace("\ntorch>=", "\ntorch<2.12,>=") + "spaces\n"
-    return text if plan.torch_index is None else f"--extra-index-url {plan.torch_index}\n{text}"
+    return text if torch_index is None else f"--extra-index-url {torch_index}\n{text}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -141,13 +136,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--out", type=Path, required=True, help="the folder to make")
     add("--pack", action="append", help=f"a bundled pack or a pack's folder (default: {FIRST})")
     add("--hardware", choices=("zero-gpu", *HARDWARE), default="cpu-basic", help="the machine")
-    add("--title", help="on the Hub")
     add("--torch-index", metavar="URL", help="an extra package index, such as one of CPU builds")
     options = parser.parse_args(argv)
     hardware = ZEROGPU if options.hardware == "zero-gpu" else options.hardware
-    plan = Plan(options.pack or [FIRST], hardware, options.title, options.torch_index)
     try:
-        out = build_space(options.out, plan)
+        out = build_space(options.out, options.pack or [FIRST], hardware, options.torch_index)
     except (ValueError, OSError) as error:
         print(f"no Space was made: {error}", file=sys.stderr)
         return 1

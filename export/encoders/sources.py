@@ -240,7 +240,7 @@ def _trained_network(source: _Source) -> tuple[str, dict[str, Any]] | None:
 def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     """The weights in a pack's ONNX file under the names of `encoder`."""
     info = read_info(folder)
-    path = info.path(str(info.image_encoder.file))
+    path = info.folder / str(info.image_encoder.file)
     graph, stored = onnx.load(path).graph, dict[str, Tensor]()
     for tensor in graph.initializer:  # `ImageRows` wraps CLIP's encoder
         name = tensor.name.removeprefix("encoder.").removesuffix(".half")

@@ -1,17 +1,12 @@
 """The Hugging Face Hub, or another server with its protocol (`HF_ENDPOINT`).
 
-`huggingface_hub` transfers files and manages the cache. `inspect_repo` lists the files of a commit
-and checks their names before anything is fetched; `fetch` downloads chosen files of that commit.
-Errors become a `HubError` of one sentence. The server's file sizes are trusted, as by its client;
-the content of a repository is not.
-
-An address is `owner/name` or `owner/name@revision`. The token None stands for the client's login,
-if any; False sends no token.
+`huggingface_hub` transfers files and manages the cache. The server's file sizes are trusted, as by
+this client; names and content of files are not. An address is `owner/name` or
+`owner/name@revision`. The token None stands for the client's login, if any; False sends no token.
 """
 
 import errno
 import glob
-import itertools
 import json
 import os
 import re
@@ -54,11 +49,6 @@ class UnreachableError(HubError):
     """The Hub cannot be reached; only the local cache is available."""
 
 
-def endpoint() -> str:
-    """The server's address; unlike the client, reads the environment at each call."""
-    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
-
-
 @contextmanager
 def one_sentence(address: str) -> Iterator[None]:
     """Converts the client's errors to a `HubError` about an address."""
@@ -74,7 +64,7 @@ def one_sentence(address: str) -> Iterator[None]:
 
 
 def _explained(error: BaseException, address: str) -> HubError:
-    hub = endpoint()
+    hub = constants.ENDPOINT
     match error:
         case hf.GatedRepoError():
             return HubError(f"{address} is gated; accept its conditions on its page, then {_LOGIN}")
@@ -84,10 +74,7 @@ def _explained(error: BaseException, address: str) -> HubError:
                 f"check the name, and {_LOGIN}"
             )
         case hf.RevisionNotFoundError():
-            return HubError(
-                f"{address}: there is no such revision; leave it out, or name a branch, tag or "
-                "commit"
-            )
+            return HubError(f"{address}: there is no such revision; name a branch, tag or commit")
         case hf.OfflineModeIsEnabled():
             return UnreachableError("HF_HUB_OFFLINE is set; unset it")
         case hf.LocalEntryNotFoundError():
@@ -170,7 +157,7 @@ def cache_folder(repo_id: str, commit: str) -> Path:
 
 @dataclass(frozen=True)
 class Repo:
-    """Files of one commit of a repository, as the Hub lists them."""
+    """The files of one commit of a repository."""
 
     address: str  # as requested
     commit: str  # to which the address resolved, 40 hexadecimal digits
@@ -184,24 +171,18 @@ class Repo:
 
     @property
     def folder(self) -> Path:
-        """The folder of the commit in the client's cache, which may not exist yet."""
+        """See `cache_folder`."""
         return cache_folder(self.repo_id, self.commit)
 
     @property
     def missing(self) -> dict[str, int | None]:
         """The files that are not in the client's cache, with their bytes."""
-        return {
-            name: size for name, size in self.files.items() if not (self.folder / name).exists()
-        }
+        folder = self.folder
+        return {n: size for n, size in self.files.items() if not (folder / n).exists()}
 
     def only(self, names: Iterable[str]) -> "Repo":
         """The same commit, restricted to some files."""
         return replace(self, files={name: self.files[name] for name in names})
-
-
-def connect(token: Token = None) -> HfApi:
-    """A client of the Hub at `endpoint`."""
-    return HfApi(endpoint=endpoint(), token=token)
 
 
 def inspect_repo(address: str, token: Token = None) -> Repo:
@@ -214,17 +195,19 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
     """
     repo_id, revision = parse_hub_id(address)
     with one_sentence(address):
-        info = connect(token).model_info(
+        info = HfApi(token=token).model_info(
             repo_id, revision=revision, files_metadata=True, timeout=ANSWER
         )
     if not re.fullmatch(r"[0-9a-f]{40}", str(info.sha)):
-        raise HubError(f"{address}: the server at {endpoint()} names no commit; check HF_ENDPOINT")
+        hub = constants.ENDPOINT
+        raise HubError(f"{address}: the server at {hub} names no commit; check HF_ENDPOINT")
     files = {file.rfilename: file.size for file in info.siblings or []}
-    if bad_name := next(itertools.filterfalse(_stays_inside, files), None):
-        raise HubError(
-            f"{address} lists a file {bad_name[:200]!r}, which is not a path inside the "
-            "repository; nothing of it is fetched"
-        )
+    for name in files:
+        if not _stays_inside(name):
+            raise HubError(
+                f"{address} lists a file {name[:200]!r}, which is not a path inside the "
+                "repository; nothing of it is fetched"
+            )
     card = info.card_data
     licence = card and (card.get("license_name") or card.get("license"))
     if isinstance(licence, list):
@@ -272,11 +255,11 @@ def fetch_matching(
 ) -> Path:
     """Downloads the files that match glob patterns; without a connection, finds them in the cache.
 
-    `options` are passed to `snapshot_download`. Returns the folder of the commit in the cache.
+    `options` are those of `snapshot_download`. Returns the folder of the commit in the cache.
     Raises HubError if the Hub refuses, or cannot be reached and the cache lacks the files.
     """
     repo_id, revision = parse_hub_id(address)
     options |= {"revision": revision, "cache_dir": constants.HF_HUB_CACHE}
     with one_sentence(address):
-        api = connect(token)
+        api = HfApi(token=token)
         return Path(api.snapshot_download(repo_id, allow_patterns=[*patterns], **options))

@@ -1,13 +1,7 @@
-"""Packs on the Hub: push, pull and list; finds a pack by its folder or address.
-
-`python -m polyview hub` has the commands
-
-    push PACK owner/name[@BRANCH] [--private]
-    pull owner/name[@BRANCH_TAG_OR_COMMIT]
-    list [--author NAME]
+"""Packs on the Hub: push, pull and list (`python -m polyview hub`); finds a pack by its name.
 
 A pack on the Hub is a model repository with a pack's files, marked by the tag in its model card
-(`export/pack/card.py`). Addresses and tokens are those of `export/hub/client.py`.
+(`export/pack/card.py`). For addresses and tokens see `export/hub/client.py`.
 """
 
 import argparse
@@ -19,29 +13,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, constants, scan_cache_dir
+from huggingface_hub import CommitOperationAdd, HfApi, constants, scan_cache_dir
 
 from polyview.export.hub import client
 from polyview.export.hub.client import HubError, Progress, Repo, Token, UnreachableError
-from polyview.export.pack import card
+from polyview.export.pack import card, schema
 from polyview.export.pack.gallery import read_gallery
-from polyview.export.pack.reading import list_files, load_info
-from polyview.export.pack.schema import (
-    CARD,
-    FOLDER,
-    INDEX,
-    MANIFEST,
-    MAX_MANIFEST,
-    UNKNOWN_LICENCE,
-    current_name,
-    parse_info,
-)
-from polyview.export.pack.validation import MAX_JSON, PackError, read_json
+from polyview.export.pack.reading import list_files, load_info, read_info
+from polyview.export.pack.schema import CARD, FOLDER, INDEX, MANIFEST
+from polyview.export.pack.validation import MAX_JSON, PackError
 from polyview.models import METHODS
 from polyview.models.files import write_whole
 
 _log = logging.getLogger(__name__)
-_COLUMNS = ("PACK", "COMMIT", "LICENCE", "METHODS", "CACHED")
 _MAX_CARD = 10**6  # bytes of README.md; a larger file is not fetched
 _MAX_LISTED = 100  # maximum number of packs in a list
 # Limits of one pack that visitors of a public app may load.
@@ -62,16 +46,16 @@ def push(pack: Path, address: str, private: bool = False, token: str | None = No
     """
     repo_id, branch = client.parse_hub_id(address)
     info = load_info(pack)
-    if info.licence.lower() == UNKNOWN_LICENCE:
+    if info.licence.lower() == schema.UNKNOWN_LICENCE:
         raise PackError(
             f"{pack} does not state the licence of its weights; ask their authors, and export the "
             "pack again with --licence"
         )
     # upload_folder would miss files of a cached pack, which are links
-    files = [CommitOperationAdd(name, info.path(name)) for name in list_files(info)]
+    files = [CommitOperationAdd(name, info.folder / name) for name in list_files(info)]
     if not (info.folder / CARD).is_file():  # its tag marks the repository
         files.append(CommitOperationAdd(CARD, card.render(info).encode()))
-    api, message = client.connect(token), f"Pack {info.name}"
+    api, message = HfApi(token=token), f"Pack {info.name}"
     with client.one_sentence(address):
         api.create_repo(repo_id, private=private, exist_ok=True)
         if branch is not None:
@@ -128,13 +112,13 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
     """Restricts `repo` to the pack's files, whose sizes must match pack.json."""
     if MANIFEST not in repo.files:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
-    limits = {MANIFEST: MAX_MANIFEST, f"{FOLDER}/{INDEX}": MAX_JSON}
+    limits = {MANIFEST: schema.MAX_MANIFEST, f"{FOLDER}/{INDEX}": MAX_JSON}
     manifests = repo.only(limits.keys() & repo.files.keys())
     for name, size in manifests.files.items():
         if (size or 0) > limits[name]:
             raise PackError(f"{name} has {size:,} bytes, more than the {limits[name]:,} allowed")
     client.fetch(manifests, token, progress=lambda *_: None)
-    info = parse_info(read_json(repo.folder / MANIFEST, MAX_MANIFEST), repo.folder)
+    info = read_info(repo.folder)
     sizes = {name: file.bytes for name, file in info.files.items()}
     names = {MANIFEST, *sizes}
     if info.gallery is not None:
@@ -168,7 +152,7 @@ def _check_limits(repo: Repo) -> None:
 
 
 def find_cached(address: str, error: UnreachableError | None = None) -> Path:
-    """Finds the folder of a complete pack in the cache, after an `error` of the Hub or without.
+    """Finds a complete pack in the cache, for example after an `error` of the Hub.
 
     Raises HubError if the cache lacks the pack; after an `error`, UnreachableError.
     """
@@ -190,7 +174,7 @@ def resolve(pack: str) -> Path:
         HubError: the repository cannot be fetched, or is not a pack.
     """
     path = Path(os.path.expanduser(pack))  # noqa: PTH111  # keeps the path of an unknown user
-    renamed = path.with_name(current_name(path.name)) if path.name else path
+    renamed = path.with_name(schema.current_name(path.name)) if path.name else path
     if not path.is_dir() and renamed.is_dir():
         return renamed
     advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
@@ -205,7 +189,7 @@ def list_packs(author: str | None = None, token: Token = None) -> list[Sequence[
     """
     rows = list[Sequence[str]]()
     with client.one_sentence("the list of packs"):
-        models = client.connect(token).list_models(
+        models = HfApi(token=token).list_models(
             filter=card.TAG, author=author, limit=_MAX_LISTED, expand=["sha", "tags"]
         )
         for model in models:
@@ -221,23 +205,19 @@ def list_packs(author: str | None = None, token: Token = None) -> list[Sequence[
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m polyview hub", description="Share packs.")
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--token", help="else HF_TOKEN, else the client's login")
     commands = parser.add_subparsers(dest="command", required=True)
-    push_command = commands.add_parser("push", help="upload a pack")
-    push_command.add_argument("pack", type=Path, help="the pack's folder")
-    push_command.add_argument("address", help="owner/name, or owner/name@branch")
-    push_command.add_argument(
-        "--private", action="store_true", help="make a new repository private"
-    )
-    pull_command = commands.add_parser(
-        "pull", help="download a pack, print its commit and its folder"
-    )
-    pull_command.add_argument("address", help="owner/name, or owner/name@branch, tag or commit")
-    list_command = commands.add_parser(
-        "list", help="packs on the Hub, and which of them are cached"
-    )
-    list_command.add_argument("--author", help="only this owner's")
-    for command in (push_command, pull_command, list_command):
-        command.add_argument("--token", help="else HF_TOKEN, else the client's login")
+    command = commands.add_parser("push", parents=[shared], help="upload a pack")
+    command.add_argument("pack", type=Path, help="the pack's folder")
+    command.add_argument("address", help="owner/name, or owner/name@branch")
+    command.add_argument("--private", action="store_true", help="make a new repository private")
+    purpose = "download a pack, print its commit and its folder"
+    command = commands.add_parser("pull", parents=[shared], help=purpose)
+    command.add_argument("address", help="owner/name, or owner/name@branch, tag or commit")
+    purpose = "packs on the Hub, and which of them are cached"
+    command = commands.add_parser("list", parents=[shared], help=purpose)
+    command.add_argument("--author", help="only this owner's")
     options = parser.parse_args(argv)
     try:
         if options.command == "push":
@@ -247,11 +227,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("@".join(client.cached_commit(folder) or ()), file=sys.stderr)
             print(folder)
         else:
-            rows = [_COLUMNS, *list_packs(options.author, options.token)]
+            header = ("PACK", "COMMIT", "LICENCE", "METHODS", "CACHED")
+            rows = [header, *list_packs(options.author, options.token)]
             widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
             for row in rows:
-                cells = zip(row, widths, strict=True)
-                print("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
+                print("  ".join(map(str.ljust, row, widths)).rstrip())
     except (ValueError, FileNotFoundError) as error:
         print(f"{options.command} failed: {error}", file=sys.stderr)
         return 1

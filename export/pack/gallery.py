@@ -8,7 +8,7 @@ Paths in `gallery.json` are relative to its folder:
       "captions": [{"text": "a dog on the beach", "view": "animal", "mentions": [0],
                     "relevant": [0, 17]}]}]}
 
-Only `split`, `images`, `file`, `captions` and `text` are required; other keys are ignored.
+Only `split`, `images`, `file`, `captions` and `text` are required; unknown keys are ignored.
 """
 
 from dataclasses import replace
@@ -19,17 +19,9 @@ from typing import Annotated
 from pydantic import FailFast, Field
 from pydantic.dataclasses import dataclass
 
+from polyview.export.pack import validation
 from polyview.export.pack.schema import FOLDER, INDEX, MANIFEST
-from polyview.export.pack.validation import (
-    OPEN,
-    Count,
-    Line,
-    PackError,
-    Page,
-    PlainPath,
-    check,
-    read_json,
-)
+from polyview.export.pack.validation import OPEN, Count, Line, PackError, PlainPath
 
 Share = Annotated[float, Field(ge=0, le=1)]
 # validation of a long list stops at the first error
@@ -40,7 +32,7 @@ Rows = Annotated[tuple[Count, ...], FailFast()]
 class GalleryCaption:
     """One caption of one image."""
 
-    text: Page
+    text: validation.Page
     view: Line | None = None  # the aspect of the image that it describes
     mentions: Rows = ()  # indices in `objects` of the caption's image
     # Ascending indices of all matching images of the gallery; by default the caption's image.
@@ -108,9 +100,8 @@ class GalleryInfo:
 def load_gallery(path: Path) -> GalleryInfo:
     """Reads the gallery in a folder or in a pack, and checks that its files exist.
 
-    Raises:
-        FileNotFoundError: there is no gallery, or a file of it is missing.
-        PackError: `gallery.json` is invalid.
+    Raises FileNotFoundError if there is no gallery or it lacks a file, PackError if `gallery.json`
+    is invalid.
     """
     return read_gallery(path / FOLDER if (path / MANIFEST).is_file() else path)
 
@@ -119,21 +110,23 @@ def read_gallery(folder: Path, files: bool = True) -> GalleryInfo:
     """Reads a folder's `gallery.json`; with `files`, checks that its files exist."""
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"there is no gallery in {folder}: it has no {INDEX}")
-    index, images = check(GalleryInfo, read_json(folder / INDEX), INDEX), list[GalleryImage]()
+    index = validation.check(GalleryInfo, validation.read_json(folder / INDEX), INDEX)
+    images = list[GalleryImage]()
     for row, image in enumerate(index.images):
         captions = list[GalleryCaption]()
         for caption in image.captions:
             location = f"{INDEX}: images[{row}].captions[{len(captions)}]"
-            mentions, relevant = {*caption.mentions}, {*caption.relevant} or {row}
-            for key, indices, limit in (
+            mentions, relevant = sorted({*caption.mentions}), sorted({*caption.relevant} or {row})
+            for key, indices, count in (
                 ("mentions", mentions, len(image.objects)),
                 ("relevant", relevant, len(index.images)),
             ):
-                if (last := max(indices, default=-1)) >= limit:
-                    raise PackError(f"{location}.{key} must be 0 to {limit - 1}, not {last}")
+                if indices and indices[-1] >= count:
+                    last = indices[-1]
+                    raise PackError(f"{location}.{key} must be 0 to {count - 1}, not {last}")
             if row not in relevant:
                 raise PackError(f"{location}.relevant must contain the caption's own image, {row}")
-            rows = tuple(sorted(mentions)), tuple(sorted(relevant))
+            rows = tuple(mentions), tuple(relevant)
             captions.append(replace(caption, mentions=rows[0], relevant=rows[1]))
         images.append(replace(image, captions=tuple(captions)))
     gallery = replace(index, images=tuple(images), folder=folder)

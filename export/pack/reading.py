@@ -22,19 +22,9 @@ from typing import Any
 
 import onnx
 
-from polyview.export.pack import card
+from polyview.export.pack import card, schema
 from polyview.export.pack.gallery import GalleryInfo, read_gallery
-from polyview.export.pack.schema import (
-    CARD,
-    FOLDER,
-    MANIFEST,
-    MAX_MANIFEST,
-    FileInfo,
-    GallerySummary,
-    Metrics,
-    PackInfo,
-    parse_info,
-)
+from polyview.export.pack.schema import CARD, FOLDER, MANIFEST, FileInfo, GallerySummary, PackInfo
 from polyview.export.pack.validation import PackError, check, read_json
 from polyview.models.checkpoint import load_tensors
 from polyview.models.files import no_such, sha256_of, write_whole
@@ -46,11 +36,8 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
     """Reads and checks a pack.
 
     With `verify`, compares every SHA-256 and checks the weights (`check_weights`); otherwise checks
-    only that every file exists and has the stated size.
-
-    Raises:
-        FileNotFoundError: the folder, its pack.json or a listed file does not exist.
-        PackError: the pack is not valid; the message names the file and the fault.
+    only that every file exists and has the stated size. Raises FileNotFoundError if the folder or
+    one of its files does not exist; PackError names the file and the fault of an invalid pack.
     """
     info = read_info(path)
     for name in info.files:
@@ -76,17 +63,16 @@ def read_info(path: Path) -> PackInfo:
     if not (folder / MANIFEST).is_file():
         raise FileNotFoundError(f"{folder} is not a pack: it has no {MANIFEST}")
     _refuse_links_outside(folder, [MANIFEST])
-    return parse_info(read_json(folder / MANIFEST, MAX_MANIFEST), folder)
+    return schema.parse_info(read_json(folder / MANIFEST, schema.MAX_MANIFEST), folder)
 
 
 def check_file(info: PackInfo, name: str, verify: bool = True) -> None:
     """Checks one of a pack's files; see `load_info`."""
-    path, expected = info.path(name), info.files[name]
+    path, expected = info.folder / name, info.files[name]
     if not path.is_file():
         raise FileNotFoundError(f"the pack {info.folder} lacks {name}; fetch or export it again")
     _refuse_links_outside(info.folder, [name])
-    size = path.stat().st_size
-    if size != expected.bytes:
+    if (size := path.stat().st_size) != expected.bytes:
         raise PackError(
             f"{path} has {size} bytes, but pack.json says {expected.bytes}; fetch the pack again"
         )
@@ -136,19 +122,19 @@ def write_info(info: PackInfo) -> None:
 def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackInfo:
     """Writes a method's measured values into pack.json and renders the model card again.
 
-    `metrics` has `split`, `command`, `hardware` and `values`, see `Metrics`; `seed` defaults to the
-    training configuration's. Returns the new description of the pack. Raises PackError if the pack
-    has no such method, or the metrics are incomplete.
+    `metrics` are the values of `Metrics`; `seed` defaults to the training configuration's. Returns
+    the new description of the pack. Raises PackError if the pack has no such method, or the metrics
+    are incomplete.
     """
     info = load_info(pack, verify=False)
     if method not in info.methods:
         raise PackError(f'{pack} has no method "{method}"; it has {", ".join(info.methods)}')
     entry = info.methods[method]
     values = {"seed": entry.config.get("seed"), **metrics}
-    entry = replace(entry, metrics=check(Metrics, values, f"metrics of {method}"))
-    updated = replace(info, methods={**info.methods, method: entry})
-    write_info(updated)
-    return updated
+    entry = replace(entry, metrics=check(schema.Metrics, values, f"metrics of {method}"))
+    info = replace(info, methods={**info.methods, method: entry})
+    write_info(info)
+    return info
 
 
 def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
@@ -157,23 +143,20 @@ def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
     In the Hub client's cache, a pack is `models--owner--name/snapshots/commit`, with links to
     `blobs` beside `snapshots`, which may be links to `blobs` in the root of the cache.
     """
-    root = folder.resolve()
-    allowed = [root]
+    allowed = [root := folder.resolve()]
     if root.parent.name == "snapshots":
         allowed += [parent / "blobs" for parent in root.parents[1:3]]
     for path in (folder / name for name in names):
-        real = path.resolve()
-        if not any(real.is_relative_to(base) for base in allowed):
+        if not any(path.resolve().is_relative_to(base) for base in allowed):
             raise PackError(f"{path} is a link to outside the pack; put the file itself there")
 
 
 def check_weights(path: Path) -> None:
     """Checks an ONNX or safetensors file; other files hold no weights and pass.
 
-    Raises:
-        PackError: the file is not readable; a safetensors file holds NaN or infinity; or an ONNX
-            file uses operators of another domain than ONNX's own, or keeps tensors in a second
-            file. (`Sessions.run` refuses a network's output that is not finite.)
+    Raises PackError if the file is not readable; if a safetensors file holds NaN or infinity; or if
+    an ONNX file has operators of another domain than ONNX's own, or tensors in a second file.
+    (`Sessions.run` refuses a network's output that is not finite.)
     """
     if path.suffix == ".safetensors":
         try:

@@ -14,21 +14,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from polyview.export.pack import validation
 from polyview.export.pack.calibration import Calibration, Domain
-from polyview.export.pack.validation import (
-    MAX_WHOLE,
-    STRICT,
-    Command,
-    Count,
-    Line,
-    Name,
-    Note,
-    PackError,
-    Page,
-    PlainPath,
-    Sha256,
-    check,
-)
+from polyview.export.pack.validation import STRICT, Count, Line, Name, Note, PackError, PlainPath
 from polyview.models.preprocess import Preprocess
 
 FORMAT = 1
@@ -48,7 +36,7 @@ Omitted = Field(exclude_if=lambda value: value is None)  # pack.json omits the k
 class FileInfo:
     """A file's SHA-256 (64 lower-case hexadecimal digits) and its size in bytes."""
 
-    sha256: Sha256
+    sha256: validation.Sha256
     bytes: Annotated[int, Field(ge=0, le=MAX_FILE)]
 
 
@@ -57,8 +45,7 @@ class ImageEncoderInfo:
     """The image encoder.
 
     Without a `file`, methods read precomputed features, such as a detector's regions, and the pack
-    searches only its own gallery. The features of all `frames` of a clip form one set, in temporal
-    order.
+    searches only its own gallery. All `frames` of a clip form one set of features, in their order.
     """
 
     file: PlainPath | None  # its ONNX file
@@ -81,7 +68,7 @@ class Metrics:
     """A method's metrics, and how to reproduce them."""
 
     split: Line  # the split of the data set
-    command: Command  # the command line that reproduces the values
+    command: validation.Command  # the command line that reproduces the values
     hardware: Note  # the machine that measured them
     seed: Count | None  # of the training run; None if unknown
     # by name, such as `i2t_r1` in percent
@@ -130,9 +117,9 @@ class GallerySummary:
 
     file: Literal["gallery/gallery.json"]
     split: Line
-    images: Annotated[int, Field(ge=1, le=MAX_WHOLE)]
+    images: Annotated[Count, Field(ge=1)]
     captions: Count
-    images_sha256: Sha256
+    images_sha256: validation.Sha256
     images_bytes: Count
 
 
@@ -143,8 +130,8 @@ class Labels:
     name: Name
     title: Line
     licence: Note
-    credits: Page
-    description: Page
+    credits: validation.Page
+    description: validation.Page
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -173,8 +160,7 @@ class PackInfo(Labels):
                     f"methods.{name} has an image encoder of its own, but the pack reads no "
                     "images; name a file in image_encoder, or export the pack again"
                 )
-        domain = self.domain
-        if domain and {len(domain.mean), len(domain.deviation)} != {2 * dim}:
+        if self.domain and {len(self.domain.mean), len(self.domain.deviation)} != {2 * dim}:
             raise ValueError(
                 f"domain.mean and domain.deviation must have {2 * dim} numbers each, for features "
                 f"of {dim} dimensions"
@@ -198,12 +184,9 @@ class PackInfo(Labels):
         parts = {key: values[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
         parts["arguments"] = {name: method.arguments for name, method in self.methods.items()}
         # included only if unusual, so that cached embeddings of older packs stay valid
-        roles = {
-            name: [method.text_encoder, method.head]
-            for name, method in self.methods.items()
-            if method.text_encoder != f"{name}/text_encoder.onnx"
-            or method.head != f"{name}/head.safetensors"
-        }
+        files = {name: [m.text_encoder, m.head] for name, m in self.methods.items()}
+        usual = ("{}/text_encoder.onnx", "{}/head.safetensors")
+        roles = {n: f for n, f in files.items() if f != [path.format(n) for path in usual]}
         if self.image_encoder.file not in (None, "image_encoder.onnx"):
             roles[""] = [self.image_encoder.file]
         encoders = {n: m.image_encoder for n, m in self.methods.items() if m.image_encoder}
@@ -228,10 +211,6 @@ class PackInfo(Labels):
         values["files"] = dict(sorted(values["files"].items()))
         return {"format": FORMAT, **values}
 
-    def path(self, name: str) -> Path:
-        """The path of one of the pack's files."""
-        return self.folder / name
-
 
 def current_name(name: str) -> str:
     """The new name of a renamed bundled pack; any other name unchanged.
@@ -251,4 +230,4 @@ def parse_info(values: Any, folder: Path) -> PackInfo:
             f"{FORMAT}; update Polyview, or export the pack again"
         )
     content = {key: value for key, value in values.items() if key != "format"}
-    return replace(check(PackInfo, content, MANIFEST), folder=folder)
+    return replace(validation.check(PackInfo, content, MANIFEST), folder=folder)

@@ -1,13 +1,8 @@
 """Validates values from JSON, TOML and command lines; an error is one sentence.
 
-A pydantic dataclass declares types and ranges, and `check` applies it:
+Pydantic dataclasses declare types and ranges, and `check` applies them:
 
-    @dataclass(frozen=True, config=STRICT)
-    class Optimizer:
-        schedule: Literal["step", "cosine"] = "step"
-        decay: Annotated[float, Field(gt=0, le=1)] = 0.1
-
-    check(Optimizer, {"decay": "0.5"}, "recipe.toml")
+    check(TrainConfig, {"decay": "0.5"}, "recipe.toml")
     # PackError: recipe.toml: decay must be a valid number, not '0.5'
 """
 
@@ -25,9 +20,8 @@ MAX_JSON = 32 * 2**20  # bytes of a file; parsed, it takes at most 0.7 GB
 MAX_WHOLE = 2**53 - 1  # the largest integer that every JSON reader represents exactly
 
 # For `pydantic.dataclasses.dataclass`: rejects "no" for a bool, "0.5" for a number, unknown keys
-# and NaN. Lists become tuples where a tuple is declared.
+# and NaN. Lists become tuples where a tuple is declared. OPEN ignores unknown keys.
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-# The same, but unknown keys are ignored.
 OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
@@ -81,8 +75,7 @@ def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    size = path.stat().st_size
-    if size > max_bytes:
+    if (size := path.stat().st_size) > max_bytes:
         raise PackError(
             f"{path} has {size:,} bytes, more than the {max_bytes:,} allowed; make it smaller"
         )
@@ -100,8 +93,7 @@ def check(kind: type[T], values: Any, where: str = "") -> T:
         values: dictionaries, lists, strings and numbers, as read from JSON or TOML.
         where: the beginning of the error message, such as `pack.json`.
 
-    Raises:
-        PackError: names the first wrong value by its dotted key, and the requirement.
+    Raises PackError, which names the first wrong value by its dotted key, and the requirement.
     """
     # from JSON, a strict type accepts a list for a tuple and an object for a dataclass
     try:
@@ -120,12 +112,12 @@ def _sentence(error: ValidationError, kind: Any, where: str) -> str:
     if keys and keys[-1] == "[key]":  # of a dictionary whose keys are validated too
         del keys[-2:]
     if category in ("missing", "unexpected_keyword_argument", "extra_forbidden"):
-        label, key = _place(where, keys[:-1]) or "it", keys[-1]
+        label, key = _location(where, keys[:-1]) or "it", keys[-1]
         key = f"value {key + 1}" if isinstance(key, int) else _SHORT.repr(key)
         if category == "missing":
             return f"{label} lacks {key}"
         return f"{label} has an unknown key {key}; known: {', '.join(_known_keys(kind, keys[:-1]))}"
-    label = _place(where, keys)
+    label = _location(where, keys)
     if category == "value_error":
         return ": ".join(filter(None, (label, str(first["ctx"]["error"]))))
     if category == "string_pattern_mismatch":
@@ -140,7 +132,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _place(where: str, keys: list[int | str]) -> str:
+def _location(where: str, keys: list[int | str]) -> str:
     """Formats a location, such as `gallery.json: images[0].file`."""
     dotted = "".join(f"[{key}]" if isinstance(key, int) else f".{key:.80}" for key in keys)
     return ": ".join(filter(None, (where, dotted.removeprefix("."))))

@@ -145,7 +145,9 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with running_hub() as state:
-        monkeypatch.setenv("HF_ENDPOINT", state.url)
+        monkeypatch.setattr(constants, "ENDPOINT", state.url)
+        template = f"{state.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         yield state
 
 

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from polyview.export.pack.reading import list_files, load_info
 from polyview.export.pack.validation import PackError
-from polyview.export.space import CODE, ROOT, Plan, build_space, main
+from polyview.export.space import CODE, ROOT, build_space, main
 from tests.export.rehearsal import start_and_ask
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ def requirements_of(folder: Path) -> dict[str, Requirement]:
 
 
 def test_the_folder_holds_all_that_its_app_needs_and_nothing_else(tmp_path: Path) -> None:
-    space = build_space(tmp_path / "space", Plan())
+    space = build_space(tmp_path / "space")
     front = metadata_load(space / "README.md")
     assert front is not None
     assert (front["sdk"], front["suggested_hardware"]) == ("gradio", "cpu-basic")
@@ -110,7 +110,7 @@ def test_it_starts_and_answers_on_a_pack_of_ones_own(
     assert main(arguments) == 1
     assert "no Space was made: " in capsys.readouterr().err
     shutil.rmtree(folder)
-    build_space(folder, Plan([str(pack)]))
+    build_space(folder, [str(pack)])
     before = sorted(folder.rglob("*"))
     heard = start_and_ask(folder, sys.executable, installed=False)
     assert heard.info["pack"]["title"] == "Tiny"
@@ -120,10 +120,9 @@ def test_it_starts_and_answers_on_a_pack_of_ones_own(
 
 
 def test_each_hardware_has_its_own_requirements(root: Path, tmp_path: Path) -> None:
-    title, index = 'Dogs: "all" of them # here', "https://wheels.example/cpu"
+    index = "https://wheels.example/cpu"
     for hardware, has, lacks in HARDWARE:
-        plan = Plan(hardware=hardware, title=title, torch_index=index)
-        folder = build_space(tmp_path / hardware, plan, root)
+        folder = build_space(tmp_path / hardware, ["scenes"], hardware, index, root)
         assert [path.name for path in (folder / "models").iterdir()] == ["code.py"]
         required = requirements_of(folder)
         assert has <= required.keys()
@@ -135,7 +134,7 @@ def test_each_hardware_has_its_own_requirements(root: Path, tmp_path: Path) -> N
         assert lines[0] == f"--extra-index-url {index}"
         front = metadata_load(folder / "README.md")
         assert front is not None
-        assert (front["title"], front["suggested_hardware"]) == (title, hardware)
+        assert front["suggested_hardware"] == hardware
 
 
 def test_packs_that_do_not_fit_are_refused(
@@ -143,12 +142,12 @@ def test_packs_that_do_not_fit_are_refused(
 ) -> None:
     out = tmp_path / "space"
     with pytest.raises(FileNotFoundError, match=r'no pack "../app"; name a bundled one \(scenes\)'):
-        build_space(out, Plan(["../app"]), root)
+        build_space(out, ["../app"], root=root)
     with pytest.raises(ValueError, match='two packs are called "tiny"'):
-        build_space(out, Plan(["scenes", str(copied)]), root)  # both are the tiny pack
+        build_space(out, ["scenes", str(copied)], root=root)  # both are the tiny pack
     with pytest.raises(ValueError, match="has no images"):
-        build_space(out, Plan([str(small_pack)]), root)
+        build_space(out, [str(small_pack)], root=root)
     (copied / "tokenizer.json").write_bytes(b"x" * (copied / "tokenizer.json").stat().st_size)
     with pytest.raises(PackError, match="SHA-256"):
-        build_space(out, Plan([str(copied)]), root)
+        build_space(out, [str(copied)], root=root)
     assert not out.exists()

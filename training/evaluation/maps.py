@@ -349,7 +349,7 @@ def _score_sets(encoder: Encoder, pixels: Tensor, text: Tensor, present: Tensor)
 
 def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) -> Any:
     """Loads the pack's image encoder in torch, with readable attention weights."""
-    trained = runtime.info.path(f"{CLIP_LOGS}/config.toml").is_file()
+    trained = (runtime.info.folder / f"{CLIP_LOGS}/config.toml").is_file()
     origin = runtime.info.folder if trained else runtime.info.methods[name].config["backbone"]
     source = source or str(origin)
     encoder, preprocess, _ = load_image_source(

@@ -117,7 +117,7 @@ def store_normalization(runtime: Runtime, name: str, folder: Path) -> dict[str, 
     alpha, k = _best_setting(tables, data)
     row = _gain(tables, data, alpha, k)
     if row["low"] > 0:
-        head = info.path(entry.head)
+        head = info.folder / entry.head
         weights, metadata = load_tensors(head)
         reference = texts.embeddings[:, 0].cpu().half()
         arguments = {

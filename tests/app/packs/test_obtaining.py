@@ -134,7 +134,7 @@ def test_offline_is_a_sentence_and_a_folder_still_loads(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "app"))
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UnreachableError, match="packs in folders on this machine load without"):
         downloads.start(NET, CLIP)
     with pytest.raises(ValueError, match="is not completely in the local cache"):
