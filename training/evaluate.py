@@ -51,12 +51,12 @@ from polyview.training.loop.trainer import run_views
 from polyview.training.settings import refusals_end
 
 _Rows = dict[str, dict[str, float]]  # metrics of each row of the table
+_TABLES = {
+    "views": views.print_views, "evidence": evidence.print_evidence, "foils": kinds.print_foils
+}  # fmt: skip
 _RUN_OPTIONS = {
     "run", "data", "split", "folds", "json", "cache", "device", "compare", "scores", "trec",
     "mistakes", "k", "csv"
-}  # fmt: skip
-_TABLES = {
-    "views": views.print_views, "evidence": evidence.print_evidence, "foils": kinds.print_foils
 }  # fmt: skip
 
 
@@ -99,12 +99,8 @@ def _parser() -> argparse.ArgumentParser:
         "captions that A finds and B misses; a method, ensemble, run, or run file of TREC's format"
     )
     add("--mistakes", nargs=2, metavar=("A", "B"), help=help_text, default=())
-    add(
-        "--k",
-        type=int,
-        default=1,
-        help="of --mistakes: an image is found at ranks up to k; default: 1",
-    )
+    help_text = "of --mistakes: an image is found at ranks up to k; default: 1"
+    add("--k", type=int, default=1, help=help_text)
     for flag, help_text in (
         ("views", "also how often each view wins, and its attention to mentioned objects"),
         ("evidence", "also whether evidence lies on the named objects, and changes the score"),
@@ -167,7 +163,8 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
     _parts(options, [], scores, "run")
     rows = {name: kinds.score_metrics(each, first, options.folds) for name, each in scores.items()}
     sources = {str(folder): sha256_of(folder / BEST) for folder in options.run}
-    _print_rows(options, rows, first)
+    report.print_metrics("method", report.COLUMNS, rows)
+    kinds.print_kinds(rows, first.kinds if options.folds == 1 else ())
     return {"sources": sources, **_compare(options, rows, scores, first)}
 
 
@@ -188,8 +185,8 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
             data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"
         single = scoring.ensemble_parts(names, known, "method")
         records = {name: {"split": split, "command": _command(options, name)} for name in single}
-        actions = {"refit": options.calibrate, "write": options.write}
-        rows = calibration.calibrate_pack(runtime, data, records, **actions)
+        fit = calibration.calibrate_pack
+        rows = fit(runtime, data, records, refit=options.calibrate, write=options.write)
         return measured | {"methods": rows}
     if options.maps:
         source = None if options.maps is True else options.maps
@@ -215,12 +212,11 @@ def _parts(
 def _normalize(options: argparse.Namespace, runtime: Runtime, names: Sequence[str]) -> _Rows:
     if options.data is None:
         raise ValueError("--nnn takes its reference captions from the split train; add --data DIR")
+    store, measure = normalization.store_normalization, normalization.measure_normalization
     if options.write:
-        store = normalization.store_normalization
         rows = {name: store(runtime, name, options.data) for name in names}
     else:
-        selection = (options.data, options.split, options.halves)
-        rows = normalization.measure_normalization(runtime, names, *selection)
+        rows = measure(runtime, names, options.data, options.split, options.halves)
     normalization.print_normalization(rows)
     return rows
 
@@ -254,8 +250,7 @@ def _measure_methods(
         scores[single] = scoring.score_matrix(method, *sides)
         if truth:
             questions = runtime.text_views(list(truth), single)
-            question_scores = scoring.score_matrix(method, sides[0], questions)
-            everyday_scores[single] = question_scores  # (N_img, Q)
+            everyday_scores[single] = scoring.score_matrix(method, sides[0], questions)
         if single in names:
             extra_metrics[single] = _measure_more(
                 options, runtime, single, data, image_features, sides, covered, places
@@ -265,16 +260,16 @@ def _measure_methods(
     rows = {name: kinds.score_metrics(scores[name], data, options.folds) for name in names}
     for name, row in rows.items():
         if truth:
-            matrix = scoring.ensemble_scores(everyday_scores, name)
+            matrix = scoring.ensemble_scores(everyday_scores, name)  # (N_img, Q)
             row |= metrics.everyday_metrics(matrix, list(truth.values()))
         row |= extra_metrics.get(name, {})
-    _print_rows(options, rows, data)
+    report.print_metrics("method", report.COLUMNS, rows)
+    kinds.print_kinds(rows, data.kinds if options.folds == 1 else ())
     if photographs:
-        line = f"{len(truth)} of {len(metrics.everyday_questions())} everyday questions qualify"
-        shortage = (
-            f"; P@5 and first right need {metrics.ENOUGH}" if len(truth) < metrics.ENOUGH else ""
-        )
-        print(f"{line}{shortage}")
+        count = f"{len(truth)} of {len(metrics.everyday_questions())}"
+        shortage = f"; P@5 and first right need {metrics.ENOUGH}"
+        is_short = len(truth) < metrics.ENOUGH
+        print(f"{count} everyday questions qualify{shortage if is_short else ''}")
     for option in [option for option in _TABLES if getattr(options, option)]:
         _TABLES[option](extra_metrics)
     for name in extra_metrics if options.write else ():
@@ -309,12 +304,6 @@ def _measure_more(
     return values
 
 
-def _print_rows(options: argparse.Namespace, rows: _Rows, data: Split) -> None:
-    report.print_metrics("method", report.COLUMNS, rows)
-    if options.folds == 1:
-        kinds.print_kinds(rows, list(dict.fromkeys(data.kinds)))
-
-
 def _compare(
     options: argparse.Namespace, rows: _Rows, scores: dict[str, np.ndarray], data: Split
 ) -> dict[str, Any]:
@@ -338,33 +327,33 @@ def _compare(
     if options.csv and not options.mistakes:
         raise ValueError("--csv lists the captions of --mistakes; add --mistakes A B")
     if options.mistakes:
+        a, b = options.mistakes
         matrices = dict(scores)
-        for name in options.mistakes:
-            if (run := Path(name)).is_file():
-                matrices[name] = report.read_run(run, data, options.k)
+        for name in (a, b):
+            if Path(name).is_file():
+                matrices[name] = report.read_run(Path(name), data, options.k)
             else:
                 matrices[name] = scoring.ensemble_scores(scores, name)
-        a, b = options.mistakes
         measured["mistakes"] = report.print_mistakes(a, b, matrices, data, options.k, options.csv)
     return measured
 
 
 def _command(options: argparse.Namespace, name: str) -> str:
-    """Returns the command that reproduces a method's metrics or its calibration."""
-    data = f" --data {_named(str(options.data))}" if options.data else ""
-    folds = f" --captions {options.captions}" if options.captions else ""
-    folds += f" --folds {options.folds}" if options.folds > 1 else ""
-    flags = ("views", "evidence", "foils", "calibrate", "calibration", "halves")
-    chosen = "".join(f" --{flag}" for flag in flags if getattr(options, flag))
-    return (
-        f"python -m polyview evaluate --pack {_named(options.pack)} --method {name}{data} "
-        f"--split {options.split}{folds}{chosen}"
+    """Returns the command that reproduces a method's metrics or its calibration.
+
+    It names only the last folder of an absolute path, because packs are shared.
+    """
+    pack, data = (
+        Path(path).name if Path(path).is_absolute() else path
+        for path in (options.pack, str(options.data))
     )
-
-
-def _named(path: str) -> str:
-    """Returns a path without the folders of an absolute path, because packs are shared."""
-    return Path(path).name if Path(path).is_absolute() else path
+    command = f"python -m polyview evaluate --pack {pack} --method {name}"
+    command += f" --data {data}" if options.data else ""
+    command += f" --split {options.split}"
+    command += f" --captions {options.captions}" if options.captions else ""
+    command += f" --folds {options.folds}" if options.folds > 1 else ""
+    flags = ("views", "evidence", "foils", "calibrate", "calibration", "halves")
+    return command + "".join(f" --{flag}" for flag in flags if getattr(options, flag))
 
 
 if __name__ == "__main__":

@@ -80,9 +80,9 @@ class Answers(NamedTuple):
     weights: np.ndarray
 
     def judged(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Selects the H hits that are known to be right or wrong.
+        """Returns the mask (B, HITS), scores (B, HITS), 0 for others, and weights (H,) of hits.
 
-        Returns their mask (B, HITS), scores (B, HITS) with 0 for other hits, and weights (H,).
+        These are the H hits that are known to be right or wrong.
         """
         is_judged = np.isfinite(self.hits) & self.whole[:, None]
         weights = np.broadcast_to(self.weights[:, None], is_judged.shape)[is_judged]
@@ -152,8 +152,8 @@ def fit(questions: Questions, scores: np.ndarray, seed: int) -> dict[str, tuple[
     for kind in ("caption", "thing"):  # refuse at most REFUSED of either kind
         rows = answered & (answers.kinds == kind)
         if rows.any():
-            options = {"weights": weights[rows], "method": "inverted_cdf"}
-            shift = min(shift, float(np.quantile(margins[rows], REFUSED, **options)))
+            low = np.quantile(margins[rows], REFUSED, weights=weights[rows], method="inverted_cdf")
+            shift = min(shift, float(low))
     is_judged, hits, share = answers.judged()
     features = background.hit_features(logits, hits)[is_judged]
     hit = logistic(features, answers.right[is_judged], share, _HIT_SIGNS)
@@ -172,8 +172,7 @@ def logistic(
     mean = weights @ features
     deviation = np.sqrt(weights @ (features - mean) ** 2) + 1e-9
     rows = np.column_stack([(features - mean) / deviation, np.ones(len(features))])
-    signs = np.append(signs, 0)
-    ridge = 1e-4 * (np.arange(len(signs)) < len(signs) - 1)
+    ridge, signs = np.append(np.full(len(signs), 1e-4), 0), np.append(signs, 0)
     estimate = np.zeros(len(signs))
     for _ in range(100):
         p = sigmoid(rows @ estimate)
@@ -224,18 +223,18 @@ def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
     logits = calibration.logits(background)
     refused = logits < calibration.limits(background)
     accepted = weights * ~refused
+    right = accepted[answers.answered].sum()
     values = {
         "area": area_under_curve(logits, answers.answered, weights),
-        "coverage": float(accepted[answers.answered].sum() / weights[answers.answered].sum()),
-        "precision": float(accepted[answers.answered].sum() / accepted.sum()),
+        "coverage": float(right / weights[answers.answered].sum()),
+        "precision": float(right / accepted.sum()),
     }
     for present, shares in ((True, _PRESENT), (False, _ABSENT)):
         for kind in shares:
             rows = (answers.kinds == kind) & (answers.answered == present)
             if rows.any():
-                absent = not present and kind in _PRESENT
-                name = f"refused_absent_{kind}" if absent else f"refused_{kind}"
-                values[name] = float(refused[rows].mean())
+                absent = "absent_" if not present and kind in _PRESENT else ""
+                values[f"refused_{absent}{kind}"] = float(refused[rows].mean())
     is_judged, scores, share = answers.judged()
     probabilities = calibration.probabilities(background, scores)[is_judged]
     values["ece"] = calibration_error(probabilities, answers.right[is_judged], share)
@@ -281,22 +280,18 @@ def calibrate_pack(
         entries = {
             name: replace(each, **changes.get(name, {})) for name, each in info.methods.items()
         }
-        own = (
-            features[n] for n in records if runtime.image_encoder_of(n) == info.image_encoder.file
-        )
+        file = info.image_encoder.file
+        own = (features[name] for name in records if runtime.image_encoder_of(name) == file)
         if refit and isinstance(images := next(own, None), Tensor):  # not ready-made features
             info = replace(info, domain=Domain.fit(images.cpu().numpy()))
         write_info(replace(info, methods=entries))
     if rows:
         whole = ("area", "ece")  # other metrics are shares, printed in percent
-        print_metrics(
-            "method",
-            _COLUMNS,
-            {
-                name: {key: v if key in whole else 100 * v for key, v in row.items()}
-                for name, row in rows.items()
-            },
-        )
+        percent = {
+            name: {key: v if key in whole else 100 * v for key, v in row.items()}
+            for name, row in rows.items()
+        }
+        print_metrics("method", _COLUMNS, percent)
     return rows
 
 

@@ -23,6 +23,7 @@ For clips, pointing is measured over time, with frames instead of cells (`moment
 
 import copy
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -90,9 +91,7 @@ def named_places(runtime: Runtime, data: Split) -> list[Place]:
     Raises ValueError if the pack reads ready-made features, which have no grid.
     """
     if runtime.info.image_encoder.file is None:
-        raise ValueError(
-            "--evidence needs a grid of cells, and this pack reads features of regions"
-        )
+        raise ValueError("--evidence needs a grid of cells, but this pack reads region features")
     objects, places = data.objects, list[Place]()
     if objects is None or not objects.names:
         return []
@@ -145,16 +144,15 @@ def evidence_metrics(
     """
     head, deleted = runtime.methods[name], evenly(len(data.captions), PAIRS)
     mentioning = deleted if covered is None else np.flatnonzero(covered.any(axis=1))
-    of_text: dict[int, list[Place]] = {}
+    of_text = defaultdict[int, list[Place]](list)
     for place in places:
-        of_text.setdefault(place.text, []).append(place)
+        of_text[place.text].append(place)
+    texts = np.union1d(mentioning, deleted)
     maps, errors, words = dict[int, np.ndarray](), list[float](), list[Point]()
-    for text, cells, error in _split_scores(
-        runtime, name, head, data, features, np.union1d(mentioning, deleted)
-    ):
+    for text, cells, error in _split_scores(runtime, name, head, data, features, texts):
         maps[text] = cells.sum(axis=1)
         errors.append(error)
-        for place in of_text.get(text, []):
+        for place in of_text[text]:
             words.append(_point(cells[:, place.tokens].sum(axis=1), place.cells))
     values = {"evidence_error": max(errors)}
     if covered is not None:
@@ -239,8 +237,7 @@ def _areas(
     areas, head = [], runtime.methods[name]
     random = np.random.default_rng(0)
     for text, evidence in maps.items():
-        row = int(data.image_of[text])
-        words = runtime.text_views([data.captions[text]], name)
+        row, words = int(data.image_of[text]), runtime.text_views([data.captions[text]], name)
         image_views = runtime.image_views(features[row : row + 1], name, attention=True)
         orders = [evidence, *(random.random(len(evidence)) for _ in range(_RANDOM_ORDERS))]
         assert image_views.attention is not None  # every method has maps on request
@@ -248,12 +245,12 @@ def _areas(
         orders.append(runtime.on_grid(image_views.attention)[0, winner].flatten().cpu().numpy())
         score = partial(_score_sets, runtime, name, features[row], words)
         areas.append(deletion_areas(score, np.stack(orders)))  # (2, O)
-    table = np.stack(areas)  # (P, 2, O)
     values = {}
-    for i, (curve, sign) in enumerate((("deletion", -1), ("insertion", 1))):
-        by_evidence, at_random = table[:, i, 0], table[:, i, 1:-1].mean(axis=1)
+    curves = zip(("deletion", "insertion"), (-1, 1), np.stack(areas, axis=1), strict=True)
+    for curve, sign, table in curves:  # table (P, O)
+        by_evidence = table[:, 0]
         values[curve] = float(by_evidence.mean())
-        for other, area in (("random", at_random), ("map", table[:, i, -1])):
+        for other, area in (("random", table[:, 1:-1].mean(axis=1)), ("map", table[:, -1])):
             values[f"{curve}_{other}"] = float(area.mean())
             values |= mean_interval(f"{curve}_gain_{other}", sign * (by_evidence - area))
     return values
@@ -270,34 +267,28 @@ def _renewed(
     for _, images, text in _batches(runtime, name, data, features, texts):
         parts, words, curves = head.text_parts(*text), head.encode_text(*text), []
         for by_map in (False, True):
-            is_present, scores = (
-                torch.ones(images.shape[:2], dtype=torch.bool, device=images.device),
-                [],
-            )
+            scores = []
+            is_present = torch.ones(images.shape[:2], dtype=torch.bool, device=images.device)
             for size in sizes:
                 image_views = head.encode_image(images, is_present, attention=True)
                 scores.append(head.score(image_views, words).diagonal())
                 if by_map:
-                    winners = (
-                        head.view_scores(image_views, words).diagonal(dim1=1, dim2=2).argmax(dim=0)
-                    )
+                    own = head.view_scores(image_views, words).diagonal(dim1=1, dim2=2)
+                    winners = own.argmax(dim=0)
                     assert image_views.attention is not None  # every method has maps on request
                     values = image_views.attention[torch.arange(len(winners)), winners]  # (B, N)
                 else:
                     evidence = head.evidence(head.image_parts(images, is_present), parts)
                     values = evidence.cells.sum(dim=2) + evidence.whole_sentence
                 order = values[:, -cells:].masked_fill(~is_present[:, -cells:], torch.inf)
-                is_present[:, -cells:] = (
-                    order.argsort(dim=1, descending=True).argsort(dim=1) >= size
-                )
+                ranks = order.argsort(dim=1, descending=True).argsort(dim=1)
+                is_present[:, -cells:] = ranks >= size
             curves.append(torch.stack(scores).mean(dim=0))
         areas.append(torch.stack(curves).cpu().numpy())
     evidence_areas, map_areas = np.concatenate(areas, axis=1)
-    means = {
-        "deletion_renewed": float(evidence_areas.mean()),
-        "deletion_renewed_map": float(map_areas.mean()),
-    }
-    return means | mean_interval("deletion_renewed_gain_map", map_areas - evidence_areas)
+    means = float(evidence_areas.mean()), float(map_areas.mean())
+    interval = mean_interval("deletion_renewed_gain_map", map_areas - evidence_areas)
+    return {"deletion_renewed": means[0], "deletion_renewed_map": means[1], **interval}
 
 
 def _score_sets(
@@ -346,13 +337,12 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
     points: dict[str, list[Point]] = {"moment": [], "moment_word": []}
     texts = np.arange(len(data.captions))
     for text, frames, _ in _split_scores(runtime, name, head, data, features, texts):
-        is_visible = truth.masks[data.image_of[text]]  # (objects, frames)
-        names, mentions = truth.names[data.image_of[text]], list(truth.mentions[text])
-        spans = runtime.tokenize(data.captions[text]).spans
+        caption, image = data.captions[text], data.image_of[text]
+        is_visible, mentions = truth.masks[image], list(truth.mentions[text])  # (objects, frames)
         maps = [("moment", frames.sum(axis=1), is_visible[mentions].any(axis=0))]
+        spans = runtime.tokenize(caption).spans
         for index in mentions:
-            tokens = find_words(data.captions[text], spans, names[index])
-            if tokens:
+            if tokens := find_words(caption, spans, truth.names[image][index]):
                 maps.append(("moment_word", frames[:, tokens].sum(axis=1), is_visible[index]))
         for key, values, right in maps:
             if right.any() and not right.all():
@@ -365,12 +355,13 @@ def print_evidence(rows: Rows) -> None:
     print()
     print_metrics("evidence of", _COLUMNS, rows, every=False)
     print()
+    baselines = {"random": "at random", "map": "by the paper's map"}
     for name, row in rows.items():
         for curve, better in _BETTER.items():
             gains = [
                 f"{row[f'{gain}_low']:.3f} to {row[f'{gain}_high']:.3f} {better} than {words}"
-                for baseline, words in (("random", "at random"), ("map", "by the paper's map"))
-                if f"{(gain := f'{curve}_gain_{baseline}')}_low" in row
+                for gain, words in ((f"{curve}_gain_{key}", baselines[key]) for key in baselines)
+                if f"{gain}_low" in row
             ]
             if gains:
                 print(f"{name}: {curve} {', '.join(gains)} (95 % intervals)")

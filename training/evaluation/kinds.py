@@ -94,11 +94,11 @@ def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) ->
 
 
 def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
-    """Prints a row for each kind and method."""
+    """Prints a row for each kind and method; `kinds` may repeat."""
     if not kinds:
         return
     titles, table = [*(COLUMNS[key] for key in _KEYS), "rsum", "above its twin, %"], []
-    for kind in kinds:
+    for kind in dict.fromkeys(kinds):
         for name, row in rows.items():
             cells = [kind, name, *(format_value(key, row[f"{kind}_{key}"]) for key in _KEYS)]
             for key in (f"{kind}_rsum", f"{kind}_above_alike"):
@@ -125,8 +125,7 @@ def foil_metrics(
     scores = own_scores(runtime.methods[name].score, images, texts, image_of, at_once=1)
     true, false = np.split(scores, 2)
     is_above = (true > false) + 0.5 * (true == false)
-    kinds = np.array([foil.kind for foil in foils])
-    values = dict[str, float]()
+    kinds, values = np.array([foil.kind for foil in foils]), dict[str, float]()
     for kind in [kind for kind in KINDS if kind in kinds]:
         right = is_above[kinds == kind]
         margin = 1.96 * right.std() / np.sqrt(len(right))

@@ -193,11 +193,12 @@ def draw_maps(encoder: Encoder, pixels: Tensor, text: Tensor) -> dict[str, Tenso
         name: (ImageRows(encoder, first)(pixels)[:, 1:] @ text[..., None])[..., 0]
         for name, first in starts.items()
     }
-    patches = encoder(pixels)[:, 1:]  # (B, N, D)
-    maps["patch cosine"] = torch.cosine_similarity(patches, text[:, None], dim=2)
-    maps["rollout"] = rollout(encoder, states, attentions)
-    maps["Grad-ECLIP"] = grad_eclip(encoder, states, text)
-    maps["LeGrad"] = legrad(encoder, states, attentions, text)
+    maps |= {
+        "patch cosine": torch.cosine_similarity(encoder(pixels)[:, 1:], text[:, None], dim=2),
+        "rollout": rollout(encoder, states, attentions),
+        "Grad-ECLIP": grad_eclip(encoder, states, text),
+        "LeGrad": legrad(encoder, states, attentions, text),
+    }
     return {name: values.detach() for name, values in maps.items()}
 
 
@@ -241,9 +242,7 @@ def measure_maps(
         tables["random"] = torch.rand(tables[ROWS].shape, generator=random)
         maps = {entry: table.cpu().numpy() for entry, table in tables.items()}
         for row, (kind, image, text, cells, deleted) in enumerate(batch):
-            points = {
-                entry: 100 * peak_accuracy(table[row], cells) for entry, table in maps.items()
-            }
+            points = {entry: 100 * peak_accuracy(maps[entry][row], cells) for entry in maps}
             samples[kind].append((image, points | {"chance": 100 * float(cells.mean())}))
             if deleted:
                 ties = maps["random"][row]  # break ties at random
@@ -282,11 +281,11 @@ def print_maps(rows: Rows, path: Path | None = None) -> None:
         print()
         print_rows([title, *_TITLES], table)
     if path:
-        out, columns = io.StringIO(), list(rows[ROWS])
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["map", *columns])
+        out = io.StringIO()
+        writer = csv.DictWriter(out, ["map", *rows[ROWS]], lineterminator="\n")
+        writer.writeheader()
         for name, row in rows.items():
-            writer.writerow([name, *(f"{row[key]:.4f}" if key in row else "" for key in columns)])
+            writer.writerow({"map": name} | {key: f"{row[key]:.4f}" for key in row})
         write_whole(path, out.getvalue())
 
 
@@ -317,12 +316,11 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
     names = sorted({place.name for each in places.values() for place in each})
     by_name = dict(zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True))
     for row, each in places.items():
-        image, words = int(data.image_of[row]), runtime.text_features([data.captions[row]], name)
-        tokens = words[0][0]  # (M, D)
+        image = int(data.image_of[row])
+        tokens = runtime.text_features([data.captions[row]], name)[0][0]  # (M, D)
         yield _Question("sentence", image, tokens.sum(dim=0), covered[row] > 0, row in deleted)
         for place in each:
-            word_embedding = tokens[list(place.tokens)].sum(dim=0)
-            yield _Question("word", image, word_embedding, place.cells)
+            yield _Question("word", image, tokens[list(place.tokens)].sum(dim=0), place.cells)
             yield _Question("name", image, by_name[place.name], place.cells)
 
 
@@ -330,19 +328,16 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
 def _score_sets(encoder: Encoder, pixels: Tensor, text: Tensor, present: Tensor) -> Tensor:
     """Cosines (K,) of a text (D,) and an image (1, 3, S, S) with K sets of patches (K, N) bool."""
     model, tokens = encoder.model, encoder.model.embeddings(pixels)[0]  # (T, h)
-    present = present.to(tokens.device)
+    present, project, summary = present.to(tokens.device), model.head, slice(None)
     if isinstance(encoder, CLIPImageEncoder):
-        tokens = model.pre_layrnorm(tokens)
+        tokens, project, summary = model.pre_layrnorm(tokens), joint_projection(encoder), 0
         present = nn.functional.pad(present, (1, 0), value=True)  # [CLS] is always present
     counts, scores = present.sum(dim=1), tokens.new_empty(len(present))
     for count in counts.unique():  # sets of one size need no padding
         same = counts == count
         places = present[same].nonzero()[:, 1].unflatten(0, (-1, int(count)))
         hidden = model.encoder(inputs_embeds=tokens[places]).last_hidden_state
-        if isinstance(encoder, CLIPImageEncoder):
-            embedding = joint_projection(encoder)(model.post_layernorm(hidden[:, 0]))
-        else:
-            embedding = model.head(model.post_layernorm(hidden))
+        embedding = project(model.post_layernorm(hidden[:, summary]))
         scores[same] = _cosine(embedding, text[None])
     return scores
 

@@ -42,8 +42,8 @@ def retrieval_ranks(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.nda
     caption and (N_txt,) of each text's image. Raises ValueError if an image has no caption.
     """
     captions = [np.flatnonzero(text_images == image) for image in range(len(scores))]
-    for image, own in enumerate(captions):
-        if not len(own):
+    for image, rows in enumerate(captions):
+        if not len(rows):
             raise ValueError(f"image {image} has no caption; leave it out of the evaluation")
     return best_ranks(scores, captions), best_ranks(scores.T, list(text_images[:, None]))
 
@@ -56,15 +56,14 @@ def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, 
     divided by the number of ranked items, in 0..1 (PVSE, Song and Soleymani, CVPR 2019, section 5).
     `rsum` is the sum of the six recalls (0 to 600).
     """
-    table: dict[str, float] = {}
+    table, recalls = dict[str, float](), dict[str, float]()
     tasks = zip(("i2t", "t2i"), retrieval_ranks(scores, text_images), scores.T.shape, strict=True)
     for task, ranks, gallery in tasks:
         median = float(np.floor(np.median(ranks)) + 1)
-        table |= {f"{task}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
-        table |= {f"{task}_medr": median, f"{task}_meanr": float(ranks.mean() + 1)}
+        recalls |= {f"{task}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
+        table |= recalls | {f"{task}_medr": median, f"{task}_meanr": float(ranks.mean() + 1)}
         table[f"{task}_nmr"] = median / gallery
-    recalls = [table[f"{task}_r{k}"] for task in ("i2t", "t2i") for k in RECALLS]
-    return {**table, "rsum": float(np.sum(recalls))}
+    return {**table, "rsum": float(np.sum(list(recalls.values())))}
 
 
 def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> dict[str, float]:
@@ -148,8 +147,8 @@ def everyday_metrics(scores: np.ndarray, right: Sequence[np.ndarray]) -> dict[st
     for row, column, rows in zip(hits, scores.T, right, strict=True):
         is_right = np.isin(np.arange(len(column)), rows)
         row[:] = is_right[np.lexsort((is_right, -column))[:FIRST]]
-    values = {"p_at_5": float(hits.mean()), "first_right": float(hits[:, 0].mean())}
-    return values | {"questions": float(len(right))}
+    means = {"p_at_5": float(hits.mean()), "first_right": float(hits[:, 0].mean())}
+    return means | {"questions": float(len(right))}
 
 
 def mean_interval(

@@ -16,6 +16,7 @@ import numpy as np
 
 from polyview.export.pack.gallery import GalleryObject
 from polyview.training.scenes.classes import CLASS_OF, ObjectClass
+from polyview.training.scenes.motion import Clip
 from polyview.training.scenes.relevance import Box, holds
 from polyview.training.scenes.world import Caption, Scene, SceneObject, Truth
 
@@ -71,23 +72,20 @@ class Draft:
             return with_article(singular)
         if exact or self.chance(0.7):
             stated["count"] = group.count
-            as_digit = self.chance(0.08)
-            return f"{group.count if as_digit else NUMBERS[group.count]} {plural}"
+            return f"{group.count if self.chance(0.08) else NUMBERS[group.count]} {plural}"
         phrases = [("some", 2), ("a few", 3), ("several", 3), ("a group of", 3)]
         word, stated["min"] = phrases[int(self.rng.integers(4)) if group.count > 2 else 0]
         return f"{word} {plural}"
 
     def names(self, groups: Sequence[ObjectGroup], *, exact: bool = False) -> list[str]:
         """Names groups in random order."""
-        order = self.rng.permutation(len(groups))
-        return [self.name(groups[index], exact=exact) for index in order]
+        return [self.name(groups[i], exact=exact) for i in self.rng.permutation(len(groups))]
 
-    def place(self, scene: Scene, *, setting: bool, time: bool, weather: bool) -> str:
-        """Describes setting, time and weather if requested and known; adds them to the fact."""
-        place = period = sky = ""
-        if setting:
-            self.fact["setting"] = scene.setting
-            place = self.pick(SENTENCES["places"][scene.setting])
+    def place(self, scene: Scene | Clip, *, time: bool = False, weather: bool = False) -> str:
+        """Describes the setting, and time and weather if known; adds them to the fact."""
+        period = sky = ""
+        self.fact["setting"] = scene.setting
+        place = self.pick(SENTENCES["places"][scene.setting])
         if time and scene.time:
             self.fact["time"] = scene.time
             period = self.pick(SENTENCES["time_phrases"][scene.time])
@@ -100,7 +98,7 @@ class Draft:
                 word = self.pick(("clear", "sunny"))
             period, sky = f"on a {word} {self.pick(SENTENCES['time_words'][scene.time])}", ""
         period = f"{period} {sky}".strip()
-        first = place and period.startswith("on a ") and self.chance(0.4)
+        first = period.startswith("on a ") and self.chance(0.4)
         return f"{period} {place}" if first else f"{place} {period}".strip()
 
     def mentions(self) -> tuple[int, ...]:
@@ -211,7 +209,7 @@ def _animal(
     names = draft.names(chosen)
     detail = draft.chance(0.4)
     night = draft.chance(0.5)
-    place = draft.place(scene, setting=True, time=detail and night, weather=detail and not night)
+    place = draft.place(scene, time=detail and night, weather=detail and not night)
     return draft.fill(draft.pick(SENTENCES["placed"]), "animal", x=names, s=place)
 
 
@@ -231,7 +229,7 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     text = draft.pick(SENTENCES["relations"][kind])
     text = text.format(**dict(zip("abc", names, strict=False)))
     if draft.chance(0.12):
-        text += ", " + draft.place(scene, setting=True, time=False, weather=False)
+        text += f", {draft.place(scene)}"
     return Caption(text, "relation", draft.mentions(), draft.fact)
 
 
@@ -239,28 +237,20 @@ def _clear_relation(
     scene: Scene, groups: list[ObjectGroup], draft: Draft
 ) -> tuple[str, list[ObjectGroup]]:
     """Draws an obvious relation between single objects."""
-    single = [group for group in groups if group.count == 1]
-    boxes = {group.kind.name: scene.objects[group.indices[0]].box for group in single}
+    single = [(group, scene.objects[group.indices[0]].box) for group in groups if group.count == 1]
     options: dict[str, list[list[ObjectGroup]]] = {}
-    for first, second in permutations(single, 2):
-        first_box, second_box = boxes[first.kind.name], boxes[second.kind.name]
-        for kind in obvious_relations(first_box, second_box):
+    for (first, box), (second, left) in permutations(single, 2):
+        for kind in obvious_relations(box, left):
             options.setdefault(kind, []).append([first, second])
-        for third in single:
-            third_box = boxes[third.kind.name]
-            aside = min(first_box[0] - second_box[2], third_box[0] - first_box[2]) > -0.02
-            if (
-                third not in (first, second)
-                and aside
-                and holds("between", first_box, second_box, third_box)
-            ):
+        for third, right in single:
+            is_aside = min(box[0] - left[2], right[0] - box[2]) > -0.02
+            if third not in (first, second) and is_aside and holds("between", box, left, right):
                 flank = [second, third] if draft.chance(0.5) else [third, second]
                 options.setdefault("between", []).append([first, *flank])
     if not options:  # no obvious relation: two small objects, close and diagonal
-        first, second = single[:2]
+        (first, box), (second, other) = single[:2]
         kinds = ("left_of", "right_of", "above", "below")
-        first_box, second_box = boxes[first.kind.name], boxes[second.kind.name]
-        options = {kind: [[first, second]] for kind in kinds if holds(kind, first_box, second_box)}
+        options = {kind: [[first, second]] for kind in kinds if holds(kind, box, other)}
     weights = [{"next_to": 1.6, "between": 1.2}.get(kind, 1.0) for kind in options]
     odds = np.array(weights) / np.sum(weights)
     kind = list(options)[int(draft.rng.choice(len(options), p=odds))]
@@ -270,13 +260,13 @@ def _clear_relation(
 def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     has_time, has_weather = scene.time is not None, scene.weather is not None
     if has_time and has_weather and draft.chance(0.08):
-        place = draft.place(scene, setting=True, time=True, weather=True)
+        place = draft.place(scene, time=True, weather=True)
         return draft.fill(draft.pick(SENTENCES["bare_place"]), "setting", s=place)
     with_time, with_weather = draft.chance(0.55), draft.chance(0.55)
     details = int(with_time and has_time) + int(with_weather and has_weather)
     count = 2 if draft.chance({0: 0.55, 1: 0.25, 2: 0.12}[details]) else 1
     names = draft.names(_some(groups, count, draft.rng))
-    place = draft.place(scene, setting=True, time=with_time, weather=with_weather)
+    place = draft.place(scene, time=with_time, weather=with_weather)
     return draft.fill(draft.pick(SENTENCES["placed"]), "setting", x=names, s=place)
 
 

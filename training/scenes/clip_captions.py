@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from polyview.training.scenes.captions import SENTENCES, Draft, ObjectGroup, join
 from polyview.training.scenes.motion import EVENT_FRAMES, Clip, ClipCaption
 from polyview.training.scenes.relevance import matching, relevant_rows
-from polyview.training.scenes.world import Scene
 
 _TOGETHER = ("{x}", "a clip with {x}", "{x} can be seen", "we see {x}", "there is {x}")
 _WAYS = {"animals": "runs", "people": "walks", "vehicles": "drives"}  # others slide
@@ -47,18 +46,17 @@ def _together(clip: Clip, draft: Draft) -> str:
     chosen = [others[0], int(draft.rng.integers(2))]
     if draft.chance(0.3):
         chosen.append(others[1])
-    names = _names(clip, draft, draft.rng.permutation(chosen).tolist())
+    names = [_name(clip, draft, index) for index in draft.rng.permutation(chosen).tolist()]
     return draft.pick(_TOGETHER).format(x=join(names))
 
 
 def _placed(clip: Clip, draft: Draft) -> str:
     """Writes a caption about one or two objects and their place."""
     others = draft.rng.permutation(np.arange(2, len(clip.objects))).tolist()
-    names = _names(clip, draft, others[: 2 if draft.chance(0.4) else 1])
+    names = [_name(clip, draft, index) for index in others[: 2 if draft.chance(0.4) else 1]]
     is_still = clip.change is None
     with_time, with_weather = is_still and draft.chance(0.5), is_still and draft.chance(0.5)
-    scene = Scene(clip.id, clip.setting, clip.time, clip.weather, ())
-    place = draft.place(scene, setting=True, time=with_time, weather=with_weather)
+    place = draft.place(clip, time=with_time, weather=with_weather)
     return draft.pick(_PLACED).format(x=join(names), s=place)
 
 
@@ -66,12 +64,12 @@ def _motion(clip: Clip, draft: Draft) -> str:
     """Writes a caption about the mover, or about the change of the whole image."""
     if clip.change is None:
         return _event(clip, draft, 2)
-    draft.fact["change"], draft.fact["setting"] = clip.change, clip.setting
-    place = draft.pick(SENTENCES["places"][clip.setting])
+    draft.fact["change"] = clip.change
+    place = draft.place(clip)
     text = draft.pick(SENTENCES["changes"][clip.change]).format(s=place)
     if draft.chance(0.6):
         other = int(draft.rng.integers(2, len(clip.objects)))
-        text = f"{text}, with {_names(clip, draft, [other])[0]}"
+        text = f"{text}, with {_name(clip, draft, other)}"
     return text
 
 
@@ -86,19 +84,19 @@ def _event(clip: Clip, draft: Draft, index: int) -> str:
     """Writes a clause about an object's action and adds the action to the fact."""
     item, deed, number = clip.objects[index], clip.deed_of(index), len(draft.groups)
     fact: dict[str, Any] = {"object": number, "kind": deed.kind}
-    name, other_name = _names(clip, draft, [index])[0], ""
+    name, other_name = _name(clip, draft, index), ""
     if deed.before is not None:
-        other_name = _names(clip, draft, [deed.before])[0]
+        other_name = _name(clip, draft, deed.before)
         fact["before"] = number + 1
     draft.fact.setdefault("events", []).append(fact)
     verb = "flies" if item.aloft else _WAYS.get(item.kind.group, "slides")
     return draft.pick(SENTENCES["events"][deed.kind]).format(a=name, b=other_name, go=verb)
 
 
-def _names(clip: Clip, draft: Draft, indices: Sequence[int]) -> list[str]:
-    """Names objects and adds them to the fact."""
-    items = [(int(index), clip.objects[index]) for index in indices]
-    return [draft.name(ObjectGroup(item.kind, (index,), item.color)) for index, item in items]
+def _name(clip: Clip, draft: Draft, index: int) -> str:
+    """Names an object and adds it to the fact."""
+    item = clip.objects[index]
+    return draft.name(ObjectGroup(item.kind, (index,), item.color))
 
 
 def satisfies_clip(clip: Clip, fact: dict[str, Any]) -> bool:

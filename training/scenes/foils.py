@@ -8,7 +8,7 @@ because no caption of the scenes has one. Words and sentences come from `sentenc
 
 from collections.abc import Sequence
 from itertools import permutations
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,6 @@ be exchanged."""
 SEED = 0
 _OPPOSITES = {"left_of": "right_of", "right_of": "left_of", "above": "below", "below": "above"}
 
-T = TypeVar("T")
 Fact = dict[str, Any]
 Stated = dict[str, Any]
 """An item of a fact's `objects`, see `training/scenes/relevance.py`."""
@@ -90,50 +89,43 @@ def _facts(
     if kind in ("replaced_object", "added_object"):
         present, group = {item.name for item in scene.objects}, CLASS_OF[second["name"]].group
         missing = [k.name for k in CLASSES if k.group == group and k.name not in present]
-        other = {"name": _one(missing, rng)}
-        stated = [*objects, other]
-        if kind == "replaced_object":
-            stated = [first, {**second, **other}]
-        return {"objects": objects}, {"objects": stated}
+        other = {"name": str(rng.choice(missing))}
+        if kind == "added_object":
+            return {"objects": objects}, {"objects": [*objects, other]}
+        return {"objects": objects}, {"objects": [first, second | other]}
     if kind in ("replaced_color", "added_color"):
         color, *other_colors = {item.color for item in scene.objects if item.name == second["name"]}
         others = [c for c in CLASS_OF[second["name"]].colors if c != color]
         if other_colors or color is None or not others:
             return None
         true = second if kind == "added_color" else {**second, "color": color}
-        false = {**second, "color": _one(others, rng)}
+        false = {**second, "color": str(rng.choice(others))}
         return {"objects": [first, true]}, {"objects": [first, false]}
     if kind == "replaced_place":
-        setting = _one([name for name in SENTENCES["places"] if name != scene.setting], rng)
-        fact: Fact = {"objects": [first]}
-        return {**fact, "setting": scene.setting}, {**fact, "setting": setting}
+        others = [name for name in SENTENCES["places"] if name != scene.setting]
+        fact: Fact = {"objects": [first], "setting": scene.setting}
+        return fact, {**fact, "setting": str(rng.choice(others))}
     if kind in ("replaced_relation", "swapped_objects"):
         boxes = {item.name: item.box for item in scene.objects}
         obvious = obvious_relations(boxes[first["name"]], boxes[second["name"]])
         relation = next((name for name in obvious if name in _OPPOSITES), None)
         if "count" in first or "count" in second or relation is None:
             return None
-        related = [{"kind": relation, "of": [0, 1]}]
-        opposite = [{"kind": _OPPOSITES[relation], "of": [0, 1]}]
-        false_fact: Fact = {"objects": objects, "relations": opposite}
+        fact = {"objects": objects, "relations": [{"kind": relation, "of": [0, 1]}]}
         if kind == "swapped_objects":
-            false_fact = {"objects": objects[::-1], "relations": related}
-        return {"objects": objects, "relations": related}, false_fact
+            return fact, {**fact, "objects": objects[::-1]}
+        return fact, {**fact, "relations": [{"kind": _OPPOSITES[relation], "of": [0, 1]}]}
     return _counts(kind, first, second, rng) if "count" in first else None
 
 
 def _counts(
     kind: str, first: Stated, second: Stated, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
-    objects = [first, second]
+    objects, count = [first, second], first["count"]
     if kind == "replaced_number":
-        near = [number for number in NUMBERS if abs(number - first["count"]) == 1]
-        return {"objects": objects}, {"objects": [{**first, "count": _one(near, rng)}, second]}
-    if second.get("count", first["count"]) == first["count"]:
+        near = int(rng.choice([number for number in NUMBERS if abs(number - count) == 1]))
+        return {"objects": objects}, {"objects": [{**first, "count": near}, second]}
+    if second.get("count", count) == count:
         return None
-    swapped = [{**first, "count": second["count"]}, {**second, "count": first["count"]}]
+    swapped = [{**first, "count": second["count"]}, {**second, "count": count}]
     return {"objects": objects}, {"objects": swapped}
-
-
-def _one(options: Sequence[T], rng: np.random.Generator) -> T:
-    return options[int(rng.integers(len(options)))]

@@ -15,14 +15,9 @@ from polyview.training.scenes.world import (
     TIMELESS,
     TIMES,
     WEATHERS,
-    SceneObject,
 )
 
-_NO_WEATHER: dict[str, tuple[str, ...]] = {
-    "desert": ("rain", "snow"),
-    "snowfield": ("rain",),
-    "beach": ("snow",),
-}
+_NO_WEATHER = {"desert": ("rain", "snow"), "snowfield": ("rain",), "beach": ("snow",)}
 _TIME_ODDS = (0.42, 0.33, 0.25)
 _WEATHER_ODDS = (0.46, 0.18, 0.18, 0.18)
 
@@ -53,19 +48,13 @@ class Layout:
     seed: int
 
 
-def describe_object(place: Placement, box: Box, visible: float) -> SceneObject:
-    """Builds the record of a placed object from its measured box and visible share."""
-    kind, look = place.kind, place.look
-    return SceneObject(
-        kind.name, kind.group, look.color, box, visible, look.glyph, place.mirrored, place.tilt
-    )
-
-
 @dataclass
 class Board:
-    """The occupied rectangles of an image, (x0, y0, x1, y1) in pixels."""
+    """An image to fill, with its occupied rectangles (x0, y0, x1, y1) in pixels."""
 
-    taken: list[tuple[float, float, float, float]] = field(default_factory=list)
+    setting: str
+    horizon: int
+    taken: list[Box] = field(default_factory=list)
 
     def fits(self, x: float, y: float, width: float, height: float) -> bool:
         """Whether a rectangle centred at (x, y) overlaps little with each occupied rectangle."""
@@ -99,9 +88,9 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
         size = rng.uniform(lowest, highest) if count == 1 else rng.uniform(32, 45)
         planned.append((kind, count, float(size)))
     planned.sort(key=lambda plan: plan[2] ** 2 * plan[1], reverse=True)
-    board, placements = Board(), []
+    board, placements = Board(setting, horizon), []
     for kind, count, size in planned:
-        placed = place_group(kind, count, size, setting, horizon, board, rng)
+        placed = place_group(kind, count, size, board, rng)
         if placed is None:
             return None
         placements.extend(placed)
@@ -121,17 +110,13 @@ def sample_conditions(setting: str, rng: np.random.Generator) -> tuple[str | Non
     return time, str(rng.choice(WEATHERS, p=odds / odds.sum()))
 
 
-_ANIMAL_KINDS = tuple(kind for kind in CLASSES if kind.group == "animals")
-_OTHER_KINDS = tuple(kind for kind in CLASSES if kind.group != "animals")
-
-
 def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
     """Samples the classes of a scene and their counts."""
     total = int(rng.choice([4, 5, 6, 7, 8], p=[0.14, 0.26, 0.30, 0.20, 0.10]))
-    animals = int(rng.choice([1, 2, 3], p=[0.40, 0.42, 0.18]))
-    animals = min(animals, total - 2)
+    animals = min(int(rng.choice([1, 2, 3], p=[0.40, 0.42, 0.18])), total - 2)
     kinds = list[ObjectClass]()
-    for pool, number in ((_ANIMAL_KINDS, animals), (_OTHER_KINDS, total - animals)):
+    for is_animal, number in ((True, animals), (False, total - animals)):
+        pool = [kind for kind in CLASSES if (kind.group == "animals") == is_animal]
         kinds += [pool[i] for i in rng.choice(len(pool), number, replace=False)]
     counted = 2 if rng.random() < 0.3 else 1
     grouped = set(rng.choice(total, counted, replace=False).tolist())
@@ -140,13 +125,7 @@ def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
 
 
 def place_group(
-    kind: ObjectClass,
-    count: int,
-    size: float,
-    setting: str,
-    horizon: int,
-    board: Board,
-    rng: np.random.Generator,
+    kind: ObjectClass, count: int, size: float, board: Board, rng: np.random.Generator
 ) -> list[Placement] | None:
     """Finds free space for a group, at decreasing sizes; None if it does not fit."""
     aloft = kind.aloft and rng.random() < 0.7
@@ -162,9 +141,9 @@ def place_group(
             continue
         low, high = height / 2 + 2, SIZE - height / 2 - 2
         if aloft:
-            high = max(horizon - height / 3, low + 1)
-        elif setting not in FLOATING:
-            low = max(low, horizon + 8 - size / 2 + (height - size) / 2)
+            high = max(board.horizon - height / 3, low + 1)
+        elif board.setting not in FLOATING:
+            low = max(low, board.horizon + 8 - size / 2 + (height - size) / 2)
         if low > high:
             continue
         x = rng.uniform(width / 2 + 2, SIZE - width / 2 - 2)

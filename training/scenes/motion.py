@@ -21,7 +21,7 @@ import numpy as np
 
 from polyview.training.scenes.classes import CLASS_OF, CLASSES, ObjectClass
 from polyview.training.scenes.layout import Board, Layout, Placement, place_group, sample_conditions
-from polyview.training.scenes.world import INDOORS, SETTINGS, SIZE, TIMELESS, Split, scene_generator
+from polyview.training.scenes.world import INDOORS, SETTINGS, SIZE, Split, scene_generator
 
 MOVING_VERSION = 1
 """Increase when the same seed gives different pixels, ground truth or captions."""
@@ -44,13 +44,12 @@ OPPOSITE = dict(zip(LASTING[::2], LASTING[1::2], strict=True))
 OPPOSITE |= {second: first for first, second in OPPOSITE.items()}
 """The opposite of each of `LASTING`, the action of the twin's mover."""
 
-_CHANGED = {
-    "night_falls": ("time", "night"),
-    "day_breaks": ("time", "day"),
-    "rain_begins": ("weather", "rain"),
-    "snow_begins": ("weather", "snow"),
+CHANGES = {
+    "night_falls": {"time": "night"},
+    "day_breaks": {"time": "day"},
+    "rain_begins": {"weather": "rain"},
+    "snow_begins": {"weather": "snow"},
 }
-CHANGES = tuple(_CHANGED)
 """Changes of the whole image that may replace a mover."""
 
 _HIDDEN_BEFORE = {*_VISITS, "passes_front", "enters_left", "enters_right", "drops_in"}
@@ -159,10 +158,8 @@ class Clip:
     def layouts(self) -> tuple[Layout, Layout]:
         """The backgrounds of the first and of the last frame, without objects."""
         first = Layout(self.setting, self.time, self.weather, self.horizon, (), self.seed)
-        if self.change is None:
-            return first, first
-        key, value = _CHANGED[self.change]
-        return first, replace(first, **{key: value})  # type: ignore[arg-type]
+        change: dict[str, Any] = CHANGES[self.change] if self.change else {}
+        return first, replace(first, **change)
 
     def placements(self, frame: int) -> list[tuple[int, Placement]]:
         """Returns the indices and placements of a frame's visible objects, from back to front.
@@ -173,8 +170,7 @@ class Clip:
         for index, item in enumerate(self.objects):
             if (place := item.at(frame)) is not None:
                 passes = item.deed is not None and item.deed.kind.startswith("passes")
-                depth = passes, not place.aloft, item.y + place.size / 2
-                visible.append((depth, index, place))
+                visible.append(((passes, not place.aloft, item.y + place.size / 2), index, place))
         return [(index, place) for _, index, place in sorted(visible, key=lambda entry: entry[0])]
 
 
@@ -189,7 +185,7 @@ def _moved(base: Placement, kind: str, done: float) -> Placement | None:
         return None
     now = min(max(done, 0.0), 1.0)
     arc, reach, half = math.sin(math.pi * now), SIZE + base.size, base.size / 2
-    moves: dict[str, dict[str, float]] = {
+    moves: dict[str, dict[str, Any]] = {
         "passes_right": {"x": now * reach - half},
         "passes_left": {"x": SIZE + half - now * reach},
         "passes_front": {"x": now * reach - half},
@@ -210,7 +206,7 @@ def _moved(base: Placement, kind: str, done: float) -> Placement | None:
         "grows": {"size": base.size * (0.6 + now * (1.5 - 0.6))},
         "shrinks": {"size": base.size * (1.5 + now * (0.6 - 1.5))},
     }
-    return replace(base, **moves.get(kind, {}))  # type: ignore[arg-type]
+    return replace(base, **moves.get(kind, {}))
 
 
 def draw_clip(seed: int, split: Split, index: int) -> Clip:
@@ -221,7 +217,7 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
     shared = scene_generator(seed, split, index // 2, _PAIR_DICE)
     second_twin = index % 2 == 1
     actors = _actors(shared, swapped=second_twin)
-    free = _classes_without(actors)
+    free = _classes_without(*(actor.name for actor in actors))
     mover = free[int(shared.integers(len(free)))]
     kinds = [kind for kind in LASTING if kind != "takes_off" or mover.aloft]
     action = kinds[int(shared.integers(len(kinds)))]
@@ -235,9 +231,8 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
     raise RuntimeError(f"clip {split}-{index} of seed {seed} found no room in {_ATTEMPTS} attempts")
 
 
-def _classes_without(items: list[MovingObject], *more: str) -> list[ObjectClass]:
-    taken = {*more, *(item.name for item in items)}
-    return [kind for kind in CLASSES if kind.name not in taken]
+def _classes_without(*names: str) -> list[ObjectClass]:
+    return [kind for kind in CLASSES if kind.name not in names]
 
 
 def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
@@ -255,25 +250,18 @@ def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
         high = action in ("passes_right", "passes_left", "flashes") and kind.aloft
         y = float(rng.uniform(38, 78) if high else rng.uniform(148, 178))
         x = float(rng.uniform(46, 92) if side == 0 else rng.uniform(132, 178))
-        actors.append(_object(kind, rng, x, y, size, high, Deed(action, start)))
+        actor = _object(rng, kind, x, y, size, high)
+        actors.append(replace(actor, deed=Deed(action, start)))
     return actors
 
 
 def _object(
-    kind: ObjectClass,
-    rng: np.random.Generator,
-    x: float,
-    y: float,
-    size: float,
-    aloft: bool,
-    deed: Deed | None = None,
+    rng: np.random.Generator, kind: ObjectClass, x: float, y: float, size: float, aloft: bool
 ) -> MovingObject:
-    """Draws an object with random look, orientation and tilt."""
+    """Draws an object without a deed, with random look, orientation and tilt."""
     look, mirrored = int(rng.integers(len(kind.looks))), bool(rng.random() < 0.5)
-    tilt = round(float(rng.uniform(-12, 12)), 1)
-    return MovingObject(
-        kind.name, look, round(x, 2), round(y, 2), round(size, 2), mirrored, tilt, aloft, deed
-    )
+    x, y, size, tilt = round(x, 2), round(y, 2), round(size, 2), float(rng.uniform(-12, 12))
+    return MovingObject(kind.name, look, x, y, size, mirrored, round(tilt, 1), aloft)
 
 
 def _draw(
@@ -285,19 +273,19 @@ def _draw(
     inside = setting in INDOORS or setting == "stage"
     horizon = int(rng.integers(104, 132) if inside else rng.integers(74, 108))
     change = _change(setting, time, weather, rng)
-    board = Board()
+    board = Board(setting, horizon)
     for actor in actors:
         if actor.deed and actor.deed.kind not in _VISITS:
             board.take(actor.x, actor.y, actor.size, actor.size)
-    free = _classes_without(actors, mover.name)
+    free = _classes_without(mover.name, *(actor.name for actor in actors))
     kinds = [free[i] for i in rng.choice(len(free), int(rng.integers(2, 4)), replace=False)]
     others = list[MovingObject]()
     for kind in [mover, *kinds] if change is None else kinds:
-        placed = place_group(kind, 1, float(rng.uniform(46, 66)), setting, horizon, board, rng)
+        placed = place_group(kind, 1, float(rng.uniform(46, 66)), board, rng)
         if placed is None:
             return None
         place = placed[0]
-        others.append(_object(kind, rng, place.x, place.y, place.size, place.aloft))
+        others.append(_object(rng, kind, place.x, place.y, place.size, place.aloft))
     start, passed_index = int(rng.integers(2, 10)), None
     if change is None:
         if does == "passes_front":
@@ -305,9 +293,8 @@ def _draw(
             passed_index = 3 + target  # the actors and the mover come first
             others[0] = replace(others[0], y=others[1 + target].y + 4)
         others[0] = replace(others[0], deed=Deed(does, start, passed_index))
-    seed, change_start = int(rng.integers(2**31)), start if change else 0
-    objects = (*actors, *others)
-    return Clip(name, setting, time, weather, change, change_start, horizon, seed, objects)
+    seed, change_start, objects = int(rng.integers(2**31)), start if change else 0, actors + others
+    return Clip(name, setting, time, weather, change, change_start, horizon, seed, tuple(objects))
 
 
 def _change(
@@ -315,7 +302,7 @@ def _change(
 ) -> str | None:
     """Draws a change of the whole image, for a third of the clips in which one is possible."""
     options = {"day": ["night_falls"], "night": ["day_breaks"]}.get(time or "", [])
-    if weather == "clear" and setting not in TIMELESS:
+    if weather == "clear":  # not of a timeless setting
         options += ["rain_begins"] if setting not in ("desert", "snowfield") else []
         options += ["snow_begins"] if setting not in ("desert", "beach") else []
     if not options or rng.random() > 0.33:

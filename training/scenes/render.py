@@ -18,9 +18,16 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from polyview.training.scenes.backdrop import backdrop, sprite_light, weather_front
 from polyview.training.scenes.classes import Look
-from polyview.training.scenes.layout import Layout, describe_object, sample_layout
+from polyview.training.scenes.layout import Layout, sample_layout
 from polyview.training.scenes.motion import FRAMES, Clip
-from polyview.training.scenes.world import FLOATING, SIZE, Scene, Split, scene_generator
+from polyview.training.scenes.world import (
+    FLOATING,
+    SIZE,
+    Scene,
+    SceneObject,
+    Split,
+    scene_generator,
+)
 
 FONT_ENV = "POLYVIEW_EMOJI_FONT"
 FONT_FILE = "NotoColorEmoji.ttf"
@@ -39,55 +46,39 @@ _CHANGE_FRAMES = 4  # frames in which night falls or rain begins
 
 @dataclass(frozen=True)
 class Rendered:
-    """A rendered scene, without captions.
-
-    `image` is (SIZE, SIZE, 3) uint8 RGB, `instances` (SIZE, SIZE) uint8: 0 is background, i + 1 is
-    ``scene.objects[i]``.
-    """
+    """A rendered scene."""
 
     scene: Scene
-    image: NDArray[np.uint8]
-    instances: NDArray[np.uint8]
+    image: NDArray[np.uint8]  # (SIZE, SIZE, 3) RGB
+    instances: NDArray[np.uint8]  # (SIZE, SIZE), 0 for background, i + 1 for `scene.objects[i]`
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame of a clip, SIZE x SIZE RGB, and the visible share of each object in 0..1.
+    """A frame of a clip."""
 
-    `instances` is (SIZE, SIZE) uint8: 0 is background, i + 1 the clip's object i.
-    """
-
-    image: Image.Image
-    instances: NDArray[np.uint8]
-    visible: tuple[float, ...]
+    image: Image.Image  # SIZE x SIZE RGB
+    instances: NDArray[np.uint8]  # (SIZE, SIZE), 0 for background, i + 1 for the clip's object i
+    visible: tuple[float, ...]  # visible share of each object in 0..1
 
 
 class Outline(NamedTuple):
-    """The extent of an object in the image.
+    """The extent of an object in the image: its box and numbers of its solid pixels."""
 
-    `box` is x0 y0 x1 y1 in pixels, including covered parts. `whole` is the number of solid pixels
-    of the object, `area` of those inside the image, `visible` of those not covered.
-    """
-
-    box: tuple[int, int, int, int]
+    box: tuple[int, int, int, int]  # x0 y0 x1 y1 in pixels, including covered parts
     whole: int
-    area: int
-    visible: int
+    area: int  # pixels inside the image
+    visible: int  # pixels that are not covered
 
 
 def render_scene(seed: int, split: Split, index: int) -> Rendered:
     """Draws and renders scene `index` of a split; the same arguments give the same pixels."""
     for attempt in range(_MAX_ATTEMPTS):
-        rng = scene_generator(seed, split, index, attempt)
-        layout = sample_layout(rng)
-        if layout is None:
-            continue
-        rendered = _render(layout, f"{split}-{index:06d}")
-        if all(item.visible >= MIN_VISIBLE for item in rendered.scene.objects):
-            return rendered
-    raise RuntimeError(
-        f"scene {split}-{index} of seed {seed} found no layout in {_MAX_ATTEMPTS} attempts"
-    )
+        if layout := sample_layout(scene_generator(seed, split, index, attempt)):
+            rendered = _render(layout, f"{split}-{index:06d}")
+            if all(item.visible >= MIN_VISIBLE for item in rendered.scene.objects):
+                return rendered
+    raise RuntimeError(f"no layout fits scene {split}-{index} of seed {seed}; choose another seed")
 
 
 def _render(layout: Layout, scene_id: str) -> Rendered:
@@ -99,8 +90,10 @@ def _render(layout: Layout, scene_id: str) -> Rendered:
     objects = []
     for place, outline in zip(layout.placements, outlines, strict=True):
         x0, y0, x1, y1 = (round(value / SIZE, 4) for value in outline.box)
-        visible = round(outline.visible / outline.area, 4)
-        objects.append(describe_object(place, (x0, y0, x1, y1), visible))
+        kind, look, box = place.kind, place.look, (x0, y0, x1, y1)
+        visible, pose = round(outline.visible / outline.area, 4), (place.mirrored, place.tilt)
+        item = SceneObject(kind.name, kind.group, look.color, box, visible, look.glyph, *pose)
+        objects.append(item)
     scene = Scene(scene_id, layout.setting, layout.time, layout.weather, tuple(objects))
     return Rendered(scene, np.asarray(canvas, dtype=np.uint8), instances)
 
@@ -150,10 +143,8 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
         alpha = image.getchannel("A")
         canvas.paste(Image.fromarray(colors.clip(0, 255).astype(np.uint8)), corner, alpha)
         solid = np.asarray(alpha) > 127
-        rows, columns = np.nonzero(solid)
-        rows, columns = rows + corner[1], columns + corner[0]
-        inside = (rows >= 0) & (rows < SIZE) & (columns >= 0) & (columns < SIZE)
-        rows, columns = rows[inside], columns[inside]
+        places = np.argwhere(solid) + corner[::-1]
+        rows, columns = places[((places >= 0) & (places < SIZE)).all(axis=1)].T
         instances[rows, columns] = index
         box = (0, 0, 0, 0)
         if len(rows):
@@ -194,16 +185,14 @@ def _cast_shadows(
 
 def find_font() -> Path:
     """Finds the emoji font at `FONT_ENV` or in font folders; raises ValueError if it is missing."""
-    advice = (
-        "install the Debian package fonts-noto-color-emoji, "
-        f"or set {FONT_ENV} to the path of {FONT_FILE}."
-    )
+    advice = "install the Debian package fonts-noto-color-emoji, or set "
+    advice += f"{FONT_ENV} to the path of {FONT_FILE}."
     if font_path := os.environ.get(FONT_ENV):
         if Path(font_path).is_file():
             return Path(font_path)
         raise ValueError(f"{FONT_ENV} names {font_path!r}, which is no file: {advice}")
-    roots = Path(sys.prefix), Path(os.sep, "usr"), Path(os.sep, "usr/local"), Path.home() / ".local"
-    for folder in (*(root / "share/fonts" for root in roots), Path.home() / ".fonts"):
+    roots = (sys.prefix, "/usr", "/usr/local", Path.home() / ".local")
+    for folder in (*(Path(root, "share/fonts") for root in roots), Path.home() / ".fonts"):
         if files := sorted(folder.rglob(FONT_FILE)):
             return files[0]
     raise ValueError(f"{FONT_FILE} was not found: {advice}")
@@ -247,13 +236,11 @@ def _repaint(image: Image.Image, hue: float) -> Image.Image:
     histogram = np.bincount(hsv[..., 0].ravel(), weights=weight.ravel(), minlength=256)
     wrapped = np.concatenate([histogram[-8:], histogram, histogram[:8]])
     dominant = int(np.convolve(wrapped, np.ones(17), mode="valid").argmax())
-    target = round(hue / 360 * 256)
     distance = (hsv[..., 0] - dominant + 128) % 256 - 128
     chosen = (np.abs(distance) < 26) & (hsv[..., 1] > 40)
-    repainted: NDArray[np.int32] = hsv.copy()
-    repainted[..., 0] = np.where(chosen, (target + distance // 2) % 256, hsv[..., 0])
+    hsv[chosen, 0] = (round(hue / 360 * 256) + distance[chosen] // 2) % 256
     if 90 <= hue <= 150:  # greens look brighter than reds and blues
-        repainted[..., 2] = np.where(chosen, hsv[..., 2] * 3 // 4, hsv[..., 2])
-    rgb = Image.fromarray(repainted.astype(np.uint8), "HSV").convert("RGB")
+        hsv[chosen, 2] = hsv[chosen, 2] * 3 // 4
+    rgb = Image.fromarray(hsv.astype(np.uint8), "HSV").convert("RGB")
     rgb.putalpha(image.getchannel("A"))
     return rgb

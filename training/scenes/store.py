@@ -127,7 +127,7 @@ def write_split(
             else:
                 _write_scenes(draft, split, count, seed, workers or os.cpu_count() or 1)
             text = json.dumps(meta, ensure_ascii=False, indent=1)
-            (draft / META).write_text(text + "\n", encoding="utf-8")
+            (draft / META).write_text(f"{text}\n", "utf-8")
     except DiskFullError:
         raise
     except OSError as error:
@@ -138,8 +138,7 @@ def write_split(
 
 def _write_scenes(folder: Path, split: Split, count: int, seed: int, processes: int) -> None:
     """Writes files sequentially: with memory-mapped files, a full disk causes a bus error."""
-    step = _THINNING[split]
-    small = len(range(0, SIZE, step))
+    step, small = _THINNING[split], SIZE // _THINNING[split]
     shapes = {"images": (count, SIZE, SIZE, 3), "instances": (count, small, small)}
     if shutil.disk_usage(folder).free < sum(map(np.prod, shapes.values())):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -180,8 +179,7 @@ def load_scenes(folder: Path) -> SceneData:
         )
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} is damaged ({error}): {_AGAIN}") from error
-    is_complete = images.shape == (len(scenes), SIZE, SIZE, 3) and len(instances) == len(scenes)
-    if not is_complete:
+    if images.shape != (len(scenes), SIZE, SIZE, 3) or len(instances) != len(scenes):
         raise ValueError(f"{folder} should hold {len(scenes)} images, but does not: {_AGAIN}")
     return SceneData(images, instances, scenes)
 
@@ -227,7 +225,7 @@ def _make_meta(
         "world_version": WORLD_VERSION,
         **origin,
         "size": SIZE,
-        "instances_size": len(range(0, SIZE, _THINNING[split])),
+        "instances_size": SIZE // _THINNING[split],
         "font_sha256": font_sha256,
         "font": "Noto Color Emoji, SIL Open Font License 1.1",
         "classes": [kind.name for kind in CLASSES],
