@@ -59,25 +59,15 @@ _COLUMNS = {
 
 
 class Answers(NamedTuple):
-    """The hits of B questions in one or several galleries.
+    """The hits of B questions in one or several galleries."""
 
-    Attributes:
-        background: statistics of all scores.
-        hits: (B, HITS) scores of the best images, -inf beyond the size of the gallery.
-        right: (B, HITS) bool, whether a hit satisfies its question.
-        answered: (B,) bool, whether the gallery has a relevant image.
-        kinds: (B,) kinds of the questions.
-        whole: (B,) bool, see `Questions`.
-        weights: (B,) assumed frequency of each question; they sum to 1.
-    """
-
-    background: Background
-    hits: np.ndarray
-    right: np.ndarray
-    answered: np.ndarray
-    kinds: np.ndarray
-    whole: np.ndarray
-    weights: np.ndarray
+    background: Background  # statistics of all scores
+    hits: np.ndarray  # (B, HITS) scores of the best images, -inf beyond the size of the gallery
+    right: np.ndarray  # (B, HITS) bool, whether a hit satisfies its question
+    answered: np.ndarray  # (B,) bool, whether the gallery has a relevant image
+    kinds: np.ndarray  # (B,) kinds of the questions
+    whole: np.ndarray  # (B,) bool, see `Questions`
+    weights: np.ndarray  # (B,) assumed frequency of each question; they sum to 1
 
     def judged(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the mask (B, HITS), scores (B, HITS), 0 for others, and weights (H,) of hits.

@@ -70,19 +70,12 @@ Point = tuple[float, float]  # accuracy of the highest cell in 0..1, and chance
 
 @dataclass(frozen=True)
 class Place:
-    """The visible objects of one kind that a caption names.
+    """The visible objects of one kind that a caption names."""
 
-    Attributes:
-        text: row of the caption.
-        tokens: positions of the caption's tokens that name the kind.
-        cells: (cells,) bool, whether a cell shows such an object.
-        name: name of the kind.
-    """
-
-    text: int
-    tokens: tuple[int, ...]
-    cells: np.ndarray
-    name: str
+    text: int  # row of the caption
+    tokens: tuple[int, ...]  # positions of the caption's tokens that name the kind
+    cells: np.ndarray  # (cells,) bool, whether a cell shows such an object
+    name: str  # of the kind
 
 
 def named_places(runtime: Runtime, data: Split) -> list[Place]:

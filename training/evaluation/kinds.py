@@ -17,14 +17,7 @@ import numpy as np
 from polyview.export.runtime import Runtime
 from polyview.models import Views
 from polyview.training.data.split import Split
-from polyview.training.evaluation.metrics import (
-    bootstrap_difference,
-    folded_metrics,
-    image_hits,
-    mean_interval,
-    relevance_metrics,
-    retrieval_metrics,
-)
+from polyview.training.evaluation import metrics
 from polyview.training.evaluation.report import COLUMNS, Rows, format_value, print_rows
 from polyview.training.evaluation.scoring import text_views
 from polyview.training.evaluation.views import own_scores
@@ -39,11 +32,11 @@ def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, 
     A single fold also has the metrics by relevance and by caption kind that the split allows.
     """
     if folds > 1:
-        return folded_metrics(scores, data.image_of, folds)
-    metrics = retrieval_metrics(scores, data.image_of)
+        return metrics.folded_metrics(scores, data.image_of, folds)
+    values = metrics.retrieval_metrics(scores, data.image_of)
     if data.relevant is not None:
-        metrics |= relevance_metrics(scores, data.relevant())
-    return metrics | kind_metrics(scores, data)
+        values |= metrics.relevance_metrics(scores, data.relevant())
+    return values | kind_metrics(scores, data)
 
 
 def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
@@ -54,25 +47,25 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
     from a bootstrap over images that resamples alike images together. All images must have the same
     number of captions of a kind.
     """
-    metrics: dict[str, float] = {}
+    table: dict[str, float] = {}
     for kind, (columns, image_of) in _by_kind(data).items():
         part = scores[:, columns]
-        images, texts, captions, _ = image_hits(part, image_of)  # (N_img,) each
-        values = retrieval_metrics(part, image_of)
-        values |= mean_interval("rsum", 100 * (images + texts / captions), data.alike)
+        images, texts, captions, _ = metrics.image_hits(part, image_of)  # (N_img,) each
+        values = metrics.retrieval_metrics(part, image_of)
+        values |= metrics.mean_interval("rsum", 100 * (images + texts / captions), data.alike)
         if data.alike is not None:
             is_above = _above_alike(part, image_of, data.alike)
             shares = np.bincount(image_of, is_above, minlength=len(scores)) / captions
             values["above_alike"] = 100 * float(shares.mean())
-            values |= mean_interval("above_alike", 100 * shares, data.alike)
-        metrics |= {f"{kind}_{name}": value for name, value in values.items()}
-    return metrics
+            values |= metrics.mean_interval("above_alike", 100 * shares, data.alike)
+        table |= {f"{kind}_{name}": value for name, value in values.items()}
+    return table
 
 
 def kind_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dict[str, float]]:
     """Returns `bootstrap_difference` of scores a and b for each kind."""
     return {
-        kind: bootstrap_difference(a[:, columns], b[:, columns], image_of, alike=data.alike)
+        kind: metrics.bootstrap_difference(a[:, columns], b[:, columns], image_of, alike=data.alike)
         for kind, (columns, image_of) in _by_kind(data).items()
     }
 

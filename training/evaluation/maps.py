@@ -47,14 +47,8 @@ from polyview.models.encoders.rows import (
 )
 from polyview.models.files import write_whole
 from polyview.training.data.split import Split
-from polyview.training.evaluation.evidence import (
-    PAIRS,
-    Place,
-    deletion_areas,
-    evenly,
-    named_places,
-    peak_accuracy,
-)
+from polyview.training.evaluation import evidence
+from polyview.training.evaluation.evidence import Place
 from polyview.training.evaluation.metrics import SEED, mean_interval
 from polyview.training.evaluation.report import Rows, format_value, print_rows
 from polyview.training.evaluation.views import mentioned_cells
@@ -70,17 +64,12 @@ Encoder = CLIPImageEncoder | SiglipImageEncoder
 
 @dataclass(frozen=True)
 class Reading:
-    """The attention that pools T tokens into an embedding: that of [CLS], or of SigLIP's query.
+    """The attention that pools T tokens into an embedding: that of [CLS], or of SigLIP's query."""
 
-    Attributes:
-        query: (B or 1, H, 1, e); keys and values are (B, H, T, e).
-        finish: maps pooled values, heads joined (B, H * e), to embeddings (B, D).
-    """
-
-    query: Tensor
-    keys: Tensor
-    values: Tensor
-    finish: Callable[[Tensor], Tensor]
+    query: Tensor  # (B or 1, H, 1, e)
+    keys: Tensor  # (B, H, T, e)
+    values: Tensor  # (B, H, T, e)
+    finish: Callable[[Tensor], Tensor]  # maps pooled values (B, H * e) to embeddings (B, D)
 
     @property
     def weights(self) -> Tensor:
@@ -242,13 +231,14 @@ def measure_maps(
         tables["random"] = torch.rand(tables[ROWS].shape, generator=random)
         maps = {entry: table.cpu().numpy() for entry, table in tables.items()}
         for row, (kind, image, text, cells, deleted) in enumerate(batch):
-            points = {entry: 100 * peak_accuracy(maps[entry][row], cells) for entry in maps}
+            accuracy = {key: evidence.peak_accuracy(maps[key][row], cells) for key in maps}
+            points = {key: 100 * value for key, value in accuracy.items()}
             samples[kind].append((image, points | {"chance": 100 * float(cells.mean())}))
             if deleted:
                 ties = maps["random"][row]  # break ties at random
                 orders = [np.lexsort((ties, table[row])).argsort() for table in maps.values()]
                 score = partial(_score_sets, encoder, pixels[row : row + 1], text)
-                areas = deletion_areas(score, np.stack(orders)).tolist()  # (2, maps)
+                areas = evidence.deletion_areas(score, np.stack(orders)).tolist()  # (2, maps)
                 for measure, curves in zip(("deletion", "insertion"), areas, strict=True):
                     samples[measure].append((image, dict(zip(maps, curves, strict=True))))
     rows: dict[str, dict[str, float]] = defaultdict(dict)
@@ -290,12 +280,12 @@ def print_maps(rows: Rows, path: Path | None = None) -> None:
 
 
 class _Question(NamedTuple):
-    """A text embedding (D,), its image's row, and the cells (cells,) bool of the named objects."""
+    """A text and the cells that show the named objects."""
 
     kind: str
-    image: int
-    text: Tensor
-    cells: np.ndarray
+    image: int  # row
+    text: Tensor  # (D,)
+    cells: np.ndarray  # (cells,) bool
     deleted: bool = False  # whether deletion and insertion are measured
 
 
@@ -308,10 +298,10 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
             "(a pack's own, or --data with those of python -m polyview scenes)"
         )
     mentioning = np.flatnonzero(covered.any(axis=1))
-    rows = mentioning[evenly(len(mentioning), CAPTIONS)]
-    deleted = set(rows[evenly(len(rows), PAIRS)].tolist())
+    rows = mentioning[evidence.evenly(len(mentioning), CAPTIONS)]
+    deleted = set(rows[evidence.evenly(len(rows), evidence.PAIRS)].tolist())
     places: dict[int, list[Place]] = {row: [] for row in rows.tolist()}
-    for place in named_places(runtime, data):
+    for place in evidence.named_places(runtime, data):
         places.get(place.text, []).append(place)
     names = sorted({place.name for each in places.values() for place in each})
     by_name = dict(zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True))

@@ -16,6 +16,7 @@ raises rsum on `val`.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -28,15 +29,9 @@ from polyview.models.checkpoint import load_tensors, save_tensors
 from polyview.training.data.image_files import Lazy
 from polyview.training.data.open_split import open_split
 from polyview.training.data.split import Split
+from polyview.training.evaluation import scoring
 from polyview.training.evaluation.metrics import bootstrap_difference, retrieval_metrics
 from polyview.training.evaluation.report import Rows, print_rows
-from polyview.training.evaluation.scoring import (
-    features_by_method,
-    half,
-    image_features,
-    score_matrix,
-    split_views,
-)
 
 ALPHAS = (0.25, 0.5, 0.75, 1.0)
 NEIGHBOURS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -53,12 +48,11 @@ def normalized(
     the texts with reference images. alpha is the strength of the correction; a bias averages the k
     highest scores, or all M if M is smaller.
     """
-    counts = [min(k, bank.shape[1]) for bank in (of_images, of_texts)]
-    images, texts = (
-        np.partition(bank, -count, axis=1)[:, -count:].mean(axis=1)
-        for bank, count in zip((of_images, of_texts), counts, strict=True)
-    )
-    return scores - alpha * (images[:, None] + texts)
+    biases = []
+    for bank in (of_images, of_texts):
+        count = min(k, bank.shape[1])
+        biases.append(np.partition(bank, -count, axis=1)[:, -count:].mean(axis=1))
+    return scores - alpha * (biases[0][:, None] + biases[1])
 
 
 def measure_normalization(
@@ -71,25 +65,20 @@ def measure_normalization(
     and the `bootstrap_difference`.
     """
     data, bank = open_split(folder, split), _bank(folder)
-    tuning_split = half(data, 0) if halves else open_split(folder, "val")
-    parts = (tuning_split, half(data, 1) if halves else data, bank)
-    features = [features_by_method(runtime, part, methods) for part in parts]
+    tuning_split = scoring.half(data, 0) if halves else open_split(folder, "val")
+    parts = (tuning_split, scoring.half(data, 1) if halves else data, bank)
+    features = [scoring.features_by_method(runtime, part, methods) for part in parts]
     rows = {}
     for name in methods:
-        method = runtime.methods[name]
+        score = partial(scoring.score_matrix, runtime.methods[name])
         *views, (images, texts) = (
-            split_views(runtime, name, part, encoded[name])
+            scoring.split_views(runtime, name, part, encoded[name])
             for part, encoded in zip(parts, features, strict=True)
         )
-        tuning_tables, test_tables = (
-            (
-                score_matrix(method, own_images, own_texts),
-                score_matrix(method, own_images, texts),
-                score_matrix(method, images, own_texts).T,
-            )
-            for own_images, own_texts in views
+        tuning, test = (
+            (score(*sides), score(sides[0], texts), score(images, sides[1]).T) for sides in views
         )
-        rows[name] = _gain(test_tables, parts[1], *_best_setting(tuning_tables, tuning_split))
+        rows[name] = _gain(test, parts[1], *_best_setting(tuning, tuning_split))
     return rows
 
 
@@ -111,25 +100,22 @@ def store_normalization(runtime: Runtime, name: str, folder: Path) -> dict[str, 
     method, bank, data = runtime.methods[name], _bank(folder), open_split(folder, "val")
     firsts = np.searchsorted(bank.image_of, np.arange(bank.image_count))
     texts = runtime.text_views([bank.captions[row] for row in firsts], name)
-    images, captions = split_views(runtime, name, data, image_features(runtime, data, name))
-    scores = score_matrix(method, images, captions)
-    tables = scores, score_matrix(method, images, texts), np.zeros((scores.shape[1], 1))
+    features = scoring.image_features(runtime, data, name)
+    images, captions = scoring.split_views(runtime, name, data, features)
+    scores = scoring.score_matrix(method, images, captions)
+    tables = scores, scoring.score_matrix(method, images, texts), np.zeros((scores.shape[1], 1))
     alpha, k = _best_setting(tables, data)
     row = _gain(tables, data, alpha, k)
     if row["low"] > 0:
         head = info.folder / entry.head
         weights, metadata = load_tensors(head)
         reference = texts.embeddings[:, 0].cpu().half()
-        arguments = {
-            **entry.arguments,
-            "reference_queries": len(reference),
-            "bias_weight": alpha,
-            "bias_neighbours": min(k, len(reference)),
-        }
+        count = len(reference)
+        bias = {"bias_weight": alpha, "bias_neighbours": min(k, count)}
+        arguments = {**entry.arguments, "reference_queries": count, **bias}
         save_tensors(head, weights | {"reference": reference}, metadata | {"arguments": arguments})
-        entry = replace(
-            entry, arguments=arguments, metrics=None, calibration=None, calibration_metrics=None
-        )
+        entry = replace(entry, arguments=arguments, metrics=None)
+        entry = replace(entry, calibration=None, calibration_metrics=None)
         files = {**info.files, entry.head: describe_file(head)}
         write_info(replace(info, methods={**info.methods, name: entry}, files=files))
     return row
@@ -162,10 +148,6 @@ def _gain(tables: Tables, data: Split, alpha: float, k: int) -> dict[str, float]
 def print_normalization(rows: Rows) -> None:
     """Prints a row for each method."""
     titles = ["method", "alpha", "k", "rsum without", "with", "difference", "95 % interval"]
-    table = []
-    for name, row in rows.items():
-        numbers = [f"{row[key]:g}" for key in ("alpha", "k")]
-        numbers += [f"{row[key]:.1f}" for key in ("before", "after")]
-        gain = [f"{row['difference']:+.1f}", f"{row['low']:+.1f} to {row['high']:+.1f}"]
-        table.append([name, *numbers, *gain])
+    form = "{alpha:g}|{k:g}|{before:.1f}|{after:.1f}|{difference:+.1f}|{low:+.1f} to {high:+.1f}"
+    table = [[name, *form.format(**row).split("|")] for name, row in rows.items()]
     print_rows(titles, table)

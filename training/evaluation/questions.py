@@ -33,24 +33,16 @@ _MIN, _SHARE = 3, 7  # a caption word must occur with at least 3 images and at m
 
 
 class Questions(NamedTuple):
-    """Q questions with known answers about N images.
+    """Q questions with known answers about N images."""
 
-    Attributes:
-        texts: (Q,) str.
-        kinds: (Q,) str, see the module's docstring.
-        relevant: (N, Q) bool, whether an image satisfies a question.
-        whole: (Q,) bool, whether `relevant` is complete. It is not if only the image that a caption
-            was written for is known.
-        words: (Q,) number of words.
-        unknown: (Q,) share of words that are not in the pack's vocabulary, in 0..1.
-    """
-
-    texts: np.ndarray
-    kinds: np.ndarray
-    relevant: np.ndarray
+    texts: np.ndarray  # (Q,) str
+    kinds: np.ndarray  # (Q,) str, see the module's docstring
+    relevant: np.ndarray  # (N, Q) bool, whether an image satisfies a question
+    # (Q,) bool, whether `relevant` is complete; False if only the image that a caption was written
+    # for is known
     whole: np.ndarray
-    words: np.ndarray
-    unknown: np.ndarray
+    words: np.ndarray  # (Q,) number of words
+    unknown: np.ndarray  # (Q,) share of words that are not in the pack's vocabulary, in 0..1
 
     def select(self, rows: np.ndarray | slice, columns: np.ndarray) -> Questions:
         """Selects questions (columns) and images (rows)."""
@@ -61,18 +53,15 @@ class Questions(NamedTuple):
 def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
     """Draws the questions about a split."""
     random = np.random.default_rng(seed)
-    own = [np.array([row]) for row in data.image_of]
-    truth = list(data.relevant()) if data.relevant is not None else own
+    truth = list(data.relevant()) if data.relevant is not None else list(data.image_of[:, None])
     questions = list(zip(data.captions, ["caption"] * len(truth), truth, strict=True))
     no_images, things = np.array([], np.int64), _things(data)
     names = sorted(things)
     questions += [(_called(name, random), "thing", things[name]) for name in names]
     for _ in range(_PAIRS):
         first, second = random.choice(names, 2, replace=False)
-        common = np.intersect1d(things[first], things[second])
-        questions.append(
-            (f"{_called(first, random)} and {_called(second, random)}", "pair", common)
-        )
+        text = f"{_called(first, random)} and {_called(second, random)}"
+        questions.append((text, "pair", np.intersect1d(things[first], things[second])))
     vocabulary = runtime.reader.words()
     for _ in range(_MADE_UP):
         row = int(random.integers(len(truth)))
@@ -83,8 +72,8 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
         questions.append((letters, "gibberish", no_images))
         real = _called(str(random.choice(names)), random)
         questions.append((f"{with_article(_nonsense(random))} and {real}", "unknown", no_images))
-        drawn_words = random.choice(vocabulary, random.integers(3, 8))
-        questions.append((" ".join(drawn_words), "random", no_images))
+        words = random.choice(vocabulary, random.integers(3, 8)).tolist()
+        questions.append((" ".join(words), "random", no_images))
     texts, kinds, rows = zip(*questions, strict=True)
     relevant = np.zeros((int(data.image_of.max()) + 1, len(questions)), np.bool_)
     for column, images in enumerate(rows):
@@ -99,8 +88,8 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
 def _things(data: Split) -> dict[str, np.ndarray]:
     """Returns the rows of the images that show each thing of a split."""
     images: dict[str, set[int]] = defaultdict(set)
-    if names_by_image := data.objects and data.objects.names:
-        for row, objects in enumerate(names_by_image):
+    if data.objects and data.objects.names:
+        for row, objects in enumerate(data.objects.names):
             for name in chain.from_iterable(objects):
                 images[name].add(row)
     else:

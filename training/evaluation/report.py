@@ -134,8 +134,7 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
     relevant items, `qid 0 docid 1`: all of them if known, otherwise an image's own captions. Images
     are named `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
     """
-    own = [np.array([row]) for row in data.image_of]
-    relevant = own if data.relevant is None else data.relevant()
+    relevant = data.image_of[:, None] if data.relevant is None else data.relevant()
     right = [(f"t{text}", f"i{row}") for text, rows in enumerate(relevant) for row in rows.tolist()]
     for direction, pairs in (("t2i", right), ("i2t", [(image, text) for text, image in right])):
         write_whole(folder / f"{direction}.qrels", "".join(f"{q} 0 {d} 1\n" for q, d in pairs))
@@ -145,11 +144,9 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
             query, item = direction[0], direction[2]
             lines = []
             for number, row in enumerate(table):
-                best = np.argsort(-row, kind="stable")[:DEPTH]
-                lines += [
-                    f"{query}{number} Q0 {item}{doc} {rank} {row[doc]:.6f} {tag}\n"
-                    for rank, doc in enumerate(best.tolist(), 1)
-                ]
+                best = np.argsort(-row, kind="stable")[:DEPTH].tolist()
+                for rank, doc in enumerate(best, 1):
+                    lines.append(f"{query}{number} Q0 {item}{doc} {rank} {row[doc]:.6f} {tag}\n")
             write_whole(folder / f"{tag}.{direction}.trec", "".join(lines))
 
 

@@ -74,14 +74,14 @@ def image_features(runtime: Runtime, data: Split, method: str | None = None) -> 
                 f"pack reads {dim}; name a folder of the features that it was trained on"
             )
         return data.features[:]
-    if not len(data.images):
+    total, parts = len(data.images), []
+    if not total:
         raise ValueError(
             f"{source} holds ready-made features, but the pack reads images; name a folder of "
             "images"
         )
-    parts, starts = [], range(0, len(data.images), IMAGES_AT_ONCE)
-    for start in tqdm(starts, desc="images", mininterval=1):
-        rows = range(start, min(start + IMAGES_AT_ONCE, len(data.images)))
+    for start in tqdm(range(0, total, IMAGES_AT_ONCE), desc="images", mininterval=1):
+        rows = range(start, min(start + IMAGES_AT_ONCE, total))
         parts.append(runtime.image_features([data.images[row] for row in rows], method))
     features = torch.cat(parts)  # (images, n, d)
     return features.reshape(data.image_count, -1, features.shape[2])
@@ -134,13 +134,13 @@ def ensemble_parts(names: Iterable[str], known: Iterable[str], what: str) -> lis
     `what`, "method" or "run", is for messages. Raises ValueError if a name is unknown, or an
     ensemble repeats a name.
     """
-    known, parts = list(known), dict[str, None]()
+    known, parts = list(known), list[str]()
     for name in names:
         members = name.split("+")
         if len(set(members)) < len(members):
             raise ValueError(f'the ensemble "{name}" names a {what} twice; name each once')
-        parts |= dict.fromkeys(members)
+        parts += [part for part in members if part not in parts]
     for part in parts:
         if part not in known:
             raise ValueError(unknown_name(what, part, known))
-    return list(parts)
+    return parts

@@ -121,9 +121,8 @@ def object_shares(runtime: Runtime, objects: SeenObjects) -> Iterator[np.ndarray
     for mask in objects.masks:
         height, width = mask.shape
         x0, y0, x1, y1 = runtime.preprocess.visible_box(width, height)
-        top, bottom, left, right = (y0 * height, y1 * height, x0 * width, x1 * width)
-        visible_part = mask[round(top) : round(bottom), round(left) : round(right)]
-        yield value_shares(visible_part, runtime.grid)
+        rows = slice(round(y0 * height), round(y1 * height))
+        yield value_shares(mask[rows, round(x0 * width) : round(x1 * width)], runtime.grid)
 
 
 def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:

@@ -9,15 +9,8 @@ from torch.nn import functional as F
 
 from polyview.models import Method, Views
 from polyview.models.layers import l2_normalize
-from polyview.training.objectives.losses import (
-    Hinge,
-    Objective,
-    Softmax,
-    own_scores,
-    pair_costs,
-    rivals,
-    same_image,
-)
+from polyview.training.objectives import losses
+from polyview.training.objectives.losses import Objective
 
 
 class Polysemous(Objective):
@@ -51,9 +44,9 @@ class Polysemous(Objective):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        scores, positives = method.score(images, texts), same_image(image_ids, image_ids)
+        scores, positives = method.score(images, texts), losses.same_image(image_ids, image_ids)
         if self.cost == "softmax":
-            ranking = pair_costs(scores, positives, Softmax(self.temperature)).mean()
+            ranking = losses.pair_costs(scores, positives, losses.Softmax(self.temperature)).mean()
         else:
             hardest = self.hardest and epoch >= self.warmup_epochs
             form = {"released": self.released, "hardest": hardest}
@@ -91,11 +84,11 @@ def multiple_instance(
     directions, without the pair itself. `hardest`, an option of the release, uses only the hardest
     negatives and divides by N.
     """
-    cost = Hinge(margin, hardest)
+    cost = losses.Hinge(margin, hardest)
     if released:
-        loss = pair_costs(scores, positives, cost).sum()
+        loss = losses.pair_costs(scores, positives, cost).sum()
     else:
-        loss = cost(own_scores(scores), rivals(scores, positives)[0]).sum()
+        loss = cost(losses.own_scores(scores), losses.rivals(scores, positives)[0]).sum()
         loss = loss + (0.0 if hardest else margin * len(scores))
     return loss / (len(scores) if hardest else scores.numel())
 

@@ -26,13 +26,10 @@ def _color(time: str, name: str) -> Array:
 
 def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
     """Returns the effect of light and fog on objects: factor (3,), fog colour (3,), fog share."""
-    time, share = layout.time or "day", 0.0
-    light = _color(time, "objects")
-    if layout.weather in {"rain", "snow"}:
-        light = light * 0.93
-    if layout.weather == "fog":
-        share = 0.14 if layout.time == "night" else 0.22
-    return light, _color(time, "fog"), share
+    time = layout.time or "day"
+    light = _color(time, "objects") * (0.93 if layout.weather in {"rain", "snow"} else 1)
+    share = 0.14 if layout.time == "night" else 0.22
+    return light, _color(time, "fog"), share if layout.weather == "fog" else 0.0
 
 
 def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
@@ -66,9 +63,7 @@ def _sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Ima
     cloudiness = rng.uniform(0.0, 0.5) if weather == "clear" else rng.uniform(0.5, 0.9)
     if time == "night" and weather == "clear":
         cloudiness *= 0.3
-    puff = _LIGHT[time]["clouds"]
-    if weather in {"rain", "snow"}:
-        puff *= 0.62
+    puff = _LIGHT[time]["clouds"] * (0.62 if weather in {"rain", "snow"} else 1)
     mass = _clouds(rng)[:rows, :, None]
     cover = ((mass - np.float32(0.92 - 0.5 * cloudiness)) * 3.2).clip(0, 0.8)
     tone = _color(time, "tint") * np.float32(puff)
@@ -81,12 +76,8 @@ def _sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Ima
 
 
 def _clouds(rng: np.random.Generator) -> Array:
-    coarse, fine = (
-        Image.fromarray(rng.random(cells).astype(np.float32)).resize(
-            (SIZE, SIZE), Image.Resampling.BICUBIC
-        )
-        for cells in ((7, 4), (22, 12))
-    )
+    noise = [Image.fromarray(rng.random(cells).astype(np.float32)) for cells in ((7, 4), (22, 12))]
+    coarse, fine = (image.resize((SIZE, SIZE), Image.Resampling.BICUBIC) for image in noise)
     return np.asarray(0.7 * np.asarray(coarse) + 0.3 * np.asarray(fine), dtype=np.float32)
 
 
@@ -97,8 +88,7 @@ def _lights(image: Image.Image, time: str, horizon: int, rng: np.random.Generato
     rings: tuple[tuple[float, int], ...]
     if time == "sunset":
         y, radius = horizon - float(rng.uniform(2, 12)), float(rng.uniform(15, 22))
-        rings = ((2.4, 40), (1.7, 60), (1.0, 255))
-        color = (255, 214, 110)
+        rings, color = ((2.4, 40), (1.7, 60), (1.0, 255)), (255, 214, 110)
     elif time == "day":
         y, radius = float(rng.uniform(14, max(16, horizon * 0.5))), float(rng.uniform(9, 14))
         rings, color = ((1.8, 60), (1.0, 255)), (255, 240, 150)
@@ -107,18 +97,16 @@ def _lights(image: Image.Image, time: str, horizon: int, rng: np.random.Generato
             sx, sy = rng.uniform(0, SIZE), rng.uniform(0, max(horizon, 40))
             draw.point((sx, sy), fill=(255, 255, 255, int(rng.integers(120, 256))))
             if rng.random() < 0.15:
-                draw.ellipse((sx - 1, sy - 1, sx + 1, sy + 1), fill=(255, 255, 235, 220))
+                draw.circle((sx, sy), 1, fill=(255, 255, 235, 220))
         y, radius = float(rng.uniform(14, max(16, horizon * 0.5))), float(rng.uniform(8, 13))
         rings, color = ((1.6, 36), (1.0, 255)), (240, 240, 220)
     for scale, alpha in rings:
-        reach = radius * scale
-        draw.ellipse((x - reach, y - reach, x + reach, y + reach), fill=(*color, alpha))
+        draw.circle((x, y), radius * scale, fill=(*color, alpha))
     if time == "night" and rng.random() < 0.6:  # a crescent
         sky = image.getpixel((0, int(max(y, 0))))
         assert isinstance(sky, tuple)
-        dx = radius * float(rng.choice([-0.5, 0.5]))
-        reach = radius * 0.9
-        draw.ellipse((x + dx - reach, y - reach, x + dx + reach, y + reach), fill=sky)
+        shift = radius * float(rng.choice([-0.5, 0.5]))
+        draw.circle((x + shift, y), radius * 0.9, fill=sky)
 
 
 def _veil(scene: Array, color: Array, horizon: int, rng: np.random.Generator) -> Array:
@@ -130,18 +118,15 @@ def _veil(scene: Array, color: Array, horizon: int, rng: np.random.Generator) ->
 
 def weather_front(image: Image.Image, layout: Layout, rng: np.random.Generator) -> Image.Image:
     """Paints rain or snow in front of the objects."""
-    if layout.weather not in {"rain", "snow"}:
-        return image
     draw = ImageDraw.Draw(image, "RGBA")
     if layout.weather == "rain":
         slant = float(rng.uniform(-5, 5))
         for x, y, length in rng.uniform((-5, -10, 9), (SIZE + 5, SIZE, 18), (150, 3)).tolist():
-            fill = (205, 222, 245, 135)
-            draw.line((x, y, x + slant * length / 14, y + length), fill=fill, width=1)
-    else:
+            end = (x + slant * length / 14, y + length)
+            draw.line((x, y, *end), fill=(205, 222, 245, 135), width=1)
+    elif layout.weather == "snow":
         for x, y, radius in rng.uniform((0, 0, 0.7), (SIZE, SIZE, 2.3), (130, 3)).tolist():
-            box = (x - radius, y - radius, x + radius, y + radius)
-            draw.ellipse(box, fill=(255, 255, 255, 225))
+            draw.circle((x, y), radius, fill=(255, 255, 255, 225))
     return image
 
 

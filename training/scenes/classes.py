@@ -16,34 +16,22 @@ _IRREGULAR_PLURALS: dict[str, str] = _FILE["irregular_plurals"]
 
 @dataclass(frozen=True)
 class Look:
-    """An appearance of a class: an emoji of one code point.
-
-    Attributes:
-        color: colour, if the ground truth of the class includes colours.
-        hue: hue in degrees that replaces the glyph's dominant hue; None to keep it.
-    """
+    """An appearance of a class: an emoji of one code point."""
 
     glyph: str
-    color: str | None = None
-    hue: float | None = None
+    color: str | None = None  # if the ground truth of the class includes colours
+    hue: float | None = None  # in degrees, replaces the dominant hue of the glyph; None to keep it
 
 
 @dataclass(frozen=True)
 class ObjectClass:
-    """A class of objects.
+    """A class of objects."""
 
-    Attributes:
-        name: canonical singular name.
-        group: group of the class, such as ``"animals"``.
-        synonyms: other singular names, everyday words only.
-        aloft: whether objects may float in the sky.
-    """
-
-    name: str
-    group: str
+    name: str  # canonical, singular
+    group: str  # such as "animals"
     looks: tuple[Look, ...]
-    synonyms: tuple[str, ...] = ()
-    aloft: bool = False
+    synonyms: tuple[str, ...] = ()  # other singular names, everyday words only
+    aloft: bool = False  # whether objects may float in the sky
 
     @cached_property
     def nouns(self) -> tuple[tuple[str, str], ...]:
@@ -80,8 +68,8 @@ def _parse_class(entry: str, group: str, aloft: bool) -> ObjectClass:
     if "=" in glyphs:  # colour=glyph or colour=glyph@hue
         parts = [re.split("[=@]", look) for look in glyphs.split()]
         looks = [Look(glyph, color, *map(float, hue)) for color, glyph, *hue in parts]
-    synonyms = tuple(optional[0].split(", ")) if optional else ()
-    return ObjectClass(name, group, tuple(looks), synonyms, aloft)
+    synonyms = optional[0].split(", ") if optional else []
+    return ObjectClass(name, group, tuple(looks), tuple(synonyms), aloft)
 
 
 CLASSES: tuple[ObjectClass, ...] = tuple(

@@ -60,37 +60,26 @@ _ATTEMPTS = 200
 
 @dataclass(frozen=True)
 class Deed:
-    """An action of an object (of `PASSING` or `LASTING`) for `EVENT_FRAMES` from frame `start`.
+    """An action of an object for `EVENT_FRAMES`."""
 
-    `before` is the index of the object that a mover with `passes_front` passes.
-    """
-
-    kind: str
-    start: int
-    before: int | None = None
+    kind: str  # of `PASSING` or `LASTING`
+    start: int  # first frame
+    before: int | None = None  # index of the object that a mover with `passes_front` passes
 
 
 @dataclass(frozen=True)
 class MovingObject:
-    """An object of a clip with its position, or that of its path.
+    """An object of a clip with its position, or that of its path."""
 
-    Attributes:
-        name: name of the class; `look` is the index of its look.
-        x: horizontal centre in pixels; `y` is the vertical centre, `size` the side.
-        tilt: counter-clockwise rotation in degrees.
-        aloft: whether the object floats and casts no shadow.
-        deed: action; None for a still object.
-    """
-
-    name: str
-    look: int
-    x: float
-    y: float
-    size: float
+    name: str  # of the class
+    look: int  # index of the look of the class
+    x: float  # horizontal centre in pixels
+    y: float  # vertical centre in pixels
+    size: float  # side in pixels
     mirrored: bool
-    tilt: float
-    aloft: bool
-    deed: Deed | None = None
+    tilt: float  # counter-clockwise rotation in degrees
+    aloft: bool  # floats and casts no shadow
+    deed: Deed | None = None  # None for a still object
 
     @property
     def kind(self) -> ObjectClass:
@@ -113,39 +102,27 @@ class MovingObject:
 
 @dataclass(frozen=True)
 class ClipCaption:
-    """A caption of a clip; `fact` has its assertions (`training/scenes/clip_captions.py`).
-
-    `kind` is "free" (no motion), "motion" (of one object or the whole image) or "order" (which
-    actor acts first); `mentions` are the indices of the named objects.
-    """
+    """A caption of a clip and its meaning."""
 
     text: str
-    kind: str
-    mentions: tuple[int, ...]
-    fact: dict[str, Any]
+    kind: str  # free (no motion), motion (of an object or the image) or order (of the actors)
+    mentions: tuple[int, ...]  # indices of the named objects
+    fact: dict[str, Any]  # assertions, see `training/scenes/clip_captions.py`
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip with everything that is needed to draw it.
-
-    Attributes:
-        setting, time, weather: those of the first frame.
-        change: one of `CHANGES`, which begins in frame `change_start`; None (and 0) for none.
-        horizon: row of the horizon in pixels.
-        seed: seed of the painter.
-        objects: the two actors, the mover unless `change` is set, and the still objects.
-    """
+    """A clip with everything that is needed to draw it."""
 
     id: str
     setting: str
-    time: str | None
-    weather: str | None
-    change: str | None
-    change_start: int
-    horizon: int
-    seed: int
-    objects: tuple[MovingObject, ...]
+    time: str | None  # of the first frame
+    weather: str | None  # of the first frame
+    change: str | None  # one of `CHANGES`
+    change_start: int  # first frame of the change; 0 without one
+    horizon: int  # row in pixels
+    seed: int  # of the painter
+    objects: tuple[MovingObject, ...]  # two actors, the mover unless there is a change, others
     captions: tuple[ClipCaption, ...] = ()
 
     def deed_of(self, index: int) -> Deed:

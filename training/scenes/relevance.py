@@ -14,6 +14,7 @@ Relations hold between boxes in relative coordinates, see `holds`. They are deli
 the relations that captions state, so that no borderline scene counts as irrelevant.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
@@ -27,9 +28,7 @@ Box = tuple[float, float, float, float]
 MARGIN = 0.06
 """Minimum distance of two centres for ``left_of``, ``right_of``, ``above`` and ``below``."""
 
-NEXT_GAP = 0.10
-NEXT_DRIFT = 0.16
-BETWEEN_DRIFT = 0.18
+NEXT_GAP, NEXT_DRIFT, BETWEEN_DRIFT = 0.10, 0.16, 0.18
 
 
 def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
@@ -46,14 +45,14 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
     """
     ax, ay = (first[0] + first[2]) / 2, (first[1] + first[3]) / 2
     bx, by = (second[0] + second[2]) / 2, (second[1] + second[3]) / 2
-    if kind == "left_of":
-        return ax <= bx - MARGIN
-    if kind == "right_of":
-        return ax >= bx + MARGIN
-    if kind == "above":
-        return ay <= by - MARGIN
-    if kind == "below":
-        return ay >= by + MARGIN
+    sides = {
+        "left_of": ax <= bx - MARGIN,
+        "right_of": ax >= bx + MARGIN,
+        "above": ay <= by - MARGIN,
+        "below": ay >= by + MARGIN,
+    }
+    if kind in sides:
+        return sides[kind]
     if kind == "next_to":
         gap = max(first[0], second[0]) - min(first[2], second[2])
         return gap <= NEXT_GAP and abs(ax - bx) >= MARGIN and abs(ay - by) <= NEXT_DRIFT
@@ -68,9 +67,9 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
 
 def satisfies(scene: Truth, fact: dict[str, Any]) -> bool:
     """Whether a scene satisfies every assertion of a fact."""
-    for key in ("setting", "time", "weather"):
-        if key in fact and getattr(scene, key) != fact[key]:
-            return False
+    conditions = ("setting", "time", "weather")
+    if any(key in fact and getattr(scene, key) != fact[key] for key in conditions):
+        return False
     matches = []
     for stated in fact.get("objects", []):
         boxes = [scene.objects[index].box for index in matching(scene.objects, stated)]
@@ -87,27 +86,23 @@ def satisfies(scene: Truth, fact: dict[str, Any]) -> bool:
 def matching(items: Sequence[Any], stated: dict[str, Any]) -> list[int]:
     """Returns the indices of the objects that match an item of a fact's ``objects``."""
     name, color = stated["name"], stated.get("color")
-    return [
-        index
-        for index, item in enumerate(items)
-        if item.name == name and color in (None, item.color)
-    ]
+    matches = [item.name == name and color in (None, item.color) for item in items]
+    return [index for index, is_match in enumerate(matches) if is_match]
 
 
 def relevant_rows(
     records: Sequence[Any], test: Callable[[Any, dict[str, Any]], bool]
 ) -> list[NDArray[np.int64]]:
     """Returns for each caption the sorted rows of the records that pass `test(record, fact)`."""
-    holders: dict[str, set[int]] = {}
+    holders = defaultdict[str, set[int]](set)
     for row, record in enumerate(records):
         for item in record.objects:
-            holders.setdefault(item.name, set()).add(row)
+            holders[item.name].add(row)
     relevant = []
-    for caption in (caption for record in records for caption in record.captions):
+    for fact in (caption.fact for record in records for caption in record.captions):
         rows = set(range(len(records)))
-        for stated in caption.fact.get("objects", []):
-            rows &= holders.get(stated["name"], set())
-        true_rows = [row for row in sorted(rows) if test(records[row], caption.fact)]
+        rows.intersection_update(*(holders[stated["name"]] for stated in fact.get("objects", [])))
+        true_rows = [row for row in sorted(rows) if test(records[row], fact)]
         relevant.append(np.array(true_rows, np.int64))
     return relevant
 

@@ -39,42 +39,26 @@ FLOATING = frozenset({"moon", "underwater"})
 
 @dataclass(frozen=True)
 class SceneObject:
-    """A visible object.
+    """A visible object."""
 
-    Attributes:
-        name: name of the class; `group` is the group of the class.
-        color: colour if the class has several, else None.
-        box: relative xyxy of the outline inside the image, including covered parts, in 0..1.
-        visible: share of the pixels inside the image that are not covered, in 0..1.
-        mirrored: whether the emoji `glyph` is flipped left to right.
-        tilt: counter-clockwise rotation in degrees.
-    """
-
-    name: str
-    group: str
-    color: str | None
-    box: tuple[float, float, float, float]
-    visible: float
-    glyph: str
-    mirrored: bool
-    tilt: float
+    name: str  # of the class
+    group: str  # of the class
+    color: str | None  # if the class has several
+    box: tuple[float, float, float, float]  # relative xyxy in 0..1, including covered parts
+    visible: float  # share of the pixels inside the image that are not covered, in 0..1
+    glyph: str  # an emoji
+    mirrored: bool  # left to right
+    tilt: float  # counter-clockwise rotation in degrees
 
 
 @dataclass(frozen=True)
 class Caption:
-    """A caption and its meaning.
+    """A caption and its meaning."""
 
-    Attributes:
-        text: lower-case English.
-        view: aspect of the scene: animal, things, relation, setting or counting.
-        mentions: indices of the mentioned objects.
-        fact: assertions of the caption, see `training.scenes.relevance`.
-    """
-
-    text: str
-    view: str
-    mentions: tuple[int, ...]
-    fact: dict[str, Any]
+    text: str  # lower-case English
+    view: str  # aspect of the scene: animal, things, relation, setting or counting
+    mentions: tuple[int, ...]  # indices of the mentioned objects
+    fact: dict[str, Any]  # assertions, see `training/scenes/relevance.py`
 
 
 @dataclass(frozen=True)
@@ -98,13 +82,12 @@ def scene_generator(seed: int, split: Split, index: int, attempt: int = 0) -> np
     return np.random.default_rng([seed, SPLITS.index(split), index, attempt])
 
 
-_COLOR_LABELS = tuple((kind.name, color) for kind in CLASSES for color in kind.colors)
 LABEL_GROUPS: dict[str, tuple[str, ...]] = {
     "objects": tuple(kind.name for kind in CLASSES),
     "setting": tuple(f"setting:{name}" for name in SETTINGS),
     "time": tuple(f"time:{name}" for name in TIMES),
     "weather": tuple(f"weather:{name}" for name in WEATHERS),
-    "color": tuple(f"color:{color} {name}" for name, color in _COLOR_LABELS),
+    "color": tuple(f"color:{color} {kind.name}" for kind in CLASSES for color in kind.colors),
 }
 """The labels of `label_matrix` by group, in column order."""
 
