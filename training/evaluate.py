@@ -266,10 +266,9 @@ def _measure_methods(
     report.print_metrics("method", report.COLUMNS, rows)
     kinds.print_kinds(rows, data.kinds if options.folds == 1 else ())
     if photographs:
-        count = f"{len(truth)} of {len(metrics.everyday_questions())}"
-        shortage = f"; P@5 and first right need {metrics.ENOUGH}"
-        is_short = len(truth) < metrics.ENOUGH
-        print(f"{count} everyday questions qualify{shortage if is_short else ''}")
+        line = f"{len(truth)} of {len(metrics.everyday_questions())} everyday questions qualify"
+        needed = f"; P@5 and first right need {metrics.ENOUGH}"
+        print(line + (needed if len(truth) < metrics.ENOUGH else ""))
     for option in [option for option in _TABLES if getattr(options, option)]:
         _TABLES[option](extra_metrics)
     for name in extra_metrics if options.write else ():

@@ -23,6 +23,7 @@ from polyview.training.scenes.captions import SENTENCES, Draft, ObjectGroup, joi
 from polyview.training.scenes.motion import EVENT_FRAMES, Clip, ClipCaption
 from polyview.training.scenes.relevance import matching, relevant_rows
 
+_CONDITIONS = ("setting", "change", "time", "weather")
 _TOGETHER = ("{x}", "a clip with {x}", "{x} can be seen", "we see {x}", "there is {x}")
 _WAYS = {"animals": "runs", "people": "walks", "vehicles": "drives"}  # others slide
 _PLACED = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")
@@ -30,12 +31,12 @@ _PLACED = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")
 
 def write_clip_captions(clip: Clip, rng: np.random.Generator) -> tuple[ClipCaption, ...]:
     """Writes the captions of a clip; `rng` determines the words."""
-    kinds = {_together: "free", _placed: "free", _motion: "motion", _order: "order"}
+    kinds = ("free", "free", "motion", "order", "order")
     captions = []
-    for write in (_together, _placed, _motion, _order, _order):
+    for kind, write in zip(kinds, (_together, _placed, _motion, _order, _order), strict=True):
         draft = Draft(rng)
         text = " ".join(write(clip, draft).split())
-        captions.append(ClipCaption(text, kinds[write], draft.mentions(), draft.fact))
+        captions.append(ClipCaption(text, kind, draft.mentions(), draft.fact))
     return tuple(captions)
 
 
@@ -101,13 +102,10 @@ def _name(clip: Clip, draft: Draft, index: int) -> str:
 
 def satisfies_clip(clip: Clip, fact: dict[str, Any]) -> bool:
     """Whether a clip satisfies every assertion of a fact."""
-    if fact.get("setting", clip.setting) != clip.setting:
+    if any(getattr(clip, key) != fact[key] for key in _CONDITIONS if key in fact):
         return False
-    if fact.get("change", clip.change) != clip.change:
+    if clip.change is not None and ("time" in fact or "weather" in fact):
         return False
-    for key in ("time", "weather"):
-        if key in fact and (clip.change is not None or getattr(clip, key) != fact[key]):
-            return False
     matches = [matching(clip.objects, stated) for stated in fact.get("objects", [])]
     return any(_events_hold(clip, chosen, fact.get("events", [])) for chosen in product(*matches))
 

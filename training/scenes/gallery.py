@@ -22,8 +22,7 @@ from polyview.training.scenes.store import SceneData, is_clips, load_clips, load
 from polyview.training.scenes.world import SIZE, Caption, Scene
 from polyview.training.settings import refusals_end
 
-_SCENE_QUALITY, _CLIP_QUALITY = 82, 45  # of the WebP files
-_FRAME_MILLISECONDS = 200
+_SCENE_QUALITY, _CLIP_QUALITY, _FRAME_MILLISECONDS = 82, 45, 200  # of the WebP files
 _CLIPS = 300  # default number of clips in a gallery
 
 
@@ -46,19 +45,15 @@ def write_gallery(
         for folder in ("images", "masks") if scenes else ("images",):
             (draft / folder).mkdir()
         for row, record in enumerate(tqdm(records, "gallery")):
-            truth = _draw_scene(scenes, row, draft) if scenes else _draw_clip(record, row, draft)
-            surroundings = {key: getattr(record, key) for key in ("setting", "time", "weather")}
-            captions = [
-                {
-                    "text": caption.text,
-                    "view": caption.view if isinstance(caption, Caption) else caption.kind,
-                    "mentions": list(caption.mentions),
-                    "relevant": next(rows).tolist(),
-                }
-                for caption in record.captions
-            ]
-            objects = truth.pop("objects")
-            images.append({**truth, **surroundings, "objects": objects, "captions": captions})
+            image = _draw_scene(scenes, row, draft) if scenes else _draw_clip(record, row, draft)
+            objects = image.pop("objects")
+            image |= {key: getattr(record, key) for key in ("setting", "time", "weather")}
+            image |= {"objects": objects, "captions": []}
+            for caption in record.captions:
+                view = caption.view if isinstance(caption, Caption) else caption.kind
+                entry = {"text": caption.text, "view": view, "mentions": caption.mentions}
+                image["captions"].append({**entry, "relevant": next(rows).tolist()})
+            images.append(image)
         world = "scenes" if scenes else "scenes_moving"
         index = {"split": split, "world": world, "images": images}
         (draft / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
@@ -70,9 +65,8 @@ def _draw_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
     files = {"file": f"images/{scene.id}.webp", "mask": f"masks/{scene.id}.png"}
     image = Image.fromarray(data.images[row])
     image.save(folder / files["file"], quality=_SCENE_QUALITY, method=6)
-    levels = np.asarray(data.instances[row], np.uint8)
-    Image.fromarray(levels).save(folder / files["mask"], optimize=True)
-    objects = [{"name": o.name, "color": o.color, "box": list(o.box)} for o in scene.objects]
+    Image.fromarray(data.instances[row]).save(folder / files["mask"], optimize=True)
+    objects = [{"name": o.name, "color": o.color, "box": o.box} for o in scene.objects]
     return {**files, "objects": objects}
 
 
@@ -89,10 +83,8 @@ def _draw_clip(clip: Clip, row: int, folder: Path) -> dict[str, Any]:
         rows, columns = np.nonzero(best.instances == index + 1)
         box = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
         relative = [round(int(value) / SIZE, 4) for value in box]
-        visible_frames = np.flatnonzero(shares[:, index] >= SEEN).tolist()
-        objects.append(
-            {"name": item.name, "color": item.color, "box": relative, "frames": visible_frames}
-        )
+        entry = {"name": item.name, "color": item.color, "box": relative}
+        objects.append(entry | {"frames": np.flatnonzero(shares[:, index] >= SEEN).tolist()})
     return {"file": file, "objects": objects, "alike": row // 2}
 
 
@@ -100,10 +92,10 @@ def _draw_clip(clip: Clip, row: int, folder: Path) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line and writes the gallery."""
     parser = argparse.ArgumentParser(prog="python -m polyview gallery", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the split")
-    help_text = "how many, from the first (all scenes; 300 clips)"
-    parser.add_argument("--count", type=int, help=help_text)
-    parser.add_argument("--out", type=Path, required=True, help="gallery folder to write")
+    add = parser.add_argument
+    add("--data", type=Path, required=True, help="folder of the split")
+    add("--count", type=int, help="how many, from the first (all scenes; 300 clips)")
+    add("--out", type=Path, required=True, help="gallery folder to write")
     options = parser.parse_args(arguments)
     moving = is_clips(options.data)
     data = load_clips(options.data) if moving else load_scenes(options.data)

@@ -42,10 +42,7 @@ from polyview.training.scenes.render import Rendered, font_sha256, render_scene
 from polyview.training.scenes.world import SIZE, WORLD_VERSION, Scene, Split, scene_generator
 from polyview.training.settings import refusals_end
 
-CLIPS = "clips.jsonl"
-SCENES = "scenes.jsonl"
-META = "meta.json"
-
+CLIPS, SCENES, META = "clips.jsonl", "scenes.jsonl", "meta.json"
 _THINNING = {"train": 4, "val": 1, "test": 1}  # stride of the stored instance maps, in pixels
 _CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempts that rendering does not use
 _CHUNK = 25  # scenes that a process renders at a time
@@ -214,19 +211,17 @@ def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
     return records
 
 
-def _make_meta(
-    moving: bool, split: Split, seed: int, count: int, font_sha256: str
-) -> dict[str, Any]:
+def _make_meta(moving: bool, split: Split, seed: int, count: int, font: str) -> dict[str, Any]:
     origin = {"seed": seed, "split": split, "count": count}
     if moving:
         versions = {"world_version": WORLD_VERSION, "moving_version": MOVING_VERSION}
-        return {**versions, **origin, "frames": FRAMES, "size": SIZE, "font_sha256": font_sha256}
+        return {**versions, **origin, "frames": FRAMES, "size": SIZE, "font_sha256": font}
     return {
         "world_version": WORLD_VERSION,
         **origin,
         "size": SIZE,
         "instances_size": SIZE // _THINNING[split],
-        "font_sha256": font_sha256,
+        "font_sha256": font,
         "font": "Noto Color Emoji, SIL Open Font License 1.1",
         "classes": [kind.name for kind in CLASSES],
         "groups": list(GROUPS),
