@@ -318,16 +318,19 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
 def _score_sets(encoder: Encoder, pixels: Tensor, text: Tensor, present: Tensor) -> Tensor:
     """Cosines (K,) of a text (D,) and an image (1, 3, S, S) with K sets of patches (K, N) bool."""
     model, tokens = encoder.model, encoder.model.embeddings(pixels)[0]  # (T, h)
-    present, project, summary = present.to(tokens.device), model.head, slice(None)
+    present = present.to(tokens.device)
     if isinstance(encoder, CLIPImageEncoder):
-        tokens, project, summary = model.pre_layrnorm(tokens), joint_projection(encoder), 0
+        tokens = model.pre_layrnorm(tokens)
         present = nn.functional.pad(present, (1, 0), value=True)  # [CLS] is always present
     counts, scores = present.sum(dim=1), tokens.new_empty(len(present))
     for count in counts.unique():  # sets of one size need no padding
         same = counts == count
         places = present[same].nonzero()[:, 1].unflatten(0, (-1, int(count)))
         hidden = model.encoder(inputs_embeds=tokens[places]).last_hidden_state
-        embedding = project(model.post_layernorm(hidden[:, summary]))
+        if isinstance(encoder, CLIPImageEncoder):
+            embedding = joint_projection(encoder)(model.post_layernorm(hidden[:, 0]))
+        else:
+            embedding = model.head(model.post_layernorm(hidden))
         scores[same] = _cosine(embedding, text[None])
     return scores
 
