@@ -125,13 +125,11 @@ class AVSE(Method):
         if self.averaged:
             self.block_dim, self.row_search = config.embed_dim, True
             self.view_scores_are = Method.view_scores_are
-        view_dim = image_dim
-        if config.sampled_features:
-            view_dim, remainder = divmod(image_dim, config.views)
-            if remainder:
-                raise ValueError(
-                    f"features of {config.views} views side by side cannot be {image_dim} wide"
-                )
+        view_dim, remainder = divmod(image_dim, config.views if config.sampled_features else 1)
+        if remainder:
+            raise ValueError(
+                f"features of {config.views} views side by side cannot be {image_dim} wide"
+            )
         self.project_image = FeatureProjection(view_dim, config.embed_dim)
         self.pool_image = build_pooling("gpo", released=config.released_gpo)
         self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)
@@ -197,9 +195,8 @@ class AVSE(Method):
         constant. The integrand is smooth, so Gauss-Legendre quadrature is accurate to rounding.
         """
         count = _FEWEST_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
-        nodes, node_weights = np.polynomial.legendre.leggauss(
-            min(max(count, _FEWEST_NODES), _MOST_NODES)
-        )
+        count = min(max(count, _FEWEST_NODES), _MOST_NODES)
+        nodes, node_weights = np.polynomial.legendre.leggauss(count)
         if len(nodes) * parts * affinity.numel() > _MOST_STEPS:
             raise ValueError(
                 f"{tuple(affinity.shape[1:])} blocks of {len(affinity)} pairs at temperature "
@@ -208,9 +205,8 @@ class AVSE(Method):
         with torch.inference_mode(False), torch.enable_grad():
             blocks = affinity.detach().movedim(0, 2).clone()  # (p, q, B)
             winners = self.plan(blocks).unflatten(0, (parts, -1)).argmax(dim=1)  # (R, q, B)
-            winners += torch.arange(parts, device=winners.device)[:, None, None] * (
-                len(blocks) // parts
-            )
+            group = torch.arange(parts, device=winners.device)[:, None, None]  # (R, 1, 1)
+            winners += group * (len(blocks) // parts)
             steps = blocks.new_tensor((nodes + 1) / 2)[:, None]  # (S, 1)
             path = (blocks[:, :, None, None] * steps).repeat(1, 1, parts, 1, 1).requires_grad_()
             plan = self.plan(path.flatten(2)).view_as(path)  # (p, q, R, S, B)
@@ -240,11 +236,8 @@ class AVSE(Method):
         """Cosines (B, n, N) of views and elements; 0 for elements that the encoder left out."""
         if not self.config.sampled_features:  # all views share one projection
             return cosine_attention(projected[0], groups, mask)
-        maps = [
-            cosine_attention(view, group[:, None], own_mask)
-            for view, group, own_mask in zip(projected, groups.unbind(dim=1), members, strict=True)
-        ]
-        return torch.cat(maps, dim=1)
+        pairs = zip(projected, groups.split(1, dim=1), members, strict=True)
+        return torch.cat([cosine_attention(*pair) for pair in pairs], dim=1)
 
     def groups(self, features: Tensor, mask: Tensor) -> Tensor:
         """Samples n groups of elements from each set, section 3.1.
@@ -254,17 +247,14 @@ class AVSE(Method):
         that order. Features (B, N, d), mask (B, N) -> (n, B, N) bool, at least one True in each
         row.
         """
-        sizes = mask.sum(dim=1)  # (B,)
+        sizes, count = mask.sum(dim=1), self.config.views  # (B,)
         if self.training:
-            keys = torch.rand(self.config.views, *mask.shape, device=mask.device)
-            starts = torch.zeros(
-                self.config.views, len(sizes), dtype=torch.int64, device=mask.device
-            )
+            keys = torch.rand(count, *mask.shape, device=mask.device)
+            starts, share = sizes.new_zeros(count, len(sizes)), self.config.train_share
         else:
-            keys = (features.float() @ self.direction.float()).expand(self.config.views, -1, -1)
-            view = torch.arange(self.config.views, device=mask.device)[:, None]  # (n, 1)
-            starts = view * sizes // self.config.views  # (n, B)
-        share = self.config.train_share if self.training else self.config.test_share
+            keys = (features.float() @ self.direction.float()).expand(count, -1, -1)
+            view = torch.arange(count, device=mask.device)[:, None]  # (n, 1)
+            starts, share = view * sizes // count, self.config.test_share  # (n, B)
         drop_counts = sizes - (share * sizes).round().clamp_min(1.0).long()  # (B,)
         ranks = keys.masked_fill(~mask, torch.inf).argsort(dim=2).argsort(dim=2)  # (n, B, N)
         offsets = (ranks - starts[..., None]) % sizes[:, None]
@@ -302,9 +292,8 @@ class AVSE(Method):
 
         With "maxsim" the plan is computed with a dustbin of 0, the value before training.
         """
-        curves = pooling_arrays(
-            images, texts, [self.pool_image], [self.pool_text], self.config.test_share
-        )
+        poolings = [self.pool_image], [self.pool_text]
+        curves = pooling_arrays(images, texts, *poolings, self.config.test_share)
         if texts is None or self.averaged:
             return curves
         affinity = self._blocks(images)[0] @ self._blocks(texts)[0].T  # (p, q), Eq. (1)

@@ -65,12 +65,9 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -
 def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     """Checks names and shapes as `load_strict` does, also for a module on the "meta" device."""
     expected = module.state_dict()
-    missing, extra = (
-        sorted(expected.keys() - tensors.keys()),
-        sorted(tensors.keys() - expected.keys()),
-    )
+    missing, extra = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
     if missing or extra:
-        mismatch = f"lacks {missing[0]}" if missing else f"holds an unknown tensor {extra[0]}"
+        mismatch = f"lacks {min(missing)}" if missing else f"holds an unknown tensor {min(extra)}"
         raise ValueError(f"{source} does not fit {type(module).__name__}: it {mismatch}")
     for name, tensor in tensors.items():
         if tensor.shape != expected[name].shape:

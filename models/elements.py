@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from polyview.models.evidence import Evidence, Parts, split_products
@@ -79,9 +79,7 @@ class ElementMethod(Method):
         super().__init__()
         self.config = config
         self.project_image = FeatureProjection(image_dim, config.embed_dim)
-        self.project_text: nn.Module = text_projection(
-            text_dim, config.embed_dim, always=config.map_text
-        )
+        self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)
 
     @abstractmethod
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
@@ -104,10 +102,9 @@ class ElementMethod(Method):
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """The contribution of each cell to the score: (V, B_img, B_txt)."""
-        contributions = [
-            (self.weights(c, *sides) * c).sum(dim=3) for c, *sides in _pairs(images, texts)
-        ]
-        return torch.cat([part.permute(2, 0, 1) for part in contributions], dim=2)
+        pairs = _pairs(images, texts)
+        cells = [(self.weights(c, *sides) * c).sum(dim=3) for c, *sides in pairs]  # (B_img, b, V)
+        return torch.cat([part.permute(2, 0, 1) for part in cells], dim=2)
 
     def score(self, images: Views, texts: Views) -> Tensor:
         """The weighted sum of a pair's cosines: (B_img, B_txt)."""

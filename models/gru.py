@@ -35,9 +35,8 @@ def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
     """
     if trains_on_cpu(gru, inputs):
         return gru_states([gru], inputs, lengths)
-    packed = nn.utils.rnn.pack_padded_sequence(
-        inputs, lengths.cpu(), batch_first=True, enforce_sorted=False
-    )
+    options = {"batch_first": True, "enforce_sorted": False}
+    packed = nn.utils.rnn.pack_padded_sequence(inputs, lengths.cpu(), **options)
     return nn.utils.rnn.pad_packed_sequence(gru(packed)[0], batch_first=True)[0]
 
 
@@ -134,9 +133,8 @@ class _Recurrence(Function):
         to_gates = to_gates.flatten(-2)  # (G, L, 3 h)
         to_weight = previous.transpose(1, 2) @ to_gates
         to_bias = to_gates.sum(dim=1, keepdim=True)
-        torch.mul(
-            to_states, to_n, out=to_gates[..., 2 * r.shape[-1] :]
-        )  # W_in x is not multiplied by r
+        # W_in x is not multiplied by r
+        torch.mul(to_states, to_n, out=to_gates[..., 2 * r.shape[-1] :])
         return to_gates, to_weight, to_bias, None
 
 

@@ -138,6 +138,5 @@ def drop_elements(
         draw[:, 0] = 1.0  # above every rate and every other draw
     remaining = mask & (draw >= rate)
     survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the element that is dropped last
-    return remaining.index_put(
-        (torch.arange(len(mask), device=mask.device), survivor), mask.new_tensor(True)
-    )
+    rows = torch.arange(len(mask), device=mask.device)
+    return remaining.index_put((rows, survivor), mask.new_tensor(True))

@@ -199,9 +199,7 @@ class Method(nn.Module, ABC):
         if not bool(weights.any()):
             raise ValueError("every view is switched off; leave at least one on")
         weights = weights.to(images.embeddings)
-        remains = weights > 0
-        if self.views_add_up:
-            remains = weights.new_ones(count).bool()
+        remains = (weights > 0) | self.views_add_up
         scaled = weights[:, None] * images.embeddings  # (B, V, D)
         maps = images.attention
         return Views(scaled[:, remains], None if maps is None else maps[:, remains])  # (B, V', D)

@@ -87,10 +87,9 @@ class MVVSE(Method):
     def __init__(self, image_dim: int, text_dim: int, config: MVVSEConfig) -> None:
         super().__init__()
         shared = config.aggregator == "gpo" and not config.own_projections
+        widths = image_dim, config.embed_dim, config.mlp_dim
         self.project_image = nn.ModuleList(
-            FeatureProjection(
-                image_dim, config.embed_dim, config.mlp_dim, pad_statistics=config.pad_statistics
-            )
+            FeatureProjection(*widths, pad_statistics=config.pad_statistics)
             for _ in range(1 if shared else config.views)
         )
         self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)
@@ -105,10 +104,8 @@ class MVVSE(Method):
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         if side == "text":
             words = self.project_text(features)  # (B, M, D)
-            if self.pool_text is None:
-                pooled = last_element(words, mask)
-            else:
-                pooled = self.pool_text.pool(words, mask)
+            pool = self.pool_text.pool if self.pool_text else last_element
+            pooled = pool(words, mask)  # (B, D)
             text = l2_normalize(pooled)[:, None]  # (B, 1, D)
             return Views(text, cosine_attention(words, text, mask) if attention else None)
         projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each

@@ -177,9 +177,6 @@ class Changes(nn.Module):
         return Parts.of(shares, whole=self.states(changes, mask)[:, None])
 
 
-GlobalFeature = MeanFeature | LastStates | Changes
-
-
 class PVSE(Method):
     """PVSE; V = K on both sides.
 
@@ -223,7 +220,7 @@ class PVSE(Method):
             self.view_scores_are = "what each view adds to the score"
         has_global = fusion != "local" or not views
         self.order_matters = has_global and image_global != "mean"
-        self.image_global: GlobalFeature | None = None
+        self.image_global: MeanFeature | LastStates | Changes | None = None
         if has_global and image_global == "mean":
             self.image_global = MeanFeature(image_dim, embed_dim)
         elif has_global and image_global == "changes":

@@ -85,11 +85,10 @@ def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
     """
     order = rank_descending(features, mask)[1].long()  # (B, D, N)
     weights = nn.functional.pad(theta.mT, (0, order.shape[2] - theta.shape[1]))  # (B, V, N)
+    weights = weights.to(features.dtype)
     element_weights = [
-        torch.zeros_like(order, dtype=features.dtype).scatter_(
-            2, order, ranked[:, None].expand_as(order).to(features.dtype)
-        )
-        for ranked in weights.unbind(1)
+        torch.zeros_like(order, dtype=weights.dtype).scatter_(2, order, row.expand_as(order))
+        for row in weights.split(1, dim=1)  # (B, 1, N) each
     ]
     real = features.masked_fill(~mask[..., None], 0.0)
     return torch.stack(element_weights, dim=1).mT * real[:, None]

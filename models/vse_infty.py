@@ -67,9 +67,8 @@ class VSEInfinity(Method):
         map_text: bool = False,
     ) -> None:
         super().__init__()
-        self.project_image = FeatureProjection(
-            image_dim, embed_dim, mlp_dim, pad_statistics=pad_statistics
-        )
+        widths = image_dim, embed_dim, mlp_dim
+        self.project_image = FeatureProjection(*widths, pad_statistics=pad_statistics)
         self.project_text: nn.Module = text_projection(text_dim, embed_dim, always=map_text)
         for name, kind in (("pooling", pooling), ("text_pooling", text_pooling)):
             require_choice(name, kind, POOLINGS + AGGREGATORS)

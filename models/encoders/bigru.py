@@ -59,10 +59,8 @@ class BiGRUTextEncoder(TextEncoder):
             return forward_states * real[..., None]
         mirror = torch.where(real, lengths[:, None] - 1 - position, position)  # (B, L)
         mirror = mirror[..., None]  # (B, L, 1)
-        backward_states, _ = self.backward_gru(
-            words.gather(1, mirror.expand(-1, -1, words.shape[2]))
-        )
-        backward_states = backward_states.gather(
-            1, mirror.expand(-1, -1, backward_states.shape[2])
-        )  # (B, L, d)
+        mirrored = words.gather(1, mirror.expand(-1, -1, words.shape[2]))
+        backward_states, _ = self.backward_gru(mirrored)
+        mirror = mirror.expand(-1, -1, backward_states.shape[2])
+        backward_states = backward_states.gather(1, mirror)  # (B, L, d)
         return (forward_states + backward_states) / 2 * real[..., None]

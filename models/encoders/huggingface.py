@@ -7,19 +7,16 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
-from torch import nn
 
 from polyview.models.preprocess import Preprocess
 
 
-def build_network(
-    name: str, config: dict[str, Any], *, add_pooling_layer: bool | None = None
-) -> Any:
+def build_network(name: str, config: dict[str, Any], **options: Any) -> Any:
     """Builds a network with random weights from its JSON configuration, which has `model_type`.
 
     `name` is a class of `transformers`; "AutoModel" selects the class by model type.
-    `add_pooling_layer` is passed to the class unless it is None. Raises ValueError if the model
-    type is unknown, or the configuration is not valid.
+    `options` are passed to the class. Raises ValueError if the model type is unknown, or the
+    configuration is not valid.
     """
     transformers = import_transformers()
     settings = {k: v for k, v in config.items() if k not in ("model_type", "transformers_version")}
@@ -27,14 +24,12 @@ def build_network(
         network_config = transformers.AutoConfig.for_model(config["model_type"], **settings)
         kind = getattr(transformers, name)
         build = kind.from_config if name == "AutoModel" else kind
-        options = {} if add_pooling_layer is None else {"add_pooling_layer": add_pooling_layer}
-        network: nn.Module = build(network_config, **options)
+        return build(network_config, **options)
     except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise ValueError(
             f"{config.get('model_type', 'a network')} cannot be built from its configuration: "
             f"{error}"
         ) from error
-    return network
 
 
 def import_transformers() -> Any:

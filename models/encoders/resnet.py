@@ -89,14 +89,11 @@ class ResNet(ImageEncoder):
             width, outputs = widths[stage], channels[stage]
             for block in range(blocks[stage]):
                 stride = 2 if stage > 0 and block == 0 else 1
-                basic_shapes = [(width, 3, stride, 1), (outputs, 3, 1, 1)]  # ResNet-18 and 34
                 first, second = (stride, 1) if self.caffe else (1, stride)
-                bottleneck_shapes = [
-                    (width, 1, first, 1),
-                    (width, 3, second, groups),
-                    (outputs, 1, 1, 1),
-                ]
-                stack.append(_Block(inputs, bottleneck_shapes if bottleneck else basic_shapes))
+                shapes = [(width, 1, first, 1), (width, 3, second, groups), (outputs, 1, 1, 1)]
+                if not bottleneck:  # ResNet-18 and 34
+                    shapes = [(width, 3, stride, 1), (outputs, 3, 1, 1)]
+                stack.append(_Block(inputs, shapes))
                 inputs = outputs
             self.add_module(f"layer{stage + 1}", nn.Sequential(*stack))
 

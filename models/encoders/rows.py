@@ -68,9 +68,8 @@ class ImageRows(ImageEncoder):
         model, projection = encoder.model, joint_projection(encoder)
         hidden = model.pre_layrnorm(model.embeddings(pixels))  # (B, 1 + N, h)
         token_index = torch.zeros_like(hidden[:, 0, 0], dtype=torch.int64)  # (B,)
-        state, contributions = read_token(
-            model.encoder.layers, hidden, token_index, first_layer=self.first_layer
-        )
+        layers, first = model.encoder.layers, self.first_layer
+        state, contributions = read_token(layers, hidden, token_index, first_layer=first)
         rows = hold_norm(model.post_layernorm, contributions[:, 1:], state)
         return projection(model.post_layernorm(state)), projection(rows)
 
@@ -163,13 +162,10 @@ def hold_norm(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
 def probe_heads(head: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """SigLIP's pooling query (1, H, 1, d / H), and keys and values (B, H, N, d / H) of tokens."""
     attention: nn.MultiheadAttention = head.attention
-    inputs = (head.probe, hidden, hidden)
-    parts = zip(
-        inputs, attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3), strict=True
-    )
-    query, keys, values = (
-        split_heads(nn.functional.linear(*part), attention.num_heads) for part in parts
-    )
+    weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
+    parts = zip((head.probe, hidden, hidden), weights, biases, strict=True)
+    projected = (nn.functional.linear(*part) for part in parts)
+    query, keys, values = (split_heads(x, attention.num_heads) for x in projected)
     return query, keys, values
 
 
