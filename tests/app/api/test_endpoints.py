@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from polyview.app.api.endpoints import ENDPOINTS
-from tests.app.api.conftest import data_uri, encoded
+from tests.app.api.conftest import ROOT, data_uri, encoded
 from tests.app.clip_files import write_animation
 from tests.app.conftest import draw
 from tests.app.serving import Server
@@ -60,9 +60,6 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("info", {}),
     ("health", {}),
 ]
-# asked apart, below: they change what is open
-CHANGING = {"open_collection", "new_collection", "add_file", "start_collection", "fetch_pack"}
-CHANGING |= {"pack_job", "cancel_pack", "clip"}
 WRONG: dict[str, Any] = {
     "query": "x" * 10_001, "method": "nope", "k": 0, "filters": ["nocolon"], "like": -1,
     "more": [-1], "less": ["x"], "weight": 1000.0, "layout": "maybe", "pack": "nope",
@@ -72,8 +69,10 @@ WRONG: dict[str, Any] = {
     "address": "", "kind": "nope", "job": "nope", "a": "nope", "b": "nope", "cell": "nope",
     "order": "nope", "within": [1], "queries": "nope", "format": "nope",
 }  # fmt: skip
-OTHERS = {
+# asked apart, below: they change what is open
+CHANGING: dict[str, dict[str, Any]] = {
     "clip": {"image_id": 3},
+    "new_collection": {},
     "open_collection": {"place": "x"},
     "add_file": {"collection": "upload-x", "name": "x.png", "content": IMAGE},
     "start_collection": {"collection": "upload-x"},
@@ -82,12 +81,7 @@ OTHERS = {
     "cancel_pack": {"job": "x"},
 }
 SLOW = {"ms", "runs", "progress", "done", "bytes"}
-
-
-@pytest.fixture(scope="module")
-def table() -> dict[str, Any]:
-    """All endpoints by name."""
-    return {item.name: item for item in ENDPOINTS}
+BY_NAME = {item.name: item for item in ENDPOINTS}
 
 
 def ask(server: Server, endpoint: Any, values: dict[str, Any]) -> httpx.Response:
@@ -107,11 +101,12 @@ def timeless(value: Any) -> Any:
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
-def test_both_ways_answer_the_same(private: Server, table: dict[str, Any]) -> None:
+def test_both_ways_answer_the_same(private: Server) -> None:
+    assert dict(CALLS).keys() | CHANGING.keys() == BY_NAME.keys()
     for name, values in CALLS:
-        reply = ask(private, table[name], values)
+        reply = ask(private, BY_NAME[name], values)
         while name in ("collapse", "mistakes") and reply.json()["state"] == "running":
-            reply = ask(private, table[name], values)
+            reply = ask(private, BY_NAME[name], values)
         assert reply.status_code == 200, (name, values, reply.text)
         answer = private.predict(name, **values)
         if reply.headers["content-type"].startswith("image/"):
@@ -123,26 +118,18 @@ def test_both_ways_answer_the_same(private: Server, table: dict[str, Any]) -> No
         assert timeless(reply.json()) == timeless(answer), (name, values)
 
 
-def test_every_endpoint_is_called(table: dict[str, Any]) -> None:
-    assert {name for name, _ in CALLS} | CHANGING == table.keys()
-
-
-def test_wrong_values_are_refused_in_the_same_sentence(
-    private: Server, table: dict[str, Any]
-) -> None:
-    valid, start = dict(reversed(CALLS)) | OTHERS, private.log.stat().st_size
-    for name, endpoint in table.items():
+def test_wrong_values_are_refused_in_the_same_sentence(private: Server) -> None:
+    valid, start = dict(reversed(CALLS)) | CHANGING, private.log.stat().st_size
+    special = {("search_image", "image"): "x,y", ("results", "pack"): "x" * 300}
+    for name, endpoint in BY_NAME.items():
         for parameter in endpoint.types:
-            wrong = "x,y" if (name, parameter) == ("search_image", "image") else WRONG[parameter]
-            if (name, parameter) == ("results", "pack"):
-                wrong = "x" * 300
-            reply = ask(private, endpoint, {**valid.get(name, {}), parameter: wrong})
+            values = {**valid[name], parameter: special.get((name, parameter), WRONG[parameter])}
+            reply = ask(private, endpoint, values)
             assert reply.status_code in (400, 404, 410), (name, parameter, reply.text)
             sentence = reply.json()["error"]
             assert 10 < len(sentence) < 300, (name, parameter, sentence)
             if parameter == next(iter(endpoint.types)):  # Gradio's queue is slow
-                answer = private.predict(name, **{**valid.get(name, {}), parameter: wrong})
-                assert answer == sentence, (name, parameter)
+                assert private.predict(name, **values) == sentence, (name, parameter)
     assert "not true or false" in private.predict("search_text", query="x", k=True)
     assert "not true or false" in private.predict("explain", query="x", image=True)
     assert "Traceback" not in private.log.read_text()[start:]
@@ -224,45 +211,29 @@ def test_a_folder_opens_by_its_path_and_another_pack_searches_it(
     content = data_uri((tmp_path / "clip.gif").read_bytes()).replace("image/png", "image/gif")
     sent = private.predict("clip", image_id=4, collection=key)  # after 0.png to 3.png
     assert sent == {"media_type": "image/gif", "data": content}
-    assert {"key": key, "kind": "folder", "title": tmp_path.name, "pictures": 5} in private.get(
-        "collections"
-    )["collections"]
-    moved = private.post("search", image=IMAGE, collection=key, pack="photos")
+    entry = {"key": key, "kind": "folder", "title": tmp_path.name, "pictures": 5}
+    assert entry in private.get("collections")["collections"]
+    assert private.post("search", image=IMAGE, collection=key, pack="photos")["hits"]
     private.await_stage("ready", key, "photos")
-    assert moved["hits"]
-    query = {"q": TEXT, "methods": ["vsepp", "photos/vsepp"], "k": 2, "collection": key}
-    assert [item["method"] for item in private.get("compare", **query)["columns"]] == query[
-        "methods"
-    ]
+    methods = ["vsepp", "photos/vsepp"]
+    compared = private.get("compare", q=TEXT, methods=methods, k=2, collection=key)
+    assert [item["method"] for item in compared["columns"]] == methods
+    packs = {item["key"]: item for item in private.get("packs")["packs"]}
+    assert packs["photos"]["open"]
+    assert packs["scenes"]["own_images"]
     assert private.predict("open_collection", place=str(tmp_path))["collection"] == key
     reply = private.http.post("collections/open", json={"place": str(tmp_path / "none")})
     assert reply.status_code == 404
 
 
-def test_packs_open_when_they_are_asked(private: Server) -> None:
-    [own] = [item for item in private.get("collections")["collections"] if item["pictures"] == 24]
-    private.get("search", q="a dog", pack="photos", collection=own["key"], k=1)
-    private.await_stage("ready", own["key"], "photos")
-    query = {"q": "a dog", "methods": "mvam,photos/mvam", "k": 2}
-    assert len(private.get("compare", **query)["columns"]) == 2
-    packs = {item["key"]: item for item in private.get("packs")["packs"]}
-    assert packs["photos"]["open"]
-    assert packs["scenes"]["own_images"]
-
-
-def test_the_description_lists_every_route_and_no_other(
-    private: Server, table: dict[str, Any]
-) -> None:
+def test_the_description_lists_every_route_and_no_other(private: Server) -> None:
     described = private.get("openapi.json")["paths"]
     for path in ("api/v1", "api/v1/openapi.json"):  # again: the same
         assert httpx.get(f"{private.url}/{path}").json()["paths"] == described
-    assert {f"/api/v1{item.path}" for item in table.values()} == set(described)
+    assert {f"/api/v1{endpoint.path}" for endpoint in ENDPOINTS} == set(described)
     search = {item["name"] for item in described["/api/v1/search"]["get"]["parameters"]}
     assert {"q", "filter", "k", "collection"} <= search
-
-
-def test_docs_name_every_route(table: dict[str, Any]) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "api.md").read_text("utf-8")
-    for endpoint in table.values():
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    for endpoint in ENDPOINTS:
         assert f"{endpoint.path}`" in text, endpoint.path
         assert f"`{endpoint.name}`" in text, endpoint.name
