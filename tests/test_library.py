@@ -98,6 +98,11 @@ def test_arrays_and_a_bare_string(model: Model) -> None:
         (lambda m: m.similarity(np.zeros((1, 3)), np.zeros((1, 3))), ValueError, r"\(B, V, D\)"),
         (lambda m: m.attention(Views(torch.zeros(1, 1, 64))), ValueError, "have no attention"),
         (
+            lambda m: m.evidence(Views(torch.zeros(1, 1, 64)), m.encode_texts("a")),
+            ValueError,
+            "no features; use views from encode_images",
+        ),
+        (
             lambda m: m.evidence(m.encode_texts("a"), m.encode_texts(["a", "b"])),
             ValueError,
             "as many texts as images, or one; not 2 texts for 1 images",

@@ -32,12 +32,8 @@ from tests.export.conftest import write_backbone, write_run
 from tests.export.editing import edited
 from tests.once import made_once, shared_root
 
-COLOURS = {
-    "red": (214, 48, 49),
-    "green": (39, 174, 96),
-    "blue": (41, 98, 255),
-    "pink": (255, 105, 180),
-}
+RED, GREEN, BLUE, PINK = (214, 48, 49), (39, 174, 96), (41, 98, 255), (255, 105, 180)
+COLOURS = {"red": RED, "green": GREEN, "blue": BLUE, "pink": PINK}
 SHAPES = ("circle", "square", "bar")
 IMAGES = 24
 SETTINGS = ("sky", "sand", "dusk")  # of the pictures' backgrounds, in turn
@@ -70,10 +66,8 @@ def write_gallery(folder: Path) -> Path:
         image.save(folder / f"images/test-{i:06}.webp", lossless=True)
         texts = [f"a {first} beside a {second}", f"a picture of a {second}"]
         objects = [{"name": name, "box": [0.1, 0.1, 0.9, 0.9]} for name in (first, second)]
-        captions = [{"text": text} for text in texts]
-        entries.append(
-            {"file": f"images/test-{i:06}.webp", "captions": captions, "objects": objects}
-        )
+        entry = {"file": f"images/test-{i:06}.webp", "objects": objects}
+        entries.append({**entry, "captions": [{"text": text} for text in texts]})
     entries[0]["captions"].append({"text": HOSTILE})
     content = {"split": "test", "world": "shapes", "images": entries}
     (folder / "gallery.json").write_text(json.dumps(content))
@@ -162,8 +156,7 @@ def retriever(
 @pytest.fixture(scope="session")
 def views_retriever(views_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Retriever:
     """The same over the pack with several views."""
-    runtime = Runtime.load(views_pack, "cpu")
-    return filled(runtime, views_pack, tmp_path_factory.mktemp("cache"))
+    return filled(Runtime.load(views_pack, "cpu"), views_pack, tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")

@@ -63,12 +63,6 @@ class Server:
         assert reply.status_code == 200, reply.text
         return reply.json()
 
-    def refusal(self, path: str, **values: Any) -> str:
-        """The sentence of a route that refuses a JSON object."""
-        reply = self.http.post(path, json=values)
-        assert reply.status_code >= 400, reply.text
-        return reply.json()["error"]
-
     def search_image(self, content: bytes, **values: Any) -> httpx.Response:
         """What is answered to an image that is the body."""
         return self.http.post("search", content=content, params=values)
@@ -110,9 +104,7 @@ def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve
         command = [sys.executable, str(main), "--port", str(port), "--device", "cpu"]
         command += map(str, arguments)
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT
-            )
+            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
         running.append(process)
         url = f"http://127.0.0.1:{port}"
         http = httpx.Client(base_url=f"{url}/api/v1", timeout=60)
@@ -140,10 +132,9 @@ def hosted(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[S
 
     port = free_port()
     url, log = f"http://127.0.0.1:{port}", folder / "log.txt"
+    command = ["--port", str(port), "--device", "cpu", *map(str, arguments)]
     with patch.dict(os.environ, {"GRADIO_ANALYTICS_ENABLED": "False", **variables}):
-        settings = Settings.from_argv(
-            ["--port", str(port), "--device", "cpu", *map(str, arguments)]
-        )
+        settings = Settings.from_argv(command)
         opened = Opened(settings, folder / "cache")
         app = build(settings, opened)
         with log.open("w") as out, redirect_stdout(out):

@@ -50,9 +50,11 @@ def test_the_app_computes_on_the_device_and_says_so(
     info = app.get("info")
     assert info["device"].startswith(device.type)
     assert info["providers"][0] == f"{device.type.upper()}ExecutionProvider"
-    for path in ("explain", "explain/hits", "views"):
-        query: dict[str, Any] = {"image": 0} if path != "explain/hits" else {"images": "0,1,2"}
-        query |= {} if path == "views" else {"q": "a red circle"}
+    for path, query in (
+        ("explain", {"q": "a red circle", "image": 0}),
+        ("explain/hits", {"q": "a red circle", "images": "0,1,2"}),
+        ("views", {"image": 0}),
+    ):
         expected, actual = (numbers(each.get(path, **query)) for each in (private, app))
         assert len(expected) > 10
         np.testing.assert_allclose(actual, expected, atol=gpu.TOLERANCE)
@@ -85,7 +87,5 @@ def test_the_page_of_a_rehearsal_claims_no_gpu(
     options = ["--pack", str(many_pack), "--images", "8", "--runs", "1", "--out", str(page)]
     assert gpu.main(options) == 0
     written = page.read_text()
-    assert "no GPU; " in written
-    assert "rehearsal" in written
-    assert "Computations: " in written
+    assert all(text in written for text in ("no GPU; ", "rehearsal", "Computations: "))
     assert "times faster" not in written  # the CPU's times twice would mislead
