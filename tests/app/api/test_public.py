@@ -211,10 +211,10 @@ def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPa
     fetched: list[str] = []
     numbers = itertools.count()
 
-    def join(_: Request) -> Response:
+    async def join(_: Request) -> Response:
         return JSONResponse({"event_id": f"e{next(numbers)}"})
 
-    def data(request: Request) -> Response:
+    async def data(request: Request) -> Response:
         session = request.query_params["session_hash"]
         fetched.append(session)
         answer = f'data: {{"msg":"process_completed","event_id":"{session}","output":1}}'
