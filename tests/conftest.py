@@ -31,7 +31,6 @@ BUNDLED = (
 PRIVATE = (
     "tests/app/api/test_private.py",
     "tests/app/api/test_endpoints.py",
-    "tests/app/api/test_growth.py",
     "tests/app/page/test_collections.py",
     "tests/benchmarks/test_serving.py",
     "tests/benchmarks/test_gpu.py",

@@ -31,8 +31,8 @@ def ask(server: Server, path: str, method: str = "GET", **options: Any) -> httpx
     return httpx.request(method, url, timeout=60, verify=False, **options)  # loads no certificates
 
 
-def refused(reply: httpx.Response, status: int) -> str:
-    """The sentence of a refusal, which tells nothing of this machine and allows no other site."""
+def refused(reply: Any, status: int) -> str:
+    """The sentence of a refusal (of httpx or Starlette), which tells nothing of this machine and allows no other site."""
     assert reply.status_code == status, reply.text[:500]
     assert reply.json().keys() == {"error"}
     sentence = str(reply.json()["error"])
