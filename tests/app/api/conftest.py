@@ -32,7 +32,7 @@ def ask(server: Server, path: str, method: str = "GET", **options: Any) -> httpx
 
 
 def refused(reply: Any, status: int) -> str:
-    """The sentence of a refusal (of httpx or Starlette), which tells nothing of this machine and allows no other site."""
+    """The sentence of a refusal, which tells nothing of this machine and allows no other site."""
     assert reply.status_code == status, reply.text[:500]
     assert reply.json().keys() == {"error"}
     sentence = str(reply.json()["error"])
