@@ -16,7 +16,7 @@ from pathlib import Path
 
 from polyview.app.gallery.images import Refusal
 from polyview.app.gallery.indexing import Index, ProgressBar
-from polyview.app.gallery.qdrant import FORM, Points, check_pack
+from polyview.app.gallery.qdrant import FORM, Point, Points, check_pack
 from polyview.app.gallery.scan import CollectionImage, from_pack, open_images
 from polyview.app.gallery.store import cache_folder
 from polyview.app.packs.downloads import pack_folder
@@ -62,22 +62,13 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
             points.create(widths)
             exists = True
         metadata = {"pack": runtime.info.checksum, "shapes": shapes}
-        points.add(
-            [
-                (
-                    point,
-                    {name: views[i].reshape(-1, widths[name]) for name, views in rows.items()},
-                    {
-                        "file": image.file,
-                        "facts": image.facts,
-                        "captions": list(image.captions),
-                        "objects": list(image.objects),
-                        **metadata,
-                    },
-                )
-                for i, (point, image) in enumerate(new.items())
-            ]
-        )
+        added: list[Point] = []
+        for i, (point, image) in enumerate(new.items()):
+            vectors = {n: views[i].reshape(-1, widths[n]) for n, views in rows.items()}
+            texts = {"captions": list(image.captions), "objects": list(image.objects)}
+            payload = {"file": image.file, "facts": image.facts, **texts, **metadata}
+            added.append((point, vectors, payload))
+        points.add(added)
         written += len(new)
     return written, len(still_ids) - written, refused
 

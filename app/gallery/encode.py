@@ -239,9 +239,7 @@ class Encoder:
                     with image.open() as file:
                         stamp, now = Stamp.of(file), time.time_ns()
                         digest = hashlib.file_digest(file, "sha256").digest()
-                        copies = (other for *_, other in files.values() if other.digest == digest)
-                        content, added = next(copies, None), dict[Key, Image.Image]()
-                        content = content or self.store.content(digest)
+                        content, added = self.store.content(digest), dict[Key, Image.Image]()
                         if content is None:
                             content, added = self._decode(image, file, digest, stop)
                         if Stamp.of(file) != stamp:

@@ -7,7 +7,6 @@ is decoded. Every failure becomes an `ImageError` with one sentence.
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import stat
@@ -46,8 +45,9 @@ _MAX_SCANS = 100  # scans of a JPEG; encoders write at most 10, or 18 for CMYK
 _MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
 # the marker of a JPEG's segment, or of its end
 _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
-# Do not wait for the writer of a pipe, and do not take over a terminal.
-_FLAGS = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
+# do not wait for the writer of a pipe, and do not take over a terminal
+_FLAG_NAMES = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
+_FLAGS = sum(getattr(os, name, 0) for name in _FLAG_NAMES)
 
 # limits of an animation: frames, pixels of all frames, pixels of a frame
 FRAMES, ALL_PIXELS, FRAME_PIXELS = 10_000, 1_500_000_000, 16_000_000
@@ -111,7 +111,7 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
         real = Path(os.path.realpath(path, strict=True))
         if root is not None and not real.is_relative_to(root):
             raise outside(name)
-        file = open(real, "rb", opener=_descriptor)  # noqa: SIM115
+        file = open(real, "rb", opener=lambda p, flags: os.open(p, flags | _FLAGS))  # noqa: SIM115
         status = os.fstat(file.fileno())  # of the open file, which cannot be replaced now
     except (OSError, ValueError) as error:
         raise unreadable(name, error) from None
@@ -126,10 +126,6 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
         return file
     file.close()
     raise ImageError(f"{name} {problem}")
-
-
-def _descriptor(path: str, flags: int) -> int:
-    return os.open(path, flags | sum(getattr(os, flag, 0) for flag in _FLAGS))
 
 
 def outside(name: str) -> ImageError:
@@ -261,10 +257,9 @@ def _still(image: Image.Image) -> Image.Image:
     Converting a 16-bit image at full size would take thirty times the memory of its pixels.
     """
     image.load()  # also turns a TIFF upright
-    factor = max(image.size) // (2 * WORKING_SIDE)
-    if image.width * image.height <= 2 * _BAND or factor < 2:
+    (width, height), factor = image.size, max(image.size) // (2 * WORKING_SIDE)
+    if width * height <= 2 * _BAND or factor < 2:
         return _small(to_rgb(image))
-    width, height = image.size
     white = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
     small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
     rows = max(1, _BAND // (width * factor)) * factor
@@ -284,10 +279,8 @@ def _small(rgb: Image.Image) -> Image.Image:
 
 def _scans(file: BinaryIO) -> int:
     """Counts the scans of a JPEG, of which a file of a megabyte can contain 100,000."""
-    position = file.tell()
     file.seek(0)
     content, scans, end = file.read(), 0, 2
-    file.seek(position)
     while (marker := _MARKER.search(content, end)) and marker[1] != b"\xd9":
         scans += marker[1] == b"\xda"
         if scans > _MAX_SCANS:
@@ -320,10 +313,9 @@ def _animation(image: Image.Image, name: str, together: int) -> Frames:
                 "pixels in all; save it as MP4, or make it smaller"
             )
     starts = accumulate(durations[:-1], initial=0.0)
-    moments = [(Moment(start, number), number) for number, start in enumerate(starts)]
-    times = middles(sum(durations), together)
-    for moment, number in sample(moments[still:], times, together):
-        image.seek(number)
+    moments = [(Moment(start, number), None) for number, start in enumerate(starts)][still:]
+    for moment, _ in sample(moments, middles(sum(durations), together), together):
+        image.seek(moment.frame)
         yield moment, _small(flat_rgb(image))
 
 
@@ -337,7 +329,9 @@ def reader() -> str:
 @cache
 def _formats() -> tuple[str, ...]:
     """The formats of `_FORMATS` that this Pillow reads."""
-    importlib.import_module("pillow_heif").register_heif_opener()
+    import pillow_heif  # only where images are opened
+
+    pillow_heif.register_heif_opener()
     Image.init()
     return tuple(kind for kind in _FORMATS if kind in Image.OPEN)
 

@@ -50,8 +50,6 @@ class Gallery:
         method: computes the scores.
         device: where views are stored and scored; float16 and clusters need the CPU.
         expected: the approximate number of items.
-        half_from: bytes of float32 above which float16 is used; None to decide by the method.
-        clustered_from: bytes of float16 above which `settle` builds clusters.
 
     Attributes:
         shape: views of an item and dimensions of a view, (V, D); None without items.
@@ -68,16 +66,11 @@ class Gallery:
         method: Method,
         device: torch.device | str = "cpu",
         expected: int = 0,
-        half_from: int | None = None,
-        clustered_from: int = CLUSTERED_FROM,
     ) -> None:
         self.method, self.kept_as = method, "float32"
         self.shape: tuple[int, int] | None = None
         self.recall: float | None = None
-        usual = HALF_FROM if method.row_search else HALF_SCORED_FROM
-        self._half_from = usual if half_from is None else half_from
-        self._side, self._device = side, torch.device(device)
-        self._clustered_from, self._expected = clustered_from, expected
+        self._side, self._device, self._expected = side, torch.device(device), expected
         self._lock = threading.Lock()  # guards the next three
         self._ids, self._count = np.empty(0, np.int64), 0
         self._tensor = torch.empty(0, 1, 1)  # (capacity, V, D)
@@ -119,9 +112,10 @@ class Gallery:
             if self.shape is None:
                 self.shape = views.shape[1], views.shape[2]
                 size = 4 * max(self._expected, len(views)) * self._numbers
-                if self._device.type == "cpu" and size >= self._half_from:
-                    self.kept_as = "float16"
-                dtype = torch.float16 if self.kept_as == "float16" else torch.float32
+                half_from = HALF_FROM if self.method.row_search else HALF_SCORED_FROM
+                is_half = self._device.type == "cpu" and size >= half_from
+                self.kept_as = "float16" if is_half else "float32"
+                dtype = getattr(torch, self.kept_as)
                 self._tensor = views.new_empty((0, *self.shape), dtype=dtype)
             count, total = self._count, self._count + len(ids)
             if total > len(self._ids):  # running searches keep the old arrays
@@ -183,9 +177,11 @@ class Gallery:
             return []
         query = query.to(self._device)
         ids, scores = self._scored(query, self.candidates(query, min(k, len(self)), only))
-        best = _best(scores, k)
-        if not len(best):
+        if not len(scores):
             return []
+        kth = scores.topk(min(k, len(scores))).values[-1]
+        best = (scores >= kth).nonzero()[:, 0]
+        best = best[scores[best].sort(descending=True, stable=True).indices[:k]]
         ids = ids[best.numpy()]
         views = self.views(ids)
         if self._side == "images":
@@ -245,7 +241,7 @@ class Gallery:
     def is_large(self) -> bool:
         """Whether `settle` builds clusters."""
         size = 2 * self._count * self._numbers
-        return self._tensor.dtype == torch.float16 and size >= self._clustered_from
+        return self._tensor.dtype == torch.float16 and size >= CLUSTERED_FROM
 
     def settle(self, probes: Sequence[Views]) -> None:
         """Builds the clusters of a large gallery once it is filled; searches continue meanwhile.
@@ -288,12 +284,3 @@ class Gallery:
             if recall >= RECALL or clusters.nprobe >= clusters.nlist:
                 return recall
             clusters.nprobe = min(2 * clusters.nprobe, clusters.nlist)
-
-
-def _best(scores: Tensor, k: int) -> Tensor:
-    """Indices of the k largest of (N,), descending; ties in order."""
-    if not len(scores):
-        return torch.empty(0, dtype=torch.int64)
-    kth = scores.topk(min(k, len(scores))).values[-1]
-    candidates = (scores >= kth).nonzero()[:, 0]
-    return candidates[scores[candidates].sort(descending=True, stable=True).indices[:k]]

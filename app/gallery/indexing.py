@@ -138,8 +138,8 @@ class Index:
         self.progress = Progress("pictures", 0, self.files)
         self._runtime, self._collection = runtime, collection
         self._filled = ready is not None  # whether the images need no encoding
-        self._features: dict[str, Tensor] = {}  # precomputed features of frames, see `Prepared`
-        self._places: dict[int, int] = {}  # row in `_features` by image id
+        # precomputed features (n, d) by image encoder and image id, see `Prepared`
+        self._features: dict[str, dict[int, Tensor]] = {}
         self._first_files: dict[bytes, str] = {}  # the first file of each content
         self._rows: list[list[int]] = []  # the images of each row of the first method's gallery
         self._passed = 0  # number of files read
@@ -193,7 +193,7 @@ class Index:
             return dict(zip(ids, self._runtime.regions.features(ids), strict=True))
         if self._features:
             rows = self._features[str(self._runtime.image_encoder_of(method))]
-            return {image_id: rows[self._places[image_id]].float() for image_id in ids}
+            return {image_id: rows[image_id].float() for image_id in ids}
         return self.encoder.features(images, method, at_hand=at_hand)
 
     def _fill(self) -> None:
@@ -221,12 +221,11 @@ class Index:
                 event.set()
 
     def _report(self, stage: Stage, done: int = 0, total: int = 0, detail: str = "") -> None:
-        now, rate = time.monotonic(), 0.0
+        now = time.monotonic()
         if self._began[0] != stage:
             self._began = stage, now, done
         _, begin, done_before = self._began
-        if now - begin >= _SURE:
-            rate = (done - done_before) / (now - begin)
+        rate = (done - done_before) / (now - begin) if now - begin >= _SURE else 0.0
         self.progress = Progress(stage, done, total, detail, rate)
         if self._watch is not None:
             self._watch(self.progress)
@@ -245,25 +244,21 @@ class Index:
 
     def _fill_images(self) -> None:
         """Adds the views of precomputed features, loads precomputed views, or reads the files."""
-        info, regions = self._runtime.info, self._runtime.regions
         if self._filled:
             return
-        if regions is not None:
+        if (regions := self._runtime.regions) is not None:
             for part in self._steps("views", len(self), self.files, _AT_ONCE):
                 features = regions.features(part)
                 for name, gallery in self.images.items():
                     gallery.add(part, self._runtime.image_views(features, name).embeddings)
-            return
-        is_own = self._collection.comes_with(info.folder)
-        loaded = prepared.load(info, self._collection) if is_own else None
-        if loaded is None:
+        elif (loaded := prepared.load(self._runtime.info, self._collection)) is not None:
+            self.clips, self._filled, windows = loaded.clips, True, loaded.clips.windows()
+            for file, features in loaded.features.items():
+                self._features[file] = dict(zip(chain(*windows), features, strict=True))
+            for name, views in loaded.views.items():
+                self.images[name].add([window[0] for window in windows], views)
+        else:
             self._read_files()
-            return
-        windows = loaded.clips.windows()
-        self._places = {image_id: row for row, image_id in enumerate(chain.from_iterable(windows))}
-        self.clips, self._features, self._filled = loaded.clips, loaded.features, True
-        for name, views in loaded.views.items():
-            self.images[name].add([window[0] for window in windows], views)
 
     def _read_files(self) -> None:
         images = self._collection.images
@@ -308,7 +303,6 @@ class Index:
                 gallery.add(part, self.encoder.encode_captions(chunk, name))
 
     def _build_clusters(self) -> None:
-        """Builds the clusters of large galleries."""
         names = [name for name, gallery in self.images.items() if gallery.is_large()]
         for done, name in enumerate(names):
             self._step("clusters", done, len(names))

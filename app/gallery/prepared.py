@@ -55,8 +55,8 @@ def place(info: PackInfo, kind: str = "views") -> Path:
 
 
 def load(info: PackInfo, collection: Collection) -> Prepared | None:
-    """Loads the data for `collection`, a pack's own images; None if no file matches."""
-    if not place(info).is_file():
+    """Loads the data for `collection`; None unless a file of the pack matches its images."""
+    if not (collection.comes_with(info.folder) and place(info).is_file()):
         return None
     clips, features = Clips(collection, info.image_encoder.frames), dict[str, Tensor]()
     try:
@@ -71,12 +71,10 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
         _log.warning("the images are encoded again: %s", error)
         return None
     windows = clips.windows()
-    lengths = {len(views) for views in tensors.values()}
     frames = {len(rows) for rows in features.values()}
-    if lengths != {len(windows)} or not frames <= {sum(map(len, windows))}:
+    if {*map(len, tensors.values())} != {len(windows)} or not frames <= {sum(map(len, windows))}:
         return None
-    views = {name: tensor.float() for name, tensor in tensors.items()}
-    return Prepared(clips, views, features)
+    return Prepared(clips, {name: tensor.float() for name, tensor in tensors.items()}, features)
 
 
 def write(runtime: Runtime, collection: Collection) -> list[Path]:

@@ -110,13 +110,10 @@ class Points:
         with warnings.catch_warnings(), self._asking():
             if parts.hostname:
                 socket.create_connection((parts.hostname, port), _CONNECT).close()
-                connection = {
-                    "host": parts.hostname,
-                    "port": port,
-                    "https": parts.scheme == "qdrants",
-                }
-                connection |= {"api_key": os.environ.get(KEY) or None, "timeout": _ANSWER}
-                connection["check_compatibility"] = False  # would connect in a thread, and warn
+                connection = {"host": parts.hostname, "port": port, "timeout": _ANSWER}
+                connection |= {"https": parts.scheme == "qdrants"}
+                connection |= {"api_key": os.environ.get(KEY) or None}
+                connection |= {"check_compatibility": False}  # would connect in a thread, and warn
             # the client warns that a folder is slow, and that a key is sent unencrypted
             warnings.simplefilter("ignore", UserWarning)
             self._client = QdrantClient(**connection)
@@ -155,11 +152,12 @@ class Points:
 
     def payloads(self) -> Iterator[tuple[str, dict]]:
         """Iterates over the ids and payloads of all points."""
-        offset, is_first = None, True
-        while is_first or offset is not None:
+        offset = None
+        while True:
             page, offset = self._ask("scroll", limit=_PAGE, offset=offset, with_payload=True)
             yield from ((str(record.id), record.payload or {}) for record in page)
-            is_first = False
+            if offset is None:
+                return
 
     def fetch(
         self, points: Sequence[str], vector: str | None = None
@@ -181,9 +179,9 @@ class Points:
         `vector` names the compared vectors. `only` has the ids of the points to search, or is None.
         """
         subset = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
+        exact = api.SearchParams(exact=True)
         options: dict[str, Any] = {"using": vector, "limit": count, "filter": subset}
-        options["params"] = api.SearchParams(exact=True)
-        requests = [api.QueryRequest(query=rows.tolist(), **options) for rows in queries]
+        requests = [api.QueryRequest(query=r.tolist(), params=exact, **options) for r in queries]
         answers = self._ask("query_batch_points", requests=requests)
         return list(dict.fromkeys(str(point.id) for answer in answers for point in answer.points))
 

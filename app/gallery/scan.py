@@ -275,11 +275,12 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
     """The image files below a folder, each with a printable name."""
     pending, visited = [str(root)], set[str]()
 
-    def named(path: str) -> str:
-        return _printable(path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/"))
+    def printable(path: str) -> str:  # relative to `root`; bytes that are not UTF-8 are escaped
+        relative = path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/")
+        return os.fsencode(relative).decode("utf-8", "backslashreplace")
 
     def leave_out(error: OSError) -> None:
-        name = named(error.filename)[:_LONGEST]
+        name = printable(error.filename)[:_LONGEST]
         left_out.append(Refusal(name, str(unreadable(name, error))))
 
     while pending:
@@ -288,7 +289,7 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
         if real in visited:  # reached before, through a link
             continue
         visited.add(real)
-        prefix = f"{named(folder)}/".removeprefix("/")
+        # one folder at a time: before Python 3.12, `os.walk` calls itself for each level
         _, folders, names = next(os.walk(folder, onerror=leave_out), ("", [], []))
         for name in (name for name in folders if not name.startswith(".")):
             path = os.path.join(folder, name)  # noqa: PTH118
@@ -297,18 +298,10 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
             elif follow_links:
                 pending.insert(0, path)  # after real folders
             elif not Path(os.path.realpath(path)).is_relative_to(root):
-                link = prefix + _printable(name)
-                left_out.append(Refusal(link, str(outside(link))))
-        yield from (
-            (prefix + _printable(name), Path(folder, name))
-            for name in names
-            if not name.startswith(".") and suffix_of(name) in SUFFIXES
-        )
-
-
-def _printable(path: str) -> str:
-    """A printable path; bytes that are not UTF-8 are escaped."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+                left_out.append(Refusal(printable(path), str(outside(printable(path)))))
+        images = (n for n in names if not n.startswith(".") and suffix_of(n) in SUFFIXES)
+        for path in (os.path.join(folder, name) for name in images):  # noqa: PTH118
+            yield printable(path), Path(path)
 
 
 def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:

@@ -80,7 +80,7 @@ class Store:
     def __init__(self, folder: Path, encoders: str = "", decoders: str = "") -> None:
         self._path = folder / "gallery.sqlite"
         self._readers = encoders, f"{encoders} {decoders}"  # of still images, and of all others
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
 
     def files(self, stamps: Mapping[str, Stamp]) -> dict[str, Content]:
@@ -174,7 +174,9 @@ class Store:
     def close(self) -> None:
         """Closes the SQLite file; the next call reopens it."""
         with self._lock:
-            self._close()
+            if self._db is not None:
+                self._db.close()
+            self._db = None
 
     def _select(self, what: str, values: Iterable[object], *first: object) -> list[tuple]:
         """Selects the rows whose column, named at the end of the query, is among `values`."""
@@ -192,21 +194,16 @@ class Store:
                     with self._db:
                         return work(self._db)
                 except (sqlite3.OperationalError, OSError) as error:
-                    self._close()
+                    self.close()
                     _log.warning("%s cannot be used, results are not stored: %s", self._path, error)
                     self._db = sqlite3.connect(":memory:", check_same_thread=False)
                     self._db.executescript(_SCHEMA)
                 except sqlite3.Error as error:
-                    self._close()
+                    self.close()
                     _log.warning("%s cannot be read and is made again: %s", self._path, error)
                     for suffix in ("", "-wal", "-shm"):
                         Path(f"{self._path}{suffix}").unlink(missing_ok=True)
             return otherwise
-
-    def _close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-        self._db = None
 
 
 def _open(path: Path) -> sqlite3.Connection:

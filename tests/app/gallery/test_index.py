@@ -35,6 +35,13 @@ RULES = {
 PAIRS = RULES["best pair"][0]
 
 
+def set_limits(patch: pytest.MonkeyPatch, half_from: int, clustered_from: int = 2**40) -> None:
+    """Sets the sizes in bytes above which galleries use float16, and clusters."""
+    patch.setattr(index, "HALF_FROM", half_from)
+    patch.setattr(index, "HALF_SCORED_FROM", half_from)
+    patch.setattr(index, "CLUSTERED_FROM", clustered_from)
+
+
 def units(rng: np.random.Generator, *shape: int, tied: bool = False) -> torch.Tensor:
     """Unit vectors; `tied` gives few different ones, near each other."""
     values = rng.standard_normal(shape, np.float32)
@@ -59,8 +66,9 @@ def test_every_rule_finds_what_scoring_everything_finds(
     (method, views, words), rng = RULES[rule], np.random.default_rng(seed)
     items = units(rng, count, views, DIM, tied=tied)
     query = Views(units(rng, 1, words, DIM, tied=tied))
-    gallery = Gallery("images", method, half_from=0 if half else 2**40)
+    gallery = Gallery("images", method)
     with pytest.MonkeyPatch.context() as patch:
+        set_limits(patch, 0 if half else 2**40)
         patch.setattr(index, "_CHUNK", 7)  # so that there are several shards
         for start in range(0, count, 10):
             part = items[start : start + 10]
@@ -85,9 +93,10 @@ def test_every_rule_finds_what_scoring_everything_finds(
 def test_rows_are_kept_by_how_large_all_will_be_and_come_back_by_id(
     expected: int, kept: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    set_limits(monkeypatch, 20_000)
     items = units(np.random.default_rng(3), 30, 2, 4).half().float()
     ids = np.random.default_rng(3).permutation(100)[:30]
-    gallery = Gallery("images", PAIRS, expected=expected, half_from=20_000)
+    gallery = Gallery("images", PAIRS, expected=expected)
     assert gallery.search(Views(items[:1]), 3) == []
     with pytest.raises(ValueError, match="nothing is searchable yet"):
         gallery.scores(Views(items[:1]))
@@ -102,10 +111,11 @@ def test_rows_are_kept_by_how_large_all_will_be_and_come_back_by_id(
 
 
 @pytest.mark.parametrize("half_from", [0, 2**40])
-def test_searches_and_additions_take_turns(half_from: int) -> None:
+def test_searches_and_additions_take_turns(half_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search sees what was added before it, whichever way views are kept."""
+    set_limits(monkeypatch, half_from)
     items = units(np.random.default_rng(0), 2000, 3, 8)
-    gallery = Gallery("images", PAIRS, half_from=half_from)
+    gallery = Gallery("images", PAIRS)
     gallery.add([0], items[:1])
     with ThreadPoolExecutor(4) as pool:
         searches = [pool.submit(gallery.search, Views(items[i : i + 1]), 5) for i in range(100)]
@@ -116,12 +126,13 @@ def test_searches_and_additions_take_turns(half_from: int) -> None:
 
 
 @pytest.mark.parametrize("rule", ["best view", "best pair", "joined", "blocks"])
-def test_clusters_find_most_and_say_how_much(rule: str) -> None:
+def test_clusters_find_most_and_say_how_much(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_limits(monkeypatch, 0, 0)
     (method, views, words), rng = RULES[rule], np.random.default_rng(1)
     near = units(rng, 40, 1, DIM)[torch.from_numpy(rng.integers(0, 40, 1500))]
     items = torch.nn.functional.normalize(near + 0.3 * units(rng, 1500, views, DIM), dim=-1)
     queries = [Views(items[i : i + 1, :words] + 0.1 * units(rng, 1, words, DIM)) for i in range(20)]
-    gallery = Gallery("images", method, half_from=0, clustered_from=0)
+    gallery = Gallery("images", method)
     gallery.add(range(1490), items[:1490])
     exact = [{hit.id for hit in gallery.search(q, 10)} for q in queries]
     assert gallery.caveat() == ""
@@ -142,7 +153,8 @@ def test_clusters_find_most_and_say_how_much(rule: str) -> None:
 
 def test_shortlist_scores_few_items(monkeypatch: pytest.MonkeyPatch) -> None:
     method, rng = PAIRS, np.random.default_rng(0)
-    gallery = Gallery("images", method, half_from=0)
+    set_limits(monkeypatch, 0)
+    gallery = Gallery("images", method)
     gallery.add(range(500), units(rng, 500, 3, 16))
     scoring = Mock(wraps=method.score)
     monkeypatch.setattr(method, "score", scoring)

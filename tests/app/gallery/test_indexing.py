@@ -1,6 +1,5 @@
 """Filling the galleries: what is refused, what is remembered, and how far it is."""
 
-import functools
 import shutil
 import sqlite3
 import threading
@@ -17,8 +16,7 @@ from torch import Tensor
 
 from polyview.app.access import Refusal
 from polyview.app.gallery import encode, images, prepared
-from polyview.app.gallery import indexing as index_module
-from polyview.app.gallery.index import Gallery
+from polyview.app.gallery import index as index_module
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.search.answers import Question, answer, remark
@@ -186,8 +184,8 @@ def test_a_failure_is_told_and_ends_the_waiting(
 def test_large_galleries_are_clustered_and_answers_say_what_is_found(
     runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    large = functools.partial(Gallery, half_from=0, clustered_from=0)
-    monkeypatch.setattr(index_module, "Gallery", large)
+    for limit in ("HALF_FROM", "HALF_SCORED_FROM", "CLUSTERED_FROM"):
+        monkeypatch.setattr(index_module, limit, 0)
     retriever, stages = Retriever(runtime, from_pack(tiny_pack), tmp_path), list[str]()
     finish(retriever.index, lambda progress: stages.append(str(progress)))
     assert f"finding clusters: 0 of {len(runtime.methods)}" in stages
@@ -239,4 +237,4 @@ def test_another_pack_or_gallery_ignores_views_that_come_with_a_pack(
     assert counting.images == IMAGES
     changed = variant(tiny_pack, tmp_path / "changed", 9)
     shutil.copy(prepared.place(info), prepared.place(load_info(changed)))
-    assert prepared.load(load_info(changed), own) is None
+    assert prepared.load(load_info(changed), from_pack(changed)) is None
