@@ -34,7 +34,6 @@ from polyview.app.gallery.images import (
     reader,
     suffix_of,
     unreadable,
-    write_thumbnail,
 )
 from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
 from polyview.app.gallery.store import Content, Key, Store, Vectors
@@ -280,8 +279,7 @@ class Encoder:
                 if moment is not None:
                     moments.append(moment)
                     with suppress(ImageError, OSError):  # now, to avoid decoding the clip again
-                        thumbnail = replace(image, moment=moment).thumbnail_in(self.thumbnails)
-                        write_thumbnail(frame, thumbnail)
+                        replace(image, moment=moment).thumbnail(self.thumbnails, frame)
         except ImageError as error:
             cause = error.__cause__  # an OSError of Pillow about bad data has no errno
             if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno):

@@ -28,7 +28,6 @@ from polyview.app.gallery.video import VIDEOS, Moment, VideoError, middles, read
 from polyview.models.files import DiskFullError, replacing
 from polyview.models.preprocess import flat_rgb, is_deep, to_rgb
 
-# HEIC is listed even if it cannot be read, so that it is refused with a reason.
 _PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}
 _GRAPHICS = {".png", ".apng", ".gif", ".bmp", ".tif", ".tiff", ".ppm"}
 SUFFIXES = frozenset(_PHOTOS | _GRAPHICS | VIDEOS)

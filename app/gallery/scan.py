@@ -113,28 +113,22 @@ class CollectionImage:
         with self.open() as file:
             return decode(file, self.file, self.moment)
 
-    def thumbnail_in(self, folder: Path) -> Path:
-        """The path of the thumbnail; it changes with the file and does not reveal the file's path.
+    def thumbnail(self, folder: Path, pixels: Image.Image | None = None) -> Path:
+        """Writes the thumbnail to `folder` unless it exists there; returns its path.
 
-        Raises OSError if the file does not exist.
+        The path changes with the file and does not reveal the file's path. `pixels`, if they are
+        decoded already, are shrunk in place. Raises ImageError if the image cannot be opened or the
+        thumbnail cannot be written, and OSError if the file does not exist.
         """
         self.reached()
         frame = f"|{self.moment.frame}" if self.moment else ""
         key = f"{self.path}|{Stamp.of(self.path)}{frame}"
-        return folder / f"{hashlib.sha256(os.fsencode(key)).hexdigest()[:24]}.webp"
-
-    def thumbnail(self, folder: Path) -> Path:
-        """Writes the thumbnail to `folder` unless it exists there; returns its path.
-
-        Raises ImageError if the image cannot be opened or the thumbnail cannot be written, and
-        OSError if the file does not exist.
-        """
-        thumbnail = self.thumbnail_in(folder)
+        thumbnail = folder / f"{hashlib.sha256(os.fsencode(key)).hexdigest()[:24]}.webp"
         with suppress(OSError):
             if time.time() - thumbnail.stat().st_mtime > _TOUCH_INTERVAL:
                 os.utime(thumbnail)
             return thumbnail
-        return write_thumbnail(self.decode(), thumbnail)
+        return write_thumbnail(self.decode() if pixels is None else pixels, thumbnail)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
 """Files that people really have, and files made to do harm; each writes itself into a folder."""
 
-import importlib
 import io
 import os
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
+from pillow_heif import register_heif_opener
 
 from tests.app.conftest import draw
 
@@ -31,34 +32,32 @@ REFUSED = {
 
 def write(folder: Path, name: str) -> Path:
     """Writes one of the files above."""
-    path = folder / name
-    image, _ = draw(4)
-    stem = path.stem
-    if stem == "cmyk":
-        image.convert("CMYK").save(path)
-    elif stem == "grey16":
-        ramp = np.linspace(0, 65535, 64 * 48).reshape(48, 64).astype(np.uint16)
-        Image.fromarray(ramp).save(path)
-    elif stem == "palette":
-        image.quantize(8).save(path, transparency=0)
-    elif stem == "animated":
-        image.save(path, save_all=True, append_images=[draw(5)[0]], duration=80)
-    elif stem == "rotated":
-        exif = Image.Exif()
-        exif[274] = 6  # the camera was turned: to be shown rotated by 90 degrees
-        image.save(path, exif=exif)
-    elif stem == "alpha":
-        image.putalpha(90)
-        image.save(path)
-    elif stem == "dot":
-        image.resize((1, 1)).save(path)
-    elif stem == "wide":
-        image.resize((30000, 2)).save(path)
-    elif name in REFUSED:
+    path, image = folder / name, draw(4)[0]
+    if name in REFUSED:
         path.write_bytes(_refused(name, image, path))
-    else:
-        importlib.import_module("pillow_heif").register_heif_opener()
-        image.save(path, "JPEG" if stem == "mislabelled" else None)
+        return path
+    register_heif_opener()
+    options: dict[str, Any] = {}
+    match path.stem:
+        case "cmyk":
+            image = image.convert("CMYK")
+        case "grey16":
+            ramp = np.linspace(0, 65535, 64 * 48).reshape(48, 64).astype(np.uint16)
+            image = Image.fromarray(ramp)
+        case "palette":
+            image, options = image.quantize(8), {"transparency": 0}
+        case "animated":
+            options = {"save_all": True, "append_images": [draw(5)[0]], "duration": 80}
+        case "rotated":  # the camera was turned: displayed rotated by 90 degrees
+            options["exif"] = Image.Exif()
+            options["exif"][274] = 6
+        case "alpha":
+            image.putalpha(90)
+        case "dot" | "wide":
+            image = image.resize((1, 1) if path.stem == "dot" else (30000, 2))
+        case "mislabelled":
+            options = {"format": "JPEG"}
+    image.save(path, **options)
     return path
 
 
