@@ -1,6 +1,5 @@
 """Clips for tests: small videos and animations, made here."""
 
-import io
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -11,9 +10,7 @@ import numpy as np
 from av.video.stream import VideoStream
 from PIL import Image
 
-CODECS = {".mp4": "libx264", ".m4v": "libx264", ".mkv": "libx264", ".mov": "mpeg4"} | {
-    ".webm": "libvpx"
-}
+CODECS = {".mp4": "libx264", ".mkv": "libx264", ".mov": "mpeg4", ".webm": "libvpx"}
 
 
 def write_video(
@@ -84,10 +81,3 @@ def plain(colour: str | tuple[int, int, int], size: tuple[int, int] = (64, 48)) 
 def mean_colour(image: Image.Image) -> tuple[int, ...]:
     """The mean of an image's pixels."""
     return tuple(np.asarray(image, np.float64).reshape(-1, 3).mean(axis=0).round().astype(int))
-
-
-def as_bytes(image: Image.Image, kind: str) -> bytes:
-    """An image's file."""
-    file = io.BytesIO()
-    image.save(file, kind)
-    return file.getvalue()

@@ -62,42 +62,30 @@ def write(folder: Path, name: str) -> Path:
 
 
 def set_traps(folder: Path) -> None:
-    """Puts into a folder what must not be opened, and what never ends."""
+    """Fills a folder with files that must not be opened, or never end."""
     outside = folder.parent / "outside"
     outside.mkdir()
     draw(7)[0].save(outside / "secret.png")
     (folder / "link.png").symlink_to(outside / "secret.png")
     (folder / "links").symlink_to(outside)
     (folder / "zeros.jpg").symlink_to("/dev/zero")
-    pipe(folder / "pipe.jpg")
-    sparse(folder / "huge.jpg", 2**40)
-    below(folder, "d" * 200, 22)
+    os.mkfifo(folder / "pipe.jpg")
+    with (folder / "huge.jpg").open("wb") as file:
+        file.truncate(2**40)  # takes no room on the disk
+    write_below(folder, "d" * 200, 22)
 
 
-def pipe(path: Path) -> None:
-    """Puts a pipe in a file's place."""
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
-
-
-def sparse(path: Path, size: int) -> Path:
-    """Writes a file of zeros that takes no room."""
-    with path.open("wb") as file:
-        file.truncate(size)
-    return path
-
-
-def below(folder: Path, name: str, depth: int) -> None:
-    """Writes a picture so deep below a folder that no call takes its path."""
-    first = os.open(folder, os.O_RDONLY)
+def write_below(folder: Path, name: str, depth: int) -> None:
+    """Writes an image below nested folders; its path may be longer than any call accepts."""
+    parent = os.open(folder, os.O_RDONLY)
     for _ in range(depth):
-        os.mkdir(name, dir_fd=first)
-        deeper = os.open(name, os.O_RDONLY, dir_fd=first)
-        os.close(first)
-        first = deeper
-    with os.fdopen(os.open("deep.png", os.O_WRONLY | os.O_CREAT, dir_fd=first), "wb") as file:
+        os.mkdir(name, dir_fd=parent)
+        child = os.open(name, os.O_RDONLY, dir_fd=parent)
+        os.close(parent)
+        parent = child
+    with os.fdopen(os.open("deep.png", os.O_WRONLY | os.O_CREAT, dir_fd=parent), "wb") as file:
         draw(5)[0].save(file, "PNG")
-    os.close(first)
+    os.close(parent)
 
 
 def progressive(side: int) -> bytes:
@@ -125,10 +113,11 @@ def jpeg(side: int, is_progressive: bool = True) -> bytes:
 
 def png_header(width: int, height: int) -> bytes:
     """A valid beginning of a PNG of any size, without the pixels."""
+    content = b"\x89PNG\r\n\x1a\n"
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(b"\0" * 64))
-    )
+    for data in (b"IHDR" + header, b"IDAT" + zlib.compress(b"\0" * 64)):
+        content += struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
+    return content
 
 
 def _refused(name: str, image: Image.Image, path: Path) -> bytes:
@@ -143,8 +132,3 @@ def _refused(name: str, image: Image.Image, path: Path) -> bytes:
         "noise.webp": b"RIFF\x10\x00\x00\x00WEBPVP8 " + bytes(range(40)),
         "photo.heic": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100),
     }[name]
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    checksum = zlib.crc32(kind + content)
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)

@@ -12,7 +12,6 @@ from PIL import Image
 
 from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import describe_file, load_info, summarize_gallery, write_info
-from polyview.export.pack.schema import PackInfo
 from polyview.models import build
 from polyview.models.checkpoint import save_tensors
 from tests.export.conftest import settle
@@ -68,12 +67,7 @@ def write_many(tiny_pack: Path, folder: Path) -> Path:
         save_tensors(folder / head, method.state_dict(), {"kind": "head", "method": name})
         methods[name] = replace(like, arguments=arguments, head=head)
         files[head] = describe_file(folder / head)
-    return write_described(replace(info, folder=folder, methods=methods, files=files))
-
-
-def write_described(info: PackInfo) -> Path:
-    """Writes a pack's pack.json; its gallery is described as the gallery's file now is."""
-    gallery = "gallery/gallery.json"
-    files = {**info.files, gallery: describe_file(info.folder / gallery)}
-    write_info(replace(info, files=files, gallery=summarize_gallery(load_gallery(info.folder))))
-    return info.folder
+    files["gallery/gallery.json"] = describe_file(folder / "gallery/gallery.json")
+    info = replace(info, folder=folder, methods=methods, files=files)
+    write_info(replace(info, gallery=summarize_gallery(load_gallery(folder))))
+    return folder

@@ -60,7 +60,7 @@ def test_a_folder_is_read_however_deep(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "folder.png").mkdir()
     (tmp_path / os.fsdecode(b"caf\xe9.png")).write_bytes(b"x")
-    hostile.below(tmp_path, "n", 300)
+    hostile.write_below(tmp_path, "n", 300)
     collection = from_folder(tmp_path)
     files = [image.file for image in collection.images]
     deepest = f"{'n/' * 300}deep.png"
@@ -187,40 +187,29 @@ def test_entries_never_leave_their_folder(tmp_path: Path) -> None:
     assert not Path("/tmp/absolute.png").exists()
 
 
-def altered(change: Callable[[bytearray], None]) -> Callable[[Path], object]:
-    """Writes an archive of one stored image whose bytes are changed."""
+def altered(*changes: tuple[bytes, int, bytes]) -> Callable[[Path], object]:
+    """Writes an archive of one stored image; changes are a signature, an offset and new bytes."""
 
     def write(path: Path) -> None:
         content = bytearray(make(path, {"a.png": image()}, zipfile.ZIP_STORED).read_bytes())
-        change(content)
+        for signature, offset, data in changes:
+            start = content.rindex(signature) + offset
+            content[start : start + len(data)] = data
         path.write_bytes(content)
 
     return write
 
 
-def state_another_size(content: bytearray) -> None:
-    place = content.rindex(b"PK\x01\x02")
-    content[place + 20 : place + 28] = struct.pack("<II", 5000, 5000)
-
-
-def lock(content: bytearray) -> None:
-    for sign, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        content[content.rindex(sign) + at] |= 1
-
-
-def flip(content: bytearray) -> None:
-    content[len(content) // 2] ^= 255
-
-
+LOCAL, CENTRAL = b"PK\x03\x04", b"PK\x01\x02"  # signatures of an entry's two headers
 DAMAGED = "damaged, locked or not a ZIP archive"
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "bombs": (
         lambda p: make(p, {f"{i}.bmp": bytes(2**23) for i in range(4)}),
         "32 MB, more than 200 times",
     ),
-    "longer": (altered(state_another_size), DAMAGED),
-    "locked": (altered(lock), DAMAGED),
-    "flipped": (altered(flip), DAMAGED),
+    "longer": (altered((CENTRAL, 20, struct.pack("<II", 5000, 5000))), DAMAGED),
+    "locked": (altered((LOCAL, 6, b"\1"), (CENTRAL, 8, b"\1")), DAMAGED),
+    "flipped": (altered((b"IDAT", 20, b"damage")), DAMAGED),
     "cut": (lambda p: p.write_bytes(image()[:50]), DAMAGED),
     "empty": (lambda p: p.write_bytes(b""), DAMAGED),
     "many": (lambda p: make(p, {f"{i}.png": b"" for i in range(51)}), "51 entries, more than 50"),

@@ -20,7 +20,6 @@ from polyview.app.gallery.scan import CollectionImage
 from polyview.app.gallery.video import MOST, Moment
 from polyview.training.data.image_files import read_frames as training_frames
 from tests.app.clip_files import (
-    as_bytes,
     mean_colour,
     plain,
     sound_alone,
@@ -28,6 +27,7 @@ from tests.app.clip_files import (
     write_animation,
     write_video,
 )
+from tests.app.hostile import jpeg
 
 COLOURS = {"red": (255, 0, 0), "lime": (0, 255, 0), "blue": (0, 0, 255)}
 ANIMATIONS = (".gif", ".webp", ".png", ".apng")
@@ -170,7 +170,7 @@ def test_large_frames_come_at_working_size_and_memory_is_bounded(
     ],
 )
 def test_frames_of_16k_and_more(tmp_path: Path, side: int, why: str) -> None:
-    small = as_bytes(plain("red", (1000, 1000)), "JPEG")
+    small = jpeg(1000, is_progressive=False)
     path = tmp_path / "large.mov"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mjpeg", 5)
@@ -234,7 +234,7 @@ def test_no_frames_no_pictures_and_odd_codecs(tmp_path: Path) -> None:
         b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
         b"ffconcat version 1.0\nfile '/etc/passwd'\n",
         b"<?xml version='1.0'?><MPD><BaseURL>http://127.0.0.1/</BaseURL></MPD>",
-        as_bytes(plain("red"), "JPEG"),
+        jpeg(64),
     ],
 )
 def test_what_is_no_clip_opens_nothing(tmp_path: Path, content: bytes) -> None:
@@ -262,10 +262,8 @@ def test_a_decoder_that_fails_takes_nothing_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_video(tmp_path / "a.mp4", [plain("red")] * 5)
-    decoder, write = (
-        tmp_path / "decoder.py",
-        "import struct, sys, time\nwrite = sys.stdout.buffer.write\n",
-    )
+    decoder = tmp_path / "decoder.py"
+    write = "import struct, sys, time\nwrite = sys.stdout.buffer.write\n"
     for program in (
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
         "write(bytes(10))",
