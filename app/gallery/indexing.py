@@ -246,12 +246,13 @@ class Index:
         """Adds the views of precomputed features, loads precomputed views, or reads the files."""
         if self._filled:
             return
+        info, images = self._runtime.info, self._collection
         if (regions := self._runtime.regions) is not None:
             for part in self._steps("views", len(self), self.files, _AT_ONCE):
                 features = regions.features(part)
                 for name, gallery in self.images.items():
                     gallery.add(part, self._runtime.image_views(features, name).embeddings)
-        elif (loaded := prepared.load(self._runtime.info, self._collection)) is not None:
+        elif images.comes_with(info.folder) and (loaded := prepared.load(info, images)):
             self.clips, self._filled, windows = loaded.clips, True, loaded.clips.windows()
             for file, features in loaded.features.items():
                 self._features[file] = dict(zip(chain(*windows), features, strict=True))

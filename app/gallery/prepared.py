@@ -55,8 +55,8 @@ def place(info: PackInfo, kind: str = "views") -> Path:
 
 
 def load(info: PackInfo, collection: Collection) -> Prepared | None:
-    """Loads the data for `collection`; None unless a file of the pack matches its images."""
-    if not (collection.comes_with(info.folder) and place(info).is_file()):
+    """Loads the data for `collection`, a pack's own images; None if no file matches."""
+    if not place(info).is_file():
         return None
     clips, features = Clips(collection, info.image_encoder.frames), dict[str, Tensor]()
     try:

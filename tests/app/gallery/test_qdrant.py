@@ -206,6 +206,7 @@ def test_the_command_fills_what_the_app_opens(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path))
+    monkeypatch.setattr(qdrant, "_PAGE", 10)
     address, local = f"qdrant://{tmp_path}/qdrant/photos", many_retriever.collection
     assert migrate.main(["--pack", str(many_pack), "--to", address, "--device", "cpu"]) == 0
     printed = capsys.readouterr().out

@@ -1,10 +1,12 @@
 """The SQLite file of a gallery: several processes, killed ones, damaged and unusable files."""
 
+import hashlib
 import multiprocessing
 import random
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -12,13 +14,42 @@ import numpy as np
 import pytest
 
 from polyview.app.gallery.images import Stamp
-from polyview.app.gallery.store import Content, Store, cache_folder
+from polyview.app.gallery.store import Content, Store, Vectors, cache_folder
 from polyview.app.gallery.video import Moment
-from tests.app.filling import SPACES, digest_of, fill, vector
 
-IMAGES = 60
+IMAGES, AT_ONCE = 60, 4
+SPACES = ("views one", "views two")
 FORKING = multiprocessing.get_context("forkserver")  # torch is imported once, not by each process
-FORKING.set_forkserver_preload([fill.__module__])
+FORKING.set_forkserver_preload([__name__])
+
+
+def vector(space: str, digest: bytes) -> np.ndarray:
+    """The only right rows (3, 40) of a content in a space."""
+    seed = hashlib.sha256(space.encode() + digest).digest()
+    return np.random.default_rng(list(seed)).standard_normal((3, 40)).astype(np.float32)
+
+
+def digest_of(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+def fill(begins: Connection, photos: Path, gallery: Path, report: Path, seed: int) -> None:
+    """Stores vectors of a folder in random order; appends the SHA-256 of stored files."""
+    begins.send(None)
+    files = sorted(photos.iterdir())
+    random.Random(seed).shuffle(files)
+    store, new = Store(gallery), dict[str, Vectors]()
+    with report.open("a", buffering=1) as out:
+        for start in range(0, len(files), AT_ONCE):
+            digests = {path: digest_of(path) for path in files[start : start + AT_ONCE]}
+            for space in SPACES:
+                known = store.load(space, digests.values())
+                new[space] = {d: vector(space, d) for d in digests.values() if d not in known}
+            now = time.time_ns()
+            store.save(new, {p.name: (Stamp.of(p), now, Content(d)) for p, d in digests.items()})
+            out.writelines(f"{digest.hex()}\n" for digest in digests.values())
+    store.prune(photos, [path.name for path in files])
+    store.close()
 
 
 class Place:
