@@ -23,14 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from polyview.export.hub.packs import resolve
 from polyview.export.pack.reading import update_metrics
 from polyview.export.pack.schema import MANIFEST
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware
-from polyview.models import Views
 from polyview.models.files import sha256_of, write_whole
 from polyview.training.data.features import CACHE, Extraction
 from polyview.training.data.open_split import from_pack, open_split
@@ -237,6 +235,7 @@ def _measure_methods(
             f"--foils needs rendered scenes, and {data.folder} has none; render them with python "
             "-m polyview scenes"
         )
+    foils = data.foils() if options.foils and data.foils else []
     photographs = options.data is not None and data.relevant is None
     truth = metrics.everyday_truth(data.captions, data.image_of) if photographs else {}
     covered = views.mentioned_cells(runtime, data) if options.views or options.evidence else None
@@ -252,9 +251,12 @@ def _measure_methods(
             questions = runtime.text_views(list(truth), single)
             everyday_scores[single] = scoring.score_matrix(method, sides[0], questions)
         if single in names:
-            extra_metrics[single] = _measure_more(
-                options, runtime, single, data, image_features, sides, covered, places
-            )
+            measure, about = evidence.evidence_metrics, (runtime, single, data)
+            extra_metrics[single] = {
+                **(views.view_metrics(*about, sides, covered) if options.views else {}),
+                **(measure(*about, image_features, covered, places) if options.evidence else {}),
+                **(kinds.foil_metrics(runtime, single, sides[0], foils) if options.foils else {}),
+            }
     names = [*names, *options.ensemble]
     scores |= {name: scoring.ensemble_scores(scores, name) for name in names}
     rows = {name: kinds.score_metrics(scores[name], data, options.folds) for name in names}
@@ -276,31 +278,6 @@ def _measure_methods(
         measured = {**record, "hardware": hardware(), "values": rows[name]}
         update_metrics(runtime.info.folder, name, measured)
     return _compare(options, rows, scores, data)
-
-
-def _measure_more(
-    options: argparse.Namespace,
-    runtime: Runtime,
-    part: str,
-    data: Split,
-    features: Tensor | np.ndarray,
-    sides: tuple[Views, Views],
-    covered: np.ndarray | None,
-    places: Sequence[evidence.Place],
-) -> dict[str, float]:
-    """Returns the additional metrics of one method that options select."""
-    values: dict[str, float] = {}
-    if options.views:
-        values |= views.view_metrics(runtime, part, data, sides, covered)
-    if options.evidence:  # over cells, or over the frames of clips
-        assert isinstance(features, Tensor)  # `named_places` refuses packs of regions
-        if data.frames > 1:
-            values |= evidence.moment_metrics(runtime, part, data, features)
-        else:
-            values |= evidence.evidence_metrics(runtime, part, data, features, covered, places)
-    if options.foils and data.foils is not None:
-        values |= kinds.foil_metrics(runtime, part, sides[0], data.foils())
-    return values
 
 
 def _compare(

@@ -73,7 +73,7 @@ class Place:
     """The visible objects of one kind that a caption names."""
 
     text: int  # row of the caption
-    tokens: tuple[int, ...]  # positions of the caption's tokens that name the kind
+    tokens: list[int]  # positions of the caption's tokens that name the kind
     cells: np.ndarray  # (cells,) bool, whether a cell shows such an object
     name: str  # of the kind
 
@@ -101,32 +101,31 @@ def named_places(runtime: Runtime, data: Split) -> list[Place]:
     return places
 
 
-def find_words(
-    text: str, spans: Sequence[tuple[int, int]], forms: Sequence[str]
-) -> tuple[int, ...]:
+def find_words(text: str, spans: Sequence[tuple[int, int]], forms: Sequence[str]) -> list[int]:
     """Returns the positions of a text's tokens (words or pieces) that spell any form of a name.
 
     >>> find_words("Dog on dogwood", [(0, 0), (0, 2), (2, 3), (4, 6), (7, 14)], ["dog", "dogs"])
-    (1, 2)
+    [1, 2]
     """
     longest = sorted(map(re.escape, forms), key=len, reverse=True)  # "santa claus" before "santa"
     pattern = rf"\b(?:{'|'.join(longest)})\b"
     words = [match.span() for match in re.finditer(pattern, text.strip(), re.IGNORECASE)]
-    inside = (any(start < last and first < end for first, last in words) for start, end in spans)
-    return tuple(place for place, is_inside in enumerate(inside) if is_inside)
+    inside = [any(start < last and first < end for first, last in words) for start, end in spans]
+    return np.flatnonzero(inside).tolist()
 
 
 def evidence_metrics(
     runtime: Runtime,
     name: str,
     data: Split,
-    features: Tensor,
+    features: Tensor | np.ndarray,
     covered: np.ndarray | None,
     places: Sequence[Place],
 ) -> dict[str, float]:
     """Measures a method's evidence over features (N_img, N, d), see the module's docstring.
 
-    `covered` (N_txt, cells) is from `mentioned_cells`; None if objects are unknown. Returns
+    `covered` (N_txt, cells) is from `mentioned_cells`; None if objects are unknown. For clips
+    returns `moment_metrics`, otherwise
 
     - `evidence_error`, a share of the score;
     - in percent, if objects are known, `evidence_pointing`, `evidence_chance`,
@@ -135,6 +134,9 @@ def evidence_metrics(
       `insertion`, `deletion_renewed` and `deletion_renewed_map`; and the intervals of the gains of
       evidence, such as `deletion_gain_random_low` and `_high`.
     """
+    assert isinstance(features, Tensor)  # `named_places` refuses packs of regions
+    if data.frames > 1:
+        return moment_metrics(runtime, name, data, features)
     head, deleted = runtime.methods[name], evenly(len(data.captions), PAIRS)
     mentioning = deleted if covered is None else np.flatnonzero(covered.any(axis=1))
     of_text = defaultdict[int, list[Place]](list)

@@ -310,7 +310,7 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
         tokens = runtime.text_features([data.captions[row]], name)[0][0]  # (M, D)
         yield _Question("sentence", image, tokens.sum(dim=0), covered[row] > 0, row in deleted)
         for place in each:
-            yield _Question("word", image, tokens[list(place.tokens)].sum(dim=0), place.cells)
+            yield _Question("word", image, tokens[place.tokens].sum(dim=0), place.cells)
             yield _Question("name", image, by_name[place.name], place.cells)
 
 

@@ -27,10 +27,9 @@ from tests.training.sample import BUNDLED, SCENES, TABLES, read_numbers, write_s
 
 
 class Report(NamedTuple):
-    """One evaluation with most options: `pack/`, `scores.npz`, `trec/`, its output and its JSON."""
+    """One evaluation with most options; the folder has `scenes/`, `scores.npz` and `trec/`."""
 
     folder: Path
-    pack: Path
     checksum: str
     printed: str
     measured: dict[str, Any]
@@ -50,7 +49,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     with redirect_stdout(io.StringIO()) as printed:
         main(["--pack", str(pack), *options])
     measured = json.loads((folder / "rows.json").read_text())
-    return Report(folder, pack, checksum, printed.getvalue(), measured, measured["methods"])
+    return Report(folder, checksum, printed.getvalue(), measured, measured["methods"])
 
 
 def test_numbers_are_reproduced_and_printed(report: Report) -> None:
@@ -58,18 +57,17 @@ def test_numbers_are_reproduced_and_printed(report: Report) -> None:
     methods = list(load_info(BUNDLED, verify=False).methods)
     assert list(numbers) == methods
     for name, values in numbers.items():
-        assert rows[name].keys() == values.keys()
+        row = rows[name]
+        assert row.keys() == values.keys()
         for key, value in values.items():
-            if key.endswith("_margin"):
-                kind = key.removesuffix("_margin")
-                share, pairs = rows[name][kind] / 100, rows[name][f"{kind}_pairs"]
-                half_width = 196 * (share * (1 - share) / pairs) ** 0.5  # of a 95 % interval
-                assert rows[name][key] == pytest.approx(half_width, abs=0.1), (name, key)
-                continue
             # to the printed digit; another processor may swap two equal scores, which moves 0.4,
             # and of foils a pair
-            pair = 100 / values[f"{key}_pairs"] if f"{key}_pairs" in values else 0.6
-            assert rows[name][key] == pytest.approx(value, abs=pair), (name, key)
+            within = 100 / values[f"{key}_pairs"] if f"{key}_pairs" in values else 0.6
+            if key.endswith("_margin"):
+                kind = key.removesuffix("_margin")
+                share, pairs = row[kind] / 100, row[f"{kind}_pairs"]
+                value, within = 196 * (share * (1 - share) / pairs) ** 0.5, 0.1  # 95 % interval
+            assert row[key] == pytest.approx(value, abs=within), (name, key)
     lines = [line.strip("| ").split(" | ") for line in report.printed.splitlines() if "|" in line]
     table = {
         line[0]: dict(zip(lines[0], line, strict=True)) for line in lines[2 : 4 + len(methods)]
@@ -118,9 +116,10 @@ def test_readme_states_the_packs_numbers() -> None:
 
 def test_json_holds_differences_and_how_they_were_measured(report: Report) -> None:
     measured = report.measured
-    assert measured["command"].startswith(f"python -m polyview evaluate --pack {report.pack} --all")
+    pack = report.folder / "scenes"
+    assert measured["command"].startswith(f"python -m polyview evaluate --pack {pack} --all")
     assert (measured["split"], measured["seed"]) == ("test", 0)
-    assert measured["sources"] == {str(report.pack): report.checksum}
+    assert measured["sources"] == {str(pack): report.checksum}
     first, same = measured["differences"]
     assert (first["first"], first["second"], first["kind"]) == ("vse_infty", "vsepp", "")
     expected = read_numbers()["vse_infty"]["rsum"] - report.rows["vsepp"]["rsum"]
@@ -136,7 +135,7 @@ def test_scores_ranks_and_runs_can_be_read_again(report: Report) -> None:
     """Runs of images are read in `test_a_run_file_of_our_scores_gives_the_same`."""
     data = np.load(report.folder / "scores.npz")
     assert data["vsepp"].shape == (SCENES, 5 * SCENES)
-    assert data["captions"][5] == from_pack(report.pack, "test").captions[5]
+    assert data["captions"][5] == from_pack(report.folder / "scenes", "test").captions[5]
     assert data["files"][1].endswith(".webp")
     for name, row in report.rows.items():
         assert retrieval_metrics(data[name], data["image_of"])["rsum"] == row["rsum"]
@@ -155,7 +154,7 @@ def test_scores_ranks_and_runs_can_be_read_again(report: Report) -> None:
 
 
 def test_numbers_of_methods_are_stored(report: Report) -> None:
-    before, after = load_info(BUNDLED).methods, load_info(report.pack).methods
+    before, after = load_info(BUNDLED).methods, load_info(report.folder / "scenes").methods
     assert list(after) == list(before)
     for name, method in after.items():
         assert method.metrics is not None
@@ -220,6 +219,7 @@ def test_bad_requests_get_a_sentence(pack: Path, tmp_path: Path) -> None:
     }
     for name, content in runs.items():
         (tmp_path / name).write_text(content)
+    mistakes = ["--mistakes", "pvse"]
     wrong = 'there is no method "vse_infy"; did you mean "vse_infty"? Choose one of\n  vse_infty\n'
     for arguments, message in (
         (["--method", "vse_infy"], wrong),
@@ -234,12 +234,12 @@ def test_bad_requests_get_a_sentence(pack: Path, tmp_path: Path) -> None:
         (["--data", photographs, "--foils"], "--foils needs rendered scenes"),
         (["--maps"], "scenes has none; python -m polyview clip makes one"),
         (["--csv", "x.csv"], "add --mistakes A B"),
-        (["--mistakes", "pvse", "nowhere.trec"], 'there is no method "nowhere.trec"'),
-        (["--mistakes", "pvse", "vse_infty", "--k", "0"], "--k must be at least 1"),
-        (["--mistakes", "pvse", f"{tmp_path}/few", "--k", "5"], "fewer than 5 images per caption"),
-        (["--mistakes", "pvse", f"{tmp_path}/elsewhere"], "line 1: 'nowhere'"),
-        (["--mistakes", "pvse", f"{tmp_path}/words"], "line 1: invalid literal"),
-        (["--mistakes", "pvse", f"{tmp_path}/cut"], "qid Q0 docid rank score tag"),
+        ([*mistakes, "nowhere.trec"], 'there is no method "nowhere.trec"'),
+        ([*mistakes, "vse_infty", "--k", "0"], "--k must be at least 1"),
+        ([*mistakes, f"{tmp_path}/few", "--k", "5"], "fewer than 5 images per caption"),
+        ([*mistakes, f"{tmp_path}/elsewhere"], "line 1: 'nowhere'"),
+        ([*mistakes, f"{tmp_path}/words"], "line 1: invalid literal"),
+        ([*mistakes, f"{tmp_path}/cut"], "qid Q0 docid rank score tag"),
     ):
         with pytest.raises(SystemExit, match=re.escape(message)):
             main(["--pack", str(pack), "--device", "cpu", *arguments])

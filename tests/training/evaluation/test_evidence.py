@@ -150,9 +150,9 @@ def test_words_are_found_on_every_visible_object_of_their_kind_and_no_other() ->
     )
     places = named_places(runtime, data)
     assert [(place.text, place.tokens, place.cells.tolist()) for place in places] == [
-        (0, (1, 2), [True, False, False, True]),
-        (0, (5, 6, 7, 8), [False, True, False, False]),
-        (1, (1,), [True, False, False, True]),
+        (0, [1, 2], [True, False, False, True]),
+        (0, [5, 6, 7, 8], [False, True, False, False]),
+        (1, [1], [True, False, False, True]),
     ]
 
 
