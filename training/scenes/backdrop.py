@@ -180,13 +180,11 @@ def _kitchen(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image
     _window(image, view, (left, 10, left + wide, 10 + int(rng.integers(44, 56))), (250, 250, 250))
     dark = jitter((70, 90, 112), rng)
     for row in range(9):  # a chequered floor in perspective
-        near, far = (horizon + (SIZE - horizon) * (t / 9) ** 1.5 for t in (row + 1, row))
         for column in range(-8, 17):
-            xs = [
-                SIZE / 2 + (column + side - 4.5) * 42 * (0.55 + 0.75 * depth / 9)
-                for side, depth in ((0, row), (1, row), (1, row + 1), (0, row + 1))
-            ]
-            corners = list(zip(xs, (far, far, near, near), strict=True))
+            corners = []
+            for side, depth in ((0, row), (1, row), (1, row + 1), (0, row + 1)):
+                x = SIZE / 2 + (column + side - 4.5) * 42 * (0.55 + 0.75 * depth / 9)
+                corners.append((x, horizon + (SIZE - horizon) * (depth / 9) ** 1.5))
             draw.polygon(corners, fill=dark if (row + column) % 2 else (236, 234, 228))
     doors = [(120, 160, 150), (196, 120, 90), (222, 206, 176), (98, 128, 168)]
     wood, top = jitter(doors[int(rng.integers(len(doors)))], rng), horizon - 36

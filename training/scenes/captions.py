@@ -107,20 +107,15 @@ class Draft:
 
     def fill(self, template: str, view: str, **slots: str | list[str]) -> Caption:
         """Fills the slots of a template; a list of names also fills the slots of its verbs."""
-        words: dict[str, str] = {}
-        for slot, value in slots.items():
-            if isinstance(value, str):
-                words[slot] = value
-                continue
-            first_is_one = re.match("an? (?!few )", value[0]) is not None
-            singular = first_is_one and len(value) == 1
-            verb = _VERBS[int(self.rng.integers(len(_VERBS)))]
-            words |= {
-                slot: join(value),
-                f"{slot}_are": "is" if singular else "are",
-                f"{slot}_there": "there is" if first_is_one else "there are",
-                f"{slot}_verb": verb[0 if singular else 1],
-            }
+        words: dict[str, Any] = dict(slots)
+        for slot, names in slots.items():
+            if isinstance(names, list):
+                first_is_one = re.match("an? (?!few )", names[0]) is not None
+                is_plural = not first_is_one or len(names) > 1
+                words[slot] = join(names)
+                words[f"{slot}_are"] = "are" if is_plural else "is"
+                words[f"{slot}_there"] = "there is" if first_is_one else "there are"
+                words[f"{slot}_verb"] = _VERBS[int(self.rng.integers(len(_VERBS)))][is_plural]
         text = " ".join(template.format(**words).split())
         return Caption(text, view, self.mentions(), self.fact)
 
@@ -146,14 +141,12 @@ def join(names: Sequence[str]) -> str:
 
 def object_groups(scene: Truth) -> list[ObjectGroup]:
     """Returns the groups of a scene in the order of their first object."""
-    members: dict[str, list[int]] = {}
     items: Sequence[SceneObject | GalleryObject] = scene.objects
-    for index, item in enumerate(items):
-        members.setdefault(item.name, []).append(index)
-    return [
-        ObjectGroup(CLASS_OF[name], tuple(indices), items[indices[0]].color)
-        for name, indices in members.items()
-    ]
+    groups = []
+    for name in dict.fromkeys(item.name for item in items):
+        indices = tuple(index for index, item in enumerate(items) if item.name == name)
+        groups.append(ObjectGroup(CLASS_OF[name], indices, items[indices[0]].color))
+    return groups
 
 
 def obvious_relations(first: Box, second: Box) -> list[str]:

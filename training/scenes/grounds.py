@@ -144,8 +144,7 @@ def _sea(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     for _ in range(9):  # breakers
         x, y = rng.uniform(0, SIZE), rng.uniform(horizon + 20, SIZE)
         reach = 10 + 18 * (y - horizon) / SIZE
-        for step in (-1, 0, 1):
-            left = x + step * reach * 1.6
+        for left in (x - reach * 1.6, x, x + reach * 1.6):
             box = (left - reach, y, left + reach, y + reach * 0.7)
             draw.arc(box, 200, 340, fill=(190, 226, 246), width=2)
     return image
@@ -156,9 +155,9 @@ def _desert(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     image, draw = floor(horizon, sand, shade(sand, 1.08), rng, 5)
     for _ in range(2):  # mesas far away
         x, wide, high = rng.uniform(0, SIZE), rng.uniform(16, 40), rng.uniform(14, 32)
-        rock, top = jitter((176, 92, 60), rng), horizon - high
-        feet = [(x - wide - 9, horizon + 3), (x + wide + 9, horizon + 3)]
-        draw.polygon([feet[0], (x - wide, top), (x + wide, top), feet[1]], fill=rock)
+        foot, top = horizon + 3, horizon - high
+        corners = [(x - wide - 9, foot), (x - wide, top), (x + wide, top), (x + wide + 9, foot)]
+        draw.polygon(corners, fill=jitter((176, 92, 60), rng))
     for depth in (0.0, 0.22, 0.48, 0.75):  # dunes with a lit and a shaded flank
         y = horizon + depth * (SIZE - horizon)
         x, wide = float(rng.uniform(20, SIZE - 20)), float(rng.uniform(90, 150))

@@ -5,17 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from polyview.training.scenes import world
 from polyview.training.scenes.classes import CLASSES, Look, ObjectClass
 from polyview.training.scenes.relevance import Box
-from polyview.training.scenes.world import (
-    FLOATING,
-    INDOORS,
-    SETTINGS,
-    SIZE,
-    TIMELESS,
-    TIMES,
-    WEATHERS,
-)
 
 _NO_WEATHER = {"desert": ("rain", "snow"), "snowfield": ("rain",), "beach": ("snow",)}
 _TIME_ODDS = (0.42, 0.33, 0.25)
@@ -76,10 +68,10 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
 
     Returns None if the objects do not fit into the image; try another `rng`.
     """
-    setting = str(rng.choice(SETTINGS))
+    setting = str(rng.choice(world.SETTINGS))
     time, weather = sample_conditions(setting, rng)
     horizon = int(rng.integers(74, 108))
-    if setting in INDOORS or setting == "stage":
+    if setting in world.INDOORS or setting == "stage":
         horizon = int(rng.integers(104, 132))
     classes = _sample_classes(rng)
     lowest, highest = 38 + 2 * (8 - len(classes)), 98 - 8 * (len(classes) - 4)
@@ -100,14 +92,14 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
 
 def sample_conditions(setting: str, rng: np.random.Generator) -> tuple[str | None, str | None]:
     """Samples the time of day and the weather of a setting, each None if the setting has none."""
-    if setting in TIMELESS:
+    if setting in world.TIMELESS:
         return None, None
-    time = str(rng.choice(TIMES, p=_TIME_ODDS))
-    if setting in INDOORS:
+    time = str(rng.choice(world.TIMES, p=_TIME_ODDS))
+    if setting in world.INDOORS:
         return time, None
     barred = _NO_WEATHER.get(setting, ())
-    odds = np.array(_WEATHER_ODDS) * [name not in barred for name in WEATHERS]
-    return time, str(rng.choice(WEATHERS, p=odds / odds.sum()))
+    odds = np.array(_WEATHER_ODDS) * [name not in barred for name in world.WEATHERS]
+    return time, str(rng.choice(world.WEATHERS, p=odds / odds.sum()))
 
 
 def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
@@ -137,16 +129,16 @@ def place_group(
                 aloft = aloft and trial < 45
             offsets = _formation(count, size, rng)
             width, height = (2 * offsets.max(0) + size).tolist()
-        if width > SIZE - 4 or height > SIZE - 4:
+        if width > world.SIZE - 4 or height > world.SIZE - 4:
             continue
-        low, high = height / 2 + 2, SIZE - height / 2 - 2
+        low, high = height / 2 + 2, world.SIZE - height / 2 - 2
         if aloft:
             high = max(board.horizon - height / 3, low + 1)
-        elif board.setting not in FLOATING:
+        elif board.setting not in world.FLOATING:
             low = max(low, board.horizon + 8 - size / 2 + (height - size) / 2)
         if low > high:
             continue
-        x = rng.uniform(width / 2 + 2, SIZE - width / 2 - 2)
+        x = rng.uniform(width / 2 + 2, world.SIZE - width / 2 - 2)
         y = rng.uniform(low, high)
         if board.fits(x, y, width, height):
             board.take(x, y, width, height)

@@ -16,18 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
+from polyview.training.scenes import world
 from polyview.training.scenes.backdrop import backdrop, sprite_light, weather_front
 from polyview.training.scenes.classes import Look
 from polyview.training.scenes.layout import Layout, sample_layout
 from polyview.training.scenes.motion import FRAMES, Clip
-from polyview.training.scenes.world import (
-    FLOATING,
-    SIZE,
-    Scene,
-    SceneObject,
-    Split,
-    scene_generator,
-)
+from polyview.training.scenes.world import SIZE, Scene, SceneObject, Split, scene_generator
 
 FONT_ENV = "POLYVIEW_EMOJI_FONT"
 FONT_FILE = "NotoColorEmoji.ttf"
@@ -169,7 +163,7 @@ def _cast_shadows(
     canvas: Image.Image, layout: Layout, sprites: list[Image.Image], corners: list[tuple[int, int]]
 ) -> None:
     """Darkens the ground below objects that stand on it."""
-    if layout.setting in FLOATING:
+    if layout.setting in world.FLOATING:
         return
     mask = Image.new("L", (SIZE // 2, SIZE // 2), 0)
     draw = ImageDraw.Draw(mask)
