@@ -15,26 +15,15 @@ from polyview.training.evaluation.metrics import retrieval_ranks
 DEPTH = 100  # items per query in a TREC run
 
 COLUMNS = {
-    "i2t_r1": "i2t R@1",
-    "i2t_r5": "R@5",
-    "i2t_r10": "R@10",
-    "t2i_r1": "t2i R@1",
-    "t2i_r5": "R@5",
-    "t2i_r10": "R@10",
-    "rsum": "rsum",
-    "p_at_5": "P@5",
-    "first_right": "first right",
-    "i2t_medr": "i2t MedR",
-    "t2i_medr": "t2i MedR",
-    "i2t_meanr": "i2t MeanR",
-    "t2i_meanr": "t2i MeanR",
-    "i2t_nmr": "i2t nMR",
-    "t2i_nmr": "t2i nMR",
-    "t2i_rprecision": "t2i R-P",
-    "t2i_map_at_r": "t2i mAP@R",
-    "i2t_rprecision": "i2t R-P",
-    "i2t_map_at_r": "i2t mAP@R",
-}
+    "i2t_r1": "i2t R@1", "i2t_r5": "R@5", "i2t_r10": "R@10",
+    "t2i_r1": "t2i R@1", "t2i_r5": "R@5", "t2i_r10": "R@10", "rsum": "rsum",
+    "p_at_5": "P@5", "first_right": "first right",
+    "i2t_medr": "i2t MedR", "t2i_medr": "t2i MedR",
+    "i2t_meanr": "i2t MeanR", "t2i_meanr": "t2i MeanR",
+    "i2t_nmr": "i2t nMR", "t2i_nmr": "t2i nMR",
+    "t2i_rprecision": "t2i R-P", "t2i_map_at_r": "t2i mAP@R",
+    "i2t_rprecision": "i2t R-P", "i2t_map_at_r": "i2t mAP@R",
+}  # fmt: skip
 
 Rows = Mapping[str, Mapping[str, float]]  # metrics of each method
 

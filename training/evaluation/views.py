@@ -153,10 +153,8 @@ def faithfulness(
     covered, image_of, winners = covered[mentioned], image_of[mentioned], winners[mentioned]
     peaks = attention == attention.max(axis=2, keepdims=True)  # (N_img, V, N)
     values: dict[str, float] = {}
-    for name, maps, worth in (
-        ("pointing", peaks, covered > 0),
-        ("mass", attention.clip(min=0), covered),
-    ):
+    tables = (("pointing", peaks, covered > 0), ("mass", attention.clip(min=0), covered))
+    for name, maps, worth in tables:
         totals = maps.sum(axis=2, keepdims=True)
         weights = np.divide(maps, totals, out=np.zeros(maps.shape), where=totals > 0)
         of_texts = weights[image_of]  # (T, V, N); 0 for maps that are 0
@@ -203,8 +201,7 @@ def print_views(rows: Rows) -> None:
                 f"{name}: faithfulness was not measured; it needs a mask for every image and "
                 "attention maps."
             )
+    titles = ["view", "wins", "points at a mentioned object", "attention on mentioned objects"]
     print()
-    print_rows(
-        ["view", "wins", "points at a mentioned object", "attention on mentioned objects"], table
-    )
+    print_rows(titles, table)
     print("", *summaries, sep="\n")

@@ -202,8 +202,7 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
         action = OPPOSITE[action]
     for attempt in range(_ATTEMPTS):
         rng = scene_generator(seed, split, index, _CLIP_DICE + attempt)
-        clip = _draw(f"{split}-{index:06d}", actors, mover, action, rng)
-        if clip is not None:
+        if clip := _draw(f"{split}-{index:06d}", actors, mover, action, rng):
             return clip
     raise RuntimeError(f"clip {split}-{index} of seed {seed} found no room in {_ATTEMPTS} attempts")
 
@@ -261,7 +260,7 @@ def _draw(
         placed = place_group(kind, 1, float(rng.uniform(46, 66)), board, rng)
         if placed is None:
             return None
-        place = placed[0]
+        (place,) = placed
         others.append(_object(rng, kind, place.x, place.y, place.size, place.aloft))
     start, passed_index = int(rng.integers(2, 10)), None
     if change is None:

@@ -183,8 +183,7 @@ def test_a_gallery_of_clips_keeps_frames_and_truth(folder: Path, tmp_path: Path)
     for index, entry in enumerate(image.objects):
         shown = tuple(n for n, frame in enumerate(drawn) if frame.visible[index] >= SEEN)
         assert entry.frames == shown
-    for count, places in ((FRAMES, range(FRAMES)), (4, (2, 6, 10, 14))):
-        frames = read_frames(gallery.folder / image.file, count)
-        for frame, place in zip(frames, places, strict=True):
-            apart = np.asarray(drawn[place].image, float) - np.asarray(frame, float)
-            assert np.abs(apart).mean() < 12
+    frames = read_frames(gallery.folder / image.file, 4)
+    for frame, place in zip(frames, (2, 6, 10, 14), strict=True):
+        apart = np.asarray(drawn[place].image, float) - np.asarray(frame, float)
+        assert np.abs(apart).mean() < 12
