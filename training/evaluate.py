@@ -183,8 +183,8 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
             data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"
         single = scoring.ensemble_parts(names, known, "method")
         records = {name: {"split": split, "command": _command(options, name)} for name in single}
-        fit = calibration.calibrate_pack
-        rows = fit(runtime, data, records, refit=options.calibrate, write=options.write)
+        calibrate = calibration.calibrate_pack
+        rows = calibrate(runtime, data, records, refit=options.calibrate, write=options.write)
         return measured | {"methods": rows}
     if options.maps:
         source = None if options.maps is True else options.maps

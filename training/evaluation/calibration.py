@@ -70,9 +70,9 @@ class Answers(NamedTuple):
     weights: np.ndarray  # (B,) assumed frequency of each question; they sum to 1
 
     def judged(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the mask (B, HITS), scores (B, HITS), 0 for others, and weights (H,) of hits.
+        """Selects the H hits that are known to be right or wrong.
 
-        These are the H hits that are known to be right or wrong.
+        Returns their mask (B, HITS), scores (B, HITS) with 0 for other hits, and weights (H,).
         """
         is_judged = np.isfinite(self.hits) & self.whole[:, None]
         weights = np.broadcast_to(self.weights[:, None], is_judged.shape)[is_judged]

@@ -114,8 +114,9 @@ def store_normalization(runtime: Runtime, name: str, folder: Path) -> dict[str, 
         bias = {"bias_weight": alpha, "bias_neighbours": min(k, count)}
         arguments = {**entry.arguments, "reference_queries": count, **bias}
         save_tensors(head, weights | {"reference": reference}, metadata | {"arguments": arguments})
-        entry = replace(entry, arguments=arguments, metrics=None)
-        entry = replace(entry, calibration=None, calibration_metrics=None)
+        entry = replace(
+            entry, arguments=arguments, metrics=None, calibration=None, calibration_metrics=None
+        )
         files = {**info.files, entry.head: describe_file(head)}
         write_info(replace(info, methods={**info.methods, name: entry}, files=files))
     return row

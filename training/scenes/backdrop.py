@@ -183,8 +183,8 @@ def _kitchen(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image
         for column in range(-8, 17):
             corners = []
             for side, depth in ((0, row), (1, row), (1, row + 1), (0, row + 1)):
-                x = SIZE / 2 + (column + side - 4.5) * 42 * (0.55 + 0.75 * depth / 9)
-                corners.append((x, horizon + (SIZE - horizon) * (depth / 9) ** 1.5))
+                across = SIZE / 2 + (column + side - 4.5) * 42 * (0.55 + 0.75 * depth / 9)
+                corners.append((across, horizon + (SIZE - horizon) * (depth / 9) ** 1.5))
             draw.polygon(corners, fill=dark if (row + column) % 2 else (236, 234, 228))
     doors = [(120, 160, 150), (196, 120, 90), (222, 206, 176), (98, 128, 168)]
     wood, top = jitter(doors[int(rng.integers(len(doors)))], rng), horizon - 36
