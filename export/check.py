@@ -86,14 +86,10 @@ class PackCheck:
         for step, way, pixels in self._other_pixels():
             margins = self._margins(self._image_views(pixels), texts)
             results.append(_compare(step, way, own_margins, margins))
-        for step, way, reference, changed in self._other_tokens(tokens):
-            before = (
-                own_margins
-                if reference is tokens
-                else self._margins(images, self._text_views(reference))
-            )
+        for step, way, changed, reference in self._other_tokens(tokens):
+            before = self._text_views(reference) if reference else texts
             margins = self._margins(images, self._text_views(changed))
-            results.append(_compare(step, way, before, margins))
+            results.append(_compare(step, way, self._margins(images, before), margins))
         steps = groupby(results, key=lambda verdict: verdict.step)
         # prefers variants that change the input (error > 0)
         best = [max(ways, key=lambda way: (way.error > 0, way.gain)) for _, ways in steps]
@@ -122,48 +118,46 @@ class PackCheck:
             yield "normalisation", way, replace(preprocess, mean=mean, std=std)(self.images)
         swapped = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in self.images]
         yield "channels", "blue, green, red", preprocess(swapped)
-        for name, resize in (
-            ("the central square", 0),
-            ("its middle 7/8", preprocess.size * 8 // 7),
-        ):
-            yield "crop", name, replace(preprocess, fit="crop", resize=resize)(self.images)
+        crops = {"the central square": 0, "its middle 7/8": preprocess.size * 8 // 7}
+        for way, resize in crops.items():
+            yield "crop", way, replace(preprocess, fit="crop", resize=resize)(self.images)
         yield "crop", "the whole image", replace(preprocess, fit="stretch", resize=0)(self.images)
         for kind in get_args(Filter):
             yield "interpolation", kind, replace(preprocess, filter=kind)(self.images)
 
-    def _other_tokens(self, own: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens]]:
-        """Yields step, variant, the tokens to compare with and the changed tokens."""
-        texts, limit, known_ids, marks = self.texts, self.limit, self.vocabulary, self.marks
+    def _other_tokens(self, own: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
+        """Yields step, variant, changed tokens, and those to compare with unless they are `own`."""
+        texts, limit, vocabulary, marks = self.texts, self.limit, self.vocabulary, self.marks
 
         def read(others: Iterable[str]) -> Tokens:
             return [self.runtime.tokenize(text).ids for text in others]
 
+        step = "marks and padding"
         words = [[i for i in ids if i not in marks] for ids in own]
         for template in TEMPLATES:
             start, end = (part.split() for part in template.split("TEXT"))
-            if known_ids.keys() >= {*start, *end}:
+            if vocabulary.keys() >= {*start, *end}:
                 remaining = limit - len(start + end)
-                before, behind = ([known_ids[mark] for mark in part] for part in (start, end))
+                before, behind = ([vocabulary[mark] for mark in part] for part in (start, end))
                 changed = [[*before, *ids[:remaining], *behind] for ids in words]
-                yield "marks and padding", template, own, changed
-        yield "marks and padding", "TEXT alone", own, [ids or own[0] for ids in words]
-        for name in sorted(known_ids.keys() & set(PADDINGS)):
-            changed = [ids + [known_ids[name]] * (limit - len(ids)) for ids in own]
-            yield "marks and padding", f"{name} up to {limit} tokens", own, changed
-        yield "prompt", PROMPT.format("TEXT"), own, read(map(PROMPT.format, texts))
+                yield step, template, changed, None
+        yield step, "TEXT alone", [ids or own[0] for ids in words], None
+        for name in sorted(vocabulary.keys() & {*PADDINGS}):
+            padded = [ids + [vocabulary[name]] * (limit - len(ids)) for ids in own]
+            yield step, f"{name} up to {limit} tokens", padded, None
+        yield "prompt", PROMPT.format("TEXT"), read(map(PROMPT.format, texts)), None
         bare: Tokens = []
         for text, ids in zip(texts, own, strict=True):
             before, behind = ([*takewhile(marks.__contains__, s)] for s in (ids, ids[::-1]))
             content_ids = self.tokenizer.encode(text, add_special_tokens=False).ids
             bare.append([*before, *content_ids[: limit - len(before + behind)], *behind[::-1]])
-        yield "prompt", "TEXT alone", own, bare
-        yield "lower case", "lower case", read(map(str.upper, texts)), read(map(str.lower, texts))
+        yield "prompt", "TEXT alone", bare, None
+        yield "lower case", "lower case", read(map(str.lower, texts)), read(map(str.upper, texts))
         plain = [" ".join(re.findall(r"\w+", text)) for text in texts]
-        commas = (
-            1 if known_ids.keys() & {",", ",</w>"} else -1
-        )  # -1 (everywhere) if commas are unknown
-        punctuated = read(f"{text.replace(' ', ', ', commas)}." for text in plain)
-        yield "punctuation", "none", punctuated, read(plain)
+        # one comma of each text, or a comma after every word if commas are unknown
+        count = 1 if vocabulary.keys() & {",", ",</w>"} else -1
+        punctuated = read(f"{text.replace(' ', ', ', count)}." for text in plain)
+        yield "punctuation", "none", read(plain), punctuated
 
 
 def pair_margins(scores: np.ndarray) -> np.ndarray:

@@ -46,15 +46,14 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
     head = models.build(METHOD, images.dim, texts.dim, arguments).eval()
     config = {"method": METHOD, "backbone": source, "text": {"source": source}, "seed": 0}
     rows = ImageRows(images)
+    method = MethodParts(rows, TextRows(texts), head, arguments, config, spec["sha256"])
     parts = PackParts(
         image_encoder=rows,
         image_dim=images.dim,
         preprocess=preprocess,
         tokenizer=tokenizer.to_str(),
         max_length=spec["max_length"],
-        methods={
-            METHOD: MethodParts(rows, TextRows(texts), head, arguments, config, spec["sha256"])
-        },
+        methods={METHOD: method},
         gallery=gallery,
         logs={METHOD: Path(source)},  # recipe and log, if Polyview trained it
     )
@@ -63,14 +62,8 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = pack_parser(
-        "clip",
-        "Build a pack of zero-shot CLIP.",
-        name=METHOD,
-        title="CLIP",
-        licence="other",
-        description=DESCRIPTION,
-    )
+    defaults = {"name": METHOD, "title": "CLIP", "licence": "other", "description": DESCRIPTION}
+    parser = pack_parser("clip", "Build a pack of zero-shot CLIP.", **defaults)
     source = "CLIP's folder or Hub id, with an optional @revision"
     parser.add_argument("--from", dest="source", required=True, metavar="SOURCE", help=source)
 

@@ -54,6 +54,7 @@ LAYOUTS = {
     **dict.fromkeys(("detector", "imagenet", "imagenet_res50", "imagenet_res152"), "caffe"),
     **dict.fromkeys(("imagenet_resnext", "wsl"), "torchvision"),
 }
+_PIECES = "text.model.embeddings.word_embeddings.weight"
 _POSITIONS = "image.model.embeddings.position_embeddings"
 
 
@@ -64,19 +65,17 @@ class WordList:
     word2idx: dict[str, int]
 
 
-class Conversion(NamedTuple):
-    """The parts of a release's model, with random weights."""
+class ImageSide(NamedTuple):
+    """The method and the image encoder of a release, with random weights."""
 
-    arguments: dict[str, Any]  # for `models.build`
-    image_dim: int  # d of the image side
-    image: ImageEncoder | None  # None if the model reads precomputed features
-    preprocess: Preprocess
-    text: TextEncoder
-    tokenizer: Tokenizer
+    arguments: dict[str, Any]  # of the method, for `models.build`
+    dim: int  # d of the image features
+    encoder: ImageEncoder | None = None  # None if the model reads precomputed features
+    preprocess: Preprocess = Preprocess()
 
 
-def convert_vse_infty(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
-    """VSE-infinity: region features or images, BiGRU or BERT, by the names of the weights."""
+def convert_vse_infty(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSide:
+    """VSE-infinity: region features or images, by the names of the weights."""
     settings, state = checkpoint.options, checkpoint.state
     if settings.no_imgnorm or settings.no_txtnorm:
         raise ValueError(
@@ -84,40 +83,32 @@ def convert_vse_infty(checkpoint: Checkpoint, options: argparse.Namespace) -> Co
             f"{settings.no_txtnorm}; only models that normalise both embeddings can be converted"
         )
     embed_dim, image_dim = checkpoint.shape("method.project_image.linear.weight")
-    image, preprocess, mlp_dim = None, Preprocess(), 0
-    if "image.conv1.weight" in state:
-        source = settings.backbone_source.removeprefix("vsepp_")
-        if source not in LAYOUTS:
-            raise ValueError(
-                f'{checkpoint.path}: its backbone_source is "{source}", which selects the layout '
-                f"of the CNN; known are {', '.join(LAYOUTS)}"
-            )
-        image = _build_resnet(checkpoint, LAYOUTS[source])
-        preprocess = replace(IMAGENET, size=int(256 * settings.input_scale_factor))
-        if source == "detector":
-            state["image.conv1.weight"] = state["image.conv1.weight"].flip(1)
-            preprocess = replace(preprocess, mean=DETECTOR_MEAN, std=(1 / 255,) * 3)
-    else:
-        mlp_dim = checkpoint.shape("method.project_image.mlp.0.weight")[0]
-    arguments = {"embed_dim": embed_dim, "mlp_dim": mlp_dim, "released_gpo": True}
-    if "text.embed.weight" in state:
-        texts = _words_encoder(checkpoint, options, 2, mask=True)
-    else:
-        texts = _bert_encoder(checkpoint, options)
-    return Conversion(arguments, image_dim, image, preprocess, *texts)
+    arguments = {"embed_dim": embed_dim, "mlp_dim": 0, "released_gpo": True}
+    if "image.conv1.weight" not in state:
+        arguments["mlp_dim"] = checkpoint.shape("method.project_image.mlp.0.weight")[0]
+        return ImageSide(arguments, image_dim)
+    source = settings.backbone_source.removeprefix("vsepp_")
+    if source not in LAYOUTS:
+        raise ValueError(
+            f'{checkpoint.path}: its backbone_source is "{source}", which selects the layout '
+            f"of the CNN; known are {', '.join(LAYOUTS)}"
+        )
+    preprocess = replace(IMAGENET, size=int(256 * settings.input_scale_factor))
+    if source == "detector":
+        state["image.conv1.weight"] = state["image.conv1.weight"].flip(1)
+        preprocess = replace(preprocess, mean=DETECTOR_MEAN, std=(1 / 255,) * 3)
+    return ImageSide(arguments, image_dim, _build_resnet(checkpoint, LAYOUTS[source]), preprocess)
 
 
-def convert_mv_vse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
-    """MV-VSE: region features, a linear map and max pooling per view, a forward GRU."""
+def convert_mv_vse(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSide:
+    """MV-VSE: region features, a linear map and max pooling per view."""
     embed_dim, image_dim = checkpoint.shape("method.project_image.0.linear.weight")
     views = checkpoint.count("method.project_image.")
-    arguments = {"embed_dim": embed_dim, "views": views, "aggregator": "released"}
-    texts = _words_encoder(checkpoint, options, 1)
-    return Conversion(arguments, image_dim, None, Preprocess(), *texts)
+    return ImageSide({"embed_dim": embed_dim, "views": views, "aggregator": "released"}, image_dim)
 
 
-def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
-    """PVSE: a torchvision ResNet, PIE-Nets over cells or the frames of a clip, word embeddings.
+def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSide:
+    """PVSE: a torchvision ResNet, PIE-Nets over cells or the frames of a clip.
 
     In the models of clips (MRW, TGIF) the ResNet computes one feature per frame, for a bi-GRU and a
     PIE-Net. The pack's image encoder is that ResNet: an image is a clip of one frame. The release
@@ -131,10 +122,8 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
         )
     legacy = settings.legacy if options.legacy_text is None else options.legacy_text
     attention, frames = "method.image_net.w2.weight", "method.image_global.gru.weight_ih_l0"
-    arguments: dict[str, Any] = {
-        "views": checkpoint.shape(attention)[0] if attention in state else 0,
-        "legacy_text": legacy,
-    }
+    views = checkpoint.shape(attention)[0] if attention in state else 0
+    arguments: dict[str, Any] = {"views": views, "legacy_text": legacy}
     if frames in state:
         gates, image_dim = checkpoint.shape(frames)
         embed_dim = 2 * gates // 3  # three gates of half the width in each direction
@@ -144,12 +133,11 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
     image = _build_resnet(checkpoint, "torchvision", pooled=frames in state)
     size = settings.crop_size
     preprocess = replace(IMAGENET, size=size, fit="crop", resize=max(size, 256))
-    texts = _words_encoder(checkpoint, options, 0)
-    return Conversion({"embed_dim": embed_dim, **arguments}, image_dim, image, preprocess, *texts)
+    return ImageSide({"embed_dim": embed_dim, **arguments}, image_dim, image, preprocess)
 
 
-def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
-    """AVSE: a ViT that reads two samples of an image, BERT, and blocks matched by MaxSim."""
+def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSide:
+    """AVSE: a ViT that reads two samples of an image, and blocks matched by MaxSim."""
     size = checkpoint.options.img_res
     config = {**_read_config("vit", options.image_backbone), "image_size": size}
     image = SampledViT(config, None if options.centres is None else tuple(options.centres))
@@ -161,21 +149,38 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
         "match": "maxsim",
         **dict.fromkeys(("released_gpo", "released_text", "sampled_features"), True),
     }
-    texts = _bert_encoder(checkpoint, options)
-    return Conversion(arguments, image.dim, image, replace(IMAGENET, size=size), *texts)
+    return ImageSide(arguments, image.dim, image, replace(IMAGENET, size=size))
 
 
-def _words_encoder(
-    checkpoint: Checkpoint, options: argparse.Namespace, directions: int, *, mask: bool = False
+def _text_side(
+    checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
-    """Word embeddings with a GRU of 0 to 2 `directions`, and a tokenizer of lower-case words.
+    """A text encoder with random weights, and its tokenizer.
 
-    The vocabulary is JSON with `word2idx`, as SCAN published it; with `mask`, the release appends
-    the word <mask>. Texts start with <start> and end with <end>. The tokenizer approximates nltk's
-    word_tokenize, which the releases call.
+    Either BERT with its uncased word pieces, or word embeddings with a GRU of 0 to 2 directions
+    over the words of a JSON file with `word2idx`, as SCAN published it. VSE-infinity appends the
+    word <mask>. Texts of words start with <start> and end with <end>; the tokenizer approximates
+    nltk's word_tokenize, which the releases call.
     """
+    if _PIECES in checkpoint.state:
+        return _bert_encoder(checkpoint, options)
     rows, word_dim = checkpoint.shape("text.embed.weight")
-    path: Path | None = options.vocab
+    words = _read_words(checkpoint, options.vocab, rows, options.release == "vse_infty")
+    tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<start> $A <end>", special_tokens=[(m, words[m]) for m in ("<start>", "<end>")]
+    )
+    directions = {"vse_infty": 2, "mv_vse": 1}.get(options.release, 0)
+    # without directions, the method holds the GRU
+    gru = "text.forward_gru" if directions else "method.text_global.gru"
+    hidden = checkpoint.shape(f"{gru}.weight_hh_l0")[1]
+    return BiGRUTextEncoder(rows, word_dim, hidden, directions=directions), tokenizer
+
+
+def _read_words(checkpoint: Checkpoint, path: Path | None, rows: int, mask: bool) -> dict[str, int]:
+    """The words of `rows` embeddings with their ids; with `mask`, <mask> may be appended."""
     if path is None:
         raise ValueError(
             f"{checkpoint.path} does not store its words; name their list, a JSON file with "
@@ -196,26 +201,16 @@ def _words_encoder(
         )
     if words.get("<pad>") != 0 or not {"<start>", "<end>", "<unk>"} <= words.keys():
         raise ValueError(f"{path} must list <pad> as word 0, and <start>, <end> and <unk>")
-    tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<start> $A <end>", special_tokens=[(m, words[m]) for m in ("<start>", "<end>")]
-    )
-    gru = "text.forward_gru" if directions else "method.text_global.gru"
-    hidden = checkpoint.shape(f"{gru}.weight_hh_l0")[1]
-    return BiGRUTextEncoder(rows, word_dim, hidden, directions=directions), tokenizer
+    return words
 
 
 def _bert_encoder(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
-    """BERT with random weights, and its uncased tokenizer."""
     name = options.text_backbone or BERT_ID
     advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
     folder = find_folder(name, advice) or fetch_matching(name, BERT_FILES)
-    rows = checkpoint.shape("text.model.embeddings.word_embeddings.weight")[0]
-    tokenizer = read_tokenizer(folder)
+    rows, tokenizer = checkpoint.shape(_PIECES)[0], read_tokenizer(folder)
     if tokenizer.get_vocab_size() != rows:
         raise ValueError(
             f"{folder} lists {tokenizer.get_vocab_size()} word pieces, but {checkpoint.path} has "
@@ -283,27 +278,27 @@ def convert(options: argparse.Namespace) -> PackInfo:
                 raise ValueError(f"{flag} is for --from {owner}; leave it out with {name}")
     if (options.checkpoint is None) == (options.hub is None):
         raise ValueError("name a checkpoint file, or one on the Hub with --hub, and not both")
-    path, origin = options.checkpoint, str(options.checkpoint and options.checkpoint.name)
-    if options.hub is not None:
+    if options.hub is None:
+        path, origin = options.checkpoint, options.checkpoint.name
+    else:
         repo = find_checkpoint(options.hub)
         (file,) = repo.files
         fetch(repo)
         path, origin = repo.folder / file, f"{repo.repo_id}/{file}@{repo.commit}"
     checkpoint = read_checkpoint(path, release.names)
-    arguments, image_dim, image, preprocess, text, tokenizer = CONVERSIONS[name](
-        checkpoint, options
-    )
-    head = models.build(name, image_dim, text.dim, arguments)
-    modules = {"method": head, "text": text, "image": image}
+    images = CONVERSIONS[name](checkpoint, options)
+    text, tokenizer = _text_side(checkpoint, options)
+    head = models.build(name, images.dim, text.dim, images.arguments)
+    modules = {"method": head, "text": text, "image": images.encoder}
     checkpoint.load_into(nn.ModuleDict({k: v for k, v in modules.items() if v}))
     config = {"origin": origin, **checkpoint.details, "not_stored": [release.not_stored]}
     parts = PackParts(
-        image_encoder=image,
-        image_dim=image_dim,
-        preprocess=preprocess,
+        image_encoder=images.encoder,
+        image_dim=images.dim,
+        preprocess=images.preprocess,
         tokenizer=tokenizer.to_str(pretty=True),
         max_length=min(MAX_LENGTH, text.max_length or MAX_LENGTH),
-        methods={name: MethodParts(image, text, head, arguments, config)},
+        methods={name: MethodParts(images.encoder, text, head, images.arguments, config)},
         gallery=options.gallery,
         half=False,  # the weights stay as they were published
     )

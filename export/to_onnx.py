@@ -50,8 +50,10 @@ def export_runs(
         ValueError: the run folders do not fit together, or a value is not valid.
     """
     encoder, preprocess, encoder_spec = None, Preprocess(), dict[str, Any]()
+    logs = dict[str, Path]()
     if backbone is not None:
         encoder, preprocess, encoder_spec = load_image_source(backbone, rounded=False)
+        logs = _history(str(backbone))
     trained: dict[str, TrainedRun] = {}
     for spec in runs:
         name, equals, folder = str(spec).partition("=")
@@ -61,7 +63,6 @@ def export_runs(
     first, *_ = trained.values()
     if not isinstance(labels, Labels):
         labels = _labels_for(labels, encoder_spec, list(trained.values()))
-    logs = {} if backbone is None else _history(str(backbone))
     parts = PackParts(
         image_encoder=encoder,
         image_dim=first.record.image_dim,
@@ -166,9 +167,8 @@ def _history(source: str) -> dict[str, Path]:
     history = {"backbone": folder}
     while (config := folder / CONFIG).is_file() and len(history) < _LONGEST_HISTORY:
         folder = Path(str(tomllib.loads(config.read_text("utf-8")).get("init", "")))
-        if not (folder / CONFIG).is_file():
-            break
-        history[f"backbone_{len(history) + 1}"] = folder
+        if (folder / CONFIG).is_file():
+            history[f"backbone_{len(history) + 1}"] = folder
     return history
 
 

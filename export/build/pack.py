@@ -114,18 +114,21 @@ def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
 
 def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
     """Writes a pack without its parity, which `build_pack` measures."""
-    encoder, size, file = parts.image_encoder, parts.preprocess.size, None
     (work / TOKENIZER).write_text(parts.tokenizer, "utf-8")
     for name, folder in parts.logs.items():
         _copy(folder, work / "training" / name, [log for log in LOGS if (folder / log).is_file()])
     methods = {
         name: _write_method(work, name, method, parts) for name, method in parts.methods.items()
     }
-    if any(method.image_encoder is encoder for method in parts.methods.values()) and encoder:
-        file = IMAGE_ENCODER
-        export_image_encoder(encoder, size, work / file)
-    elif encoder is not None:  # no method reads the pack's encoder: use the first method's own
-        file = f"{next(iter(methods))}/{IMAGE_ENCODER}"
+    encoder, size = parts.image_encoder, parts.preprocess.size
+    file, grid, summary = None, (1, 1), False
+    if encoder is not None:
+        # if no method reads the pack's encoder: the first method's own
+        file, grid = f"{next(iter(methods))}/{IMAGE_ENCODER}", encoder.grid(size)
+        summary = encoder.summary_token
+        if any(method.image_encoder is encoder for method in parts.methods.values()):
+            file = IMAGE_ENCODER
+            export_image_encoder(encoder, size, work / file)
     paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
     if parts.gallery is not None:
         gallery = load_gallery(parts.gallery)
@@ -137,9 +140,6 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
             )
         _copy(gallery.folder, work / FOLDER, [*gallery_files, *gallery.files])
         paths += [work / FOLDER / file for file in gallery_files]
-    grid, summary = (1, 1), False
-    if encoder is not None:
-        grid, summary = encoder.grid(size), encoder.summary_token
     info = PackInfo(
         folder=work,
         **asdict(labels),
@@ -220,12 +220,8 @@ def check_parity(
     scores, trained_scores = expected["scores"], _run_torch(original, *probe)["scores"]
     # for each row and each column, whether the argmax is the same
     same_best = torch.cat([scores.argmax(dim) == trained_scores.argmax(dim) for dim in (0, 1)])
-    return Parity(
-        max_drift,
-        True,
-        float((scores - trained_scores).abs().max()),
-        float(same_best.float().mean()),
-    )
+    change = float((scores - trained_scores).abs().max())
+    return Parity(max_drift, True, change, float(same_best.float().mean()))
 
 
 def same_ranking(scores: Tensor, reference: Tensor) -> bool:
@@ -283,25 +279,21 @@ def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarr
 def _run_torch(
     method: MethodParts, pixels: np.ndarray, ids: np.ndarray, lengths: np.ndarray
 ) -> dict[str, Tensor]:
-    image_features, counts = torch.from_numpy(pixels), torch.from_numpy(lengths)
+    images, counts = torch.from_numpy(pixels), torch.from_numpy(lengths)
     if method.image_encoder is not None:
-        image_features = method.image_encoder(image_features)  # (B_img, N, d)
-    text_features = method.text_encoder(torch.from_numpy(ids), counts)  # (B_txt, L, d)
-    return _outputs(
-        method.head, image_features, text_features, lengths_to_mask(counts, ids.shape[1])
-    )
+        images = method.image_encoder(images)  # (B_img, N, d)
+    texts = method.text_encoder(torch.from_numpy(ids), counts)  # (B_txt, L, d)
+    return _outputs(method.head, images, texts, lengths_to_mask(counts, ids.shape[1]))
 
 
 @torch.no_grad()
 def _run_pack(
     runtime: Runtime, name: str, pixels: np.ndarray, ids: np.ndarray, lengths: np.ndarray
 ) -> dict[str, Tensor]:
-    image_features = torch.from_numpy(pixels)
+    images = torch.from_numpy(pixels)
     if runtime.info.image_encoder.file is not None:
-        image_features = runtime.pixel_features(pixels, name)
-    return _outputs(
-        runtime.methods[name], image_features, *runtime.token_features(ids, lengths, name)
-    )
+        images = runtime.pixel_features(pixels, name)
+    return _outputs(runtime.methods[name], images, *runtime.token_features(ids, lengths, name))
 
 
 def _outputs(

@@ -46,7 +46,7 @@ class Options:
 class Release(NamedTuple):
     """The description of a release in `releases.toml`."""
 
-    names: dict[str, str | None]  # its prefix of names -> our prefix; None for unused weights
+    names: dict[str, str]  # its prefix of names -> our prefix; "-" for unused weights
     code: str  # address and licence of its code
     not_stored: str  # values that its checkpoints do not store, and the values used instead
     options: Sequence[str] = ()  # command-line options for this release only
@@ -57,28 +57,26 @@ def read_releases() -> dict[str, Release]:
     content = tomllib.loads(Path(__file__).with_name("releases.toml").read_text("utf-8"))
     parts, releases = content.pop("parts"), {}
     for method, entry in content.items():
-        names = dict[str, str | None]()
+        names = dict[str, str]()
         for released_prefix, our_prefix in entry.pop("weights").items():
-            start, sep, part = our_prefix.partition("@")
-            for old, new in (
-                parts[part].items() if sep else [("", "-" if our_prefix == "-" else "")]
-            ):
-                names[released_prefix + old] = None if new == "-" else start + new
+            start, _, part = our_prefix.partition("@")
+            for old, new in (parts[part] if part else {"": ""}).items():
+                names[released_prefix + old] = new if new == "-" else start + new
         releases[method] = Release(names, **entry)
     return releases
 
 
-def rename(key: str, names: Mapping[str, str | None]) -> str | None:
-    """Our name for a released weight, or None if it is unused; KeyError if no prefix matches.
+def rename(key: str, names: Mapping[str, str]) -> str | None:
+    """Our name for a released weight, "-" if it is unused, or None if no prefix matches.
 
     >>> rename("layer.11.out.bias", {"layer.*.out.": "image.blocks.*."})
     'image.blocks.11.bias'
     """
     for released_prefix, our_prefix in names.items():
         if match := re.match(re.escape(released_prefix).replace(r"\*", r"(\d+)"), key):
-            prefix = our_prefix and our_prefix.replace("*", "".join(match.groups()))
-            return None if prefix is None else prefix + key[match.end() :]
-    raise KeyError(key)
+            prefix = our_prefix.replace("*", "".join(match.groups()))
+            return prefix if prefix == "-" else prefix + key[match.end() :]
+    return None
 
 
 @plain_dataclass(frozen=True)
@@ -115,7 +113,7 @@ class Checkpoint:
         module.eval().requires_grad_(False)
 
 
-def read_checkpoint(path: Path, names: Mapping[str, str | None]) -> Checkpoint:
+def read_checkpoint(path: Path, names: Mapping[str, str]) -> Checkpoint:
     """Reads a checkpoint with `torch.load(weights_only=True)`; `names` are those of `Release`."""
     if not path.is_file():
         raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
@@ -126,15 +124,12 @@ def read_checkpoint(path: Path, names: Mapping[str, str | None]) -> Checkpoint:
         options = _plain(vars(options) if isinstance(options, argparse.Namespace) else options)
         model, stored = content["model"], _plain(content)
     for key, value in _stored_weights(model, path).items():
-        try:
-            name = rename(key, names)
-        except KeyError as error:
-            raise ValueError(
-                f"{path} holds {key}, which this release does not have; check --from"
-            ) from error
+        name = rename(key, names)
+        if name is None:
+            raise ValueError(f"{path} holds {key}, which this release does not have; check --from")
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"{path}: {key} holds NaN or infinity; download the file again")
-        if name is None or name.endswith(_COUNTER):
+        if name == "-" or name.endswith(_COUNTER):
             continue
         if not state.setdefault(name, value).equal(value):  # some weights are stored twice
             raise ValueError(f"{path}: {key} and another copy of {name} differ")

@@ -52,37 +52,23 @@ ENCODER_FILES = [
 ]
 # entries of a saved configuration that do not describe the network's shape
 _NOT_SHAPE = ("architectures", "dtype", "id2label", "label2id", "transformers_version")
+# model types of `transformers` -> keys of `IMAGE_ENCODERS` and `TEXT_ENCODERS`
+_IMAGES = {
+    **{kind: kind for kind in ("mobilenet_v2", "resnet", "vit")},
+    **dict.fromkeys(("clip", "clip_vision_model"), "clip_vision"),
+    "siglip": "siglip_vision",
+}
+_TEXTS = {
+    **dict.fromkeys(("bert", "distilbert", "roberta", "electra"), "bert"),
+    **dict.fromkeys(("clip", "clip_text_model"), "clip_text"),
+    "siglip": "siglip_text",
+}
 
 
 class _Source(NamedTuple):
     folder: Path
     name: str  # the source as requested
     part: str  # the text after "#"
-
-
-class _Kind(NamedTuple):
-    """How a model type of `transformers` becomes one of our encoders."""
-
-    arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
-    network: str  # the class whose `from_pretrained` reads the weights
-    part: str = ""  # prefix of weights in CLIP and SigLIP: "vision" or "text"
-    projects: bool = False  # whether it has a projection to the joint space; SigLIP needs none
-
-
-_IMAGES = {
-    "mobilenet_v2": _Kind("mobilenet_v2", "MobileNetV2Model"),
-    "resnet": _Kind("resnet", "ResNetModel"),
-    "vit": _Kind("vit", "ViTModel"),
-    "clip": _Kind("clip_vision", "CLIPModel", "vision", projects=True),
-    "clip_vision_model": _Kind("clip_vision", "CLIPVisionModelWithProjection", "vision", True),
-    "siglip": _Kind("siglip_vision", "SiglipModel", "vision"),
-}
-_TEXTS = {
-    **{kind: _Kind("bert", "AutoModel") for kind in ("bert", "distilbert", "roberta", "electra")},
-    "clip": _Kind("clip_text", "CLIPModel", "text", projects=True),
-    "clip_text_model": _Kind("clip_text", "CLIPTextModelWithProjection", "text", projects=True),
-    "siglip": _Kind("siglip_text", "SiglipModel", "text"),
-}
 
 
 def load_image_source(
@@ -106,7 +92,7 @@ def load_image_source(
     elif is_pack(location.folder):
         tensors = _read_packed(location.folder, encoder)
     else:
-        tensors = _read_published(location, _IMAGES, encoder)
+        tensors = _read_published(location, encoder)
     _fill(encoder, tensors, location, rounded)
     return encoder.to(device).eval(), Preprocess.from_json(spec["preprocess"]), spec
 
@@ -132,7 +118,7 @@ def load_text_source(
     location = _locate(source)
     spec = _describe_published(location, _TEXTS)
     encoder = TEXT_ENCODERS[spec["arch"]](**spec["arguments"])
-    _fill(encoder, _read_published(location, _TEXTS, encoder), location, rounded)
+    _fill(encoder, _read_published(location, encoder), location, rounded)
     tokenizer = read_tokenizer(location.folder)
     tokenizer.enable_truncation(spec["max_length"])
     return encoder.to(device).eval(), tokenizer, spec
@@ -174,7 +160,7 @@ def _describe_image(source: _Source) -> dict[str, Any]:
         _, spec = load_tensors(path)
         if spec.get("kind") != "image_backbone" or spec.get("arch") not in IMAGE_ENCODERS:
             raise ValueError(f"{path} is not an image encoder; make one with training.pretrain")
-        spec = {**spec, "sha256": sha256_of(path)}
+        spec["sha256"] = sha256_of(path)
     elif is_pack(source.folder):
         spec = _describe_packed(source)
     elif source.part == FRAME:
@@ -185,7 +171,7 @@ def _describe_image(source: _Source) -> dict[str, Any]:
         return _describe_published(source, _IMAGES)
     if source.part == FRAME:  # one feature per image
         spec["arguments"] = {**spec["arguments"], "parts": list(PARTS)}
-        spec["sha256"] = _digest([spec["sha256"], PARTS])
+        spec["sha256"] = _digest([spec["sha256"], PARTS]).hexdigest()
     return {**spec, "source": source.name}
 
 
@@ -195,8 +181,8 @@ def _fill(encoder: nn.Module, tensors: dict[str, Tensor], source: _Source, round
     load_strict(encoder, tensors, source.name)
 
 
-def _digest(identity: Any) -> str:
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+def _digest(identity: list[Any]) -> Any:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
 
 
 def _describe_packed(source: _Source) -> dict[str, Any]:
@@ -216,7 +202,7 @@ def _describe_packed(source: _Source) -> dict[str, Any]:
         "arch": network[0],
         "arguments": network[1],
         "preprocess": preprocess,
-        "sha256": _digest([info.files[file].sha256, preprocess]),
+        "sha256": _digest([info.files[file].sha256, preprocess]).hexdigest(),
         "pack": {name: getattr(info, name) for name in ("title", "licence", "credits")},
     }
 
@@ -248,47 +234,47 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     for node in graph.node:  # the file stores identical tensors once
         if node.op_type == "Identity" and node.input[0] in stored:
             stored[node.output[0]] = stored[node.input[0]]
-    expected = encoder.state_dict()
-    # batch counters of norms, which nothing reads
-    weights = {
-        name: initial for name, initial in expected.items() if not initial.is_floating_point()
-    }
-    for name in [name for name in expected if name not in weights]:
+    weights = encoder.state_dict()
+    for name, initial in weights.items():
+        if not initial.is_floating_point():
+            continue  # batch counters of norms, which nothing reads
         if name not in stored:
             raise PackError(f"{path} lacks {name}; its pack is not one of Polyview's export")
-        weights[name] = stored[name].to(expected[name].dtype)
+        weights[name] = stored[name].to(initial.dtype)
     return weights
 
 
-def _describe_published(source: _Source, kinds: dict[str, _Kind]) -> dict[str, Any]:
+def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[str, Any]:
     """The description of an encoder in a Hugging Face folder."""
-    images, projected = kinds is _IMAGES, source.part == PROJECTED
+    images, projected = architectures is _IMAGES, source.part == PROJECTED
+    part = "vision" if images else "text"
     if not (source.folder / "config.json").is_file():
         raise ValueError(f"{source.name} is a training run; name a Hugging Face folder or Hub id")
     config = _read_config(source)
     model_type = config.get("model_type")
-    if model_type not in kinds:
+    if model_type not in architectures:
         expected = "an image encoder" if images else "a text encoder"
         raise ValueError(
             f'{source.name} is a model of type "{model_type}", which is not {expected} known here; '
-            f"known: {', '.join(kinds)}"
+            f"known: {', '.join(architectures)}"
         )
-    kind = kinds[model_type]
-    if projected and not kind.part:
+    arch = architectures[model_type]
+    projects = arch == f"clip_{part}"  # SigLIP's features are always in the joint space
+    if projected and not (projects or model_type == "siglip"):
         raise ValueError(f'{source.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
     if model_type in ("clip", "siglip"):
-        shared = {"projection_dim": config.get("projection_dim", 512)} if kind.projects else {}
-        config = {**config[f"{kind.part}_config"], **shared}
-        config["model_type"] = f"{model_type}_{kind.part}_model"
-    if kind.arch == "siglip_text":
+        shared = {"projection_dim": config.get("projection_dim", 512)} if projects else {}
+        config = {**config[f"{part}_config"], **shared, "model_type": f"{model_type}_{part}_model"}
+    config = {k: v for k, v in config.items() if k not in _NOT_SHAPE and k[:1] != "_"}
+    if arch == "siglip_text":
         # SigLIP 2's config lacks its padding token, and transformers' default is that of SigLIP
         tokenizer = read_tokenizer(source.folder)
         if tokenizer.token_to_id(GEMMA_END) is not None:
             config["pad_token_id"] = tokenizer.token_to_id("<pad>")
     spec: dict[str, Any] = {
         "kind": "image_backbone" if images else "text_encoder",
-        "arch": kind.arch,
-        "arguments": {"config": config} | ({"projected": projected} if kind.projects else {}),
+        "arch": arch,
+        "arguments": {"config": config} | ({"projected": projected} if projects else {}),
     }
     files = [source.folder / "config.json", *_weight_files(source)]
     if images:
@@ -299,8 +285,7 @@ def _describe_published(source: _Source, kinds: dict[str, _Kind]) -> dict[str, A
         spec["max_length"] = min(MAX_LENGTH, longest)
         files += [source.folder / name for name in _TOKENIZERS]
     # the digest covers the weight files and every setting that affects the features
-    parts = [kind.arch, projected, spec.get("preprocess")]
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
+    digest = _digest([arch, projected, spec.get("preprocess")])
     for path in files:
         if path.is_file():
             digest.update(bytes.fromhex(sha256_of(path)))
@@ -308,7 +293,7 @@ def _describe_published(source: _Source, kinds: dict[str, _Kind]) -> dict[str, A
 
 
 def _read_config(source: _Source) -> dict[str, Any]:
-    """The configuration entries that describe the network, including defaults, as JSON."""
+    """The network's configuration, including defaults, as JSON."""
     try:
         with quiet():
             auto = import_transformers().AutoConfig
@@ -317,12 +302,8 @@ def _read_config(source: _Source) -> dict[str, Any]:
         raise ValueError(
             f"{source.name}: its config.json cannot be read: {_first_line(error)}"
         ) from error
-
-    def shape(values: dict[str, Any]) -> dict[str, Any]:
-        described = {k: v for k, v in values.items() if k not in _NOT_SHAPE and k[:1] != "_"}
-        return {k: shape(v) if isinstance(v, dict) else v for k, v in described.items()}
-
-    return shape(json.loads(config.to_json_string(use_diff=False)))
+    content: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    return content
 
 
 def _weight_files(source: _Source) -> list[Path]:
@@ -336,39 +317,40 @@ def _weight_files(source: _Source) -> list[Path]:
     return paths
 
 
-def _read_published(
-    source: _Source, kinds: dict[str, _Kind], encoder: nn.Module
-) -> dict[str, Tensor]:
+def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dict[str, Tensor]:
     """Weights under the encoder's names, through `from_pretrained`."""
-    with quiet():
-        model_type = _read_config(source)["model_type"]
-        kind = kinds[model_type]
-        try:
-            network, report = getattr(import_transformers(), kind.network).from_pretrained(
+    model: Any = encoder.model
+    network_class = type(model)
+    if getattr(encoder, "projection", None) is not None:
+        name = f"{network_class.__name__}WithProjection"
+        network_class = getattr(import_transformers(), name)
+    try:
+        with quiet():
+            network, report = network_class.from_pretrained(
                 source.folder,
+                config=model.config,
                 dtype=torch.float32,
                 local_files_only=True,
                 use_safetensors=True,
                 output_loading_info=True,
             )
-        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-            raise ValueError(
-                f"the weights of {source.name} do not load: {_first_line(error)}"
-            ) from error
-    projection = "visual_projection." if kind.part == "vision" else "text_projection."
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        raise ValueError(
+            f"the weights of {source.name} do not load: {_first_line(error)}"
+        ) from error
 
     def own_name(name: str) -> str:
-        if not kind.part:
-            return f"model.{name}"
-        renamed = name.replace(f"{kind.part}_model.", "model.", 1)
-        return renamed.replace(projection, "projection.", 1)
+        part, _, inner_name = name.partition(".")
+        if part in ("visual_projection", "text_projection"):
+            return f"projection.{inner_name}"
+        return f"model.{inner_name if part in ('vision_model', 'text_model') else name}"
 
     names = encoder.state_dict().keys()
     missing = sorted({own_name(name) for name in report["missing_keys"]} & names)
     if missing:
         raise ValueError(
-            f"{source.name} lacks {len(missing)} of the weights of a {model_type} model, first "
-            f"{missing[0]}; its config.json and its weights do not belong together"
+            f"{source.name} lacks {len(missing)} of the weights of a {model.config.model_type} "
+            f"model, first {missing[0]}; its config.json and its weights do not belong together"
         )
     tensors = {own_name(name): tensor for name, tensor in network.state_dict().items()}
     return {name: tensor for name, tensor in tensors.items() if name in names}
