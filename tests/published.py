@@ -1,16 +1,24 @@
 """Tiny random networks of the published classes, saved as their authors save them."""
 
 import json
+import string
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from torch import nn
 
 from tests.export.conftest import settle
 
-SIZE, PATCH = 64, 16
-WORDS = ["a", "red", "blue", "dog", "cat", "car", "on", "the", "beach", "and", "two", "##s"]
+SIZE, PATCH, CONTEXT = 64, 16, 77
+# layouts of CLIP, see `save_clip`
+FIRST, SHARDS, SIGLIP, SIGLIP_2 = "first upload", "shards", "SigLIP", "SigLIP 2"
+WORDS = ["a", "red", "dog", "cat", "on", "the", "beach", "two", "cars", "plate", "of", "food"]
+CLIP_MARKS = ["<|startoftext|>", "<|endoftext|>"]
+BERT_MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 _LAYERS: dict[str, Any] = {
     "hidden_size": 16,
     "intermediate_size": 24,
@@ -18,12 +26,12 @@ _LAYERS: dict[str, Any] = {
     "num_attention_heads": 2,
 }
 _PROCESSOR: dict[str, Any] = {
-    "do_resize": True,
-    "do_rescale": True,
-    "rescale_factor": 1 / 255,
-    "do_normalize": True,
-    "image_mean": [0.48, 0.46, 0.41],
-    "image_std": [0.27, 0.26, 0.28],
+    **dict.fromkeys(("do_resize", "do_rescale", "do_normalize"), True),
+    **{
+        "rescale_factor": 1 / 255,
+        "image_mean": [0.48, 0.46, 0.41],
+        "image_std": [0.27, 0.26, 0.28],
+    },
 }
 STRETCH = {"size": {"height": SIZE, "width": SIZE}, "resample": 2}
 CROP = {
@@ -33,100 +41,156 @@ CROP = {
     "resample": 3,
 }
 CROP_SHARE = {"size": {"shortest_edge": SIZE}, "crop_pct": 0.875, "resample": 3}
+_MOBILE = {"depth_multiplier": 0.25, "image_size": SIZE, "finegrained_output": False}
+_RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16, 16, 24], "depths": [1, 1, 1, 1]}
+IMAGE_MODELS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
+    "mobilenet_v2": ("MobileNetV2", _MOBILE, "MobileNetV2ImageProcessor", CROP),
+    "resnet": ("ResNet", _RESNET, "ConvNextImageProcessor", CROP_SHARE),
+    "vit": (
+        "ViT",
+        {**_LAYERS, "image_size": SIZE, "patch_size": PATCH},
+        "ViTImageProcessor",
+        STRETCH,
+    ),
+}
+TEXT_MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("BertModel", _LAYERS),
+    "distilbert": (
+        "DistilBertForMaskedLM",
+        {"dim": 16, "hidden_dim": 24, "n_layers": 2, "n_heads": 2},
+    ),
+    "roberta": ("RobertaForMaskedLM", {**_LAYERS, "pad_token_id": 0}),
+    "electra": ("ElectraForPreTraining", {**_LAYERS, "embedding_size": 8}),
+}
 
 
 def save_image_model(folder: Path, kind: str) -> Path:
-    """A vision network in the Hub's format: mobilenet_v2, resnet or vit."""
-    import transformers
-
-    torch.manual_seed(1)
-    model: Any
-    if kind == "mobilenet_v2":
-        small = transformers.MobileNetV2Config(
-            depth_multiplier=0.25, image_size=SIZE, finegrained_output=False
-        )
-        model = transformers.MobileNetV2ForImageClassification(small)
-        save_processor(folder, "MobileNetV2ImageProcessor", CROP)
-    elif kind == "resnet":
-        model = transformers.ResNetForImageClassification(
-            transformers.ResNetConfig(
-                embedding_size=8, hidden_sizes=[8, 16, 16, 24], depths=[1, 1, 1, 1]
-            )
-        )
-        save_processor(folder, "ConvNextImageProcessor", CROP_SHARE)
-    else:
-        config = transformers.ViTConfig(image_size=SIZE, patch_size=PATCH, **_LAYERS)
-        model = transformers.ViTForImageClassification(config)
-        save_processor(folder, "ViTImageProcessor", STRETCH)
-    settle(model)
-    model.save_pretrained(folder)
-    return folder
-
-
-def save_clip(folder: Path) -> Path:
-    """A whole CLIP, with processor and tokenizer."""
-    import transformers
-
-    torch.manual_seed(2)
-    tokenizer = clip_tokenizer()
-    ends = int(tokenizer.get_vocab()["<|endoftext|>"])
-    text: dict[str, Any] = {
-        **_LAYERS,
-        "vocab_size": tokenizer.get_vocab_size(),
-        "max_position_embeddings": 12,
-    }
-    marks = {"bos_token_id": ends - 1, "eos_token_id": ends, "pad_token_id": ends}
-    vision = {**_LAYERS, "image_size": SIZE, "patch_size": PATCH}
-    config = transformers.CLIPConfig(
-        text_config={**text, **marks}, vision_config=vision, projection_dim=10
-    )
-    transformers.CLIPModel(config).save_pretrained(folder)
-    save_processor(folder, "CLIPImageProcessor", CROP)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    """A vision network in the Hub's format, one of `IMAGE_MODELS`."""
+    name, settings, processor, values = IMAGE_MODELS[kind]
+    settle(_build(f"{name}ForImageClassification", settings, 1)).save_pretrained(folder)
+    save_processor(folder, processor, values)
     return folder
 
 
 def save_bert(folder: Path, kind: str = "bert") -> Path:
-    """A text network of BERT's kin in the Hub's format, with its tokenizer."""
-    import transformers
-
-    torch.manual_seed(3)
+    """A text network in the Hub's format, one of `TEXT_MODELS`, with its tokenizer."""
+    name, settings = TEXT_MODELS[kind]
     tokenizer = word_pieces()
-    sizes: dict[str, Any] = {
-        "vocab_size": tokenizer.get_vocab_size(),
-        "max_position_embeddings": 16,
-    }
-    if kind == "distilbert":
-        config = transformers.DistilBertConfig(
-            dim=16, hidden_dim=24, n_layers=2, n_heads=2, **sizes
-        )
-        transformers.DistilBertForMaskedLM(config).save_pretrained(folder)
-    elif kind == "roberta":
-        roberta = transformers.RobertaConfig(**_LAYERS, **sizes, pad_token_id=0)
-        transformers.RobertaForMaskedLM(roberta).save_pretrained(folder)
-    elif kind == "electra":
-        electra = transformers.ElectraConfig(**_LAYERS, **sizes, embedding_size=8)
-        transformers.ElectraForPreTraining(electra).save_pretrained(folder)
-    else:
-        transformers.BertModel(transformers.BertConfig(**_LAYERS, **sizes)).save_pretrained(folder)
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 16}
+    _build(name, {**settings, **sizes}, 3).save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
 
 
+def save_clip(folder: Path, layout: str = FIRST, size: int = SIZE, seed: int = 0) -> Path:
+    """A CLIP that reads `size` pixels, as its authors publish it.
+
+    FIRST has whole weights with `position_ids`, text settings whose end mark is 2 and not the
+    tokenizer's, and a processor whose sizes are plain numbers. SHARDS has weights in shards, and a
+    vocabulary with merges in place of `tokenizer.json`. SIGLIP has a sigmoid's bias, pooling by
+    attention, and word pieces of SentencePiece. SIGLIP_2 is the same with Gemma's pieces, whose
+    padding is 0, though its configuration does not say so.
+    """
+    vision = {**_LAYERS, "image_size": size, "patch_size": PATCH}
+    if layout in (SIGLIP, SIGLIP_2):
+        _save_siglip(folder, gemma() if layout == SIGLIP_2 else unigram(), vision, seed)
+    else:
+        _save_clip(folder, layout == FIRST, vision, seed)
+    return folder
+
+
+def _save_clip(folder: Path, first: bool, vision: dict[str, Any], seed: int) -> None:
+    from transformers import CLIPTokenizer
+
+    vocabulary, merges = _byte_pairs()
+    kind: Any = CLIPTokenizer  # which takes pairs, whatever it declares
+    tokenizer = kind(vocab=vocabulary, merges=merges, model_max_length=CONTEXT)
+    start, end = (0, 2) if first else (vocabulary[mark] for mark in CLIP_MARKS)
+    text = {
+        **{**_LAYERS, "bos_token_id": start, "pad_token_id": 1, "eos_token_id": end},
+        **{"vocab_size": len(vocabulary), "max_position_embeddings": CONTEXT},
+    }
+    config = {"text_config": text, "vision_config": vision, "projection_dim": 10}
+    network, size = spread(_build("CLIPModel", config, seed)), vision["image_size"]
+    network.save_pretrained(folder, **({} if first else {"max_shard_size": "20KB"}))
+    if first:
+        weights = load_file(folder / "model.safetensors")
+        for part, places in (("text", CONTEXT), ("vision", (size // PATCH) ** 2 + 1)):
+            weights[f"{part}_model.embeddings.position_ids"] = torch.arange(places)[None]
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        sizes = {"do_center_crop": True, "crop_size": size, "size": size, "resample": 3}
+        old = {k: v for k, v in _PROCESSOR.items() if "rescale" not in k}
+        old |= {"feature_extractor_type": "CLIPFeatureExtractor", **sizes}
+        write(folder / "preprocessor_config.json", old)
+        tokenizer.save_pretrained(folder)
+        return
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    square = {"height": size, "width": size}
+    crop = {**CROP, "crop_size": square, "size": {"shortest_edge": size}}
+    save_processor(folder, "CLIPImageProcessor", crop)
+    write(folder / "vocab.json", vocabulary)
+    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
+    (folder / "merges.txt").write_text("\n".join(lines), "utf-8")
+    write(folder / "tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer"})
+
+
+def _save_siglip(folder: Path, tokenizer: Tokenizer, vision: dict[str, Any], seed: int) -> None:
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 64}
+    config = {"text_config": {**_LAYERS, **sizes}, "vision_config": vision}
+    spread(_build("SiglipModel", config, seed)).save_pretrained(folder)
+    square = {"size": {"height": vision["image_size"], "width": vision["image_size"]}}
+    processor = {"processor_class": "SiglipProcessor", "resample": 3, **square}
+    save_processor(folder, "SiglipImageProcessor", processor)
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def _build(name: str, settings: dict[str, Any], seed: int) -> Any:
+    """A network of `transformers` with random weights."""
+    import transformers
+
+    torch.manual_seed(seed)
+    kind = getattr(transformers, name)
+    return kind(kind.config_class(**settings))
+
+
 def save_processor(folder: Path, kind: str, values: dict[str, Any]) -> None:
-    """How a network's pictures are prepared, as the Hub has it."""
+    """The preprocessing of a network in the Hub's format."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"image_processor_type": kind, **_PROCESSOR, **values}
-    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    write(folder / "preprocessor_config.json", settings)
+
+
+def write(path: Path, value: object) -> None:
+    """Writes a JSON file."""
+    path.write_text(json.dumps(value), "utf-8")
+
+
+def enlarge(folder: Path) -> Path:
+    """Adds 12 MB that nothing reads to whole weights: the Hub's client takes 10 MB at once."""
+    weights = load_file(folder / "model.safetensors")
+    weights["unread"] = torch.rand(3_000_000)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def spread(network: Any) -> Any:
+    """Gives a network weights with which images and texts come out well apart."""
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            if weight.dim() > 1:
+                nn.init.normal_(weight, std=1.5 / weight[0].numel() ** 0.5)
+            elif "bias" in name:
+                nn.init.normal_(weight, std=0.1)
+    return network.eval()
 
 
 def word_pieces() -> Tokenizer:
     """BERT's tokenizer over a dozen pieces."""
-    vocabulary = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    vocabulary = {w: i for i, w in enumerate([*BERT_MARKS, *WORDS, "##s"])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+    tokenizer.add_special_tokens(BERT_MARKS)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
@@ -134,16 +198,51 @@ def word_pieces() -> Tokenizer:
     return tokenizer
 
 
-def clip_tokenizer() -> Tokenizer:
-    """CLIP's tokenizer in its simplest form: words, between its two marks."""
-    marks = ["<|startoftext|>", "<|endoftext|>"]
-    vocabulary = {w: i for i, w in enumerate([*WORDS, "[UNK]", *marks])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+def unigram() -> Tokenizer:
+    """SigLIP's tokenizer, which does less to a text than SigLIP."""
+    tokenizer = Tokenizer(models.Unigram(unigram_pieces(), 2))
     tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.add_special_tokens(marks)
-    ids = [(mark, vocabulary[mark]) for mark in marks]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{marks[0]} $A {marks[1]}", special_tokens=ids
-    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     return tokenizer
+
+
+def unigram_pieces() -> list[tuple[str, float]]:
+    """Pieces and their log probabilities, as SigLIP's: padding, end, unknown, then the pieces."""
+    letters = [(letter, -9.0 - i / 9) for i, letter in enumerate("▁abcdefghijklmnopqrstuvwxyz0")]
+    words = [(f"▁{word}", -3.0 - i / 7) for i, word in enumerate(WORDS)]
+    return [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *words, ("ch", -5.0), *letters]
+
+
+def gemma() -> Tokenizer:
+    """SigLIP 2's tokenizer: pieces of bytes where no other fits, and no lower case."""
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += ["▁", *string.ascii_letters]
+    merges = _merges(["▁", *word] for word in WORDS)
+    pieces += map("".join, merges)
+    vocabulary = {piece: place for place, piece in enumerate(pieces)}
+    model = models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A <eos>", special_tokens=[("<eos>", 1)]
+    )
+    tokenizer.add_special_tokens(pieces[:4])
+    return tokenizer
+
+
+def _byte_pairs() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """CLIP's kind of vocabulary: bytes, bytes that end a word, merges, and its two marks."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = _merges([*word[:-1], f"{word[-1]}</w>"] for word in WORDS)
+    names = [*letters, *(f"{letter}</w>" for letter in letters), *map("".join, merges)]
+    return {name: place for place, name in enumerate([*dict.fromkeys(names), *CLIP_MARKS])}, merges
+
+
+def _merges(words: Iterable[list[str]]) -> list[tuple[str, str]]:
+    """The pairs that are merged until each word is one piece."""
+    pairs = dict[tuple[str, str], None]()
+    for word in words:
+        for end in range(1, len(word)):
+            pairs["".join(word[:end]), word[end]] = None
+    return list(pairs)

@@ -14,7 +14,7 @@ from polyview.models.encoders.published import (
     SiglipTextEncoder,
 )
 from polyview.models.encoders.rows import ImageRows, TextRows
-from tests.clip_twins import spread
+from tests.published import spread
 
 WORDS, END, CONTEXT = 40, 39, 11
 # kind, patch, pixels, width, heads, layers, joint space

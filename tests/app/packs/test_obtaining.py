@@ -22,10 +22,9 @@ from polyview.export.hub.client import UnreachableError
 from polyview.export.obtain import CLIP, PACK, VSE_INFTY, look, obtain
 from polyview.export.pack.reading import list_files, load_info
 from tests.app.conftest import draw
-from tests.clip_twins import SIGLIP, VIT_B_32, enlarge, save_twin
 from tests.export import releases
 from tests.export.hub_server import READER, Fault, HubState, Repo
-from tests.published import save_clip
+from tests.published import SIGLIP, enlarge, save_clip
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 ALLOWED = tuple(f"owner/{name}" for name in ("shapes", "altered", "secret", "large"))
@@ -216,7 +215,7 @@ def test_a_preset_is_fetched_by_name_and_then_needs_no_network(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "app"))
-    twin = enlarge(save_twin(tmp_path / "twin", VIT_B_32))  # to 12 MB
+    twin = enlarge(save_clip(tmp_path / "twin"))  # to 12 MB
     stock(hub, TINY, read(twin), "mit")
     images = tmp_path / "images"
     images.mkdir()
@@ -245,7 +244,7 @@ def test_of_several_repositories_the_first_with_safe_weights_is_taken(
     hub: HubState, tmp_path: Path
 ) -> None:
     stock(hub, SIGLIP_224, {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
-    stock(hub, SIGLIP_256, read(save_twin(tmp_path / "twin", SIGLIP)))
+    stock(hub, SIGLIP_256, read(save_clip(tmp_path / "twin", SIGLIP)))
     offer = make_offer(CLIP, "siglip")
     assert offer.address == SIGLIP_256
     assert not any("pytorch_model" in name for name in offer.parts[0].files)

@@ -54,34 +54,31 @@ def pieces(tmp_path: Path) -> str:
     return str(releases.write_pieces(tmp_path / "bert"))
 
 
-def batch_norm(state: State, name: str, x: Tensor) -> Tensor:
-    mean, var = state[f"{name}.running_mean"], state[f"{name}.running_var"]
-    return functional.batch_norm(x, mean, var, state[f"{name}.weight"], state[f"{name}.bias"])
+def under(state: State, prefix: str) -> State:
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
 
 def reference_cnn(state: State, pixels: Tensor, *, groups: int, caffe: bool) -> Tensor:
     """The network as its papers describe it, spelled out over the stored weights: (B, N, d)."""
-    x = functional.conv2d(pixels, state["conv1.weight"], stride=2, padding=3)
-    x = batch_norm(state, "bn1", x).relu()
+
+    def layer(x: Tensor, conv: str, norm: str, stride: int = 1, **options: int) -> Tensor:
+        """A convolution and its batch norm."""
+        x = functional.conv2d(x, state[f"{conv}.weight"], stride=stride, **options)  # type: ignore[arg-type]
+        names = ("running_mean", "running_var", "weight", "bias")
+        return functional.batch_norm(x, *(state[f"{norm}.{name}"] for name in names))
+
+    x = layer(pixels, "conv1", "bn1", 2, padding=3).relu()
     x = functional.max_pool2d(x, 3, 2, 0 if caffe else 1, ceil_mode=caffe)
-    for stage in range(1, 5):
-        for block in range(2):
-            at = f"layer{stage}.{block}"
-            if f"{at}.conv1.weight" not in state:
-                continue
-            stride = 2 if stage > 1 and block == 0 else 1
-            first, second = (stride, 1) if caffe else (1, stride)
-            y = functional.conv2d(x, state[f"{at}.conv1.weight"], stride=first)
-            y = batch_norm(state, f"{at}.bn1", y).relu()
-            y = functional.conv2d(
-                y, state[f"{at}.conv2.weight"], stride=second, padding=1, groups=groups
-            )
-            y = batch_norm(state, f"{at}.bn2", y).relu()
-            y = batch_norm(state, f"{at}.bn3", functional.conv2d(y, state[f"{at}.conv3.weight"]))
-            if f"{at}.downsample.0.weight" in state:
-                x = functional.conv2d(x, state[f"{at}.downsample.0.weight"], stride=stride)
-                x = batch_norm(state, f"{at}.downsample.1", x)
-            x = (x + y).relu()
+    blocks = sorted({key.partition(".conv")[0] for key in state if key.startswith("layer")})
+    for at in (block for block in blocks if f"{block}.conv1.weight" in state):
+        stride = 2 if at.endswith(".0") and at != "layer1.0" else 1
+        first, second = (stride, 1) if caffe else (1, stride)
+        y = layer(x, f"{at}.conv1", f"{at}.bn1", first).relu()
+        y = layer(y, f"{at}.conv2", f"{at}.bn2", second, padding=1, groups=groups).relu()
+        y = layer(y, f"{at}.conv3", f"{at}.bn3")
+        if f"{at}.downsample.0.weight" in state:
+            x = layer(x, f"{at}.downsample.0", f"{at}.downsample.1", stride)
+        x = (x + y).relu()
     return x.flatten(2).mT
 
 
@@ -93,20 +90,16 @@ def test_images_through_the_cnn_that_is_stored_twice(
     status, output = command(content, "vse_infty", "--text-backbone", pieces)
     assert status == 0, output
     runtime = Runtime.load(tmp_path / "pack", "cpu")
-    state = {
-        key.removeprefix("module.backbone.resnet."): value
-        for key, value in content["model"][0].items()
-    }
+    state = under(content["model"][0], "module.backbone.resnet.")
     bytes_ = torch.randint(0, 256, (2, releases.SIZE, releases.SIZE, 3), dtype=torch.uint8)
-    images = [Image.fromarray(image.numpy()) for image in bytes_]
-    if source == "detector":  # blue first, 0 to 255, its own means
+    images, caffe = [Image.fromarray(image.numpy()) for image in bytes_], source == "detector"
+    if caffe:  # blue first, 0 to 255, its own means
         inputs = bytes_.flip(3).float() - torch.tensor([102.9801, 115.9465, 122.7717])
-        want = reference_cnn(state, inputs.permute(0, 3, 1, 2), groups=1, caffe=True)
     else:
         mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
         inputs = (bytes_ / 255 - mean) / std
-        pixels = inputs.permute(0, 3, 1, 2)
-        want = reference_cnn(state, pixels, groups=releases.GROUPS, caffe=False)
+    groups = 1 if caffe else releases.GROUPS
+    want = reference_cnn(state, inputs.permute(0, 3, 1, 2), groups=groups, caffe=caffe)
     features = runtime.image_features(images)
     assert features.shape[1] == runtime.grid[0] * runtime.grid[1]
     torch.testing.assert_close(features, want, rtol=1e-4, atol=1e-4)
@@ -130,10 +123,6 @@ def test_words_end_with_their_marks(command: Command, words: str, tmp_path: Path
     assert long.words[-1] == "<end>"
     # options whose values are text, which MV-VSE's release writes
     assert command(releases.mv_vse(), "mv_vse", "--vocab", words, "--force")[0] == 0
-
-
-def under(state: State, prefix: str) -> State:
-    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
 
 def embedded(state: State, frames: Tensor, legacy: bool) -> Tensor:

@@ -16,8 +16,8 @@ from polyview.models.encoders.published import CLIPImageEncoder, SiglipImageEnco
 from polyview.training.evaluate import main
 from polyview.training.evaluation.maps import MEASURES, ROWS, _score_sets, draw_maps
 from polyview.training.scenes.store import write_split
-from tests.clip_twins import VIT_B_32, save_twin, spread
 from tests.export.conftest import LABELS
+from tests.published import save_clip, spread
 from tests.training.sample import BUNDLED, write_sample
 
 HEADS = 3
@@ -113,7 +113,7 @@ def test_deleted_patches_are_seen_by_no_layer(case: Case) -> None:
 def twin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The weights of a random CLIP, and the pack made of them over a few scenes."""
     root = tmp_path_factory.mktemp("maps")
-    source = save_twin(root / "source", VIT_B_32)
+    source = save_clip(root / "source", size=224)
     scenes = write_sample(root / "scenes", 6, ["vsepp"])
     build_clip(root / "pack", str(source), LABELS, scenes / "gallery")
     return source, root / "pack"
@@ -150,7 +150,7 @@ def test_maps_are_compared(
 
 
 def test_weights_of_another_pack_are_refused(twin: tuple[Path, Path], tmp_path: Path) -> None:
-    other = save_twin(tmp_path / "other", VIT_B_32, seed=1)
+    other = save_clip(tmp_path / "other", size=224, seed=1)
     with pytest.raises(SystemExit, match="other is not what tiny was made of; name that source"):
         main(["--pack", str(twin[1]), "--device", "cpu", "--maps", str(other)])
 
