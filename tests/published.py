@@ -67,7 +67,9 @@ TEXT_MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 def save_image_model(folder: Path, kind: str) -> Path:
     """A vision network in the Hub's format, one of `IMAGE_MODELS`."""
     name, settings, processor, values = IMAGE_MODELS[kind]
-    settle(_build(f"{name}ForImageClassification", settings, 1)).save_pretrained(folder)
+    network = _build(f"{name}ForImageClassification", settings, 1)
+    settle(network)
+    network.save_pretrained(folder)
     save_processor(folder, processor, values)
     return folder
 

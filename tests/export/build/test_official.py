@@ -58,23 +58,24 @@ def under(state: State, prefix: str) -> State:
     return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
 
-def reference_cnn(state: State, pixels: Tensor, *, groups: int, caffe: bool) -> Tensor:
+def reference_cnn(state: State, pixels: Tensor, *, caffe: bool) -> Tensor:
     """The network as its papers describe it, spelled out over the stored weights: (B, N, d)."""
 
-    def layer(x: Tensor, conv: str, norm: str, stride: int = 1, **options: int) -> Tensor:
+    def layer(x: Tensor, conv: str, norm: str, stride: int = 1, pad: int = 0) -> Tensor:
         """A convolution and its batch norm."""
-        x = functional.conv2d(x, state[f"{conv}.weight"], stride=stride, **options)  # type: ignore[arg-type]
-        names = ("running_mean", "running_var", "weight", "bias")
-        return functional.batch_norm(x, *(state[f"{norm}.{name}"] for name in names))
+        weight = state[f"{conv}.weight"]
+        x = functional.conv2d(x, weight, None, stride, pad, groups=x.shape[1] // weight.shape[1])
+        mean, var = state[f"{norm}.running_mean"], state[f"{norm}.running_var"]
+        return functional.batch_norm(x, mean, var, state[f"{norm}.weight"], state[f"{norm}.bias"])
 
-    x = layer(pixels, "conv1", "bn1", 2, padding=3).relu()
+    x = layer(pixels, "conv1", "bn1", 2, 3).relu()
     x = functional.max_pool2d(x, 3, 2, 0 if caffe else 1, ceil_mode=caffe)
     blocks = sorted({key.partition(".conv")[0] for key in state if key.startswith("layer")})
     for at in (block for block in blocks if f"{block}.conv1.weight" in state):
         stride = 2 if at.endswith(".0") and at != "layer1.0" else 1
         first, second = (stride, 1) if caffe else (1, stride)
         y = layer(x, f"{at}.conv1", f"{at}.bn1", first).relu()
-        y = layer(y, f"{at}.conv2", f"{at}.bn2", second, padding=1, groups=groups).relu()
+        y = layer(y, f"{at}.conv2", f"{at}.bn2", second, 1).relu()
         y = layer(y, f"{at}.conv3", f"{at}.bn3")
         if f"{at}.downsample.0.weight" in state:
             x = layer(x, f"{at}.downsample.0", f"{at}.downsample.1", stride)
@@ -98,8 +99,7 @@ def test_images_through_the_cnn_that_is_stored_twice(
     else:
         mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
         inputs = (bytes_ / 255 - mean) / std
-    groups = 1 if caffe else releases.GROUPS
-    want = reference_cnn(state, inputs.permute(0, 3, 1, 2), groups=groups, caffe=caffe)
+    want = reference_cnn(state, inputs.permute(0, 3, 1, 2), caffe=caffe)
     features = runtime.image_features(images)
     assert features.shape[1] == runtime.grid[0] * runtime.grid[1]
     torch.testing.assert_close(features, want, rtol=1e-4, atol=1e-4)
@@ -153,7 +153,7 @@ def test_clips_are_embedded_as_released(
     frames = [Image.fromarray(frame.numpy()) for frame in noise]
     features = runtime.image_features(frames)  # (T, 1, d)
     pixels = torch.from_numpy(runtime.preprocess(frames))
-    maps = reference_cnn(under(state, "img_enc.cnn."), pixels, groups=1, caffe=False)
+    maps = reference_cnn(under(state, "img_enc.cnn."), pixels, caffe=False)
     torch.testing.assert_close(features[:, 0], maps.mean(dim=1), rtol=1e-4, atol=1e-4)
     with torch.no_grad():
         for count in (FRAMES, 1):  # an image is a clip of one frame
