@@ -73,11 +73,7 @@ class PIENet(nn.Module):
         attention = self.attend(local, mask)
         real = local.masked_fill(~mask[..., None], 0.0)
         residual = torch.sigmoid(self.w3(attention @ real))  # Eq. (3): (B, K, H)
-        fused = residual
-        if whole is not None:
-            expanded = whole[:, None].expand_as(residual)
-            is_concat = self.fusion == "concat"
-            fused = torch.cat([expanded, residual], dim=2) if is_concat else expanded + residual
+        fused = residual if whole is None else self._fuse(whole[:, None], residual)
         return self.norm(fused), residual, attention  # Eq. (4)
 
     def attend(self, local: Tensor, mask: Tensor) -> Tensor:
@@ -95,12 +91,14 @@ class PIENet(nn.Module):
         mapped = self.attend(local, mask)[..., None] * mapped  # Eq. (3); attention sums to 1
         u = mapped.sum(dim=2, keepdim=True)  # (B, K, 1, H)
         secant = torch.where(u == 0, 0.25, torch.tanh(u / 2) / (2 * u))
-        fused = Parts.of(secant * mapped, constant=0.5).rows  # (B, K, N + 2, H)
-        if whole is not None:
-            rows = whole.rows.expand_as(fused)
-            is_concat = self.fusion == "concat"
-            fused = torch.cat([rows, fused], dim=3) if is_concat else rows + fused
+        rows = Parts.of(secant * mapped, constant=0.5).rows  # (B, K, N + 2, H)
+        fused = rows if whole is None else self._fuse(whole.rows, rows)
         return Parts(fused).layer_norm(self.norm)  # Eq. (4)
+
+    def _fuse(self, whole: Tensor, residual: Tensor) -> Tensor:
+        """Adds or concatenates the global feature, broadcast over views, and the residual."""
+        whole = whole.expand_as(residual)
+        return torch.cat([whole, residual], -1) if self.fusion == "concat" else whole + residual
 
 
 class LastStates(nn.Module):
