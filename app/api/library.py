@@ -19,13 +19,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from polyview.app.explain.drawing import draw
-from polyview.app.explain.evidence import Explained, explain
+from polyview.app.explain.evidence import explain
 from polyview.app.gallery.images import open_image
 from polyview.app.gallery.indexing import Progress
 from polyview.app.gallery.scan import from_pack, open_images
@@ -74,9 +75,7 @@ class Why:
     base: float
     words: tuple[str, ...]
     cells: np.ndarray
-    _retriever: Retriever
-    _explained: Explained
-    _image_id: int
+    _draw: Callable[[str | None], Image.Image]
 
     def light(self, word: str | None = None) -> Image.Image:
         """Draws the evidence of all words, or of one word, over the image.
@@ -84,7 +83,7 @@ class Why:
         Raises:
             ValueError: there is no such word.
         """
-        return draw(self._retriever, self._explained, self._image_id, word)
+        return self._draw(word)
 
 
 class Library:
@@ -194,9 +193,9 @@ class Library:
                 words.append("")
                 cells.append(term.whole_sentence[0][..., None])
         base = sum(float(term.base[0]) for term in explanation.terms)
-        drawn = self._retriever, explanation, image_id
         score, table = float(explanation.scores[0]), np.concatenate(cells, axis=-1)
-        return Why(score, base, tuple(words), table, *drawn)
+        drawing = partial(draw, self._retriever, explanation, image_id)
+        return Why(score, base, tuple(words), table, drawing)
 
     def compare(self, query: Query, methods: Sequence[str], k: int = 10) -> dict[str, Hits]:
         """Runs `search` with each of several methods."""
