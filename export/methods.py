@@ -1,7 +1,5 @@
 """A pack's methods: their heads with weights, their order by quality, and ensembles of them."""
 
-from collections.abc import Mapping
-
 import torch
 
 from polyview import models
@@ -37,7 +35,7 @@ class Methods(dict[str, Method]):
     first name.
     """
 
-    def __init__(self, methods: Mapping[str, Method], info: PackInfo) -> None:
+    def __init__(self, methods: dict[str, Method], info: PackInfo) -> None:
         super().__init__(methods)
         values = {name: m.metrics.values for name, m in info.methods.items() if m.metrics}
         quality = {n: (v.get("t2i_rprecision", 0), v.get("rsum", 0)) for n, v in values.items()}
@@ -46,10 +44,8 @@ class Methods(dict[str, Method]):
         self.best = self.best_first[0]
 
     def __missing__(self, name: str) -> Method:
-        names = ", ".join(self)
-        raise ValueError(
-            f'there is no method "{str(name)[:80]}" in this pack; choose one of {names}'
-        )
+        name, names = str(name)[:80], ", ".join(self)
+        raise ValueError(f'there is no method "{name}" in this pack; choose one of {names}')
 
     def names(self, spec: str) -> tuple[str, ...]:
         """Splits "a" or "a+b" into names; raises ValueError if a name is unknown or repeated."""

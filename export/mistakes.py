@@ -64,12 +64,10 @@ def rank_captions(
 ) -> dict[str, np.ndarray]:
     """Ranks N images for Q captions by each spec (method or ensemble), in batches of captions.
 
-    `scores` returns -inf for images that are not listed; NaN raises ValueError.
-
-    Returns:
-        For each spec (3, Q) int32: the rank of the first correct image; the image that ranks first;
-        an image that this spec and all previous specs rank above the labelled image (the highest
-        by this spec). -1 stands for no image.
+    `scores` returns -inf for images that are not listed; NaN raises ValueError. Returns for each
+    spec (3, Q) int32: the rank of the first correct image; the image that ranks first; an image
+    that this spec and all previous specs rank above the labelled image (the highest by this spec).
+    -1 stands for no image.
     """
     ranks = {spec: np.full((3, len(captions)), -1, np.int32) for spec in specs}
     step = min(_MOST, max(1, PART_BYTES // (4 * images)))
@@ -130,21 +128,19 @@ def counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
 
 def by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     """For each kind of caption: `kind`, the number of `captions`, and `counts`."""
-    number = Counter((row.kind, row.found) for row in outcomes)
-    kinds = {kind: {cell: number[kind, cell] for cell in CELLS} for kind, _ in number}
-    return [
-        {"kind": kind, "captions": sum(cells.values()), **cells} for kind, cells in kinds.items()
-    ]
+    groups = defaultdict[str, list[Outcome]](list)
+    for row in outcomes:
+        groups[row.kind].append(row)
+    return [{"kind": k, "captions": len(rows), **counts(rows)} for k, rows in groups.items()]
 
 
 def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Summarises outcomes, of which there must be at least one.
 
-    Returns:
-        `counts`; `difference`, A's recall minus B's in percent, with `low` and `high` of its normal
-        95 % interval, clustered by image because captions of one image are not independent (Liang
-        and Zeger, Biometrika 1986); `p` of `sign_test`; `words_a` and `words_b`, the
-        `typical_words` of the captions that only A, or only B, answers within k.
+    Returns `counts`; `difference`, A's recall minus B's in percent, with `low` and `high` of its
+    normal 95 % interval, clustered by image because captions of one image are not independent
+    (Liang and Zeger, Biometrika 1986); `p` of `sign_test`; `words_a` and `words_b`, the
+    `typical_words` of the captions that only A, or only B, answers within k.
     """
     a, b = ([row for row in outcomes if row.found == side] for side in "ab")
     mean, gains = (len(a) - len(b)) / len(outcomes), defaultdict[int, float](float)
@@ -170,15 +166,15 @@ def typical_words(some: Collection[Outcome], others: Collection[Outcome]) -> lis
     Each has `word` and `ratio`, the ratio of the shares of captions with the word, after adding
     half a caption to each count. The log ratio is at least `_SURE` standard errors.
     """
-    counts_some, counts_others = (
-        Counter(word for row in rows for word in row.words()) for rows in (some, others)
+    in_some, in_others = (
+        Counter(w for row in rows for w in row.words()) for rows in (some, others)
     )
     m, n, candidates = len(some) + 1, len(others) + 1, list[tuple[float, str, float]]()
-    for word in counts_some:
-        x, y = counts_some[word] + 0.5, counts_others[word] + 0.5
+    for word in in_some:
+        x, y = in_some[word] + 0.5, in_others[word] + 0.5
         ratio = (x / m) / (y / n)
         significance = math.log(ratio) / math.sqrt(1 / x + 1 / y - 1 / m - 1 / n)
-        if counts_some[word] + counts_others[word] >= _LEAST and significance >= _SURE:
+        if in_some[word] + in_others[word] >= _LEAST and significance >= _SURE:
             candidates.append((-significance, word, round(ratio, 3)))
     return [{"word": word, "ratio": ratio} for _, word, ratio in sorted(candidates)[:WORDS]]
 

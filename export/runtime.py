@@ -70,12 +70,9 @@ class Runtime:
         """Checks and loads the pack in a folder.
 
         "cuda" requires CUDA, "auto" falls back to the CPU. `threads` is the number of processor
-        threads of each ONNX session, None for `default_threads`.
-
-        Raises:
-            FileNotFoundError: the pack or one of its files is missing.
-            PackError: the pack is damaged, or has a method that this version does not know.
-            ValueError: the device cannot be used.
+        threads of each ONNX session, None for `default_threads`. Raises FileNotFoundError if a file
+        is missing, PackError if the pack is damaged or has a method that this version does not
+        know, ValueError if the device cannot be used.
         """
         return cls(load_info(pack), device, threads)
 
@@ -119,9 +116,8 @@ class Runtime:
     ) -> Tensor:
         """Encodes pixels (B, 3, S, S) float32 from `preprocess` into features (B, N, d).
 
-        Raises:
-            ValueError: the pixels have another shape or type.
-            PackError: the features do not have the shape that pack.json states.
+        Raises ValueError if the pixels have another shape or type, PackError if the features do not
+        have the shape that pack.json states.
         """
         size, dim = self.preprocess.size, self.info.image_encoder.dim
         is_valid_shape = len(pixels) > 0 and pixels.shape[1:] == (3, size, size)
@@ -159,11 +155,9 @@ class Runtime:
             )
 
     def start_image_encoder(self) -> None:
-        """Starts the pack's image encoder before its first use.
+        """Starts the pack's image encoder before its first use; see `require_images`.
 
-        Raises:
-            PackError: onnxruntime cannot load it.
-            ValueError: see `require_images`.
+        Raises PackError if onnxruntime cannot load it.
         """
         self.require_images()
         self._sessions.start(str(self.info.image_encoder.file), ["pixels"])
@@ -184,8 +178,7 @@ class Runtime:
             attention: also compute the (B, V, N) maps.
             mask: (B, N) bool, for sets that differ in size; None if all elements are real.
 
-        Raises:
-            ValueError: the method is unknown, or the features have another width.
+        Raises ValueError if the method is unknown, or the features have another width.
         """
         head = self.methods[method]
         return self.in_batches(head.encode_image, features, self._mask(features, mask), attention)
@@ -232,18 +225,15 @@ class Runtime:
 
         def encode(rows: np.ndarray) -> Tensor:
             longest = int(lengths[rows].max())
-            inputs = np.ascontiguousarray(ids[rows, :longest]), lengths[rows]
+            values = np.ascontiguousarray(ids[rows, :longest]), lengths[rows]
+            inputs = dict(zip(TEXT_INPUTS, values, strict=True))
             # alone on a CPU: small batches gain nothing from more threads
-            batch = self._sessions.run(
-                entry.text_encoder,
-                dict(zip(TEXT_INPUTS, inputs, strict=True)),
-                alone=self.device.type == "cpu",
-            )
-            if batch.shape != (len(rows), longest, entry.text_dim):
+            batch = self._sessions.run(entry.text_encoder, inputs, self.device.type == "cpu")
+            shape = len(rows), longest, entry.text_dim
+            if batch.shape != shape:
                 raise PackError(
-                    f"{entry.text_encoder} returned features of shape {tuple(batch.shape)} for "
-                    f"tokens of shape {(len(rows), longest)}, but pack.json states a width of "
-                    f"{entry.text_dim}; export it again"
+                    f"{entry.text_encoder} gives {tuple(batch.shape)} features for texts, but "
+                    f"pack.json says {shape}; export it again"
                 )
             return batch
 
@@ -268,12 +258,10 @@ class Runtime:
 
     def _mask(self, features: Tensor | np.ndarray, mask: Tensor | None) -> Tensor:
         """Checks the width of image features; returns their mask (B, N), by default all True."""
-        dim = self.info.image_encoder.dim
-        if features.ndim != 3 or features.shape[2] != dim:
-            raise ValueError(
-                f"the pack {self.info.name} reads features (B, N, {dim}), "
-                f"not {tuple(features.shape)}"
-            )
+        dim, shape = self.info.image_encoder.dim, tuple(features.shape)
+        if len(shape) != 3 or shape[2] != dim:
+            pack = self.info.name
+            raise ValueError(f"the pack {pack} reads features (B, N, {dim}), not {shape}")
         return torch.ones(features.shape[:2], dtype=torch.bool) if mask is None else mask
 
     def in_batches(

@@ -44,7 +44,7 @@ def on_zerogpu() -> bool:
 
 
 def hardware(device: torch.device | None = None) -> str:
-    """The GPU's name, or the processor's cores and name; for None, the GPU if there is one."""
+    """The GPU's name, or the processor's cores and name; None for the GPU if there is one."""
     if torch.cuda.is_available() if device is None else device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{os.cpu_count()} CPU cores ({processor()})"
@@ -67,12 +67,10 @@ def default_threads() -> int:
 
 
 class Sessions:
-    """The ONNX sessions of one pack, each started at its first use; thread-safe.
+    """The ONNX sessions of the pack in a folder, each started at its first use; thread-safe.
 
-    Args:
-        folder: the pack's folder.
-        device: "cuda" requires onnxruntime to use CUDA; with "auto" it may fall back to the CPU.
-        threads: threads for operators on the CPU, at least 1; None for `default_threads`.
+    The device "cuda" requires onnxruntime to use CUDA; with "auto" it may fall back to the CPU.
+    Operators on the CPU use `threads`, at least 1; None for `default_threads`.
     """
 
     def __init__(self, folder: Path, device: Device, threads: int | None = None) -> None:
@@ -94,11 +92,8 @@ class Sessions:
         """The cached session of an ONNX file of the pack; the file's inputs must be named `inputs`.
 
         With `alone`, it computes only in the caller's thread, so that the threads of many callers
-        do not wait for each other after every operator.
-
-        Raises:
-            PackError: onnxruntime cannot load the file, or its inputs have other names.
-            ValueError: the device is "cuda", and onnxruntime cannot start its CUDA provider.
+        do not wait for each other after every operator. Raises PackError if onnxruntime cannot load
+        the file or its inputs have other names, ValueError if CUDA is required and does not start.
         """
         key = file, 1 if alone else self.threads
         with self._lock:
@@ -124,9 +119,8 @@ class Sessions:
             else:
                 output = torch.from_numpy(session.run(None, inputs)[0])
         except Exception as error:  # onnxruntime's error classes have no common base
-            raise PackError(
-                f"{file} cannot be computed; export it again ({_reason(error)})"
-            ) from error
+            reason = _reason(error)
+            raise PackError(f"{file} cannot be computed; export it again ({reason})") from error
         if output.dtype != torch.float32:
             kind = str(output.dtype).removeprefix("torch.")
             raise PackError(f"{file} gives {kind} instead of float32; export it again")
@@ -146,8 +140,9 @@ class Sessions:
         try:
             session = ort.InferenceSession(path, options, providers=self._providers)
         except Exception as error:  # onnxruntime's error classes have no common base
+            reason = _reason(error)
             raise PackError(
-                f"onnxruntime cannot load {path}; export it again ({_reason(error)})"
+                f"onnxruntime cannot load {path}; export it again ({reason})"
             ) from error
         names = [node.name for node in session.get_inputs()]
         if names != inputs:

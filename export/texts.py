@@ -46,9 +46,8 @@ _PARTS = {  # section of tokenizer.json -> allowed types of components
 def load_tokenizer(path: Path) -> Tokenizer:
     """Reads a tokenizer of Hugging Face `tokenizers`, without padding and truncation.
 
-    Raises:
-        FileNotFoundError: the file does not exist.
-        PackError: the file is not readable, or has components or patterns that are not allowed.
+    Raises FileNotFoundError if the file does not exist, PackError if it is not readable or has
+    components or patterns that are not allowed.
     """
     content = read_json(path)
     try:
@@ -58,20 +57,17 @@ def load_tokenizer(path: Path) -> Tokenizer:
             _check_part(section, content.get(section))
         # Not from the file: two parsers may read different values for a duplicate key.
         tokenizer = Tokenizer.from_str(json.dumps({**content, "decoder": None}))
-        # `TextReader` truncates to the pack's max_length, and reports it.
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
     except Exception as error:  # tokenizers raises the bare Exception
         raise PackError(
             f"{path} is not a readable tokenizer: {error}; export the pack again"
         ) from error
-    return tokenizer
+    return _whole_texts(tokenizer)
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
     """Reads the tokenizer of a Hugging Face folder, without padding and truncation."""
     path = folder / "tokenizer.json"
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
+    if not any((folder / name).is_file() for name in (path.name, "vocab.txt", "vocab.json")):
         raise FileNotFoundError(
             f"{folder} holds no tokenizer; put the model's tokenizer.json there, or its vocab.txt"
         )
@@ -84,18 +80,22 @@ def read_tokenizer(folder: Path) -> Tokenizer:
                 tokenizer = auto.from_pretrained(folder, local_files_only=True).backend_tokenizer
     except Exception as error:  # tokenizers raises the bare Exception
         raise ValueError(f"{folder} holds no tokenizer that can be read: {error}") from error
-    tokenizer = siglip_tokenizer(tokenizer)
+    return _whole_texts(_rebuild_siglip(tokenizer))
+
+
+def _whole_texts(tokenizer: Tokenizer) -> Tokenizer:
+    """Turns off padding and truncation: `TextReader` truncates texts, and reports it."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
 
 
-def siglip_tokenizer(published: Tokenizer) -> Tokenizer:
+def _rebuild_siglip(published: Tokenizer) -> Tokenizer:
     """Rebuilds the tokenizer of SigLIP or SigLIP 2; returns any other tokenizer unchanged.
 
-    Only the vocabulary of `published` is used. Files encode the other steps in several ways, such
-    as a table in SentencePiece's format, or leave them to the processor. NFKC replaces the table;
-    the two differ only for rare characters.
+    Only the vocabulary is used: files encode the other steps in several ways, such as a table in
+    SentencePiece's format, or leave them to the processor. NFKC replaces the table; the two differ
+    only for rare characters.
     """
     content = json.loads(published.to_str())
     steps: list[normalizers.Normalizer] = [normalizers.Lowercase()]
@@ -134,8 +134,7 @@ def _check_part(section: str, part: Any) -> None:
         return
     allowed = _PARTS[section].split()
     if kind not in allowed:
-        allowed_names = ", ".join(allowed)
-        raise ValueError(f"its {section} contains {kind!r:.60}; allowed are {allowed_names}")
+        raise ValueError(f"its {section} contains {kind!r:.60}; allowed are {', '.join(allowed)}")
     pattern = (part.get("pattern") or {}).get("Regex", r"\s+")
     if pattern not in _PATTERNS:
         raise ValueError(
@@ -149,7 +148,8 @@ class Tokens:
     """The tokens of a text."""
 
     ids: list[int]  # at least one, at most the pack's `max_length`
-    words: list[str]  # the tokens as strings; unknown words as the unknown token
+    # the tokens without the markers of words (CLIP's </w>, SigLIP's ▁); unknown words as one token
+    words: list[str]
     truncated: bool  # whether tokens beyond `max_length` were cut off
     unknown: Mapping[int, str]  # index in `words` -> unknown word as typed
     spans: Sequence[tuple[int, int]]  # start and end of each token in the stripped text
@@ -186,8 +186,7 @@ class TextReader:
         marks, limit = encoding.special_tokens_mask, self._max_length
         if all(marks):
             raise ValueError("the text is empty; type at least one word")
-        ids, words = encoding.ids[:limit], encoding.tokens[:limit]
-        spans = encoding.offsets[:limit]
+        ids, words, spans = encoding.ids[:limit], encoding.tokens[:limit], encoding.offsets[:limit]
         special = {index for index, mark in enumerate(marks[:limit]) if mark}
         truncated = len(encoding.ids) > limit
         if truncated and marks[-1]:  # keeps the end token
@@ -198,7 +197,7 @@ class TextReader:
             for index, (start, end) in enumerate(spans)
             if words[index] == self._unknown and not marks[index]
         }
-        plain = [_plain(word) for word in words]
+        plain = [word.removesuffix("</w>").removeprefix("▁") or word for word in words]
         return Tokens(ids, plain, truncated, unknown, spans, frozenset(special))
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -217,12 +216,3 @@ def pad(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.array([len(row) for row in ids], np.int64)
     rows = [[*row, *[0] * (int(lengths.max()) - len(row))] for row in ids]
     return np.array(rows, np.int64), lengths
-
-
-def _plain(token: str) -> str:
-    """Removes the marker of the end of a word (CLIP) or of its start (SigLIP) from a token.
-
-    >>> [_plain(token) for token in ("dog</w>", "▁dog", "##s", "▁")]
-    ['dog', 'dog', '##s', '▁']
-    """
-    return token.removesuffix("</w>").removeprefix("▁") or token

@@ -9,6 +9,7 @@ matches; the other uses them for the probability of each hit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -54,7 +55,7 @@ class Background(NamedTuple):
     unknown: np.ndarray  # see `unknown_share`
 
     def _logs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Logarithms of the number of words and of images."""
+        """Logarithms of the numbers of words and images."""
         return np.log(self.words), np.log(np.minimum(self.images, _MAX_IMAGES))
 
     def features(self) -> np.ndarray:
@@ -122,12 +123,8 @@ class Calibration:
     ) -> Judgement | None:
         """Judges the hits of one text query; None if there are too few images.
 
-        Args:
-            best: (n,) the highest scores, in descending order.
-            scores: (S,) scores of a sample of the images.
-            count: number of images searched.
-            words: see `unknown_share`.
-            unknown: see `unknown_share`.
+        `best` (n,) are the highest scores, in descending order; `scores` (S,) those of a sample of
+        the `count` images searched. For `words` and `unknown` see `unknown_share`.
         """
         if count < _MIN_IMAGES:
             return None
@@ -158,12 +155,9 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
     """The share of a text's words, without `SMALL_WORDS`, that a pack does not know.
 
-    If any word is known, an unknown word counts as known if it is praise or precedes a known word
-    ("a fluffy dog"): the other words describe the image.
-
-    Args:
-        words: the words as the pack's tokenizer returns them.
-        unknown: index in `words` -> the word as typed, for words that the pack does not know.
+    `words` are the tokens of the text; `unknown` maps the indices of unknown words to the words as
+    typed. If any word is known, an unknown word counts as known if it is praise or precedes a known
+    word ("a fluffy dog"): the other words describe the image.
 
     >>> unknown_share(["a", "dog", "in", "the", "[UNK]"], {4: "zebra"})
     0.5
@@ -184,8 +178,8 @@ def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
 class Domain:
     """The distribution of the features of a pack's own images.
 
-    An image is described by 2d statistics: the mean of each of its d features over the cells, and
-    the logarithm of the deviation. Its distance is the root mean square of the statistics,
+    The 2d statistics of an image are the mean of each of its d features over the cells, and the
+    logarithm of its deviation. The distance of an image is the root mean square of its statistics,
     standardised by their mean and deviation over the pack's own images.
     """
 
@@ -201,13 +195,12 @@ class Domain:
     @classmethod
     def fit(cls, features: np.ndarray) -> Domain:
         """Fits features (B, N, d) of half of the images; the other half sets the limit."""
-        statistics = _statistics(features)
-        fitted, held_out = statistics[::2], statistics[1::2]
+        fitted = _statistics(features[::2])
         mean = fitted.mean(axis=0).round(4)
         deviation = np.maximum(fitted.std(axis=0), _MIN_DEVIATION).round(4)
-        distances = np.sqrt((((held_out - mean) / deviation) ** 2).mean(axis=1))
-        limit = round(float(np.quantile(distances, _WITHIN_LIMIT)), 4)
-        return cls(tuple(mean.tolist()), tuple(deviation.tolist()), limit)
+        domain = cls(tuple(mean.tolist()), tuple(deviation.tolist()), limit=1.0)
+        limit = np.quantile(domain.distances(features[1::2]), _WITHIN_LIMIT)
+        return replace(domain, limit=round(float(limit), 4))
 
 
 def _statistics(features: np.ndarray) -> np.ndarray:

@@ -25,9 +25,9 @@ MAPS = (16, 16)  # rows and columns of a map over boxes
 class Regions:
     """The regions of N images; features are read from the disk on request.
 
-    `shape` is (N, n, d); `boxes` is (N, n, 4), each with an area, or None if unknown; `grid` is the
-    rows and columns of maps over the regions, (1, 1) without boxes. Raises PackError if the file's
-    tensors have other names, shapes or ranges.
+    `shape` is (N, n, d); `boxes` is (N, n, 4), each with an area, or None; `grid` is the rows and
+    columns of maps over the regions, (1, 1) without boxes. Raises PackError if the file's tensors
+    have other names, shapes or ranges.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,12 +40,13 @@ class Regions:
             raise PackError(
                 f"{path}: features must be (images, regions, numbers), not {self.shape}"
             )
-        if boxes is not None and boxes.shape != (*self.shape[:2], 4):
-            raise PackError(f"{path}: boxes must be {(*self.shape[:2], 4)}, not {boxes.shape}")
-        if boxes is not None and not (boxes.min() >= 0 and boxes.max() <= 1):
-            raise PackError(f"{path}: boxes must be relative xyxy, 0 to 1")
         self.boxes, self.grid = None, (1, 1)
-        if boxes is not None:  # with ordered edges and sides of at least `_MIN_SIDE`
+        if boxes is not None:
+            if boxes.shape != (*self.shape[:2], 4):
+                raise PackError(f"{path}: boxes must be {(*self.shape[:2], 4)}, not {boxes.shape}")
+            if not (boxes.min() >= 0 and boxes.max() <= 1):
+                raise PackError(f"{path}: boxes must be relative xyxy, 0 to 1")
+            # ordered edges, and sides of at least `_MIN_SIDE`
             corners = boxes.float().unflatten(-1, (2, 2))  # (N, n, 2, 2)
             top_left = corners.amin(dim=2).clamp_max(1 - _MIN_SIDE)
             bottom_right = corners.amax(dim=2).maximum(top_left + _MIN_SIDE)
@@ -60,10 +61,9 @@ class Regions:
         return self._features.numpy()
 
     def summed(self, row: int, values: Tensor) -> Tensor:
-        """A map (..., rows, columns) of an image's values (..., n), such as parts of a score.
+        """A map (..., rows, columns) of an image's values (..., n), with the same sum.
 
-        Each value is spread evenly over its region's box, and values of overlapping boxes are
-        added, so map and values have the same sum.
+        Each value is spread evenly over its region's box; values of overlapping boxes are added.
         """
         shares = self._covered(row).to(values)  # (n, cells)
         return (values @ (shares / shares.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)

@@ -53,14 +53,12 @@ def settle(module: nn.Module) -> nn.Module:
 
 def write_backbone(folder: Path) -> Path:
     """An image encoder's run folder with random weights."""
-    about = {
-        "kind": "image_backbone",
-        "arch": "scene_net",
-        "arguments": BACKBONE,
-        "preprocess": {"size": SIZE, "mean": [0.5] * 3, "std": [0.25] * 3, "fit": "stretch"},
-    }
+    preprocess = {"size": SIZE, "mean": [0.5] * 3, "std": [0.25] * 3, "fit": "stretch"}
+    about = {"kind": "image_backbone", "arch": "scene_net", "arguments": BACKBONE}
     encoder = settle(SceneNet(tuple(BACKBONE["widths"]), tuple(BACKBONE["blocks"])))
-    save_tensors(folder / "best.safetensors", encoder.state_dict(), about)
+    save_tensors(
+        folder / "best.safetensors", encoder.state_dict(), {**about, "preprocess": preprocess}
+    )
     (folder / "log.csv").write_text("epoch,loss\n0,1.0\n")
     return folder
 
@@ -122,10 +120,7 @@ def write_gallery(folder: Path, count: int = 6) -> Path:
         entries.append({"file": f"images/test-{i:06}.webp", "captions": [caption]})
     Image.fromarray(np.zeros((SIZE, SIZE), np.uint8)).save(folder / "masks/test-000000.png")
     entries[0] |= {
-        "mask": "masks/test-000000.png",
-        "setting": "beach",
-        "time": "day",
-        "weather": None,
+        **{"mask": "masks/test-000000.png", "setting": "beach", "time": "day", "weather": None},
         "objects": [{"name": "dog", "box": [0.1, 0.2, 0.5, 0.6], "color": "red"}],
     }
     entries[0]["captions"][0] |= {"view": "animal", "mentions": [0], "relevant": [0, 3]}
@@ -137,17 +132,19 @@ def write_gallery(folder: Path, count: int = 6) -> Path:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState]:
     """A running server, and a client that knows nothing but it."""
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with running_hub() as state:
-        monkeypatch.setattr(constants, "ENDPOINT", state.url)
-        template = f"{state.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        for name, value in {
+            "ENDPOINT": state.url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": state.url + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HUB_DISABLE_XET": True,
+            "HF_HUB_OFFLINE": False,
+            "HF_HUB_CACHE": str(tmp_path / "cache"),
+            "HF_TOKEN_PATH": str(tmp_path / "no-token"),
+        }.items():
+            monkeypatch.setattr(constants, name, value)
         yield state
 
 

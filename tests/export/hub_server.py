@@ -26,7 +26,6 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 READER, WRITER = "token-that-reads", "token-that-writes"
-BINARY = (".onnx", ".safetensors", ".webp", ".png")
 
 
 @dataclass
@@ -60,8 +59,7 @@ class Repo:
     def add_commit(self, branch: str, files: dict[str, bytes]) -> str:
         """Puts files on top of a branch; returns the commit's name."""
         tree = {**self.commits.get(self.branches.get(branch, ""), {}), **files}
-        parts = [f"{len(self.commits)}", *(f"{k} {sha256(v)}" for k, v in sorted(tree.items()))]
-        commit = hashlib.sha1("\n".join(parts).encode()).hexdigest()
+        commit = hashlib.sha1(repr((len(self.commits), sorted(tree.items()))).encode()).hexdigest()
         self.commits[commit] = tree
         self.branches[branch] = commit
         return commit
@@ -111,17 +109,6 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def git_sha1(content: bytes) -> str:
-    """The name of a file in git."""
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-def stored(path: str, content: bytes) -> dict[str, Any]:
-    """What the Hub says of a file in LFS."""
-    about = {"oid": sha256(content), "sha256": sha256(content), "size": len(content)}
-    return {"lfs": about | {"pointerSize": 130}} if path.endswith(BINARY) else {}
-
-
 def refusal(status: int, code: str = "", message: str = "") -> HTTPException:
     """Ends a request with a status and the Hub's error code."""
     return HTTPException(status, message, {"X-Error-Code": code, "X-Error-Message": message})
@@ -154,14 +141,13 @@ class _Hub:
         return repo, repo_id, commit
 
     async def search(self, request: Request) -> Response:
-        required, author = set(request.query_params.getlist("filter")), request.query_params
-        results = []
+        required = set(request.query_params.getlist("filter"))
+        author, results = request.query_params.get("author"), []
         for repo_id, repo in self.state.repos.items():
-            may = not repo.private or self.token_of(request) in (READER, WRITER)
-            tagged = required <= {*repo.card.get("tags", []), repo.card.get("library_name")}
-            owner = repo_id.split("/")[0]
-            if may and tagged and owner == (author.get("author") or owner):
-                tags = [*repo.card.get("tags", []), f"license:{repo.card.get('license', '')}"]
+            readable = not repo.private or self.token_of(request) in (READER, WRITER)
+            tags, owner = repo.card.get("tags", []), repo_id.split("/")[0]
+            if readable and required <= {*tags} and owner == (author or owner):
+                tags = [*tags, f"license:{repo.card.get('license', '')}"]
                 results.append({"id": repo_id, "sha": repo.branches["main"], "tags": tags})
         return JSONResponse(results)
 
@@ -169,7 +155,6 @@ class _Hub:
         repo, repo_id, commit = self.repo_of(request)
         files = [
             {"rfilename": path, "size": self.state.stated.get(path, len(content))}
-            | stored(path, content)
             for path, content in repo.commits[commit].items()
         ]
         values = {"id": repo_id, "sha": commit, "private": repo.private, "gated": repo.gated}
@@ -179,8 +164,7 @@ class _Hub:
     async def tree(self, request: Request) -> Response:
         repo, _, commit = self.repo_of(request)
         listing = [
-            {"type": "file", "path": path, "size": len(content), "oid": git_sha1(content)}
-            | stored(path, content)
+            {"type": "file", "path": path, "size": len(content), "oid": sha256(content)}
             for path, content in repo.commits[commit].items()
         ]
         return JSONResponse(listing)
@@ -194,7 +178,7 @@ class _Hub:
         if repo.gated and self.token_of(request) != WRITER:
             status = 403 if self.token_of(request) == READER else 401
             raise refusal(status, "GatedRepo", "Access to this model is restricted")
-        stated = sha256(content) if path.endswith(BINARY) else git_sha1(content)
+        stated = sha256(content)
         if path in self.state.damaged:
             content = content[:-1] + bytes([content[-1] ^ 255])
         return Response(content, headers={"X-Repo-Commit": commit, "ETag": f'"{stated}"'})

@@ -1,8 +1,8 @@
 """Starts a Space's folder as the Hub would: `python -m tests.export.rehearsal DIR`.
 
-A clean virtual environment of the Python that the front matter names, in it what the folder wants
-and what the Hub adds, then the app with the variables of a Space, a question, and the answer. For
-ZeroGPU its device server is played, and must have been told that the app can borrow a GPU.
+Installs the requirements of the folder and of the Hub in a clean virtual environment, starts the
+app with the variables of a Space, and searches. For ZeroGPU, a device server must receive the
+report that the app can borrow a GPU.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _ADDED = ("gradio[oauth,mcp]=={}", "uvicorn>=0.14.0", "websockets>=10.4", "space
 _QUESTION = "a dog"
 
 
-class Heard(NamedTuple):
+class Answers(NamedTuple):
     """The answers of a started Space."""
 
     seconds: float  # from its start to its first page
@@ -41,10 +41,9 @@ class Heard(NamedTuple):
 def install(folder: Path, python: str, venv: Path, index: str | None) -> str:
     """Makes a virtual environment with all that the Hub would install; returns its interpreter."""
     front = metadata_load(folder / "README.md") or {}
-    code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    version = subprocess.check_output([python, "-c", code], text=True).strip()
+    version = subprocess.check_output([python, "--version"], text=True).split()[1]
     required = front["python_version"]
-    assert version == str(required), f"{python} is Python {version}, but the Space wants {required}"
+    assert version.startswith(f"{required}."), f"{python} is {version}, the Space wants {required}"
     own = str((venv / "bin" / "python").absolute())
     if not Path(own).is_file():
         subprocess.run([python, "-m", "venv", str(venv)], check=True)
@@ -56,7 +55,7 @@ def install(folder: Path, python: str, venv: Path, index: str | None) -> str:
     return own
 
 
-def start_and_ask(folder: Path, python: str, installed: bool = True) -> Heard:
+def start_and_ask(folder: Path, python: str, installed: bool = True) -> Answers:
     """Starts the app of a Space with the Hub's variables, asks it, and ends it.
 
     Nothing is written into the folder. With `installed`, the interpreter also has what the Hub
@@ -91,12 +90,12 @@ def start_and_ask(folder: Path, python: str, installed: bool = True) -> Heard:
         finally:
             process.terminate()
             process.wait(20)
-        return Heard(seconds, info, hits, "/startup-report" in reports)
+        return Answers(seconds, info, hits, "/startup-report" in reports)
 
 
 @contextmanager
 def _device_server() -> Iterator[tuple[str, list[str]]]:
-    """ZeroGPU's device server as far as a start needs it: its address, and what it was told."""
+    """A stand-in of ZeroGPU's device server: its address, and the paths of its requests."""
     reports: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -131,18 +130,18 @@ def main() -> None:
         try:
             python = install(folder, options.python, options.venv or Path(place), options.index)
             print(f"installed in {time.monotonic() - begun:.0f} s", flush=True)
-            heard = start_and_ask(folder, python)
+            answers = start_and_ask(folder, python)
         except (AssertionError, OSError, ValueError, subprocess.CalledProcessError) as error:
             sys.exit(f"the Space does not work: {error}")
     on_zerogpu = (metadata_load(folder / "README.md") or {})["suggested_hardware"] == ZEROGPU
-    if on_zerogpu and not heard.reported:
+    if on_zerogpu and not answers.reported:
         sys.exit("the Space does not work: it declared no function for ZeroGPU, which would end it")
-    gallery = heard.info["gallery"]
+    gallery = answers.info["gallery"]
     print(
-        f"first page after {heard.seconds:.1f} s; {heard.info['pack']['title']} on "
-        f"{heard.info['device']} ({', '.join(heard.info['providers'])}), "
-        f'{gallery["searchable"]} images; {len(heard.hits)} hits for "{_QUESTION}"'
-        + ("; ZeroGPU was told of a function" if heard.reported else "")
+        f"first page after {answers.seconds:.1f} s; {answers.info['pack']['title']} on "
+        f"{answers.info['device']} ({', '.join(answers.info['providers'])}), "
+        f'{gallery["searchable"]} images; {len(answers.hits)} hits for "{_QUESTION}"'
+        + ("; ZeroGPU was told of a function" if answers.reported else "")
     )
 
 

@@ -74,10 +74,7 @@ def test_the_interval_is_that_of_a_bootstrap_over_images() -> None:
     random = np.random.default_rng(0)
     labelled = np.repeat(np.arange(400), 5)
     ease = random.normal(size=(2, 400))[:, labelled]  # captions of an image are alike
-    a, b = (
-        own + 0.5 * random.normal(size=2000) > level
-        for own, level in zip(ease, (0.0, 1.0), strict=True)
-    )
+    a, b = ease + 0.5 * random.normal(size=(2, 2000)) > np.array([[0.0], [1.0]])
     ranks = np.where(a, 1, 9), np.where(b, 1, 9)
     found = mistakes.summarize(compared(labelled.tolist(), ["x"] * 2000, *ranks, 1))
     assert found["difference"] == pytest.approx(100 * (a.mean() - b.mean()))
@@ -113,11 +110,8 @@ def test_words_of_a_caption() -> None:
 
 
 def test_suspected_labels() -> None:
-    above, a, b = (
-        np.array([-1, 5, -1]),
-        np.array([[1, 1, 2], [4, 1, 9]]),
-        np.array([[1, 3, 1], [0, 5, 7]]),
-    )
+    above, a = np.array([-1, 5, -1]), np.array([[1, 1, 2], [4, 1, 9]])
+    b = np.array([[1, 3, 1], [0, 5, 7]])
     for right, suspects in (
         ([(0, 4), (1,), (2, 2, 7)], [4, None, 7]),
         ([(0, 0), (1,), (2,)], [None, 5, None]),

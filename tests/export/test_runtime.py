@@ -35,15 +35,11 @@ def test_views_are_those_of_the_head(runtime: Runtime) -> None:
     mask = torch.ones(features.shape[:2], dtype=torch.bool)
     for name in TRAINED:
         head, words = runtime.methods[name], runtime.text_features(TEXTS, name)
+        images = runtime.image_views(features, name, attention=True)
+        texts = runtime.text_views(TEXTS, name, attention=True)
         for views, expected in (
-            (
-                runtime.image_views(features, name, attention=True),
-                head.encode_image(features, mask, attention=True),
-            ),
-            (
-                runtime.text_views(TEXTS, name, attention=True),
-                head.encode_text(*words, attention=True),
-            ),
+            (images, head.encode_image(features, mask, attention=True)),
+            (texts, head.encode_text(*words, attention=True)),
         ):
             assert views.attention is not None
             torch.testing.assert_close(views.embeddings, expected.embeddings)

@@ -112,10 +112,10 @@ def test_it_starts_and_answers_on_a_pack_of_ones_own(
     shutil.rmtree(folder)
     build_space(folder, [str(pack)])
     before = sorted(folder.rglob("*"))
-    heard = start_and_ask(folder, sys.executable, installed=False)
-    assert heard.info["pack"]["title"] == "Tiny"
-    assert heard.info["gallery"]["searchable"] == heard.info["gallery"]["pictures"] == 6
-    assert len(heard.hits) == 3
+    answers = start_and_ask(folder, sys.executable, installed=False)
+    assert answers.info["pack"]["title"] == "Tiny"
+    assert answers.info["gallery"]["searchable"] == answers.info["gallery"]["pictures"] == 6
+    assert len(answers.hits) == 3
     assert sorted(folder.rglob("*")) == before
 
 

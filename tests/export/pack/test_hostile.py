@@ -1,6 +1,7 @@
 """Packs made to do harm: each one is refused by a sentence, quickly, before it does anything."""
 
 import json
+import os
 import shutil
 import struct
 import time
@@ -31,7 +32,7 @@ def use(pack: Path) -> None:
 
 
 def put(*keys: str, value: Any, file: str = "pack.json") -> Attack:
-    """Puts a value at a place of a JSON file."""
+    """Sets a value of a JSON file."""
 
     def attack(pack: Path) -> None:
         with edited(pack / file) as values:
@@ -97,11 +98,10 @@ def link(name: str) -> Attack:
 
 
 def sparse(name: str, size: int) -> Attack:
-    """Makes a file long by a hole, which takes no room on the disk."""
+    """Extends a file by a hole, which takes no room on the disk."""
 
     def attack(pack: Path) -> None:
-        with (pack / name).open("r+b") as file:
-            file.truncate(size)
+        os.truncate(pack / name, size)
         if name != "pack.json":
             put("files", name, "bytes", value=size)(pack)
 
@@ -118,12 +118,9 @@ def section(name: str, value: Any) -> Attack:
     return put(name, value=value, file=TOKENIZER)
 
 
-def sequence(step: Any, count: int) -> Attack:
-    return section("normalizer", {"type": "Sequence", "normalizers": [step] * count})
-
-
-def replace(pattern: dict[str, str], by: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": pattern, "content": by}
+def step(value: Any) -> Attack:
+    """Replaces the normalizer by a sequence of one step."""
+    return section("normalizer", {"type": "Sequence", "normalizers": [value]})
 
 
 BOMB = r"(\w|\w\w|\s)+$#"  # takes exponential time
@@ -167,8 +164,11 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "network that gives NaN": (network(LOG), "gives NaN or infinity"),
     "tokenizer with a regex bomb": (section("pre_tokenizer", SPLIT), "has the regular expression"),
     "regex bomb behind a decoy": (section("pre_tokenizer", DECOY), "has the regular expression"),
-    "replacement with a regex bomb": (sequence(replace({"Regex": BOMB}, ""), 1), "the regular exp"),
-    "tokenizer with a map": (sequence({"type": "Precompiled"}, 1), "contains 'Precompiled'"),
+    "replacement with a regex bomb": (
+        step({"type": "Replace", "pattern": {"Regex": BOMB}, "content": ""}),
+        "the regular expression",
+    ),
+    "tokenizer with a map": (step({"type": "Precompiled"}), "contains 'Precompiled'"),
 }
 
 

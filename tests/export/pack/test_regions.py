@@ -40,8 +40,8 @@ def test_shares_are_spread_over_boxes_and_add_up(regions: Regions) -> None:
     maps = regions.summed(1, values)
     assert maps.shape == (2, 3, *MAPS)
     torch.testing.assert_close(maps.sum(dim=(-2, -1)), values.sum(dim=-1))
-    torch.testing.assert_close(maps[1, 2], sum(v * regions.summed(1, unit) for v, unit in zip(
-        values[1, 2], torch.eye(4), strict=True)))  # fmt: skip
+    parts = zip(values[1, 2], torch.eye(4), strict=True)
+    torch.testing.assert_close(maps[1, 2], sum(v * regions.summed(1, unit) for v, unit in parts))
     near, far = (0.26 * columns, 0.63 * columns)
     share = min(int(near) + 1, far) - near  # of its leftmost column within the box
     across = regions.summed(0, odd).sum(dim=0)
