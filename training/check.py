@@ -34,11 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if data.frames > 1:
             raise ValueError(f"{data.folder} holds clips; a check needs still images")
         pairs = choose_pairs(data.image_of.tolist(), options.pairs)
-        images, texts = (
-            [data.images[row] for row in pairs],
-            map(data.captions.__getitem__, pairs.values()),
-        )
-        rows = PackCheck(runtime, method, images, [*texts]).verdicts()
+        images = [data.images[row] for row in pairs]
+        texts = [data.captions[row] for row in pairs.values()]
+        rows = PackCheck(runtime, method, images, texts).verdicts()
     print(
         f"{len(images)} pairs of {data.folder}, {method}; gain in standard deviations of the scores"
     )

@@ -144,11 +144,9 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             basis = principal_components(self.maps[0], config.targets)
             parts = dict(zip(("mean", "map", "weights"), basis, strict=True))
             save_tensors(path, parts, {"kind": "components"})
-        components = {name: part.to(self.device) for name, part in load_tensors(path)[0].items()}
+        components = load_tensors(path)[0]
         self.mean, self.basis, self.weights = (
-            components["mean"],
-            components["map"],
-            components["weights"],
+            components[name].to(self.device) for name in ("mean", "map", "weights")
         )
 
     def _check_teacher(self) -> Preprocess:
@@ -156,7 +154,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
         Returns the teacher's preprocessing with the mean and deviation of the student's.
         """
-        config, student_preprocess = self.config, Preprocess()
+        config, own = self.config, Preprocess()
         refuse_missing(config.teacher, "teacher")
         spec = describe_image_source(config.teacher)
         preprocess = Preprocess.from_json(spec["preprocess"])
@@ -164,14 +162,15 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             teacher = IMAGE_ENCODERS[spec["arch"]](**spec["arguments"])
             student = SceneNet(config.widths, config.blocks)
         teacher_cells = math.prod(teacher.grid(preprocess.size)) + teacher.summary_token
-        if teacher_cells != math.prod(student.grid(preprocess.size)):
+        student_cells = math.prod(student.grid(preprocess.size))
+        if teacher_cells != student_cells:
             raise ValueError(
-                f"the teacher's map has {teacher_cells} cells and the student's "
-                f"{math.prod(student.grid(preprocess.size))}; choose blocks that make them equal"
+                f"the teacher's map has {teacher_cells} cells and the student's {student_cells}; "
+                "choose blocks that make them equal"
             )
         if config.init and not (Path(config.init) / BEST).is_file():
             raise FileNotFoundError(f"init: there is no weights file {Path(config.init) / BEST}")
-        return replace(preprocess, mean=student_preprocess.mean, std=student_preprocess.std)
+        return replace(preprocess, mean=own.mean, std=own.std)
 
     def _start_from(self, run: Path) -> None:
         """Loads the trunk of a run; blocks that the run lacks start as the identity."""
@@ -339,13 +338,7 @@ def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    run_command(
-        argv,
-        "python -m polyview distill",
-        DistillConfig,
-        lambda config, options: Distillation(config, options.out, resume=options.resume),
-        recipe="flickr8k/backbone",
-    )
+    run_command(argv, "distill", DistillConfig, Distillation, recipe="flickr8k/backbone")
 
 
 if __name__ == "__main__":

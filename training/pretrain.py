@@ -171,13 +171,7 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    run_command(
-        argv,
-        "python -m polyview pretrain",
-        PretrainConfig,
-        lambda config, options: Pretraining(config, options.out, resume=options.resume),
-        recipe="scenes/backbone",
-    )
+    run_command(argv, "pretrain", PretrainConfig, Pretraining, recipe="scenes/backbone")
 
 
 if __name__ == "__main__":

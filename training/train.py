@@ -3,10 +3,10 @@
 `--list` names the recipes, `--help-settings` prints every setting.
 """
 
-import argparse
 import inspect
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from polyview.models import CONTEXT_DEFAULTS, METHODS, argument_defaults
 from polyview.models.contextual import ContextConfig
@@ -22,20 +22,21 @@ from polyview.training.settings import describe
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    program = "python -m polyview train"
-    run_command(argv, program, TrainConfig, _build, cached=True, settings=_settings)
+    run_command(argv, "train", TrainConfig, _build, settings=_settings)
 
 
-def _build(config: TrainConfig, options: argparse.Namespace) -> Trainer | ClipTraining:
+def _build(
+    config: TrainConfig, out: Path, *, resume: bool, cache: Path, skip_damaged: bool
+) -> Trainer | ClipTraining:
     if config.network:
-        return ClipTraining(config, options.out, resume=options.resume)
-    if options.skip_damaged and not config.backbone_frozen:
+        return ClipTraining(config, out, resume=resume)
+    if skip_damaged and not config.backbone_frozen:
         raise ValueError(
             "--skip-damaged needs backbone_frozen=true; remove the images that "
             f"python -m polyview data {config.data} names instead"
         )
-    extraction = Extraction(options.cache, skip_damaged=options.skip_damaged)
-    return build_trainer(config, options.out, resume=options.resume, extraction=extraction)
+    extraction = Extraction(cache, skip_damaged=skip_damaged)
+    return build_trainer(config, out, resume=resume, extraction=extraction)
 
 
 def _settings() -> Iterator[str]:

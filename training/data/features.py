@@ -139,7 +139,7 @@ def refuse_missing(source: str | Path, setting: str) -> None:
     """
     name = str(source).partition("#")[0]
     folder = Path(name)
-    if folder.parts[:1] not in [(part,) for part in _LOCAL] or folder.is_dir():
+    if not folder.parts or folder.parts[0] not in _LOCAL or folder.is_dir():
         return
     option = f"--set {setting}=..."
     if name in _MADE_BY:
@@ -147,9 +147,7 @@ def refuse_missing(source: str | Path, setting: str) -> None:
             f"there is no folder {name}; make it with python -m {_MADE_BY[name]} --out {name}, or "
             f"name another one with {option}"
         )
-    advice = (
-        f"see docs/your-data.md, or name a run, a Hugging Face folder or a Hub id with {option}"
-    )
+    advice = f"see docs/your-data.md, or name a run, a Hugging Face folder or a Hub id: {option}"
     raise FileNotFoundError(no_such("folder", folder, advice))
 
 

@@ -86,8 +86,7 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
     """
     kind, name = "features", data.resolve().name
     if isinstance(split.images, ImageFiles):
-        files = [find_captions(folder) for folder in (data, *map(Path, also))]
-        kind = "photographs"
+        kind, files = "photographs", map(find_captions, (data, *map(Path, also)))
         name = " and ".join(dict.fromkeys(name_of(file) for file in files if file))
     elif len(split.images):
         kind, name = "scenes", "rendered scenes" + (" in motion" if split.frames > 1 else "")
@@ -182,6 +181,7 @@ def from_pack(pack: Path, split: str) -> Split:
     masks_by_row = Lazy(len(masks), lambda row: np.asarray(Image.open(masks[row]).convert("L")))
     names = [[names_of(thing.name) for thing in image.objects] for image in images]
     mentions_and_names = [caption.mentions for caption in captions], names
+    objects = SeenObjects(masks_by_row, *mentions_and_names)
     alike = [image.alike for image in images]
     has_alike = None not in alike
     stills = Split(
@@ -189,26 +189,20 @@ def from_pack(pack: Path, split: str) -> Split:
         ImageFiles(paths),
         folder=pack / split,
         relevant=(lambda: relevant) if any(len(rows) > 1 for rows in relevant) else None,
-        objects=SeenObjects(masks_by_row, *mentions_and_names)
-        if len(masks) == len(images)
-        else None,
+        objects=objects if len(masks) == len(images) else None,
         alike=np.array(alike, np.int64) if has_alike else None,
         kinds=[str(caption.view) for caption in captions] if has_alike else (),
         foils=partial(make_foils, images) if gallery.world == "scenes" else None,
     )
     if (frames := info.image_encoder.frames) == 1:
         return stills
-    visible_frames = [np.zeros((len(image.objects), frames), np.bool_) for image in images]
-    for rows, image in zip(visible_frames, images, strict=True):
+    visible = [np.zeros((len(image.objects), frames), np.bool_) for image in images]
+    for rows, image in zip(visible, images, strict=True):
         for row, thing in zip(rows, image.objects, strict=True):
             row[list(thing.frames)] = True
     frame_images = clip_frames(lambda row: read_frames(paths[row], frames), len(paths), frames)
-    return replace(
-        stills,
-        images=frame_images,
-        frames=frames,
-        moments=SeenObjects(visible_frames, *mentions_and_names),
-    )
+    moments = SeenObjects(visible, *mentions_and_names)
+    return replace(stills, images=frame_images, frames=frames, moments=moments)
 
 
 @refusals_end()

@@ -61,9 +61,8 @@ def open_regions(folder: Path, name: str) -> Split:
         files = " or ".join(f"{part}_ims.npy" for part in parts)
         raise FileNotFoundError(f'{folder} has no features of the split "{name}": no {files}')
     rows = load_array(folder / f"{part}_ims.npy", 3, "images, regions, numbers")  # (rows, n, d)
-    captions, boxes = _captions(folder / f"{part}_caps.txt"), None
-    if (path := folder / f"{part}_boxes.npy").is_file():
-        boxes = _boxes(path, (*rows.shape[:2], 4))
+    captions, path = _captions(folder / f"{part}_caps.txt"), folder / f"{part}_boxes.npy"
+    boxes = _boxes(path, (*rows.shape[:2], 4)) if path.is_file() else None
     first = rows[: 4 * REPEATED]
     equal = [np.array_equal(row, first[i - i % REPEATED]) for i, row in enumerate(first)]
     if len(rows) == len(captions) and len(rows) % REPEATED == 0 and all(equal):

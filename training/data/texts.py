@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -122,23 +121,6 @@ class TokenTable:
         return table
 
 
-@dataclass(frozen=True)
-class TextSide:
-    """The text encoder of a training with its tokenized captions.
-
-    Attributes:
-        summary_token: whether a text's first feature is its summary ([CLS]).
-        tables: captions of the training and of the validation split.
-        description: metadata from which the export builds the encoder.
-    """
-
-    encoder: TextEncoder
-    summary_token: bool
-    tokenizer: Tokenizer
-    tables: tuple[TokenTable, TokenTable]
-    description: Mapping[str, Any]
-
-
 class StoredTokens(TextEncoder):
     """Looks up stored token features (rows, d) float16 by row number, from 1."""
 
@@ -155,41 +137,56 @@ class StoredTokens(TextEncoder):
         return self.dropout(torch.from_numpy(features).to(ids.device))
 
 
-def build_text_side(
-    config: TextConfig,
-    train: list[str],
-    val: list[str],
-    cache: Path,
-    device: torch.device,
-    vocabulary: list[str] | None = None,
-) -> TextSide:
-    """Builds the text side of a training for the captions `train` and `val`.
+class TextSide:
+    """The text encoder of a training, with the tokenized captions `train` and `val`.
 
-    `cache` is the folder of token features, `device` that of a frozen encoder. The words of the
-    captions `vocabulary` form the vocabulary; None for those of `train`. Raises FileNotFoundError
-    if the source or the vectors file is missing, and ValueError if the configuration does not match
-    the source.
+    `vocabulary` are the captions whose words form the vocabulary, `cache` is the folder of token
+    features, `device` that of a frozen encoder.
+
+    Attributes:
+        encoder: the text encoder, or a lookup of token features for a frozen one.
+        tokenizer: the encoder's tokenizer.
+        summary_token: whether a text's first feature is its summary ([CLS]).
+        tables: captions of the training and of the validation split.
+        description: metadata from which the export builds the encoder.
+
+    Raises:
+        FileNotFoundError: the source or the vectors file is missing.
+        ValueError: the configuration does not match the source.
     """
-    if config.arch not in TEXT_ENCODERS:
-        known = ", ".join(TEXT_ENCODERS)
-        raise ValueError(f'text.arch must be one of {known}, not "{config.arch}"')
-    kind, source = TEXT_ENCODERS[config.arch], config.source
-    if not source:
-        encoder, tokenizer, description = _own_encoder(config, vocabulary or train)
-    else:
+
+    encoder: TextEncoder
+
+    def __init__(
+        self,
+        config: TextConfig,
+        train: list[str],
+        val: list[str],
+        vocabulary: list[str],
+        cache: Path,
+        device: torch.device,
+    ) -> None:
+        if config.arch not in TEXT_ENCODERS:
+            known = ", ".join(TEXT_ENCODERS)
+            raise ValueError(f'text.arch must be one of {known}, not "{config.arch}"')
+        self.summary_token, source = TEXT_ENCODERS[config.arch].summary_token, config.source
+        if not source:
+            self.encoder, self.tokenizer, self.description = _own_encoder(config, vocabulary)
+            self.tables = [TokenTable(self.tokenizer, captions) for captions in (train, val)]
+            return
         refuse_missing(source, "text.source")
         described = describe_text_source(source)
         if described["arch"] != config.arch:
             raise ValueError(f'{source} is of text.arch "{described["arch"]}", not "{config.arch}"')
-        encoder, tokenizer, _ = load_text_source(source, rounded=config.frozen)
-        description = {key: described[key] for key in ("arch", "arguments", "max_length")}
-    tables = TokenTable(tokenizer, train), TokenTable(tokenizer, val)
-    if source and config.frozen:
-        description |= {"source": source, "sha256": described["sha256"]}
-        tokens = _stored(encoder.to(device), tables, described, cache)
-        encoder = StoredTokens(tokens, config.dropout)
-        tables = tables[0].numbered(0), tables[1].numbered(int(tables[0].lengths.sum()))
-    return TextSide(encoder, kind.summary_token, tokenizer, tables, description)
+        self.encoder, self.tokenizer, _ = load_text_source(source, rounded=config.frozen)
+        self.description = {key: described[key] for key in ("arch", "arguments", "max_length")}
+        self.tables = [TokenTable(self.tokenizer, captions) for captions in (train, val)]
+        if config.frozen:
+            self.description |= {"source": source, "sha256": described["sha256"]}
+            tokens = _stored(self.encoder.to(device), self.tables, described, cache)
+            self.encoder = StoredTokens(tokens, config.dropout)
+            starts = 0, int(self.tables[0].lengths.sum())
+            self.tables = [t.numbered(n) for t, n in zip(self.tables, starts, strict=True)]
 
 
 def _own_encoder(
@@ -218,10 +215,7 @@ def _own_encoder(
 
 
 def _stored(
-    encoder: TextEncoder,
-    tables: tuple[TokenTable, TokenTable],
-    description: Mapping[str, Any],
-    cache: Path,
+    encoder: TextEncoder, tables: list[TokenTable], description: Mapping[str, Any], cache: Path
 ) -> np.ndarray:
     """Returns cached, memory-mapped token features (tokens, d) float16 of all captions."""
     digest = hashlib.sha256(json.dumps([description["sha256"], description["max_length"]]).encode())
@@ -232,10 +226,9 @@ def _stored(
         shape = sum(int(table.lengths.sum()) for table in tables), encoder.dim
         with replacing(path) as draft:
             out = np.lib.format.open_memmap(draft, "w+", np.float16, shape)
-            first = 0
-            for table in tables:
-                _encode(encoder, table, out[first : first + table.lengths.sum()])
-                first += int(table.lengths.sum())
+            parts = np.split(out, [tables[0].lengths.sum()])
+            for table, part in zip(tables, parts, strict=True):
+                _encode(encoder, table, part)
             out.flush()
     return np.load(path, mmap_mode="r")
 

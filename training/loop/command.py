@@ -17,21 +17,21 @@ S = TypeVar("S", bound=Settings)
 
 def run_command(
     argv: Sequence[str] | None,
-    program: str,
+    command: str,
     kind: type[S],
-    build: Callable[[S, argparse.Namespace], Loop[Any, Any]],
+    build: Callable[..., Loop[Any, Any]],
     *,
     recipe: str = "",
-    cached: bool = False,
     settings: Callable[[], Iterable[str]] | None = None,
 ) -> None:
-    """Runs a training's command line: trains to the end and prints the best metric.
+    """Runs the command line `python -m polyview COMMAND`: trains, and prints the best metric.
 
-    `kind` is the class of the settings, `build` creates the training from settings and options.
-    Without a default `recipe`, a new run needs `--recipe`. `cached` adds `--cache` and
-    `--skip-damaged`; `settings` returns the lines of `--help-settings`, None to describe `kind`.
+    `kind` is the class of the settings; `build(settings, out, resume=...)` creates the training.
+    Without a default `recipe`, a new run needs `--recipe`. `settings` returns the lines of
+    `--help-settings`, None to describe `kind`; it adds the options `--cache` and `--skip-damaged`,
+    which `build` receives as `cache` and `skip_damaged`.
     """
-    parser = argparse.ArgumentParser(prog=program)
+    parser = argparse.ArgumentParser(prog=f"python -m polyview {command}")
     add = parser.add_argument
     help_text = f"for example {recipe or 'scenes/vse_infty'}, or a TOML file; --list names all"
     add("--recipe", help=help_text)
@@ -39,7 +39,7 @@ def run_command(
     add("--set", action="append", metavar="NAME=VALUE", help="replace a setting, e.g. epochs=3")
     help_text = "continue the run in --out with its settings; --set epochs=N extends it"
     add("--resume", action="store_true", help=help_text)
-    if cached:
+    if settings:
         help_text = f"folder of cached features of photographs and captions; {CACHE} without it"
         add("--cache", type=Path, default=CACHE, help=help_text)
         help_text = "leave out images that cannot be read"
@@ -67,7 +67,9 @@ def run_command(
             raise ValueError(
                 "name what to train with --recipe, for example scenes/vse_infty; --list names all"
             )
-        loop = build(load_recipe(kind, options.recipe or recipe, options.set), options)
+        values = load_recipe(kind, options.recipe or recipe, options.set)
+        names = ("resume", "cache", "skip_damaged") if settings else ("resume",)
+        loop = build(values, options.out, **{name: getattr(options, name) for name in names})
         best = loop.fit().get(loop.best_by)
         result = f"{loop.best_by} {best:.1f}, " if best is not None else ""
         print(f"best val {result}weights in {options.out}")

@@ -57,12 +57,9 @@ class Loop(ABC, Generic[C, B]):
         self.config, self.out = config, out
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         capabilities = torch.cpu.get_capabilities()
-        is_supported = (
-            self.device.type == "cuda"
-            or capabilities.get("avx512_bf16")
-            or capabilities.get("bf16")
-        )
-        if config.precision == "bf16" and not is_supported:
+        on_cpu = self.device.type == "cpu"
+        slow = on_cpu and not (capabilities.get("avx512_bf16") or capabilities.get("bf16"))
+        if config.precision == "bf16" and slow:
             raise ValueError(
                 'precision "bf16" takes ten times as long as fp32 on this processor, which has no '
                 "instructions for it (avx512_bf16 or Arm's bf16); set precision=fp32"
@@ -132,7 +129,7 @@ class Loop(ABC, Generic[C, B]):
             ) from error
         write_whole(self.out / CONFIG, tomlkit.dumps(to_values(config)))
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
-        self.progress["drops"] = []
+        self.progress["drops"] = []  # epochs after which the schedule "plateau" lowers the rate
         if restored := (self.out / LAST).is_file():
             self._load_last()
         return restored
@@ -198,7 +195,6 @@ class Loop(ABC, Generic[C, B]):
 
     def _epoch(self, epoch: int) -> dict[str, float]:
         totals: dict[str, float] = {}
-        rate = 0.0
         self.module.train()
         title = f"{self.out.name} epoch {epoch + 1}/{self.config.epochs}"
         for batch in tqdm(self.batches(epoch), desc=title, total=self.steps, mininterval=2):
@@ -225,9 +221,8 @@ class Loop(ABC, Generic[C, B]):
         plan, step = self.config.optimizer, self.progress["step"]
         rate = plan.learning_rate * min(1.0, (step + 1) / max(1, plan.warmup_steps))
         if plan.schedule == "cosine":
-            rate *= 0.5 * (
-                1 + math.cos(math.pi * min(1.0, step / (self.steps * self.config.epochs)))
-            )
+            share = min(1.0, step / (self.steps * self.config.epochs))
+            rate *= 0.5 * (1 + math.cos(math.pi * share))
         elif plan.schedule == "plateau":
             rate *= plan.decay ** len(self.progress["drops"])
         else:
@@ -247,7 +242,7 @@ class Loop(ABC, Generic[C, B]):
             self.progress |= {"best": score, "best_epoch": epoch, "metrics": metrics}
         last_change = max([self.progress["best_epoch"], *self.progress["drops"]])
         if epoch - last_change > self.config.optimizer.plateau_epochs:
-            self.progress["drops"].append(epoch)  # for the schedule "plateau"
+            self.progress["drops"].append(epoch)
         rounded = {name: round(value, self.digits) for name, value in metrics.items()}
         row = {"epoch": epoch + 1, **terms, **rounded, "seconds": round(seconds, 1)}
         self.rows.append(row)
@@ -274,8 +269,7 @@ class Loop(ABC, Generic[C, B]):
         tensors["random.cpu"] = torch.get_rng_state()
         if torch.cuda.is_available():
             tensors["random.cuda"] = torch.cuda.get_rng_state()
-        groups = {"groups": state["param_groups"]}
-        metadata = {"progress": self.progress, "rows": self.rows, **groups}
+        metadata = {"progress": self.progress, "rows": self.rows, "groups": state["param_groups"]}
         save_tensors(self.out / LAST, tensors, metadata)
 
     def _load_last(self) -> None:

@@ -44,7 +44,7 @@ from polyview.training.data.open_split import (
     open_training,
 )
 from polyview.training.data.split import Split, with_exchanged_halves
-from polyview.training.data.texts import TokenTable, build_text_side
+from polyview.training.data.texts import TextSide, TokenTable
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import score_matrix
 from polyview.training.loop.config import TrainConfig
@@ -86,13 +86,11 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.val = val.with_frames(config.frames).captions_each(config.ranked_captions)
         with torch.random.fork_rng():  # building an encoder draws random numbers
             self.image_dim, summary = self._open_backbone()
-        vocabulary_captions = self.train.captions
+        vocabulary = self.train.captions
         if config.exchange_halves:
             self.train = with_exchanged_halves(self._with_features(self.train))
-        captions = self.train.captions, self.val.captions
-        self.texts = build_text_side(
-            config.text, *captions, self.extraction.cache, self.device, vocabulary_captions
-        )
+        captions = self.train.captions, self.val.captions, vocabulary
+        self.texts = TextSide(config.text, *captions, self.extraction.cache, self.device)
         self.objective = build_objective(config.method, config.objective)
         dims = self.image_dim, self.texts.encoder.dim
         method = models.build(config.method, *dims, config.arguments)
@@ -175,18 +173,9 @@ class Trainer(Loop[TrainConfig, Batch]):
             candidates = np.flatnonzero(np.array(self.train.kinds) == "order")
             rounds = -(-self.steps // steps_in_epoch(len(candidates), config.batch_size))
             seeds = [(config.seed, epoch, number) for number in range(rounds)]
-        parts = (
-            batches(
-                self.train,
-                self.texts.tables[0],
-                config.batch_size,
-                seed,
-                config.text.unknown_rate,
-                config.captions_per_image,
-                candidates,
-            )
-            for seed in seeds
-        )
+        data = self.train, self.texts.tables[0], config.batch_size
+        options = config.text.unknown_rate, config.captions_per_image, candidates
+        parts = (batches(*data, seed, *options) for seed in seeds)
         stream = islice(chain.from_iterable(parts), self.steps)
         return stream if self.encoder is None else ahead(stream)
 
@@ -222,7 +211,7 @@ class Trainer(Loop[TrainConfig, Batch]):
             "arguments": self.config.arguments,
             "image_dim": self.image_dim,
             "text_dim": self.model.text_encoder.dim,
-            "text_encoder": dict(self.texts.description),
+            "text_encoder": self.texts.description,
             "backbone_sha256": self.backbone.get("sha256", ""),
             "tokenizer_sha256": sha256_of(tokenizer),
             "seed": self.config.seed,
