@@ -97,11 +97,8 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
 def open_training(data: Path, also: Sequence[str] = (), *, without_captions: bool = False) -> Split:
     """Opens the training split of a folder, and appends the photographs of the folders `also`.
 
-    With `without_captions`, the uncaptioned photographs of these folders are appended too.
-
-    Raises:
-        FileNotFoundError, ValueError: see `open_split`; or `also` is set and `data` holds no
-            photographs.
+    With `without_captions`, the uncaptioned photographs of these folders are appended too. Raises
+    the errors of `open_split`, and ValueError if `also` is set and `data` holds no photographs.
     """
     first = open_split(data, "train")
     if not also:

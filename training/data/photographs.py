@@ -169,7 +169,9 @@ def _from_table(path: Path, text: str) -> _Entries:
     try:
         for row in rows:
             cells, place = [cell.strip() for cell in row], f"{path}, line {rows.line_num}"
-            if not columns and any(cells):
+            if not any(cells):
+                continue
+            if not columns:
                 columns = [cell.lower() for cell in cells]
                 for names in (_FILE, _CAPTION):
                     if not set(names) & set(columns):
@@ -177,12 +179,12 @@ def _from_table(path: Path, text: str) -> _Entries:
                             f'{path} has no column "{names[0]}": its first line is '
                             f'"{", ".join(columns)[:100]}"; begin it with the line file,caption'
                         )
-            elif any(cells) and len(cells) != len(columns):
+            elif len(cells) != len(columns):
                 raise ValueError(
                     f"{place} has {len(cells)} values, and the first line names {len(columns)}; "
                     'put a caption that holds the separator into "quotation marks"'
                 )
-            elif any(cells):
+            else:
                 yield from _entry(place, dict(zip(columns, cells, strict=True)))
     except csv.Error as error:
         raise ValueError(
@@ -235,11 +237,9 @@ def _assign_splits(path: Path, images: list[Captioned]) -> None:
 def open_photographs(data: Path, name: str) -> Split:
     """Opens a split of a folder with a captions file, or of that file; `images` are `ImageFiles`.
 
-    The split "train" has all captions, other splits the first five of each photograph.
-
-    Raises:
-        FileNotFoundError: the captions file or image files are missing.
-        ValueError: the captions file is damaged, lacks the split, or has an image without captions.
+    The split "train" has all captions, other splits the first five of each photograph. Raises
+    FileNotFoundError if the captions file or image files are missing, and ValueError if the
+    captions file is damaged, lacks the split, or has an image without captions.
     """
     path, entries = read_folder(data)
     selected = [image for image in entries if image.split == name]

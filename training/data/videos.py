@@ -43,9 +43,8 @@ def is_videos(folder: Path) -> bool:
 def open_videos(folder: Path, name: str) -> Split:
     """Opens the features and captions of a split: "train", "val", "test" or a list of clips.
 
-    Raises:
-        FileNotFoundError: the split does not exist.
-        ValueError: annotations, lists and features disagree, or a file is damaged.
+    Raises FileNotFoundError if the split does not exist, and ValueError if annotations, lists and
+    features disagree or a file is damaged.
     """
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}

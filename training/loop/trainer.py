@@ -97,8 +97,10 @@ class Trainer(Loop[TrainConfig, Batch]):
         summaries = summary, self.texts.summary_token
         refuse_without_summary(config.method, method, *summaries)
         _refuse_idle_text(config, method)
-        if config.projection_init == "xavier":
-            _start_as_released(method)
+        for name, part in method.named_modules() if config.projection_init == "xavier" else ():
+            if isinstance(part, FeatureProjection) and name.startswith("project_image"):
+                nn.init.xavier_uniform_(part.linear.weight)
+                nn.init.zeros_(part.linear.bias)
         parts = method, self.texts.encoder, config, self.encoder
         self.model = DualEncoder(*parts, summaries=summaries).to(self.device)
         if config.init:
@@ -109,9 +111,9 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.val = self._with_features(self.val)
 
     def _open_backbone(self) -> tuple[int, bool]:
-        """Describes the image encoder, and loads it if it is trained too.
+        """Returns the width of image features, and whether the first is a summary ([CLS]).
 
-        Returns the width of its features, and whether the first is a summary ([CLS]).
+        Loads the image encoder if it is trained too.
         """
         source, self.encoder = self.config.backbone, None
         self.backbone: dict[str, Any] = {}
@@ -234,14 +236,6 @@ def build_trainer(
     return Trainer(config, train, val, out, resume=resume, extraction=extraction)
 
 
-def _start_as_released(method: Method) -> None:
-    """Applies the "xavier" initialisation of `TrainConfig.projection_init`."""
-    for name, part in method.named_modules():
-        if isinstance(part, FeatureProjection) and name.startswith("project_image"):
-            nn.init.xavier_uniform_(part.linear.weight)
-            nn.init.zeros_(part.linear.bias)
-
-
 def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
     """Raises ValueError if a method reads [CLS] elements that an encoder does not have."""
     own = method.own_summaries
@@ -269,14 +263,10 @@ def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
 
 
 def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: str) -> None:
-    """Copies the best weights of the run that `init` names.
+    """Copies the best weights of the run `init`; raises ValueError or OSError if they do not fit.
 
     A run does not store frozen encoders, so their sources must match. `sha256` is the checksum of
     the image encoder's source, `tokenizer` the tokenizer as JSON.
-
-    Raises:
-        FileNotFoundError: the folder holds no weights.
-        ValueError: the folder is not a run, or its method, encoders, tokenizer or weights differ.
     """
     folder, text = Path(config.init), config.text.source
     tensors, spec = load_tensors(folder / BEST)
@@ -305,12 +295,13 @@ def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: st
     for name, setting in settings.items():
         prefix = f"{name}."
         own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        if own and not (name in parts and parts[name].state_dict()):
+        if not own:
+            continue
+        if not (name in parts and parts[name].state_dict()):
             raise ValueError(
                 f"init: {folder} trained its {name}, which is frozen here; set {setting}=false"
             )
-        if own:
-            load_strict(parts[name], own, f"{folder}/{BEST}")
+        load_strict(parts[name], own, f"{folder}/{BEST}")
 
 
 def run_views(
