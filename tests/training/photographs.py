@@ -13,15 +13,6 @@ from polyview.models.encoders.scene_net import SceneNet
 
 COLORS = {"red": (200, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 220), "grey": (128,) * 3}
 SIZE, WIDTH = 32, 6  # of a picture for the encoder, of its features
-RECIPE = """
-method = "vsepp"
-epochs = 2
-batch_size = 8
-data = "{0}/photos"
-backbone = "{0}/backbone"
-arguments = {{ embed_dim = 8 }}
-text = {{ word_dim = 8, hidden_dim = 8 }}
-"""
 
 
 def write_photographs(
@@ -46,37 +37,24 @@ def write_photographs(
             pixels = np.clip(COLORS[color] + random.integers(-30, 30, (30, 40, 3)), 0, 255)
             Image.fromarray(pixels.astype(np.uint8)).save(where / f"{i:03}.jpg")
             sentences = [{"raw": f"A {color} field, number {n} ."} for n in range(captions)]
-            entries.append(
-                {
-                    "filename": f"{i:03}.jpg",
-                    "split": split,
-                    "imgid": 100 + i,
-                    "sentences": sentences,
-                }
-                | inside
-            )
+            entry = {"filename": f"{i:03}.jpg", "split": split, "sentences": sentences}
+            entries.append(entry | {"imgid": 100 + i} | inside)
     text = json.dumps({"dataset": name, "images": entries})
     (folder / f"dataset_{name}.json").write_text(text, "utf-8")
     return folder
 
 
-def write_world(root: Path) -> Path:
-    """Writes `photos/` with five captions each, `backbone/`, and a `recipe.toml` over both."""
-    write_photographs(root / "photos", {"train": 16, "val": 8, "test": 6})
-    write_encoder(root / "backbone")
-    (root / "recipe.toml").write_text(RECIPE.format(root))
-    return root
-
-
-def write_encoder(folder: Path, seed: int = 0) -> Path:
-    """A run folder with a tiny image encoder: 2 x 2 cells of `WIDTH` numbers."""
+def write_encoder(
+    folder: Path, seed: int = 0, widths: tuple[int, ...] = (4, 4, WIDTH), size: int = SIZE
+) -> Path:
+    """A run folder with a tiny image encoder; by default 2 x 2 cells of `WIDTH` numbers."""
     torch.manual_seed(seed)
+    blocks = (1,) * (len(widths) - 1)
     about = {
         "kind": "image_backbone",
         "arch": "scene_net",
-        "arguments": {"widths": [4, 4, WIDTH], "blocks": [1, 1]},
-        "preprocess": {"size": SIZE, "mean": [0.5] * 3, "std": [0.25] * 3, "fit": "stretch"},
+        "arguments": {"widths": list(widths), "blocks": list(blocks)},
+        "preprocess": {"size": size, "mean": [0.5] * 3, "std": [0.25] * 3, "fit": "stretch"},
     }
-    net = SceneNet((4, 4, WIDTH), (1, 1))
-    save_tensors(folder / "best.safetensors", net.state_dict(), about)
+    save_tensors(folder / "best.safetensors", SceneNet(widths, blocks).state_dict(), about)
     return folder

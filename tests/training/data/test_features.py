@@ -83,32 +83,33 @@ def test_five_equal_rows_are_one_image(tmp_path: Path) -> None:
 Damage = Callable[[Path], object]
 
 
-def text(file: str, content: str) -> Damage:
-    return lambda folder: (folder / f"train_{file}.txt").write_text(content)
+def text(path: str, content: str) -> Damage:
+    return lambda folder: (folder / path).write_text(content)
 
 
-def array(file: str, values: np.ndarray) -> Damage:
-    return lambda folder: np.save(folder / f"train_{file}.npy", values)
+def array(path: str, values: np.ndarray) -> Damage:
+    return lambda folder: np.save(folder / path, values)
+
+
+def sentences(**values: object) -> Damage:
+    return text("mrw-v1.0.json", json.dumps([values]))
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (text("caps", "one\ntwo\nthree\n"), "evenly: there are 4 images and 3 captions"),
+        (text("train_caps.txt", "one\ntwo\nthree\n"), "evenly: there are 4 images and 3 captions"),
         (lambda folder: (folder / "train_caps.txt").unlink(), r"there is no .*train_caps\.txt"),
-        (text("caps", "one\ntwo\n \n"), r"train_caps\.txt: line 3 is empty"),
-        (
-            array("ims", np.zeros((4, 6))),
-            r"floats \(images, regions, numbers\), not float64 \(4, 6",
-        ),
-        (array("ims", np.zeros((4, 3, 2), np.int64)), r"not int64"),
+        (text("train_caps.txt", "one\ntwo\n \n"), r"train_caps\.txt: line 3 is empty"),
+        (array("train_ims.npy", np.zeros((4, 6))), r"regions, numbers\), not float64 \(4, 6"),
+        (array("train_ims.npy", np.zeros((4, 3, 2), np.int64)), r"not int64"),
         (
             lambda f: os.truncate(f / "train_ims.npy", (f / "train_ims.npy").stat().st_size - 8),
             r"is not a whole \.npy",
         ),
-        (lambda f: (f / "train_ims.npy").write_text("cut"), r"train_ims\.npy is not a whole \.npy"),
-        (array("boxes", np.zeros((4, 2, 4))), r"for each region, \(4, 3, 4\), not \(4, 2, 4\)"),
-        (array("boxes", np.full((4, 3, 4), 224.0)), r"relative xyxy.* from 224 to 224"),
+        (text("train_ims.npy", "cut"), r"train_ims\.npy is not a whole \.npy"),
+        (array("train_boxes.npy", np.zeros((4, 2, 4))), r"region, \(4, 3, 4\), not \(4, 2, 4\)"),
+        (array("train_boxes.npy", np.full((4, 3, 4), 224.0)), r"relative xyxy.* from 224 to 224"),
     ],
 )
 def test_disagreeing_files(folder: Path, damage: Damage, message: str) -> None:
@@ -202,37 +203,25 @@ def test_splits_are_those_of_the_annotations(layout: str, tmp_path: Path) -> Non
     assert next(iter(summary(folder))).endswith("ready-made features")
 
 
-def _replaced(path: str, content: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / path).write_text(content)
-
-
-def _entry(**values: object) -> Callable[[Path], object]:
-    return _replaced("mrw-v1.0.json", json.dumps([values]))
-
-
-def _array(clip: str, values: np.ndarray) -> Callable[[Path], object]:
-    return lambda folder: np.save(folder / "features" / f"{clip}.npy", values)
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_replaced("mrw-v1.0.json", "[{"), r"mrw-v1\.0\.json: entry 0"),
-        (_entry(id="val_0"), r"entry 0 .*KeyError: 'sentence'"),
-        (_entry(id="val_0", sentence=" "), r"entry 1"),
-        (_entry(id="../a", sentence="a"), r"clip '\.\./a'"),
-        (_replaced("split/valid.tsv", "val_0\nmoon\n"), r"1 of 2 clips have no sentence.* moon"),
-        (_replaced("features/val_0.npy", "no array"), r"val_0\.npy is not a whole"),
-        (_array("val_0", np.zeros((0, 3))), r"\(frames, numbers\)"),
-        (_array("val_0", np.ones((2, 2), np.int64)), "not int64"),
-        (_array("val_2", np.zeros((2, 3))), r"3 numbers a frame"),
+        (text("mrw-v1.0.json", "[{"), r"mrw-v1\.0\.json: entry 0"),
+        (sentences(id="val_0"), r"entry 0 .*KeyError: 'sentence'"),
+        (sentences(id="val_0", sentence=" "), r"entry 1"),
+        (sentences(id="../a", sentence="a"), r"clip '\.\./a'"),
+        (text("split/valid.tsv", "val_0\nmoon\n"), r"1 of 2 clips have no sentence.* moon"),
+        (text("features/val_0.npy", "no array"), r"val_0\.npy is not a whole"),
+        (array("features/val_0.npy", np.zeros((0, 3))), r"\(frames, numbers\)"),
+        (array("features/val_0.npy", np.ones((2, 2), np.int64)), "not int64"),
+        (array("features/val_2.npy", np.zeros((2, 3))), r"3 numbers a frame"),
         (
             lambda folder: (folder / "features/val_2.npy").unlink(),
             r"1 of 4 clips have no file in features/.* val_2; add",
         ),
     ],
 )
-def test_damage_is_named(damage: Callable[[Path], object], message: str, mrw: Path) -> None:
+def test_damage_is_named(damage: Damage, message: str, mrw: Path) -> None:
     damage(mrw)
     with pytest.raises(ValueError, match=message):
         open_videos(mrw, "val")

@@ -9,9 +9,6 @@ import torch
 from PIL import Image
 
 from polyview.export.encoders.sources import load_image_source
-from polyview.models.checkpoint import save_tensors
-from polyview.models.encoders.scene_net import SceneNet
-from polyview.models.preprocess import Preprocess
 from polyview.training.distill import (
     Distillation,
     DistillConfig,
@@ -19,9 +16,8 @@ from polyview.training.distill import (
     mirror,
     principal_components,
 )
-from polyview.training.loop.loop import BEST
 from tests.training.conftest import check_resume
-from tests.training.photographs import COLORS, write_photographs
+from tests.training.photographs import COLORS, write_encoder, write_photographs
 
 pytestmark = pytest.mark.slow
 
@@ -30,15 +26,7 @@ pytestmark = pytest.mark.slow
 def school(tmp_path_factory: pytest.TempPathFactory) -> DistillConfig:
     """Captioned photographs of one colour each, and a teacher with random weights."""
     root = write_photographs(tmp_path_factory.mktemp("school"), {"train": 14, "val": 6}, captions=2)
-    torch.manual_seed(0)
-    about = {
-        "kind": "image_backbone",
-        "arch": "scene_net",
-        "arguments": {"widths": [4, 6, 8, 24], "blocks": [1, 1, 1]},
-        "preprocess": Preprocess(std=(0.25, 0.25, 0.25)).to_json(),
-    }
-    net = SceneNet((4, 6, 8, 24), (1, 1, 1))
-    save_tensors(root / "teacher" / BEST, net.state_dict(), about)
+    write_encoder(root / "teacher", widths=(4, 6, 8, 24), size=224)
     folders = {"data": str(root), "teacher": str(root / "teacher"), "cache": str(root / "cache")}
     small = {"widths": (6, 8, 8, 12), "blocks": (1, 1, 1), "crops": 3, "targets": 8}
     plan = {"epochs": 2, "retrieval_epochs": 1, "batch_size": 7, "warmup_steps": 1}

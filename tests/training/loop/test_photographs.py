@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +20,35 @@ from polyview.training.evaluation.scoring import image_features, score_matrix, s
 from polyview.training.loop.loop import read_rows
 from polyview.training.loop.trainer import run_views
 from tests.published import save_bert
-from tests.training.photographs import write_encoder, write_photographs, write_world
+from tests.training.photographs import write_encoder, write_photographs
+
+RECIPE = """
+method = "vsepp"
+epochs = 2
+batch_size = 8
+data = "{0}/photos"
+backbone = "{0}/backbone"
+arguments = {{ embed_dim = 8 }}
+text = {{ word_dim = 8, hidden_dim = 8 }}
+"""
+
+
+def start(world: Path, *changes: str, folder: Path = Path(), more: Sequence[str] = ()) -> None:
+    """Trains `run` below `folder`, with the features in `cache` beside it."""
+    settings = [part for change in changes for part in ("--set", change)]
+    places = ["--out", f"{folder / 'run'}", "--cache", f"{folder / 'cache'}"]
+    train.main(["--recipe", f"{world}/recipe.toml", *settings, *places, *more])
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`write_world`'s, `bert/`, `cache/` with features, `run/` and the `pack/` made of it."""
-    root = write_world(tmp_path_factory.mktemp("world"))
+    """Photographs, an image and a text encoder, a recipe, a run, and the pack made of it."""
+    root = tmp_path_factory.mktemp("world")
+    write_photographs(root / "photos", {"train": 16, "val": 8, "test": 6})
+    write_encoder(root / "backbone")
     save_bert(root / "bert")
-    trained = ["--recipe", f"{root}/recipe.toml", "--cache", f"{root}/cache"]
-    for change in ("method=mv_vse", "arguments.embed_dim=8", "arguments.views=2"):
-        trained += ["--set", change]
-    train.main([*trained, "--out", f"{root}/run"])
+    (root / "recipe.toml").write_text(RECIPE.format(root))
+    start(root, "method=mv_vse", "arguments.embed_dim=8", "arguments.views=2", folder=root)
     cached = sorted(path.name.split("-")[0] for path in (root / "cache").rglob("*.npy"))
     assert cached == ["train", "val"]
     labels = Labels("photos", "Photos", "Apache-2.0", "nobody", "Random weights for tests.")
@@ -76,20 +94,13 @@ def test_a_second_training_reads_neither_images_nor_captions_again(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = ("feature_copies=3", "text.arch=bert", f"text.source={world}/bert", "epochs=1")
-    settings = [part for change in changes for part in ("--set", change)]
-    command = ["--recipe", f"{world}/recipe.toml", "--cache", f"{tmp_path}/cache", *settings]
-    train.main([*command, "--out", f"{tmp_path}/first"])
+    start(world, *changes, folder=tmp_path)
     files = sorted((tmp_path / "cache").rglob("*.npy"))
     assert len(files) == 3 + 1 + 1  # looks, validation images, captions
     monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("an image is read"))
     monkeypatch.setattr(texts, "_encode", lambda *_: pytest.fail("a caption is read"))
-    train.main([*command, "--out", f"{tmp_path}/second"])
+    start(world, *changes, folder=tmp_path, more=("--out", f"{tmp_path}/second"))
     assert sorted((tmp_path / "cache").rglob("*.npy")) == files
-
-
-def start(world: Path, *changes: str, out: str = "run") -> None:
-    settings = [part for change in changes for part in ("--set", change)]
-    train.main(["--recipe", f"{world}/recipe.toml", "--out", out, "--cache", "cache", *settings])
 
 
 @pytest.fixture
@@ -136,15 +147,12 @@ def test_a_refusal_precedes_the_first_image(change: str, sentence: str, world: P
 def test_a_place_that_takes_no_run_is_named(place: str, world: Path) -> None:
     Path("file").touch()
     with pytest.raises(SystemExit, match=f"^cannot make the run folder {place}: .*--out$"):
-        start(world, out=place)
+        start(world, more=("--out", place))
 
 
-def test_texts_are_mapped_on_request(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_texts_are_mapped_on_request(world: Path, tmp_path: Path) -> None:
     same = ("arguments.embed_dim=16", "arguments.map_text=true", "epochs=1")
-    start(world, f"text={{arch='bert',source='{world}/bert'}}", *same)
+    start(world, f"text={{arch='bert',source='{world}/bert'}}", *same, folder=tmp_path)
     tensors = load_tensors(tmp_path / "run" / "best.safetensors")[0]
     assert tensors["method.project_text.weight"].shape == (16, 16)
 
@@ -153,13 +161,11 @@ def test_damaged_images_are_left_out_on_request(world: Path, tmp_path: Path) -> 
     """Which ones is tested in `data/test_extraction.py`."""
     data = write_photographs(tmp_path / "photos", {"train": 16, "val": 8})
     (data / "images" / "003.jpg").write_bytes(b"no image")
-    options = ["--recipe", f"{world}/recipe.toml", "--set", f"data={data}", "--set", "epochs=1"]
-    options += ["--cache", f"{tmp_path}/cache", "--out", f"{tmp_path}/run"]
+    changes, skip = (f"data={data}", "epochs=1"), ["--skip-damaged"]
     with pytest.raises(SystemExit, match=r"(?s)1 of 16 images cannot be read.*003\.jpg"):
-        train.main(options)
-    options.append("--skip-damaged")
+        start(world, *changes, folder=tmp_path)
     with pytest.raises(SystemExit, match="--skip-damaged needs backbone_frozen=true"):
-        train.main([*options, "--set", "backbone_frozen=false"])
-    train.main(options)
+        start(world, *changes, "backbone_frozen=false", folder=tmp_path, more=skip)
+    start(world, *changes, folder=tmp_path, more=skip)
     about = load_tensors(tmp_path / "run" / "best.safetensors")[1]
     assert (about["data"]["images"], about["data"]["captions"]) == (15, 75)
