@@ -209,21 +209,22 @@ def _write_features(
     reasons, title = list[str](), f"features, {path.name}"
     with path.open("wb") as file, tqdm(total=len(images), desc=title, mininterval=1) as bar:
         for batch in ahead(_decoded(images, preprocess)):
-            reasons += [square for square in batch if isinstance(square, str)]
-            if not reasons:
-                pixels = torch.from_numpy(preprocess.planes(np.stack(batch)))
-                features = encode(pixels.to(device)).half().cpu().numpy()  # (b, n, d)
-                if not np.isfinite(features).all():
-                    raise ValueError(
-                        "the image encoder gives features that are not finite in half precision; "
-                        "its weights are damaged, or it needs another preprocessing"
-                    )
-                if not file.tell():
-                    shape = (len(images), *features.shape[1:])
-                    header = {"descr": "<f2", "fortran_order": False, "shape": shape}
-                    np.lib.format.write_array_header_1_0(file, header)
-                file.write(features.tobytes())
             bar.update(len(batch))
+            reasons += [square for square in batch if isinstance(square, str)]
+            if reasons:
+                continue
+            pixels = torch.from_numpy(preprocess.planes(np.stack(batch)))
+            features = encode(pixels.to(device)).half().cpu().numpy()  # (b, n, d)
+            if not np.isfinite(features).all():
+                raise ValueError(
+                    "the image encoder gives features that are not finite in half precision; "
+                    "its weights are damaged, or it needs another preprocessing"
+                )
+            if not file.tell():
+                shape = (len(images), *features.shape[1:])
+                header = {"descr": "<f2", "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)
+            file.write(features.tobytes())
     if reasons:
         lines = "".join(f"\n  {reason}" for reason in reasons[:_MAX_NAMED])
         omitted = f"\n  and {len(reasons) - _MAX_NAMED} more" if len(reasons) > _MAX_NAMED else ""

@@ -38,7 +38,7 @@ ENTRIES = [
 ]
 FORMS = {
     "mine.csv": table(",", "file", "caption", "split", quote='"'),
-    "semicolons.csv": table(";", "Image", "Text", "Split"),
+    "semicolons.csv": table(";", "Image", "Text", "Split") + "\n ; ; \n",
     "bars.csv": table("| ", "image_name", " comment", " split"),
     "tabs.tsv": table("\t", "filename", "caption", "split"),
     "mark.csv": "\ufeff" + table(",", "file", "caption", "split", quote='"'),

@@ -101,8 +101,9 @@ def test_a_finished_run_is_extended_as_if_it_had_been_longer(
     assert again.startswith("my run already holds a run; add --resume to continue it")
     assert refusal("--resume", "--out", "none").startswith("none holds no run to continue")
     assert refusal("--out", "none").startswith("name what to train with --recipe")
-    copies = ("--recipe", "recipe.toml", "--out", "copies", "--set", "feature_copies=2")
-    assert "feature_copies=2 crops photographs, and data holds none" in refusal(*copies)
+    new = ("--recipe", "recipe.toml", "--out", "new", "--set")
+    assert "feature_copies=2 crops photographs, and data holds" in refusal(*new, "feature_copies=2")
+    assert "data holds ready-made features, so no" in refusal(*new, "backbone_frozen=false")
 
 
 @pytest.mark.usefixtures("world")
