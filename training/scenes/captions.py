@@ -215,21 +215,7 @@ def _objects(others: list[ObjectGroup], draft: Draft) -> Caption:
 
 
 def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
-    """Writes a caption about the relation of two or three single objects."""
-    kind, chosen = _clear_relation(scene, groups, draft)
-    names = [draft.name(group, exact=True) for group in chosen]
-    draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]
-    text = draft.pick(SENTENCES["relations"][kind])
-    text = text.format(**dict(zip("abc", names, strict=False)))
-    if draft.chance(0.12):
-        text += f", {draft.place(scene)}"
-    return Caption(text, "relation", draft.mentions(), draft.fact)
-
-
-def _clear_relation(
-    scene: Scene, groups: list[ObjectGroup], draft: Draft
-) -> tuple[str, list[ObjectGroup]]:
-    """Draws an obvious relation between single objects."""
+    """Writes a caption about an obvious relation of two or three single objects."""
     single = [(group, scene.objects[group.indices[0]].box) for group in groups if group.count == 1]
     options: dict[str, list[list[ObjectGroup]]] = {}
     for (first, box), (second, left) in permutations(single, 2):
@@ -247,7 +233,13 @@ def _clear_relation(
     weights = [{"next_to": 1.6, "between": 1.2}.get(kind, 1.0) for kind in options]
     odds = np.array(weights) / np.sum(weights)
     kind = list(options)[int(draft.rng.choice(len(options), p=odds))]
-    return kind, options[kind][int(draft.rng.integers(len(options[kind])))]
+    chosen = options[kind][int(draft.rng.integers(len(options[kind])))]
+    names = [draft.name(group, exact=True) for group in chosen]
+    draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]
+    text = draft.pick(SENTENCES["relations"][kind]).format(**dict(zip("abc", names, strict=False)))
+    if draft.chance(0.12):
+        text += f", {draft.place(scene)}"
+    return Caption(text, "relation", draft.mentions(), draft.fact)
 
 
 def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
