@@ -23,7 +23,6 @@ from polyview.training.evaluation.views import (
     caption_cosines,
     faithfulness,
     mentioned_cells,
-    own_scores,
     print_views,
     value_shares,
     view_metrics,
@@ -41,21 +40,6 @@ def runtime_of(box: tuple[float, ...] = (0, 0, 1, 1), **parts: Any) -> Any:
     """What is read of a runtime, whose preprocessing shows a part of each image."""
     preprocess = SimpleNamespace(visible_box=lambda *_: box)
     return SimpleNamespace(grid=(2, 2), preprocess=preprocess, **parts)
-
-
-def test_texts_are_scored_by_the_views_of_their_own_images() -> None:
-    unit = torch.nn.functional.normalize
-    images, texts = (Views(unit(torch.randn(n, v, 4), dim=2)) for n, v in ((7, 3), (30, 2)))
-    image_of = np.random.default_rng(0).integers(0, 7, 30)
-    scores = own_scores(METHOD.view_scores, images, texts, image_of)
-    for text, image in enumerate(image_of):
-        expected = [
-            max(float(view @ word) for word in texts.embeddings[text])
-            for view in images.embeddings[image]
-        ]
-        assert scores[:, text].tolist() == pytest.approx(expected, abs=1e-6)
-    best = own_scores(METHOD.score, images, texts, image_of, at_once=3)
-    np.testing.assert_allclose(best, scores.max(axis=0), atol=1e-6)
 
 
 def test_view_statistics_by_hand() -> None:
