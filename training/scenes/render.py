@@ -57,12 +57,12 @@ class Frame:
 
 
 class Outline(NamedTuple):
-    """The extent of an object in the image: its box and numbers of its solid pixels."""
+    """The extent of an object in the image."""
 
     box: tuple[int, int, int, int]  # x0 y0 x1 y1 in pixels, including covered parts
-    whole: int
-    area: int  # pixels inside the image
-    visible: int  # pixels that are not covered
+    whole: int  # number of solid pixels
+    area: int  # number of those inside the image
+    visible: int  # number of those that are not covered
 
 
 def render_scene(seed: int, split: Split, index: int) -> Rendered:

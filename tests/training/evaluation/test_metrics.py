@@ -43,6 +43,12 @@ def _scores(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=truth.shape) + truth
 
 
+def test_median_ranks_are_normalised() -> None:
+    table = retrieval_metrics(_scores(0), IMAGE_OF)
+    assert table["t2i_nmr"] == table["t2i_medr"] / 13
+    assert table["i2t_nmr"] == table["i2t_medr"] / 20
+
+
 def test_r_precision_and_map_by_hand() -> None:
     scores = np.array([[0.9], [0.8], [0.7], [0.1]], np.float32)
     table = relevance_metrics(scores, [np.array([0, 2, 3])])
