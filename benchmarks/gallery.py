@@ -35,8 +35,7 @@ from polyview import models
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.mistakes import file_scores
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
 from polyview.export.mistakes import Caption, rank_captions
 from polyview.export.runtime import Runtime

@@ -14,8 +14,7 @@ import pytest
 from polyview.app.api.library import Library
 from polyview.app.explain.evidence import explain
 from polyview.app.gallery.scan import from_pack
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.export import to_onnx
 from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime

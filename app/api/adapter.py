@@ -32,10 +32,10 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from polyview.app.access import Refusal
 from polyview.app.api.answers import Blob, Refused
 from polyview.app.api.parameters import CONTENT, IMAGE_BYTES, Collection, Pack
+from polyview.app.gallery.index import LARGE_GALLERY
 from polyview.app.limits import read_json
 from polyview.app.packs.opened import Opened
 from polyview.app.search.hits import Timed
-from polyview.app.search.ranking import LARGE_GALLERY
 
 PREFIX = "/api/v1"
 MAX_WAITING = 64  # requests at a time, including those being answered

@@ -24,7 +24,8 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from polyview.app.gallery.index import Gallery
-from polyview.app.search.retriever import Reading, Retriever
+from polyview.app.search.readings import Reading
+from polyview.app.search.retriever import Retriever
 from polyview.models import Method, Views
 
 SAMPLE = 200  # images whose maps are compared
@@ -174,7 +175,7 @@ def meter(retriever: Retriever, name: str) -> Reading:
     """The state of measuring a method; measures again when the size of its gallery changes."""
     key = (name, len(retriever.gallery(name)))
     failure = "the views could not be compared"
-    return retriever.compute(key, lambda _: measure(retriever, name), failure)
+    return retriever.readings.compute(key, lambda _: measure(retriever, name), failure)
 
 
 def collapsed(retriever: Retriever, name: str) -> bool:
@@ -186,5 +187,5 @@ def collapsed(retriever: Retriever, name: str) -> bool:
     if (reading := retriever.readings.get(key)) is None:
         sample = gallery.ids()[:: math.ceil(len(gallery) / SAMPLE)]
         similarity = mean_similarity([gallery.views(sample).embeddings])
-        reading = retriever.keep(key, Reading(similarity))
+        reading = retriever.readings.keep(key, Reading(similarity))
     return bool(reading.result >= COLLAPSED)

@@ -9,8 +9,7 @@ import torch
 from PIL import Image
 
 from polyview.app.explain.places import on_sheet, to_maps
-from polyview.app.search.ranking import Term, combined
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term, combined
 from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
 
@@ -50,7 +49,7 @@ class Explained:
     Attributes:
         grid: rows and columns of an image's cells.
         scores: (n,) as in a search; (n, V) for each view with `per_view`.
-        terms: the distinct terms of nonzero weight, see `app.search.ranking.combined`.
+        terms: the distinct terms of nonzero weight, see `app.search.retriever.combined`.
         seconds: for clips that are read as sets, the times of the frames on each of n sheets
             (`app/explain/places.py`); empty for others.
     """

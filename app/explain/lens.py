@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from polyview.app.search import comparison
+from polyview.app.search.clips import Scores, best_of_files
 from polyview.app.search.hits import Hit, Timed
-from polyview.app.search.ranking import Scores, Term, best_of_files
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 
 
 class Lens(Timed):

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +24,12 @@ _CHUNK = 4096  # items scored at once
 _MARGIN = 2.0**-8  # times the norms of two rows: twice the error of a float16 product
 _LISTED = 1024  # minimum number of rows listed by clusters
 _TRAINING = 40  # training rows for each cluster
+SAMPLED = 1024  # items whose scores represent those of a gallery
+SAMPLE_BYTES = 8 * 2**20  # bytes of the views of these items, at most
+LARGE_GALLERY = 10_000  # items; scoring fewer is faster in one thread
+_TORCH_THREADS = torch.get_num_threads()
+_lock = threading.Lock()
+_active = 0  # number of questions within `shared_processors`
 
 
 class Match(NamedTuple):
@@ -31,6 +38,32 @@ class Match(NamedTuple):
     id: int
     score: float
     view: int | None
+
+
+def subsample(values: np.ndarray, max_items: int = SAMPLED) -> np.ndarray:
+    """Every k-th of (N,) values, at most `max_items`."""
+    return values[:: max(1, -(-len(values) // max_items))]
+
+
+@contextmanager
+def shared_processors(items: int) -> Iterator[None]:
+    """Divides torch's threads among concurrent questions.
+
+    Within the block, torch's operators use this question's share of threads, or one thread below
+    `LARGE_GALLERY` items. An operator in several threads waits for the slowest, which is slow if
+    other questions use the cores.
+    """
+    global _active
+    with _lock:
+        _active += 1
+        share = max(1, _TORCH_THREADS // _active) if items >= LARGE_GALLERY else 1
+    torch.set_num_threads(share)
+    try:
+        yield
+    finally:
+        with _lock:
+            _active -= 1
+        torch.set_num_threads(_TORCH_THREADS)
 
 
 class Gallery:
@@ -76,6 +109,7 @@ class Gallery:
         self._tensor = torch.empty(0, 1, 1)  # (capacity, V, D)
         self._longest = 0.0  # length of the longest row
         self._clusters: Any = None  # faiss.IndexIVFScalarQuantizer
+        self._sampled: tuple[int, Views] | None = None  # number of items; views of a sample
 
     def __len__(self) -> int:
         return self._count
@@ -190,6 +224,48 @@ class Gallery:
             winners = self.method.view_scores(query, views)[:, 0].argmax(dim=0)
         triples = zip(ids.tolist(), scores[best].tolist(), winners.tolist(), strict=True)
         return [Match(*triple) for triple in triples]
+
+    @torch.inference_mode()
+    def winners(self, ids: np.ndarray, queries: Sequence[Views]) -> list[int | None]:
+        """For each of n images, its best view if it is the same for all queries, else None."""
+        images = self.views(ids)  # (n, V, D)
+        device, rate = images.embeddings.device, self.method.view_scores
+        views = [rate(images, query.to(device))[..., 0].argmax(dim=0) for query in queries]
+        rows = torch.stack(views, dim=1).tolist()  # (n, Q)
+        return [row[0] if len(set(row)) == 1 else None for row in rows]
+
+    def search_files(
+        self, query: Views, k: int, only: AbstractSet[int] | None, files: int
+    ) -> list[Match]:
+        """Like `search`, with the best frame of each clip; `only` has ids of files.
+
+        `files` is the number of files in the collection, see `Collection.file_id`.
+        """
+        ids, limit = self.ids(), k
+        frames = None if only is None else {*ids[np.isin(ids % files, list(only))].tolist()}
+        while True:
+            matches, best = self.search(query, limit, frames), dict[int, Match]()
+            for match in matches:
+                best.setdefault(match.id % files, match)
+            if len(best) >= k or len(matches) < limit:
+                return list(best.values())[:k]
+            limit *= 4
+
+    @torch.inference_mode()
+    def sample_scores(self, query: Views, some: np.ndarray | None = None) -> np.ndarray:
+        """Scores (S,) of an even sample of all images or of some ids (n,), for a text (1, W, D)."""
+        ids = self.ids() if some is None else some
+        if not len(ids):
+            return np.zeros(0, np.float32)
+        sampled = self._sampled if some is None else None
+        if sampled is None or sampled[0] != len(ids):
+            count = max(1, SAMPLE_BYTES // (4 * self._numbers))
+            sampled = len(ids), self.views(subsample(ids, min(SAMPLED, count)))
+            if some is None:
+                self._sampled = sampled
+        views = sampled[1]
+        scores = self.method.score(views, query.to(views.embeddings.device))
+        return scores[:, 0].float().cpu().numpy()
 
     @torch.inference_mode()
     def scores(self, query: Views) -> tuple[np.ndarray, np.ndarray]:

@@ -15,8 +15,7 @@ from PIL import Image
 
 from polyview.app.gallery.scan import Collection
 from polyview.app.search.hits import Answer, QueryTerm, Unknown
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.export.pack.schema import PackInfo
 
 MAX_QUERY = 10_000  # characters
@@ -55,23 +54,21 @@ def parse(text: str) -> list[Term]:
     if not text.strip():
         raise ValueError("the query is empty; type what the image should show")
     if len(text) > MAX_QUERY:
-        raise ValueError(
-            f"the query has {len(text):,} characters; use at most {MAX_QUERY:,}, a sentence is best"
-        )
+        limit = f"use at most {MAX_QUERY:,}, a sentence is best"
+        raise ValueError(f"the query has {len(text):,} characters; {limit}")
     pieces = _SIGN.split(text)  # words, sign, words, sign, words ...
     pieces = ["+", *pieces] if pieces[0].strip() else pieces[1:]
     if len(pieces) > 2 * MAX_TERMS:
-        raise ValueError(
-            f"the query has {len(pieces) // 2} terms; use at most {MAX_TERMS}, or write a sentence"
-        )
+        limit = f"use at most {MAX_TERMS}, or write a sentence"
+        raise ValueError(f"the query has {len(pieces) // 2} terms; {limit}")
     terms = []
     for sign, part in zip(pieces[::2], pieces[1::2], strict=True):
         number, words = _WEIGHT.fullmatch(part).groups()  # type: ignore[union-attr]
         weight, words = float(number or 1), words.strip()
         if not words:
-            prefix = f"{number}:" if number else sign
+            sign = f"{number}:" if number else sign
             raise ValueError(
-                f'there are no words after "{prefix}"; write a word there or leave it out'
+                f'there are no words after "{sign}"; write a word there or leave it out'
             )
         if weight > MAX_WEIGHT:
             raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {weight:g}")
@@ -143,10 +140,10 @@ def answer(
     collection, only = retriever.collection, satisfying(retriever.collection, filters or {})
     terms = question.terms(retriever)
     texts = [term.words for term in terms if term.image is None]
-    alone = len(terms) == 1 and not texts and not (question.more or question.less)
+    is_image = len(terms) == 1 and not (texts or question.more or question.less)
     own_ids = (question.image_id, *question.more, *question.less)
     own = {collection.file_id(image_id) for image_id in own_ids if image_id is not None}
-    result = retriever.search(terms, spec, k + len(own), only, captions=k if alone else 0)
+    result = retriever.search(terms, spec, k + len(own), only, captions=k if is_image else 0)
     hits = [h for h in result.hits if not own or collection.file_id(h.image_id) not in own]
     result.searched -= len(result.hits) - len(hits)
     result.hits, result.k = hits[:k], k
@@ -155,11 +152,11 @@ def answer(
         hit.rank = rank
         if relevant:
             hit.satisfies = collection.file_id(hit.image_id) in relevant
-    image = question.image
-    unfamiliar = None if image is None else retriever.runtime.unfamiliar([image])
     result.query, result.read_as = question.words, ", ".join(describe(terms))
     result.filters = {fact: [*dict.fromkeys(values)] for fact, values in (filters or {}).items()}
     result.terms = [QueryTerm(words=term.words, weight=term.weight) for term in terms]
+    image = question.image
+    unfamiliar = None if image is None else retriever.runtime.unfamiliar([image])
     result.unfamiliar = None if unfamiliar is None else bool(unfamiliar.any())
     result.unknown = []
     for original, read_as in retriever.unknown(*texts).items():

@@ -17,9 +17,9 @@ from pydantic import BaseModel
 
 from polyview.app.access import Refusal
 from polyview.app.search.answers import describe, known_to_satisfy, remark
+from polyview.app.search.clips import Scores, nearest_frame
 from polyview.app.search.hits import Hit
-from polyview.app.search.ranking import Scores, Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.export.pack.schema import current_name
 
 _RUNS = 3  # timed answers of a column; their median is its time
@@ -127,13 +127,11 @@ def compare(
     for index in {pack.index for _, pack, _ in columns.values()}:
         index.images_done.wait(_PATIENCE)
         if not index.complete:
-            sentence = f"not all images are read yet ({index.progress}); compare once they are"
-            raise Refusal(503, sentence, 5)
+            message = f"not all images are read yet ({index.progress}); compare once they are"
+            raise Refusal(503, message, 5)
     query_file = None if image_id is None else home.collection.file_id(image_id)
-    runs = [
-        (column, _run(column, home, pack, terms, spec, k + (query_file is not None)))
-        for column, pack, spec in columns.values()
-    ]
+    limit = k + (query_file is not None)
+    runs = [(c, _run(c, home, pack, terms, spec, limit)) for c, pack, spec in columns.values()]
     words = [term.words for term in terms if term.image is None]
     comparison = measure(runs, k, truth(home, terms), query_file)
     comparison.query = " ".join(describe(terms, typed=True))
@@ -147,12 +145,10 @@ def guests(home: Retriever, beside: Iterable[Retriever]) -> dict[str, Retriever]
     If several packs have the same name, a part of the checksum is appended.
     """
     peers = [p for p in beside if p.collection is home.collection or _images(p) == _images(home)]
-    names = Counter(pack.info.name for pack in peers)
-    return {
-        name if names[name] == 1 else f"{name}@{pack.info.identity[:8]}": pack
-        for pack in peers
-        for name in [pack.info.name]
-    }
+    infos = [pack.info for pack in peers]
+    names = Counter(info.name for info in infos)
+    labels = [i.name if names[i.name] == 1 else f"{i.name}@{i.identity[:8]}" for i in infos]
+    return dict(zip(labels, peers, strict=True))
 
 
 def truth(home: Retriever, terms: Sequence[Term]) -> Truth | None:
@@ -180,7 +176,7 @@ def _run(
     if pack.index.clips:
         best, images = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
         moments = pack.moments(images[best].tolist(), terms, spec)
-        images[best] = [home.local_image_id(pack.image(image_id)) for image_id in moments]
+        images[best] = [nearest_frame(home.index, pack.image(image_id)) for image_id in moments]
         scores = scores._replace(images=images)
     return scores
 
@@ -210,7 +206,7 @@ def measure(
         truth: the images known to be right.
         leave_out: the id of the query image, which would always win; None to rank all images.
     """
-    columns, scores = [column for column, _ in runs], [scores for _, scores in runs]
+    columns, scores = zip(*runs, strict=True)
     ids = reduce(np.intersect1d, [s.ids for s in scores])  # (N,) sorted ids of files
     ids = ids[ids != leave_out]
     if not len(ids):
@@ -221,22 +217,21 @@ def measure(
     ranks = np.stack([rank(row) for row in values])  # (C, N)
     lists = [np.argsort(row)[:k].tolist() for row in ranks]  # indices into `ids`
     is_relevant = np.isin(ids, truth.image_ids if truth else [])  # (N,)
-    if truth is not None:
-        searchable_truth = Truth(image_ids=ids[is_relevant].tolist(), complete=truth.complete)
-        truth = searchable_truth if is_relevant.any() else None
+    if truth is not None:  # of the ranked images
+        truth = Truth(image_ids=ids[is_relevant].tolist(), complete=truth.complete)
+        truth = truth if truth.image_ids else None
     column_count = Counter(i for row in lists for i in row if truth is None or is_relevant[i])
     for c, (column, indices) in enumerate(zip(columns, lists, strict=True)):
         column.hits = []
         for i in indices:
             own_rank, left_rank = int(ranks[c, i]), int(ranks[c - 1, i]) if c else None
             new = left_rank is not None and left_rank > k
+            is_judged = truth is not None and (truth.complete or is_relevant[i])
             hit = Place(
                 image_id=int(images[c, i]),
                 rank=own_rank,
                 score=float(values[c, i]),
-                right=bool(is_relevant[i])
-                if truth and (is_relevant[i] or truth.complete)
-                else None,
+                right=bool(is_relevant[i]) if is_judged else None,
                 left_rank=left_rank,
                 new=new,
                 move=None if left_rank is None or new else left_rank - own_rank,
@@ -258,7 +253,7 @@ def measure(
         k=k,
         pictures=len(ids),
         truth=truth,
-        columns=columns,
+        columns=list(columns),
         overlap=[[overlap(a, b) for b in lists] for a in lists],
         tau=[[tau(a, b) for b in numbers] for a in numbers],
         only_found={

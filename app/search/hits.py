@@ -3,7 +3,9 @@
 Ids of images and views count from 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel
 
+from polyview.app.gallery.scan import CollectionImage
+
+_DRAWING = 4  # thumbnails written in parallel for one answer
 _SIDE = 16  # rows and columns of a fingerprint
 _MEAN, _MOST = 4.0, 24.0  # of 255: limits on the mean difference and the difference of any cell
 _RATIO = 0.02  # largest relative difference of width / height
@@ -101,6 +106,19 @@ def fingerprint(thumbnail: Path) -> np.ndarray:
         ratio = image.width / image.height
         cells = image.convert("RGB").resize((_SIDE, _SIDE), Image.Resampling.BOX)
     return np.concatenate([[ratio], np.asarray(cells).ravel()]).astype(np.float32)
+
+
+def write_thumbnails(images: Iterable[CollectionImage], folder: Path) -> dict[int, Path]:
+    """Thumbnails in a folder by image id, without images that cannot be opened."""
+    paths: dict[int, Path] = {}
+
+    def write(image: CollectionImage) -> None:
+        with suppress(ValueError, OSError):
+            paths[image.image_id] = image.thumbnail(folder)
+
+    with ThreadPoolExecutor(_DRAWING, "thumbnail") as pool:
+        pool.map(write, images)
+    return paths
 
 
 @lru_cache(50_000)

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from polyview.app.gallery.index import Gallery
+from polyview.app.gallery.index import Gallery, shared_processors
 from polyview.app.search.answers import MAX_QUERY
-from polyview.app.search.ranking import shared_processors
-from polyview.app.search.retriever import Reading, Retriever
+from polyview.app.search.readings import Reading
+from polyview.app.search.retriever import Retriever
 from polyview.export.mistakes import Caption, rank_captions
 from polyview.models import Views
 
@@ -25,7 +25,7 @@ _IMAGES, _LOWEST = 512, -1e9  # images scored at once; the score of a file outsi
 def add_queries(retriever: Retriever, content: bytes) -> str:
     """Stores the captions of a file, see `read_queries`; returns their key for `captions_of`."""
     key = hashlib.sha256(content).hexdigest()[:16]
-    retriever.keep(key, Reading(read_queries(retriever, content)))
+    retriever.readings.keep(key, Reading(read_queries(retriever, content)))
     return key
 
 
@@ -50,11 +50,12 @@ def captions_of(retriever: Retriever, queries: str = "") -> list[Caption] | None
 def read_ranks(
     retriever: Retriever, captions: list[Caption], specs: Iterable[str], queries: str = ""
 ) -> Reading:
-    """Ranks captions by all methods and by averages; see `rank_captions`, `Retriever.compute`."""
+    """Ranks captions by all methods and by averages; see `rank_captions`, `Readings.compute`."""
     ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.best_first),)
     for group in (methods, *((spec,) for spec in specs if spec not in methods)):
         work = partial(_rank, retriever, captions, group, not queries)
-        reading = retriever.compute((queries, group), work, "the captions could not be ranked")
+        failure = "the captions could not be ranked"
+        reading = retriever.readings.compute((queries, group), work, failure)
         if reading.result is None:
             return reading
         ranks |= reading.result

@@ -1,67 +1,83 @@
-"""Searches and inspects one collection of images with one pack."""
+"""Searches and inspects one collection of images with one pack.
+
+*Scores* of terms and methods are combined, not embeddings, so that the result does not depend on a
+method's scoring rule: for an image x, score(x) = sum of weight * score(x, term).
+"""
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from polyview.app.access import Refusal
 from polyview.app.gallery.images import sweep
-from polyview.app.gallery.index import Gallery
+from polyview.app.gallery.index import SAMPLED, Gallery, Match, shared_processors, subsample
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, CollectionImage
-from polyview.app.search.hits import Answer, Caption, Hit, fingerprint
-from polyview.app.search.ranking import (
-    Query,
-    Ranking,
-    Scores,
-    Term,
-    best_of_files,
-    combined,
-    shared_processors,
-    single,
-    subsample,
-)
+from polyview.app.search import clips
+from polyview.app.search.clips import Scores
+from polyview.app.search.hits import Answer, Caption, Hit, fingerprint, write_thumbnails
+from polyview.app.search.readings import Readings
 from polyview.app.search.word_forms import read_word, reword
 from polyview.export.pack.calibration import TENTH
 from polyview.export.runtime import Runtime
 from polyview.export.texts import Tokens
 from polyview.models import Views
 from polyview.models.evidence import Parts
-from polyview.models.views import pad_sets
 
 MAX_HITS = 1000
-_DRAWING = 4  # thumbnails made in parallel for one answer
+_PATIENCE = 20.0  # seconds a query waits for the first images, or for all captions
+_BRIEF = 2.0  # seconds a query waits for the remaining images
 _AHEAD = 1000  # thumbnails made in advance
 _NAMED = 5  # unknown words reported
 _SETS_AT_ONCE = 16  # sets of frames whose parts are in memory at a time
-_READINGS = 32  # results of long computations that are kept
 _CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
-Subject = str | Sequence[int] | Image.Image  # a text, ids of images of the collection, any image
-_turn = threading.Lock()  # held by the one long computation that runs
-_log = logging.getLogger(__name__)
+Images = Sequence[int] | Image.Image  # ids of images of the collection, or any image
+Subject = str | Images
+# An encoded query: method -> nonzero weight and views (1, W, D) of each distinct term, if any.
+Query = Mapping[str, Sequence[tuple[float, Views]]]
 
 
-@dataclass
-class Reading:
-    """The state of a long computation: its result, progress or problem."""
+@dataclass(frozen=True)
+class Term:
+    """One part of a query: words, or an image."""
 
-    result: Any = None
-    progress: str = "measuring"
-    problem: str = ""
+    words: str = ""  # a sentence; empty for an image
+    image: CollectionImage | Image.Image | None = None  # of a collection, or any decoded image
+    weight: float = 1.0  # factor of the term's scores; negative to subtract
+    name: str = "image"  # the name of an image, for people
+
+
+def combined(terms: Sequence[Term]) -> list[Term]:
+    """Adds up equal terms and drops terms with a total weight of 0.
+
+    >>> dog, cat = Term("dog"), Term("cat")
+    >>> [(t.weight, t.words) for t in combined([dog, cat, dog, Term("cat", weight=-1.0)])]
+    [(2.0, 'dog')]
+    """
+    sums: dict[tuple[str, int], Term] = {}
+    for term in terms:
+        image = term.image.image_id if isinstance(term.image, CollectionImage) else id(term.image)
+        key = (" ".join(term.words.split()), image)
+        weight = term.weight + (sums[key].weight if key in sums else 0.0)
+        sums[key] = replace(sums.get(key, term), weight=weight)
+    return [term for term in sums.values() if abs(term.weight) > 1e-9]  # rounding errors
+
+
+def single(query: Query) -> tuple[str, Views] | None:
+    """Method and views of a query with one method and one term of weight 1; else None."""
+    (name, terms), *others = query.items()
+    return (name, terms[0][1]) if not others and [weight for weight, _ in terms] == [1] else None
 
 
 class Retriever:
@@ -77,6 +93,11 @@ class Retriever:
         cache: a folder for thumbnails and encoded views.
         ready: galleries by method that already contain the images; None to encode the images.
         first: the method whose gallery is filled first; None for the best.
+
+    Attributes:
+        grid: rows and columns of maps.
+        reads_sets: whether the methods read the frames of clips as sets.
+        index: the searchable galleries; `index.start()` fills them.
     """
 
     def __init__(
@@ -88,16 +109,12 @@ class Retriever:
         first: str | None = None,
     ) -> None:
         self.runtime, self.info, self.collection = runtime, runtime.info, collection
-        # rows and columns of maps
         self.grid = runtime.grid if runtime.regions is None else runtime.regions.grid
-        # whether the methods read the frames of clips as sets
         self.reads_sets = runtime.info.image_encoder.frames > 1
         self.methods = runtime.methods
         first = self.methods.names(first)[0] if first else self.methods.best
-        # the searchable galleries; `index.start()` fills them
         self.index = Index(runtime, collection, cache, first, ready)
-        self.readings: OrderedDict[Hashable, Reading] = OrderedDict()  # see `compute`
-        self._ranking, self._lock = Ranking(self.index), threading.Lock()
+        self.readings = Readings(self.index)
 
     def search(
         self,
@@ -109,9 +126,8 @@ class Retriever:
     ) -> Answer:
         """Finds the best images for a query, with ties in gallery order.
 
-        Scores of terms are multiplied by their weights and added; methods of an ensemble are
-        averaged. A hit has a winning view if there is one method and the same view scores best for
-        every term. If the method is calibrated, the hits of a single sentence have probabilities.
+        A hit has a winning view if there is one method and the same view scores best for every
+        term. If the method is calibrated, the hits of a single sentence have probabilities.
 
         Args:
             terms: at least one; equal terms are combined.
@@ -128,38 +144,45 @@ class Retriever:
             raise ValueError(f"k must be at least 1, not {k}")
         with shared_processors(len(self.collection.images)):
             query, k = self._encoded(terms, spec), min(k, MAX_HITS)
-            matches, scores = self._ranking.best(query, max(k, TENTH), only)
-            image_count, searched, caveat = self._ranking.extent(query, only)
-            judgement, pair = None, single(query)
+            matches, scores = self._best(query, max(k, TENTH), only)
+            gallery = min((self.index.images[name] for name in query), key=len)
+            ids = gallery.ids()
+            ids = ids[self._among(ids, only)]
+            pair, judgement = single(query), None
             calibration = pair and self.info.methods[pair[0]].calibration
             sentence = pair and combined(terms)[0].words
             if pair and calibration and sentence:
+                if scores is None:
+                    scores = gallery.sample_scores(pair[1], None if only is None else ids)
                 best, tokens = np.array([match.score for match in matches]), self.read(sentence)
-                sample = self._ranking.sample(*pair, only) if scores is None else subsample(scores)
                 judgement = calibration.judge_answer(
-                    best, sample, image_count, tokens.words, tokens.unknown
+                    best, subsample(scores), len(ids), tokens.words, tokens.unknown
                 )
-            image_ids = self.moments([match.id for match in matches[:k]], terms, spec)
-            hits = []
-            for index, image_id in enumerate(image_ids):
-                hit = self.hit(image_id, matches[index].score, matches[index].view, index + 1)
-                hit.probability = judgement and judgement.hits[index]
-                hits.append(hit)
+            image_ids, hits = self.moments([match.id for match in matches[:k]], terms, spec), []
+            for i, image_id in enumerate(image_ids):
+                hits.append(hit := self.hit(image_id, matches[i].score, matches[i].view, i + 1))
+                hit.probability = judgement and judgement.hits[i]
+            texts, caveat = self.collection.captions, gallery.caveat(only) if pair else ""
+            best_texts = self._best(query, captions, texts=True)[0] if captions and texts else []
             return Answer(
                 method=spec,
                 k=k,
-                searched=searched,
+                searched=int((ids < self.index.files).sum()),  # without further frames of clips
                 exact=not caveat,
                 matches=judgement and judgement.matches,
                 remark=caveat if any(query.values()) else _CANCELLED,
                 hits=hits,
-                captions=self._captions(query, captions) if captions else [],
+                captions=[
+                    Caption(text=text, image_id=owner, score=score, view=view, rank=rank)
+                    for rank, (row, score, view) in enumerate(best_texts, start=1)
+                    for text, owner in [texts[row]]
+                ],
             )
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
         """Scores of all searchable files for a query, in gallery order; 0 if all terms cancel."""
-        scores = self._ranking.scores(self._encoded(terms, spec))
-        return best_of_files(scores, self.index.files) if self.index.clips else scores
+        scores = self._scores(self._encoded(terms, spec))
+        return clips.best_of_files(scores, self.index.files) if self.index.clips else scores
 
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
         """The indexed frames of a clip with their scores, in time order; empty for a still image.
@@ -168,10 +191,9 @@ class Retriever:
         first frame of each window is returned, with the score of the window.
         """
         file_id = self.collection.file_id(self.image(image_id).image_id)
-        ids, values, _ = self._ranking.scores(self._encoded(terms, spec))
-        frames = np.flatnonzero(ids % self.index.files == file_id).tolist()
-        clip = file_id in self.index.clips
-        return [self.hit(int(ids[i]), float(values[i])) for i in frames if clip]
+        ids, values, _ = self._scores(self._encoded(terms, spec))
+        is_frame = (ids % self.index.files == file_id) & (file_id in self.index.clips)
+        return [self.hit(int(ids[i]), float(values[i])) for i in np.flatnonzero(is_frame)]
 
     def views(self, subject: Subject, name: str, attention: bool = False) -> Views:
         """The views (n, V, D) of a text or of images; with `attention` also their maps."""
@@ -197,49 +219,29 @@ class Retriever:
         local_image = self.collection.images[self.collection.file_id(term.image.image_id)]
         if local_image.path != term.image.path:  # an image of another collection
             return term.image.decode()
-        return [self.local_image_id(term.image)]  # packs may choose other frames of a clip
+        return [clips.nearest_frame(self.index, term.image)]
 
     @torch.inference_mode()
     def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
         """Replaces each window of a clip by the frame that contributes most to its score.
 
-        If the methods read frames as sets, a score belongs to a window. The frame with the most
-        evidence (`models/evidence.py`), summed over words, represents the window; the first frame
-        if the score cannot be split, or if features of the window would have to be computed.
+        Methods that read frames as sets score windows. The first frame stays if the score cannot be
+        split (`models/evidence.py`), or if features of the window would have to be computed.
         """
+        frame_ids, distinct = list(image_ids), combined(terms)
         if not (self.reads_sets and self.index.clips):
-            return list(image_ids)
-        frame_ids, names, distinct = list(image_ids), self.methods.names(spec), combined(terms)
+            return frame_ids
         with suppress(ValueError):  # the score cannot be split
             query = {
                 name: [(term.weight, self.parts(self.subject(term), name)) for term in distinct]
-                for name in names
+                for name in self.methods.names(spec)
             }
             for start in range(0, len(frame_ids), _SETS_AT_ONCE):
                 part = slice(start, start + _SETS_AT_ONCE)
-                frame_ids[part] = self._moments(frame_ids[part], query)
+                frame_ids[part] = clips.best_frames(
+                    self.index, self.runtime, frame_ids[part], query
+                )
         return frame_ids
-
-    def _moments(
-        self, windows: Sequence[int], query: Mapping[str, Sequence[tuple[float, Parts]]]
-    ) -> list[int]:
-        """For each window, the frame that contributes most, or the window's id; see `moments`."""
-        sets = {window: self.index.clips.read_with(window) for window in windows}
-        rows = {name: self._frames(sets.values(), name, at_hand=True) for name in query}
-        sets = {w: s for w, s in sets.items() if all(f.keys() >= {*s} for f in rows.values())}
-        if not sets:
-            return list(windows)
-        curves = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T)
-        for name, terms in query.items():
-            padded = pad_sets([torch.cat([rows[name][i] for i in s]) for s in sets.values()])
-            images = self.runtime.image_parts(padded[0], name, padded[1])
-            for weight, term in terms:
-                part = self.methods[name].evidence(images, term).scaled(weight)
-                cells = part.cells.sum(dim=2) + part.whole_sentence  # (B, N)
-                curves += cells.unflatten(1, (curves.shape[1], -1)).sum(dim=2).float().cpu()
-        for curve, (window, frames) in zip(curves, list(sets.items()), strict=True):
-            sets[window] = [frames[int(curve[: len(frames)].argmax())]]
-        return [sets.get(window, [window])[0] for window in windows]
 
     def gallery(self, name: str) -> Gallery:
         """The gallery of the images that are searchable so far."""
@@ -262,8 +264,7 @@ class Retriever:
 
     def shown_images(self) -> Sequence[CollectionImage]:
         """The images without duplicates and unreadable files."""
-        left_out = {refusal.file for refusal in self.index.refused}
-        left_out |= {copy.file for copy in self.index.copies}
+        left_out = {entry.file for entry in (*self.index.refused, *self.index.copies)}
         return [image for image in self.collection.images if image.file not in left_out]
 
     def image(self, image_id: int) -> CollectionImage:
@@ -282,18 +283,6 @@ class Retriever:
             hit.objects = list(image.objects)
         return hit
 
-    def local_image_id(self, image: CollectionImage) -> int:
-        """Maps an image of the same collection to its id in this index.
-
-        Packs may choose different frames of a clip: a frame is mapped to the nearest in time.
-        """
-        file_id = self.collection.file_id(image.image_id)
-        moment, moments = image.moment, self.index.clips.get(file_id)
-        if moment is None or not moments:
-            return file_id
-        distances = [abs(other.seconds - moment.seconds) for other in moments]
-        return file_id + distances.index(min(distances)) * self.index.files
-
     def open(self, image_id: int) -> Image.Image:
         """Decodes an image of the collection."""
         return self.image(image_id).decode()
@@ -304,15 +293,7 @@ class Retriever:
 
     def thumbnails(self, image_ids: Sequence[int]) -> dict[int, Path]:
         """The paths of thumbnails by image id, without images that cannot be opened."""
-        paths: dict[int, Path] = {}
-
-        def make(image_id: int) -> None:
-            with suppress(ValueError, OSError):
-                paths[image_id] = self.thumbnail(image_id)
-
-        with ThreadPoolExecutor(_DRAWING, "thumbnail") as pool:
-            pool.map(make, image_ids)
-        return paths
+        return write_thumbnails(map(self.image, image_ids), self.index.encoder.thumbnails)
 
     def make_thumbnails(self) -> None:
         """Makes thumbnails and fingerprints of the first images after everything is read."""
@@ -321,40 +302,6 @@ class Retriever:
             with suppress(ValueError, OSError):  # answers work without it
                 fingerprint(self.thumbnail(image.image_id))
         sweep(self.index.encoder.thumbnails)
-
-    def compute(self, key: Hashable, function: Callable[[Reading], Any], failure: str) -> Reading:
-        """Starts a long computation in a thread, once for each key, and returns its state.
-
-        Args:
-            key: identifies the result.
-            function: returns the result, and may set the `progress` of the reading.
-            failure: the beginning of the error message.
-        """
-        progress = self.index.progress
-        if not progress.finished:
-            return Reading(progress=f"waits for the gallery ({progress})")
-
-        def run(reading: Reading) -> None:
-            try:
-                with _turn:
-                    reading.result = function(reading)
-            except Exception as error:  # the page shows the sentence
-                _log.exception(failure)
-                reading.problem = f"{failure}: {error}"
-
-        with self._lock:
-            if key not in self.readings:
-                reading = self.keep(key, Reading())
-                threading.Thread(target=run, args=(reading,), daemon=True).start()
-            return self.readings[key]
-
-    def keep(self, key: Hashable, reading: Reading) -> Reading:
-        """Adds a reading to `readings`, and removes the oldest finished ones if there are many."""
-        self.readings[key] = reading
-        finished = [k for k, r in self.readings.items() if r.problem or r.result is not None]
-        for oldest in finished[: max(0, len(self.readings) - _READINGS)]:
-            del self.readings[oldest]
-        return reading
 
     def _encoded(self, terms: Sequence[Term], spec: str) -> Query:
         """Encodes a query with each method of an ensemble."""
@@ -375,29 +322,79 @@ class Retriever:
             for name in self.methods.names(spec)
         }
 
-    def _features(
-        self, subject: Sequence[int] | Image.Image, name: str
-    ) -> tuple[Tensor, Tensor | None]:
+    def _features(self, images: Images, name: str) -> tuple[Tensor, Tensor | None]:
         """The features (n, N, d) of images for a method, and the mask (n, N) if sizes differ."""
-        if isinstance(subject, Image.Image):
-            return self.runtime.image_features([subject], name), None
-        sets = [self.index.clips.read_with(image_id) for image_id in subject]
-        features = self._frames(sets, name)
-        return pad_sets([torch.cat([features[i] for i in frames]) for frames in sets])
+        if isinstance(images, Image.Image):
+            return self.runtime.image_features([images], name), None
+        return clips.window_features(self.index, images, name)
 
-    def _frames(
-        self, sets: Iterable[Sequence[int]], name: str, *, at_hand: bool = False
-    ) -> dict[int, Tensor]:
-        """Features (n, d) of all frames in sets, by id; with `at_hand`, only stored features."""
-        images = [self.image(image_id).reached() for image_id in dict.fromkeys(chain(*sets))]
-        return self.index.features(images, name, at_hand=at_hand)
+    def _scores(self, query: Query, texts: bool = False) -> Scores:
+        """Scores of all searchable items: weighted sums over terms, averaged over methods.
 
-    def _captions(self, query: Query, k: int) -> list[Caption]:
-        """The k best captions; empty if the collection has none."""
-        captions = self.collection.captions
-        matches = self._ranking.best(query, k, texts=True)[0] if captions else []
-        return [
-            Caption(text=text, image_id=image_id, score=match.score, view=match.view, rank=rank)
-            for rank, match in enumerate(matches, start=1)
-            for text, image_id in [captions[match.id]]
-        ]
+        All are 0 if the terms cancel out. Each frame of a clip has its own score.
+        """
+        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        for name, terms in query.items():
+            gallery = self._filled_gallery(query, name, texts)
+            if not terms:
+                parts.append((gallery.ids(), np.zeros(len(gallery.ids()), np.float32)))
+            for weight, views in terms:
+                ids, values = gallery.scores(views)
+                parts.append((ids, weight / len(query) * values))
+        ids = parts[0][0]
+        if not all(np.array_equal(part_ids, ids) for part_ids, _ in parts):
+            # galleries may grow meanwhile, and a later method may fail to read an image
+            ids = reduce(np.intersect1d, [part_ids for part_ids, _ in parts])
+            parts = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in parts]
+        return Scores(ids, reduce(np.add, [values for _, values in parts]), ids)
+
+    def _best(
+        self, query: Query, k: int, only: AbstractSet[int] | None = None, texts: bool = False
+    ) -> tuple[list[Match], np.ndarray | None]:
+        """The k best images or captions with their winning views, and all scores (N,) if computed.
+
+        A view wins if it scores best for every term. Only the best frame of a clip is listed.
+        """
+        if pair := single(query):
+            gallery = self._filled_gallery(query, pair[0], texts)
+            if texts or not gallery.local or len(gallery) > SAMPLED:
+                if texts:
+                    return gallery.search(pair[1], k), None
+                return gallery.search_files(pair[1], k, only, self.index.files), None
+        ids, values, _ = self._scores(query, texts)
+        selection = self._among(ids, only)
+        ids, values = ids[selection], values[selection]
+        best = np.argsort(-values, kind="stable")
+        if self.index.clips and not texts:
+            _, first = np.unique(ids[best] % self.index.files, return_index=True)
+            best = best[np.sort(first)]
+        best = best[:k]
+        views: list[int | None] = [None] * len(best)
+        (name, terms), *others = query.items()
+        if len(best) and terms and not (others or texts):
+            views = self.index.images[name].winners(ids[best], [view for _, view in terms])
+        triples = zip(ids[best].tolist(), values[best].tolist(), views, strict=True)
+        return [Match(*triple) for triple in triples], values
+
+    def _among(self, ids: np.ndarray, only: AbstractSet[int] | None) -> np.ndarray | slice:
+        """Selects the images (n,) whose files are in `only`; a frame belongs to its clip."""
+        return slice(None) if only is None else np.isin(ids % self.index.files, list(only))
+
+    def _filled_gallery(self, query: Query, name: str, texts: bool) -> Gallery:
+        """A method's gallery of images or captions; raises `Refusal` if it stays empty."""
+        index, end = self.index, time.monotonic() + _PATIENCE
+        gallery, done = index.images[name], index.images_done
+        if texts:
+            gallery, done = index.captions[name], index.captions_done
+        elif set(query) == {index.first}:
+            done = index.first_done
+        done.wait(_PATIENCE if texts else _BRIEF)
+        while not len(gallery) and time.monotonic() < end and not done.wait(0.1):
+            pass
+        if len(gallery):
+            return gallery
+        if done.is_set():
+            raise Refusal(503, f"there is nothing to search ({index.progress})")
+        raise Refusal(
+            503, f"nothing is searchable yet ({index.progress}); try again in a moment", 5
+        )

@@ -18,8 +18,7 @@ from polyview.app.explain.places import attention_maps
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.hits import Hit
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import Labels

@@ -21,7 +21,8 @@ from polyview.app.explain.collapse import (
 )
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_folder
-from polyview.app.search.retriever import Reading, Retriever
+from polyview.app.search.readings import Reading
+from polyview.app.search.retriever import Retriever
 from polyview.models import Method, Views
 from polyview.models.mv_vse import MVVSE, MVVSEConfig
 from polyview.models.mvam import MVAM

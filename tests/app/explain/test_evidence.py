@@ -5,8 +5,7 @@ import pytest
 
 from polyview.app.explain.evidence import Explained, explain
 from polyview.app.search.answers import parse
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import read_info

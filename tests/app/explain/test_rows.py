@@ -14,8 +14,7 @@ from polyview.app.explain.drawing import draw as draw_evidence
 from polyview.app.explain.evidence import Explained, TermEvidence, explain
 from polyview.app.gallery import encode
 from polyview.app.gallery.scan import from_folder
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.models.evidence import Parts
 from tests.app.conftest import bundled_runtime, draw, find, finish
 

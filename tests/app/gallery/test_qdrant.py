@@ -21,8 +21,7 @@ from polyview.app.gallery.qdrant import Point, Points, QdrantError, QdrantGaller
 from polyview.app.gallery.scan import Collection, from_folder
 from polyview.app.packs.opened import Opened
 from polyview.app.search.answers import Question, answer
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import Settings
 from polyview.export.runtime import Runtime
 from polyview.models import Method, Views

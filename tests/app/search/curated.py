@@ -22,8 +22,7 @@ from polyview.app.gallery.scan import from_pack
 from polyview.app.search.answers import parse, unsupported_aspects
 from polyview.app.search.examples import Example, curated_file
 from polyview.app.search.mistakes import file_scores
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.export.mistakes import Caption, rank_captions
 from polyview.export.runtime import Runtime
 from polyview.models.files import write_whole

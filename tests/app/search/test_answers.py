@@ -22,8 +22,7 @@ from polyview.app.search.answers import (
     unsupported_aspects,
 )
 from polyview.app.search.hits import Answer
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import read_info
 from polyview.export.pack.schema import parse_info

@@ -16,8 +16,7 @@ from polyview.app.gallery import prepared
 from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.search.answers import Question, parse
 from polyview.app.search.comparison import compare
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import load_info
 from polyview.training.data.open_split import from_pack as measured_clips

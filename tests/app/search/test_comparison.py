@@ -7,6 +7,7 @@ import pytest
 
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.answers import parse
+from polyview.app.search.clips import Scores
 from polyview.app.search.comparison import (
     Column,
     Comparison,
@@ -17,8 +18,7 @@ from polyview.app.search.comparison import (
     overlap,
     truth,
 )
-from polyview.app.search.ranking import Scores, Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.export.runtime import Runtime
 from tests.app.conftest import IMAGES, draw, filled, variant
 

@@ -11,8 +11,7 @@ import torch
 
 from polyview.app.gallery.index import Gallery
 from polyview.app.search.mistakes import add_queries, captions_of, file_scores, read_ranks
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.export import mistakes as ranking
 from polyview.export.mistakes import Caption, compare, counts
 from polyview.export.runtime import Runtime

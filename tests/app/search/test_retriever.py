@@ -14,12 +14,12 @@ import torch
 from PIL import Image
 
 from polyview.app.access import Refusal
-from polyview.app.gallery.index import Gallery
+from polyview.app.gallery import index
+from polyview.app.gallery.index import Gallery, subsample
 from polyview.app.gallery.scan import from_pack
-from polyview.app.search import ranking
+from polyview.app.search import retriever as module
 from polyview.app.search.answers import parse
-from polyview.app.search.ranking import Term, combined
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term, combined
 from polyview.export.methods import Methods
 from polyview.export.pack.calibration import Calibration
 from polyview.export.pack.schema import Metrics
@@ -127,8 +127,8 @@ def test_questions_wait_for_the_gallery(
 ) -> None:
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     with monkeypatch.context() as brief:
-        brief.setattr(ranking, "_PATIENCE", 0.01)
-        brief.setattr(ranking, "_BRIEF", 0.01)
+        brief.setattr(module, "_PATIENCE", 0.01)
+        brief.setattr(module, "_BRIEF", 0.01)
         with pytest.raises(Refusal, match=f"reading images: 0 of {IMAGES}"):
             find(retriever, "a bar", "vsepp", 1)
     threading.Timer(0.3, retriever.index.start).start()
@@ -192,17 +192,17 @@ def test_hits_and_confidence_are_the_same_by_all_scores_and_by_a_search(
     apart = views_retriever.search(terms, "mv_vse", 5, only).hits
     assert [(h.image_id, h.view) for h in whole] == [(h.image_id, h.view) for h in apart]
     assert [h.probability for h in apart] == pytest.approx([h.probability for h in whole])
-    sampled = [len(ranking.subsample(np.arange(count), 3)) for count in (0, 3, 4, 10)]
+    sampled = [len(subsample(np.arange(count), 3)) for count in (0, 3, 4, 10)]
     assert sampled == [0, 3, 2, 3]
 
 
 def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "_TORCH_THREADS", 4)
+    monkeypatch.setattr(index, "_TORCH_THREADS", 4)
     before = torch.get_num_threads()
     try:
-        with ranking.shared_processors(ranking.LARGE_GALLERY):
+        with index.shared_processors(index.LARGE_GALLERY):
             assert torch.get_num_threads() == 4
-            with suppress(ValueError), ranking.shared_processors(1):
+            with suppress(ValueError), index.shared_processors(1):
                 assert torch.get_num_threads() == 1
                 raise ValueError
         assert torch.get_num_threads() == 4

@@ -8,8 +8,7 @@ import torch
 from PIL import Image
 
 from polyview.app.gallery.scan import from_folder
-from polyview.app.search.ranking import Term
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.export.build.pack import IMAGE_ENCODER
 from polyview.export.pack.card import render
 from polyview.export.pack.reading import load_info

@@ -1,0 +1,103 @@
+"""Clips in a ranking: a clip is found by its best frame, and shown by the frame that explains it.
+
+Every indexed frame of a clip is an image; see `Clips` in `app/gallery/encode.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyview.app.gallery.indexing import Index
+from polyview.app.gallery.scan import CollectionImage
+from polyview.export.runtime import Runtime
+from polyview.models.evidence import Parts
+from polyview.models.views import pad_sets
+
+
+class Scores(NamedTuple):
+    """Scores (N,) float32 of images or files with their ids (N,), in the order of the gallery.
+
+    `images` (N,) are the same ids, or those of the best image of each file.
+    """
+
+    ids: np.ndarray
+    values: np.ndarray
+    images: np.ndarray
+
+
+def best_of_files(scores: Scores, files: int) -> Scores:
+    """Reduces scores of images to those of their files, in file order; a clip has several images.
+
+    `files` is the number of files in the collection, see `Collection.file_id`.
+
+    >>> ids = np.array([0, 1, 3, 5])
+    >>> best_of_files(Scores(ids, np.array([0.1, 0.2, 0.4, 0.3]), ids), 2)
+    Scores(ids=array([0, 1]), values=array([0.1, 0.4]), images=array([0, 3]))
+    """
+    best = np.lexsort((scores.ids, -scores.values))
+    owners, first = np.unique(scores.ids[best] % files, return_index=True)
+    return Scores(owners, scores.values[best[first]], scores.ids[best[first]])
+
+
+def nearest_frame(index: Index, image: CollectionImage) -> int:
+    """Maps an image of the same collection to its id in an index.
+
+    Packs may choose different frames of a clip: a frame is mapped to the nearest in time.
+    """
+    file_id = image.image_id % index.files
+    moment, moments = image.moment, index.clips.get(file_id)
+    if moment is None or not moments:
+        return file_id
+    distances = [abs(other.seconds - moment.seconds) for other in moments]
+    return file_id + distances.index(min(distances)) * index.files
+
+
+def window_features(
+    index: Index, image_ids: Sequence[int], name: str
+) -> tuple[Tensor, Tensor | None]:
+    """Features (n, N, d) of the windows of images, and the mask (n, N) if their sizes differ."""
+    sets = [index.clips.read_with(image_id) for image_id in image_ids]
+    features = _frame_features(index, sets, name)
+    return pad_sets([torch.cat([features[i] for i in frames]) for frames in sets])
+
+
+def _frame_features(
+    index: Index, sets: Iterable[Sequence[int]], name: str, at_hand: bool = False
+) -> dict[int, Tensor]:
+    """Features (n, d) of all frames in sets, by id; with `at_hand`, only stored features."""
+    images = [index.clips.image(image_id).reached() for image_id in dict.fromkeys(chain(*sets))]
+    return index.features(images, name, at_hand=at_hand)
+
+
+def best_frames(
+    index: Index,
+    runtime: Runtime,
+    windows: Sequence[int],
+    query: Mapping[str, Sequence[tuple[float, Parts]]],
+) -> list[int]:
+    """For each window of a clip, the frame that contributes most to its score.
+
+    `query` has the weight and the parts of each term, by method. A window whose features would have
+    to be computed stays as it is. Raises ValueError if a score cannot be split.
+    """
+    sets = {window: index.clips.read_with(window) for window in windows}
+    rows = {name: _frame_features(index, sets.values(), name, at_hand=True) for name in query}
+    sets = {w: s for w, s in sets.items() if all(f.keys() >= {*s} for f in rows.values())}
+    if not sets:
+        return list(windows)
+    curves = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T)
+    for name, terms in query.items():
+        padded, mask = pad_sets([torch.cat([rows[name][i] for i in s]) for s in sets.values()])
+        images = runtime.image_parts(padded, name, mask)
+        for weight, term in terms:
+            part = runtime.methods[name].evidence(images, term).scaled(weight)
+            cells = part.cells.sum(dim=2) + part.whole_sentence  # (B, N)
+            curves += cells.unflatten(1, (curves.shape[1], -1)).sum(dim=2).float().cpu()
+    best = {w: s[int(c[: len(s)].argmax())] for c, (w, s) in zip(curves, sets.items(), strict=True)}
+    return [best.get(window, window) for window in windows]

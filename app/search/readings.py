@@ -1,0 +1,68 @@
+"""Long computations over a gallery, in background threads; their results are stored."""
+
+import logging
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from polyview.app.gallery.indexing import Index
+
+_MAX_READINGS = 32
+_turn = threading.Lock()  # held by the computation that runs
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Reading:
+    """The state of a long computation: its result, progress or problem."""
+
+    result: Any = None
+    progress: str = "measuring"
+    problem: str = ""
+
+
+class Readings(dict[Hashable, Reading]):
+    """The long computations over one gallery, by key; one runs at a time in the whole process.
+
+    Args:
+        index: the galleries; nothing is computed before they are filled.
+    """
+
+    def __init__(self, index: Index) -> None:
+        super().__init__()
+        self._index, self._lock = index, threading.Lock()
+
+    def compute(self, key: Hashable, function: Callable[[Reading], Any], failure: str) -> Reading:
+        """Starts a computation, once for each key, and returns its state.
+
+        Args:
+            key: identifies the result.
+            function: returns the result, and may set the `progress` of the reading.
+            failure: the beginning of the error message.
+        """
+        progress = self._index.progress
+        if not progress.finished:
+            return Reading(progress=f"waits for the gallery ({progress})")
+
+        def run(reading: Reading) -> None:
+            try:
+                with _turn:
+                    reading.result = function(reading)
+            except Exception as error:  # the page shows the sentence
+                _log.exception(failure)
+                reading.problem = f"{failure}: {error}"
+
+        with self._lock:
+            if key not in self:
+                reading = self.keep(key, Reading())
+                threading.Thread(target=run, args=(reading,), daemon=True).start()
+            return self[key]
+
+    def keep(self, key: Hashable, reading: Reading) -> Reading:
+        """Adds a reading, and removes the oldest finished ones if there are many."""
+        self[key] = reading
+        finished = [k for k, r in self.items() if r.problem or r.result is not None]
+        for oldest in finished[: max(0, len(self) - _MAX_READINGS)]:
+            del self[oldest]
+        return reading
