@@ -190,7 +190,7 @@ class Retriever:
         `image_id` is the id of any of these frames. If the methods read frames as sets, only the
         first frame of each window is returned, with the score of the window.
         """
-        file_id = self.collection.file_id(self.image(image_id).image_id)
+        file_id = self.image(image_id).image_id % self.index.files
         ids, values, _ = self._scores(self._encoded(terms, spec))
         is_frame = (ids % self.index.files == file_id) & (file_id in self.index.clips)
         return [self.hit(int(ids[i]), float(values[i])) for i in np.flatnonzero(is_frame)]
@@ -264,7 +264,7 @@ class Retriever:
 
     def shown_images(self) -> Sequence[CollectionImage]:
         """The images without duplicates and unreadable files."""
-        left_out = {entry.file for entry in (*self.index.refused, *self.index.copies)}
+        left_out = {f.file for f in self.index.refused} | {f.file for f in self.index.copies}
         return [image for image in self.collection.images if image.file not in left_out]
 
     def image(self, image_id: int) -> CollectionImage:
