@@ -242,9 +242,10 @@ class Gallery:
         `files` is the number of files in the collection, see `Collection.file_id`.
         """
         ids, limit = self.ids(), k
-        frames = None if only is None else {*ids[np.isin(ids % files, list(only))].tolist()}
+        if only is not None and (ids >= files).any():  # further frames of clips
+            only = {*ids[np.isin(ids % files, list(only))].tolist()}
         while True:
-            matches, best = self.search(query, limit, frames), dict[int, Match]()
+            matches, best = self.search(query, limit, only), dict[int, Match]()
             for match in matches:
                 best.setdefault(match.id % files, match)
             if len(best) >= k or len(matches) < limit:

@@ -1,5 +1,16 @@
-"""The Hub of the export's tests."""
+"""An app over the tiny pack, and the Hub of the export's tests."""
 
+from pathlib import Path
+
+import pytest
+
+from polyview.app.packs.opened import Opened
+from polyview.app.settings import Settings
 from tests.export.conftest import server as hub
 
 __all__ = ["hub"]
+
+
+@pytest.fixture
+def opened(tiny_pack: Path, tmp_path: Path) -> Opened:
+    return Opened(Settings(str(tiny_pack), device="cpu"), tmp_path / "app")

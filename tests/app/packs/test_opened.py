@@ -19,11 +19,6 @@ from tests.app.conftest import draw, variant
 from tests.regions import shared_world
 
 
-@pytest.fixture
-def opened(tiny_pack: Path, tmp_path: Path) -> Opened:
-    return Opened(Settings(pack=str(tiny_pack), device="cpu"), tmp_path / "cache")
-
-
 def upload(opened: Opened, count: int = 1) -> str:
     key = opened.new_upload()
     for i in range(count):
