@@ -357,9 +357,9 @@ class Retriever:
         """
         if pair := single(query):
             gallery = self._filled_gallery(query, pair[0], texts)
-            if texts or not gallery.local or len(gallery) > SAMPLED:
-                if texts:
-                    return gallery.search(pair[1], k), None
+            if texts:
+                return gallery.search(pair[1], k), None
+            if not gallery.local or len(gallery) > SAMPLED:
                 return gallery.search_files(pair[1], k, only, self.index.files), None
         ids, values, _ = self._scores(query, texts)
         selection = self._among(ids, only)
@@ -395,6 +395,5 @@ class Retriever:
             return gallery
         if done.is_set():
             raise Refusal(503, f"there is nothing to search ({index.progress})")
-        raise Refusal(
-            503, f"nothing is searchable yet ({index.progress}); try again in a moment", 5
-        )
+        message = f"nothing is searchable yet ({index.progress}); try again in a moment"
+        raise Refusal(503, message, 5)
