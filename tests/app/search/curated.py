@@ -66,17 +66,13 @@ def find(retriever: Retriever) -> list[Example]:
                 text = next((t for t in free if used[views[t]] < share), free[0])
                 used[views[text]] += 1
                 images.update(relevant[text])
-                why = explain(retriever.methods[name].title, name, ranks[text])
+                others = sorted(rank for n, rank in ranks[text].items() if n != name)
+                span = f"{others[0]} to {others[-1]}" if len({*others}) > 1 else str(others[0])
+                who = "others" if others[1:] else "the other"
+                why = f"Only {retriever.methods[name].title} finds it first, {who} at {span}."
                 about = {"caption": text, "view": views[text], "winner": name, "why": why}
                 chosen.append(Example.model_validate({**about, "ranks": ranks[text]}))
     return chosen
-
-
-def explain(title: str, winner: str, ranks: dict[str, int]) -> str:
-    """Why a caption is an example, for people."""
-    others = sorted(rank for name, rank in ranks.items() if name != winner)
-    span = f"{others[0]} to {others[-1]}" if others[0] < others[-1] else str(others[0])
-    return f"Only {title} finds it first, {'others' if others[1:] else 'the other'} at {span}."
 
 
 def main(argv: Sequence[str]) -> None:
