@@ -33,6 +33,8 @@ VARIANTS: list[Case] = [
     ("late", {**PLAIN, "contextual_text": "transformer"}),
     *((name, SUMMARIES) for name in ("mvam", "base_cls", "avse", "pvse")),
 ]
+# the real elements of two sets; those of the second are not its first ones
+HOLES = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
 CASES = [*((name, {}) for name in sorted(METHODS)), *VARIANTS]
 
 
@@ -59,7 +61,7 @@ def sets(sizes: list[int], dim: int, seed: int) -> tuple[Tensor, Tensor]:
     return drawn, lengths_to_mask(torch.tensor(sizes), max(sizes))
 
 
-def encoded(method: Method, count: int, cells: int, words: int) -> tuple[Views, Views]:
+def encoded(method: Method, count: int = 1, cells: int = 20, words: int = 6) -> tuple[Views, Views]:
     """Images and texts of random features, with attention, by a method in eval mode."""
     method.eval()
     with torch.no_grad():

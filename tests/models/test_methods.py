@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from polyview import models
 from polyview.models import Method, Views
@@ -16,12 +15,7 @@ from tests.models.conftest import IMAGE_DIM, LAYERS, TEXT_DIM, encoded, sets
 SIDES = (("image", IMAGE_DIM), ("text", TEXT_DIM))
 
 
-def images() -> tuple[Tensor, Tensor]:
-    return sets([9, 1, 4], IMAGE_DIM, 5)
-
-
-def texts() -> tuple[Tensor, Tensor]:
-    return sets([9, 1, 4], TEXT_DIM, 6)
+IMAGES, TEXTS = sets([9, 1, 4], IMAGE_DIM, 5), sets([9, 1, 4], TEXT_DIM, 6)
 
 
 @torch.no_grad()
@@ -44,13 +38,13 @@ def test_padding_changes_nothing(method: Method) -> None:
 @torch.no_grad()
 def test_order_of_an_image_set_matters_to_those_that_say_so(method: Method) -> None:
     order = torch.tensor([0, 8, 4, 2, 6, 1, 3, 7, 5])  # the encoder's summary stays the first
-    features, mask = images()
+    features, mask = IMAGES
     views = method.encode_image(features, mask, attention=True)
     shuffled = method.encode_image(features[:, order], mask[:, order], attention=True)
     if method.order_matters:
         assert (shuffled.embeddings - views.embeddings)[0].abs().max() > 1e-3
     elif method.views_are_elements:
-        words = method.encode_text(*texts())
+        words = method.encode_text(*TEXTS)
         torch.testing.assert_close(method.score(shuffled, words), method.score(views, words))
     else:
         assert views.attention is not None
@@ -61,10 +55,11 @@ def test_order_of_an_image_set_matters_to_those_that_say_so(method: Method) -> N
 
 
 def test_gradient_reaches_every_parameter(method: Method) -> None:
-    features, mask = images()
+    features, mask = IMAGES
     assert not method.encode_image(features, mask).extras  # which are for training alone
-    seen = method.train().encode_image(features.requires_grad_(), mask)
-    read = method.encode_text(*texts())
+    features = features.clone().requires_grad_()
+    seen = method.train().encode_image(features, mask)
+    read = method.encode_text(*TEXTS)
     assert all(len(tensor) == 3 for views in (seen, read) for tensor in views.extras.values())
     scores = method.score(seen, read) + method.view_scores(seen, read).sum(dim=0)
     (scores * torch.randn(3, 3)).sum().backward()  # some views may be the best of no pair
@@ -79,7 +74,7 @@ def test_gradient_reaches_every_parameter(method: Method) -> None:
 @torch.no_grad()
 def test_a_score_depends_on_its_pair_alone(method: Method) -> None:
     """And rises with the largest product of rows, where an index over rows finds the best."""
-    seen, read = method.encode_image(*images()), method.encode_text(*texts())
+    seen, read = method.encode_image(*IMAGES), method.encode_text(*TEXTS)
     scores, of_views = method.score(seen, read), method.view_scores(seen, read)
     assert of_views.shape == (seen.embeddings.shape[1], 3, 3)
     for i in range(3):
@@ -98,15 +93,15 @@ def test_a_score_depends_on_its_pair_alone(method: Method) -> None:
         torch.testing.assert_close(scores, ratio * largest, rtol=1e-5, atol=1e-6)
     exact = method.double()
     views = (
-        exact.encode_image(images()[0].double(), images()[1]),
-        exact.encode_text(texts()[0].double(), texts()[1]),
+        exact.encode_image(IMAGES[0].double(), IMAGES[1]),
+        exact.encode_text(TEXTS[0].double(), TEXTS[1]),
     )
     torch.testing.assert_close(exact.score(*views), scores.double(), rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
 def test_attention_is_a_share_of_the_set_or_a_cosine(method: Method) -> None:
-    views = method.encode_image(*images(), attention=True)
+    views = method.encode_image(*IMAGES, attention=True)
     maps, real = views.attention, views.embeddings.any(dim=2)  # (B, V, N), (B, V)
     assert maps is not None
     assert method.views_are_elements or real.all()
@@ -123,7 +118,7 @@ def test_attention_is_a_share_of_the_set_or_a_cosine(method: Method) -> None:
 
 @torch.no_grad()
 def test_every_method_answers_with_finite_arrays_that_the_page_words(method: Method) -> None:
-    image, text = encoded(method, count=1, cells=20, words=6)
+    image, text = encoded(method)
     page = (Path(__file__).parents[2] / "app/page/inside.js").read_text("utf-8")
     titles = re.findall(r"^  (\w+): \[", page, re.MULTILINE)
     knobs = re.findall(r"(\w+): \"", page[page.index("const KNOBS") :].partition(";")[0])
@@ -166,20 +161,17 @@ def test_the_view_lens_multiplies_the_cosines_of_views(method: Method) -> None:
         torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
+def test_weights_that_make_no_sense_are_refused() -> None:
+    outside = "a view's weight must be 0 to 1"
+    cases = [
         ([0.0, 0.0], "every view is switched off; leave at least one on"),
         ([1.0], "2 views need 2 weights"),
-        ([1.0, 1.5], "a view's weight must be 0 to 1"),
-        ([1.0, -0.5], "a view's weight must be 0 to 1"),
-        ([1.0, float("nan")], "a view's weight must be 0 to 1"),
-    ],
-)
-def test_weights_that_make_no_sense_are_refused(weights: list[float], message: str) -> None:
+        *(([1.0, wrong], outside) for wrong in (1.5, -0.5, float("nan"))),
+    ]
     for method in (PVSE(8, 8, 4), MVAM(8, 8, 4, views=2)):
-        with pytest.raises(ValueError, match=message):
-            method.weighted(Views(torch.randn(1, 2, 4)), torch.tensor(weights))
+        for weights, message in cases:
+            with pytest.raises(ValueError, match=message):
+                method.weighted(Views(torch.randn(1, 2, 4)), torch.tensor(weights))
 
 
 CONTEXT = {**LAYERS, "contextual_image": "transformer"}
@@ -210,6 +202,8 @@ CONTEXT = {**LAYERS, "contextual_image": "transformer"}
         ("scan", {"words": 0}, "words"),
         ("scan", {"sharpness": 0.0}, "sharpness"),
         ("mvam", {"views": 0}, "views"),
+        ("mvam", {"code_space": "pixel"}, "code_space"),
+        ("mvam", {"learned_temperature": -1.0}, "learned_temperature"),
         ("mvam", {**CONTEXT, "contextual_image": "gru"}, "contextual_image"),
         ("mvam", {**CONTEXT, "contextual_heads": 3}, "contextual_width"),
         ("mvam", {**CONTEXT, "contextual_layers": 0}, "contextual_layers"),

@@ -1,21 +1,22 @@
-"""What a method makes of random features: views, named arrays, the terms of its objective."""
+"""What a method makes of a random batch: views and the terms of its objective."""
 
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from polyview import models
 from polyview.models import Method, Views
 from polyview.models.views import NamedArray
 from polyview.training.objectives import build_objective
 from polyview.training.objectives.losses import Hinge, pair_costs
-from tests.models import conftest
 
 IDS = torch.tensor([0, 1, 2, 1])
 BATCH = len(IDS)
+Made = tuple[Method, Views, Views]
 
 
-def views_of(name: str, **arguments: Any) -> tuple[Method, Views, Views]:
+def views_of(name: str, **arguments: Any) -> Made:
     """A method in training mode with the views of a batch."""
     torch.manual_seed(0)
     method = models.build(name, 12, 10, {"embed_dim": 8, **arguments}).train()
@@ -24,14 +25,11 @@ def views_of(name: str, **arguments: Any) -> tuple[Method, Views, Views]:
     return method, images, method.encode_text(torch.randn(BATCH, 6, 10), mask)
 
 
-def terms_of(name: str, epoch: int = 5, **arguments: Any) -> dict[str, torch.Tensor]:
-    """The terms of a method's objective with other arguments than its defaults."""
-    return build_objective(name, arguments)(*views_of(name), IDS, epoch)
-
-
-def encoded(method: Method, words: int = 6) -> tuple[Views, Views]:
-    """One image and one text, with attention, by a method in eval mode."""
-    return conftest.encoded(method, count=1, cells=20, words=words)
+def terms_of(
+    name: str, epoch: int = 5, made: Made | None = None, **settings: Any
+) -> dict[str, Tensor]:
+    """The terms of a method's objective, of `views_of(name)` unless other views are `made`."""
+    return build_objective(name, settings)(*(made or views_of(name)), IDS, epoch)
 
 
 def by_name(arrays: list[NamedArray]) -> dict[str, NamedArray]:
@@ -40,7 +38,7 @@ def by_name(arrays: list[NamedArray]) -> dict[str, NamedArray]:
 
 
 def hinge_triplet(
-    scores: torch.Tensor, positives: torch.Tensor, margin: float, *, hardest: bool = True
-) -> torch.Tensor:
+    scores: Tensor, positives: Tensor, margin: float, *, hardest: bool = True
+) -> Tensor:
     """The hinge triplet loss, summed over pairs and both directions."""
     return pair_costs(scores, positives, Hinge(margin, hardest)).sum()

@@ -8,8 +8,8 @@ from polyview.models import Views
 from polyview.models.elements import MAX_PRODUCTS, LateConfig, LateInteraction
 from polyview.models.layers import l2_normalize
 from polyview.models.views import lengths_to_mask
+from tests.models.conftest import HOLES
 
-CELLS = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
 SPOKEN = lengths_to_mask(torch.tensor([4, 1, 2]), 4)
 
 
@@ -18,13 +18,13 @@ def test_scores_are_the_mean_over_words_of_the_best_cell() -> None:
     torch.manual_seed(4)
     method = LateInteraction(10, 8, LateConfig(embed_dim=8, cells=7, words=5)).eval()
     features, words = torch.randn(2, 6, 10), torch.randn(3, 4, 8)
-    images, texts = method.encode_image(features, CELLS), method.encode_text(words, SPOKEN)
+    images, texts = method.encode_image(features, HOLES), method.encode_text(words, SPOKEN)
     scores, cell_scores = method.score(images, texts), method.view_scores(images, texts)
-    cells = l2_normalize(method.project_image(features, CELLS))
+    cells = l2_normalize(method.project_image(features, HOLES))
     read = l2_normalize(method.project_text(words))
     for i in range(2):
         for t in range(3):
-            best = [max(float(cell @ word) for cell in cells[i, CELLS[i]]) for word in read[t]]
+            best = [max(float(cell @ word) for cell in cells[i, HOLES[i]]) for word in read[t]]
             expected = sum(best[: int(SPOKEN[t].sum())]) / int(SPOKEN[t].sum())
             assert float(scores[i, t]) == pytest.approx(expected, abs=1e-6)
     torch.testing.assert_close(cell_scores.sum(dim=0), scores)

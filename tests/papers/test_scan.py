@@ -9,8 +9,7 @@ from torch import Tensor
 from polyview.models.elements import SCAN, SCANConfig
 from polyview.models.layers import l2_normalize
 from polyview.models.views import lengths_to_mask
-
-MASK = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
+from tests.models.conftest import HOLES
 
 
 def similarity(image: Tensor, text: Tensor, direction: str, sharpness: float) -> float:
@@ -38,14 +37,14 @@ def test_scores_equal_the_loop(direction: str, sharpness: float) -> None:
     features, words = torch.randn(2, 6, 10), torch.randn(3, 4, 8)
     spoken = lengths_to_mask(torch.tensor([4, 1, 2]), 4)
     with torch.no_grad():
-        images, texts = method.encode_image(features, MASK), method.encode_text(words, spoken)
+        images, texts = method.encode_image(features, HOLES), method.encode_text(words, spoken)
         scores = method.score(images, texts)
-        cells = l2_normalize(method.project_image(features, MASK))
+        cells = l2_normalize(method.project_image(features, HOLES))
         read = l2_normalize(method.project_text(words))
     assert images.embeddings.shape == (2, 7, 8)
     for i in range(2):
         for t in range(3):
-            expected = similarity(cells[i, MASK[i]], read[t, spoken[t]], direction, sharpness)
+            expected = similarity(cells[i, HOLES[i]], read[t, spoken[t]], direction, sharpness)
             assert float(scores[i, t]) == pytest.approx(expected, abs=1e-5)
     torch.testing.assert_close(method.view_scores(images, texts).sum(dim=0), scores)
 
@@ -53,8 +52,8 @@ def test_scores_equal_the_loop(direction: str, sharpness: float) -> None:
 def test_what_is_too_much_is_left_out() -> None:
     method = SCAN(8, 8, SCANConfig(8, 4, 2))
     features = torch.randn(2, 6, 8)
-    images = method.encode_image(features, MASK, attention=True)
+    images = method.encode_image(features, HOLES, attention=True)
     assert images.attention is not None
     assert images.attention[1].argmax(dim=1).tolist()[:3] == [0, 2, 3]  # the real ones, in order
     assert not images.embeddings[1, 3].any()
-    assert method.encode_text(features, MASK).embeddings.shape == (2, 2, 8)
+    assert method.encode_text(features, HOLES).embeddings.shape == (2, 2, 8)
