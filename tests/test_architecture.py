@@ -18,7 +18,6 @@ FOLDERS = {
 # The rooms of a folder, and its top modules, from the top floor down: a room imports itself and
 # what lies on floors below its own, never a neighbour.
 FLOORS: dict[str, list[set[str]]] = {
-    "models": [{"encoders", "clip", "avse", "mv_vse", "mvam", "pvse", "vse_infty"}],
     "export": [
         {"obtain"},
         {"to_onnx", "clip", "official", "space", "check"},
@@ -50,12 +49,12 @@ FLOORS: dict[str, list[set[str]]] = {
         {"access"},
     ],
 }
-# The adapter registers the endpoints; no other module imports gradio.
-GRADIO = {"app/api/adapter.py"}
-
-
-def _files(folder: str) -> list[Path]:
-    return [path.relative_to(ROOT) for path in sorted((ROOT / folder).rglob("*.py"))]
+FILES = {
+    folder: [path.relative_to(ROOT) for path in sorted((ROOT / folder).rglob("*.py"))]
+    for folder in (*FOLDERS, "benchmarks")
+}
+OURS = [path for folder in FOLDERS for path in FILES[folder]]
+POSIX = {"resource", "fcntl", "pwd", "grp", "termios", "pty", "posix", "syslog", "readline"}
 
 
 def _name(path: Path) -> str:
@@ -63,95 +62,81 @@ def _name(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
+MODULES = {_name(path) for path in OURS}
+
+
 @cache
-def _modules() -> frozenset[str]:
-    return frozenset(_name(path) for folder in FOLDERS for path in _files(folder))
+def _tree(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text("utf-8"))
 
 
 @cache
 def _imports(path: Path) -> frozenset[str]:
     """What a file imports, anywhere in it; of our own modules their full names."""
     results: set[str] = set()
-    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             results |= {alias.name.removeprefix("polyview.") for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path} uses a relative import"
             module = f"{node.module}.".removeprefix("polyview.")
             inner = {f"{module}{alias.name}" for alias in node.names}
-            results |= (inner & _modules()) or {module.removesuffix(".")}
+            results |= (inner & MODULES) or {module.removesuffix(".")}
     return frozenset(results)
 
 
-def _room(module: str) -> tuple[str, str]:
-    """A module's top folder and its room there; for a module at the top, itself."""
-    folder, *inner = module.split(".")
-    return folder, ".".join(inner[:1])
+def _tops(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in _imports(path)}
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_top_folders_import_only_what_is_below_them(folder: str) -> None:
-    for path in _files(folder):
-        ours = {name.split(".")[0] for name in _imports(path)} & (set(FOLDERS) | {"tests"})
+def test_top_folders_import_only_what_is_below_them() -> None:
+    for path in OURS:
+        folder = path.parts[0]
+        ours = _tops(path) & {*FOLDERS, "tests"}
         assert ours <= FOLDERS[folder] | {folder}, f"{path} imports {sorted(ours)}"
 
 
-@pytest.mark.parametrize("folder", ["export", "training", "app"])
+@pytest.mark.parametrize("folder", FLOORS)
 def test_rooms_import_only_floors_below_their_own(folder: str) -> None:
     floors = {room: i for i, rooms in enumerate(FLOORS[folder]) for room in rooms}
-    for path in _files(folder):
-        _, room = _room(_name(path))
-        if room == "":
+    for path in FILES[folder]:
+        if _name(path) == folder:
             continue
+        room = _name(path).split(".")[1]
         assert room in floors, f"{path} is in no room of {folder}; see FLOORS"
-        for name in _imports(path) & _modules():
-            other_folder, other = _room(name)
+        for name in _imports(path) & MODULES:
+            other_folder, _, inner = name.partition(".")
+            other = inner.split(".")[0]
             if other_folder == folder and other not in {room, ""}:
                 assert floors[other] > floors[room], f"{path} imports {name}, which is above it"
 
 
-def test_the_library_s_models_need_nothing_of_the_app() -> None:
-    core = _imports(Path("polyview/core.py"))
-    assert not [name for name in core if name.startswith(("app", "gradio"))]
-
-
 def test_no_circle_of_modules() -> None:
-    graph = {
-        _name(path): (_imports(path) & _modules()) - {_name(path)}
-        for folder in FOLDERS
-        for path in _files(folder)
-    }
+    graph = {_name(path): (_imports(path) & MODULES) - {_name(path)} for path in OURS}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"imports go in a circle: {' -> '.join(error.args[1])}")
 
 
-def test_only_the_adapter_knows_gradio() -> None:
-    for folder in FOLDERS:
-        for path in _files(folder):
-            if {name.split(".")[0] for name in _imports(path)} & {"gradio", "gradio_client"}:
-                assert any(path.is_relative_to(place) for place in GRADIO), path
+def test_the_library_needs_nothing_of_the_app_and_only_the_adapter_knows_gradio() -> None:
+    assert not _tops(Path("polyview/core.py")) & {"app", "gradio"}
+    knowing = {path.as_posix() for path in OURS if _tops(path) & {"gradio", "gradio_client"}}
+    assert knowing <= {"app/api/adapter.py"}
 
 
 def test_modules_of_posix_alone_are_imported_where_they_are_used() -> None:
     """Every module of ours imports where Windows has no resource, fcntl and the like."""
-    posix = {"resource", "fcntl", "pwd", "grp", "termios", "pty", "posix", "syslog", "readline"}
-    for path in [path for folder in (*FOLDERS, "benchmarks") for path in _files(folder)]:
-        for node in ast.parse((ROOT / path).read_text("utf-8")).body:
+    for path in [*OURS, *FILES["benchmarks"]]:
+        for node in _tree(path).body:
             names = [alias.name for alias in getattr(node, "names", ())]
-            names.append(getattr(node, "module", None) or "")
-            assert not posix & set(names), path
+            assert not POSIX & {*names, getattr(node, "module", None)}, path
 
 
-def test_the_top_of_the_app_is_small_and_shadows_no_folder() -> None:
+def test_no_grab_bags_no_pickle_and_a_small_top_that_shadows_no_folder() -> None:
+    for path in OURS:
+        assert path.stem not in {"utils", "helpers", "misc", "common"}, path
+        assert not _imports(path) & {"pickle", "dill", "joblib"}, path
     assert len(list((ROOT / "app").glob("*.py"))) <= 7
     names = {path.stem for path in (ROOT / "app").iterdir()}
-    assert not names & (set(FOLDERS) | {"tests"})
-
-
-def test_no_grab_bags_and_no_pickle() -> None:
-    for folder in FOLDERS:
-        for path in _files(folder):
-            assert path.stem not in {"utils", "helpers", "misc", "common"}, path
-            assert not _imports(path) & {"pickle", "dill", "joblib"}, path
+    assert not names & {*FOLDERS, "tests"}

@@ -20,7 +20,7 @@ from polyview.models.vse_infty import VSEInfinity
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ["a panda", "two red cars beside a green sofa", "a dog"]
-PACKS = ("scenes", "scenes_moving", "photos", "clip_tiny")
+PACKS = ("scenes_moving", "photos", "clip_tiny")
 
 
 @pytest.fixture(scope="module")

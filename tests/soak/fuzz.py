@@ -40,10 +40,12 @@ SHARES = {
     "network": 900,
     "picture": 1200,
 }
-Check = Callable[[Any], None]
+Target = tuple[SearchStrategy[Any], Callable[[Any], None]]
 
 
-def fuzz(values: SearchStrategy[Any], check: Check, cases: int, *, repeated: bool = False) -> None:
+def fuzz(
+    values: SearchStrategy[Any], check: Callable[[Any], None], cases: int, *, repeated: bool = False
+) -> None:
     """Checks so many cases; `repeated` draws the same ones each time."""
 
     @settings(
@@ -61,7 +63,7 @@ def fuzz(values: SearchStrategy[Any], check: Check, cases: int, *, repeated: boo
     run()
 
 
-def targets(pack: Path, work: Path) -> dict[str, tuple[SearchStrategy[Any], Check]]:
+def targets(pack: Path, work: Path) -> dict[str, Target]:
     """Each kind of input: damaged forms of a whole one, and what must hold of them.
 
     Args:
@@ -123,9 +125,8 @@ def whole_image(kind: str) -> bytes:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", SHARES)
-def test_damaged_input_is_used_or_refused(kind: str, tiny_pack: Path, tmp_path: Path) -> None:
-    values, check = targets(tiny_pack, tmp_path)[kind]
-    fuzz(values, check, CASES * SHARES[kind] // 10_000)
+def test_damaged_input_is_used_or_refused(kind: str, kinds: dict[str, Target]) -> None:
+    fuzz(*kinds[kind], cases=CASES * SHARES[kind] // 10_000)
 
 
 @pytest.mark.timeout(500)

@@ -83,7 +83,7 @@ def test_a_picture_and_words_are_explained_as_one_question(scenes: Retriever, na
 def test_a_word_is_found_where_its_object_is(scenes: Retriever, name: str, share: float) -> None:
     """In scenes with two things that are there once and have a name of one known word."""
     known, hits = set(scenes.runtime.reader.words()), []
-    for image_id, image in enumerate(load_gallery(SCENES).images[:80]):
+    for image_id, image in enumerate(load_gallery(SCENES).images[:40]):
         names = [entry.name for entry in image.objects]
         boxes = {e.name: e.box for e in image.objects if names.count(e.name) == 1}
         pair = [entry for entry in boxes if entry in known][:2]
@@ -96,7 +96,7 @@ def test_a_word_is_found_where_its_object_is(scenes: Retriever, name: str, share
             left, top, right, bottom = (7 * side for side in boxes[entry])
             hits.append(left < column + 1 and column < right and top < row + 1 and row < bottom)
     print(f"{name}: {np.mean(hits):.3f} of {len(hits)}")
-    assert len(hits) > 70
+    assert len(hits) > 35
     assert np.mean(hits) > share
 
 
