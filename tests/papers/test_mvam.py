@@ -93,7 +93,8 @@ def test_golden_views_and_losses(kind: str) -> None:
         "image": torch.ones(data["image_hidden"].shape[:2]).bool(),
         "text": lengths_to_mask(data["text_lengths"], data["text_hidden"].shape[1]),
     }
-    inputs, joined, overlaps = {}, [], []
+    inputs: dict[str, Tensor] = {}
+    joined, overlaps = [], []
     for side, mask in masks.items():
         codes = ViewCodes(*data[f"{side}_codes"].shape).double()
         load_weights(codes, {"codes": data[f"{side}_codes"]})

@@ -1,5 +1,7 @@
 """PVSE: heads, scores, losses and clips, against loops and the official code."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -83,7 +85,7 @@ def test_nearly_equal_rows_keep_their_distance() -> None:
 
 
 def test_hardest_negatives_begin_after_the_first_epochs() -> None:
-    values = {"hardest": True, "released": True, "warmup_epochs": 1}
+    values: dict[str, Any] = {"hardest": True, "released": True, "warmup_epochs": 1}
     losses = [terms_of("pvse", epoch, **values)["mil"] for epoch in (0, 1)]
     plain = terms_of("pvse", released=True)["mil"]
     assert losses[0] == plain
@@ -207,7 +209,8 @@ class LossCase:
 
     def discrepancy(self, gamma: float, *, released: bool) -> Tensor:
         """The discrepancy of the two sides' embeddings."""
-        return maximum_mean_discrepancy(*self.embeddings, gamma, released=released)
+        images, texts = self.embeddings
+        return maximum_mean_discrepancy(images, texts, gamma, released=released)
 
 
 @pytest.mark.parametrize("kind", LOSSES)
