@@ -46,13 +46,11 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
         refused.append(Refusal(file, f"{file} is a clip, which Qdrant galleries lack"))
     still_ids = [i for i in ids.tolist() if i not in index.clips and i < index.files]
     for start in range(0, len(still_ids), _PAGE):
-        images = {}
-        for image_id in still_ids[start : start + _PAGE]:
-            image = index.clips.image(image_id)
-            images[_point_id(image, index.encoder.key([image]))] = image
+        page = map(index.clips.image, still_ids[start : start + _PAGE])
+        images = {_point_id(image, index.encoder.key([image])): image for image in page}
         old = points.fetch([*images]) if exists else {}
-        known_files = {point: payload.get("file") for point, (payload, _) in old.items()}
-        new = {p: image for p, image in images.items() if known_files.get(p) != image.file}
+        files = {point: payload.get("file") for point, (payload, _) in old.items()}
+        new = {point: image for point, image in images.items() if files.get(point) != image.file}
         if not new:
             continue
         rows = index.encoder.views([[image] for image in new.values()], list(runtime.methods))

@@ -238,7 +238,9 @@ class Encoder:
                     with image.open() as file:
                         stamp, now = Stamp.of(file), time.time_ns()
                         digest = hashlib.file_digest(file, "sha256").digest()
-                        content, added = self.store.content(digest), dict[Key, Image.Image]()
+                        copies = (other for *_, other in files.values() if other.digest == digest)
+                        content, added = next(copies, None), dict[Key, Image.Image]()
+                        content = content or self.store.content(digest)
                         if content is None:
                             content, added = self._decode(image, file, digest, stop)
                         if Stamp.of(file) != stamp:

@@ -53,7 +53,7 @@ def fill(begins: Connection, photos: Path, gallery: Path, report: Path, seed: in
 
 
 class Place:
-    """A folder of files, its gallery, and what was reported as indexed."""
+    """A folder of files, its gallery, and the report of stored files."""
 
     def __init__(self, folder: Path) -> None:
         self.photos, self.gallery = folder / "photos", folder / "gallery"
@@ -68,7 +68,7 @@ class Place:
         (self.photos / f"{name}.png").write_bytes(f"image {name // 2}".encode())
 
     def start(self, seed: int) -> ForkServerProcess:
-        """A process that fills the gallery in an order of its own, and begins now."""
+        """Starts a process that fills the gallery in random order."""
         ready, begins = FORKING.Pipe(duplex=False)
         arguments = (begins, self.photos, self.gallery, self.report, seed)
         process = FORKING.Process(target=fill, args=arguments)
@@ -77,7 +77,7 @@ class Place:
         return process
 
     def check(self, whole: bool = False) -> None:
-        """All that was reported and still has a file is kept, and all that is kept is right."""
+        """Reported contents of existing files are stored; all stored vectors are right."""
         digests = {digest_of(path) for path in self.photos.iterdir()}
         lines = self.report.read_text().split("\n")[:-1]  # the last may be half a line
         reported = {bytes.fromhex(line) for line in lines} & digests
@@ -130,8 +130,8 @@ KEY = b"a" * 32
 CLIP = Content(KEY, moments=(Moment(0.5, 1),))
 
 
-def keep(store: Store, path: Path, content: Content = CLIP) -> None:
-    """Keeps a file, which was read long after it was written, and vectors of it."""
+def save(store: Store, path: Path, content: Content = CLIP) -> None:
+    """Saves a file, as read long after it was written, with vectors."""
     stamp = Stamp.of(path)
     vectors = {"views": {content.digest: np.arange(6, dtype=np.float32).reshape(2, 3)}}
     store.save(vectors, {path.name: (stamp, stamp.mtime_ns + 10**10, content)})  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_what_is_kept_comes_back_until_the_file_is_gone(tmp_path: Path, photo: P
     store, stamp = Store(tmp_path / "gallery"), Stamp.of(photo)
     store.save({}, {photo.name: (stamp, stamp.mtime_ns + 10**9, CLIP)})
     assert store.files({photo.name: stamp}) == {}  # it may have changed without a new time
-    keep(store, photo)
+    save(store, photo)
     store.save({"captions": {"a dog": np.ones((1, 3), np.float32)}})
     assert store.files({photo.name: stamp}) == {photo.name: CLIP}
     assert store.content(KEY) == CLIP
@@ -158,7 +158,7 @@ def test_what_is_kept_comes_back_until_the_file_is_gone(tmp_path: Path, photo: P
     store.prune(tmp_path, [])  # the file exists, although nobody named it
     assert store.load("views", [KEY])
     changed = Content(b"b" * 32)
-    keep(store, photo, changed)
+    save(store, photo, changed)
     store.prune(tmp_path, [photo.name])
     assert store.load("views", [KEY, changed.digest]).keys() == {changed.digest}
     photo.unlink()
@@ -172,7 +172,7 @@ def test_what_is_kept_comes_back_until_the_file_is_gone(tmp_path: Path, photo: P
 def test_only_still_images_are_known_to_other_decoders(
     tmp_path: Path, photo: Path, content: Content
 ) -> None:
-    keep(Store(tmp_path, "an encoder", "a decoder"), photo, content)
+    save(Store(tmp_path, "an encoder", "a decoder"), photo, content)
     assert Store(tmp_path, "an encoder", "a decoder").content(KEY) == content
     known = Store(tmp_path, "an encoder", "another decoder").content(KEY)
     assert known == (content if content == Content(KEY) else None)
@@ -185,7 +185,7 @@ def test_a_damaged_file_is_made_anew(
 ) -> None:
     path = tmp_path / "gallery/gallery.sqlite"
     store = Store(path.parent)
-    keep(store, photo)
+    save(store, photo)
     store.close()
     if damage == "text":
         path.write_text("not a database " * 1000)
@@ -198,7 +198,7 @@ def test_a_damaged_file_is_made_anew(
     again = Store(path.parent)
     assert again.load("views", [KEY]) == {}
     assert "cannot be read and is made again" in caplog.text
-    keep(again, photo)
+    save(again, photo)
     assert again.load("views", [KEY])
 
 
@@ -207,8 +207,8 @@ def test_what_cannot_be_written_costs_only_time(
 ) -> None:
     (tmp_path / "gallery").write_text("a file in the folder's place")
     store = Store(tmp_path / "gallery")
-    keep(store, photo)
-    keep(store, photo)
+    save(store, photo)
+    save(store, photo)
     assert store.load("views", [KEY])  # in memory
     assert caplog.text.count("cannot be used") == 1
 
