@@ -74,7 +74,8 @@ def _explained(error: BaseException, address: str) -> HubError:
                 f"check the name, and {_LOGIN}"
             )
         case hf.RevisionNotFoundError():
-            return HubError(f"{address}: there is no such revision; name a branch, tag or commit")
+            advice = "leave it out, or name a branch, tag or commit"
+            return HubError(f"{address}: there is no such revision; {advice}")
         case hf.OfflineModeIsEnabled():
             return UnreachableError("HF_HUB_OFFLINE is set; unset it")
         case hf.LocalEntryNotFoundError():

@@ -147,7 +147,8 @@ def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
     if root.parent.name == "snapshots":
         allowed += [parent / "blobs" for parent in root.parents[1:3]]
     for path in (folder / name for name in names):
-        if not any(path.resolve().is_relative_to(base) for base in allowed):
+        real = path.resolve()
+        if not any(real.is_relative_to(base) for base in allowed):
             raise PackError(f"{path} is a link to outside the pack; put the file itself there")
 
 

@@ -1,8 +1,7 @@
 """A small server that speaks enough of the Hub's protocol for the real client to push and pull.
 
-It knows model repositories with branches and commits, tokens that may read or write, and faults
-that a test asks for. Files are uploaded inside commits; nothing of LFS or Xet, so the client takes
-the plain HTTP way.
+It has model repositories with branches and commits, tokens that may read or write, and faults.
+Files are uploaded inside commits, without LFS and Xet.
 """
 
 import asyncio
@@ -46,8 +45,8 @@ class Fault:
 class Repo:
     """One repository: commits are {path: content}, branches are names of commits.
 
-    `card` is what the front matter of its README.md would say; a gated one tells everybody what it
-    holds, and gives it to the token that writes only.
+    `card` is the front matter of its README.md. Everybody may list the files of a gated repository,
+    but only WRITER may fetch them.
     """
 
     private: bool = False
@@ -67,17 +66,17 @@ class Repo:
 
 @dataclass
 class HubState:
-    """What the server holds, what it was asked, and which faults it plays."""
+    """The server's repositories, the requests it received, and its faults."""
 
     repos: dict[str, Repo] = field(default_factory=dict)  # by `owner/name`
     damaged: set[str] = field(default_factory=set)  # paths served with their last byte changed
     down: bool = False  # whether every request is answered with status 503
-    # what is done to answers whose "METHOD /path" has a match of a pattern
+    # pattern -> fault of the answers whose "METHOD /path" matches it
     faults: dict[str, Fault] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)  # set when the server ends
     requests: list[str] = field(default_factory=list)  # "METHOD /path" of each, in order
-    tokens: list[str] = field(default_factory=list)  # what was sent to be let in, "" for nothing
-    # path in a repository -> the size that the list of files states instead of its own
+    tokens: list[str] = field(default_factory=list)  # the token of each request, "" for none
+    # path in a repository -> a wrong size for the list of files
     stated: dict[str, Any] = field(default_factory=dict)
     url: str = ""
 
@@ -221,7 +220,7 @@ class _Hub:
         return JSONResponse({"commitUrl": url, "commitOid": commit})
 
     async def play(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Notes a request, and answers it, or as a fault has it."""
+        """Records a request, and answers it, or applies a fault."""
         line = f"{request.method} {request.scope['raw_path'].decode()}"
         self.state.requests.append(line)
         self.state.tokens.append(self.token_of(request))

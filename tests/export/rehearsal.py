@@ -45,8 +45,7 @@ def install(folder: Path, python: str, venv: Path, index: str | None) -> str:
     required = front["python_version"]
     assert version.startswith(f"{required}."), f"{python} is {version}, the Space wants {required}"
     own = str((venv / "bin" / "python").absolute())
-    if not Path(own).is_file():
-        subprocess.run([python, "-m", "venv", str(venv)], check=True)
+    subprocess.run([python, "-m", "venv", str(venv)], check=True)
     added = [name.format(front["sdk_version"]) for name in _ADDED]
     extra = ["--extra-index-url", index] if index is not None else []
     pip, needs = [own, "-m", "pip"], ["-r", str(folder / "requirements.txt"), *added]
@@ -122,13 +121,12 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path, help="what python -m polyview space made")
     parser.add_argument("--python", default="python3.12", help="default: python3.12")
-    parser.add_argument("--venv", type=Path, help="keep the environment there, for the next time")
     parser.add_argument("--index", metavar="URL", help="an extra package index")
     options = parser.parse_args()
     folder, begun = options.folder.absolute(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="polyview-space-") as place:
         try:
-            python = install(folder, options.python, options.venv or Path(place), options.index)
+            python = install(folder, options.python, Path(place), options.index)
             print(f"installed in {time.monotonic() - begun:.0f} s", flush=True)
             answers = start_and_ask(folder, python)
         except (AssertionError, OSError, ValueError, subprocess.CalledProcessError) as error:

@@ -70,7 +70,7 @@ def contents(pack: Path) -> dict[str, bytes]:
 
 
 def fetched(server: HubState) -> list[str]:
-    """The files whose bytes were requested."""
+    """The names of the requested files."""
     return [line.rpartition("/")[2] for line in server.requests if line.startswith("GET /owner/")]
 
 
@@ -231,8 +231,8 @@ def test_command_line(
         return [line.split() for line in capsys.readouterr().out.splitlines()]
 
     stocked.repos["ann/secret"].card = stocked.repos[ID].card
-    stocked.repos["ann/else"] = Repo(card={"tags": ["onnx"]})
-    stocked.repos["ann/else"].add_commit("main", {"README.md": b"no pack"})
+    stocked.repos["ann/other"] = Repo(card={"tags": ["onnx"]})
+    stocked.repos["ann/other"].add_commit("main", {"README.md": b"no pack"})
     methods = ", ".join(json.loads((pack / "pack.json").read_text())["methods"])
     header = ["PACK", "COMMIT", "LICENCE", "METHODS", "CACHED"]
     assert rows() == [header, [ID, commit[:8], "apache-2.0", methods, "yes"]]

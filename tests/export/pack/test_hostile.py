@@ -1,4 +1,4 @@
-"""Packs made to do harm: each one is refused by a sentence, quickly, before it does anything."""
+"""Hostile packs are refused by a sentence, quickly, and before they do harm."""
 
 import json
 import os
