@@ -46,21 +46,13 @@ Tokens = list[list[int]]  # ids of each text
 
 @dataclass(frozen=True)
 class Verdict:
-    """The comparison of a variant of one preprocessing step with the pack's step.
+    """The comparison of a variant of one preprocessing step with the pack's step."""
 
-    Attributes:
-        step: the name of the step, such as "crop".
-        right: whether the variant is not significantly better than the pack's step.
-        way: the variant, such as "the whole image".
-        gain: mean gain of the pairs' margins, in standard deviations.
-        error: standard error of `gain`; 0 if the variant changes no input.
-    """
-
-    step: str
-    right: bool
-    way: str
-    gain: float
-    error: float
+    step: str  # name of the step, such as "crop"
+    right: bool  # whether the variant is not significantly better than the pack's step
+    way: str  # the variant, such as "the whole image"
+    gain: float  # mean gain of the pairs' margins, in standard deviations
+    error: float  # standard error of `gain`; 0 if the variant changes no input
 
 
 class PackCheck:
@@ -82,10 +74,10 @@ class PackCheck:
         tokens = [self.runtime.tokenize(text).ids for text in self.texts]
         images = self._image_views(self.runtime.preprocess(self.images))
         texts = self._text_views(tokens)
-        own_margins, results = self._margins(images, texts), list[Verdict]()
+        pack_margins, results = self._margins(images, texts), list[Verdict]()
         for step, way, pixels in self._other_pixels():
             margins = self._margins(self._image_views(pixels), texts)
-            results.append(_compare(step, way, own_margins, margins))
+            results.append(_compare(step, way, pack_margins, margins))
         for step, way, changed, reference in self._other_tokens(tokens):
             before = self._text_views(reference) if reference else texts
             margins = self._margins(images, self._text_views(changed))
@@ -125,15 +117,15 @@ class PackCheck:
         for kind in get_args(Filter):
             yield "interpolation", kind, replace(preprocess, filter=kind)(self.images)
 
-    def _other_tokens(self, own: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
-        """Yields step, variant, changed tokens, and those to compare with unless they are `own`."""
+    def _other_tokens(self, tokens: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
+        """Yields step, variant, changed tokens, and those to compare with instead of `tokens`."""
         texts, limit, vocabulary, marks = self.texts, self.limit, self.vocabulary, self.marks
 
         def read(others: Iterable[str]) -> Tokens:
             return [self.runtime.tokenize(text).ids for text in others]
 
         step = "marks and padding"
-        words = [[i for i in ids if i not in marks] for ids in own]
+        words = [[i for i in ids if i not in marks] for ids in tokens]
         for template in TEMPLATES:
             start, end = (part.split() for part in template.split("TEXT"))
             if vocabulary.keys() >= {*start, *end}:
@@ -141,13 +133,13 @@ class PackCheck:
                 before, behind = ([vocabulary[mark] for mark in part] for part in (start, end))
                 changed = [[*before, *ids[:remaining], *behind] for ids in words]
                 yield step, template, changed, None
-        yield step, "TEXT alone", [ids or own[0] for ids in words], None
+        yield step, "TEXT alone", [ids or tokens[0] for ids in words], None
         for name in sorted(vocabulary.keys() & {*PADDINGS}):
-            padded = [ids + [vocabulary[name]] * (limit - len(ids)) for ids in own]
+            padded = [ids + [vocabulary[name]] * (limit - len(ids)) for ids in tokens]
             yield step, f"{name} up to {limit} tokens", padded, None
         yield "prompt", PROMPT.format("TEXT"), read(map(PROMPT.format, texts)), None
         bare: Tokens = []
-        for text, ids in zip(texts, own, strict=True):
+        for text, ids in zip(texts, tokens, strict=True):
             before, behind = ([*takewhile(marks.__contains__, s)] for s in (ids, ids[::-1]))
             content_ids = self.tokenizer.encode(text, add_special_tokens=False).ids
             bare.append([*before, *content_ids[: limit - len(before + behind)], *behind[::-1]])

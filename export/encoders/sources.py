@@ -108,12 +108,12 @@ def describe_image_source(source: str | Path) -> dict[str, Any]:
 
 
 def load_text_source(
-    source: str | Path, device: str | torch.device = "cpu", *, rounded: bool = True
+    source: str | Path, *, rounded: bool = True
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
     """Loads a published text encoder in eval mode, its tokenizer, and `describe_text_source`.
 
     The tokenizer adds special tokens, truncates texts to `max_length` tokens and does not pad.
-    Arguments and errors are those of `load_image_source`.
+    `rounded` and errors are as in `load_image_source`.
     """
     location = _locate(source)
     spec = _describe_published(location, _TEXTS)
@@ -121,7 +121,7 @@ def load_text_source(
     _fill(encoder, _read_published(location, encoder), location, rounded)
     tokenizer = read_tokenizer(location.folder)
     tokenizer.enable_truncation(spec["max_length"])
-    return encoder.to(device).eval(), tokenizer, spec
+    return encoder.eval(), tokenizer, spec
 
 
 def describe_text_source(source: str | Path) -> dict[str, Any]:
@@ -339,20 +339,20 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
             f"the weights of {source.name} do not load: {_first_line(error)}"
         ) from error
 
-    def own_name(name: str) -> str:
+    def encoder_name(name: str) -> str:
         part, _, inner_name = name.partition(".")
         if part in ("visual_projection", "text_projection"):
             return f"projection.{inner_name}"
         return f"model.{inner_name if part in ('vision_model', 'text_model') else name}"
 
     names = encoder.state_dict().keys()
-    missing = sorted({own_name(name) for name in report["missing_keys"]} & names)
+    missing = sorted({encoder_name(name) for name in report["missing_keys"]} & names)
     if missing:
         raise ValueError(
             f"{source.name} lacks {len(missing)} of the weights of a {model.config.model_type} "
             f"model, first {missing[0]}; its config.json and its weights do not belong together"
         )
-    tensors = {own_name(name): tensor for name, tensor in network.state_dict().items()}
+    tensors = {encoder_name(name): tensor for name, tensor in network.state_dict().items()}
     return {name: tensor for name, tensor in tensors.items() if name in names}
 
 

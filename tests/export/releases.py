@@ -92,23 +92,20 @@ def bert(name: str) -> State:
 
 def vit(name: str) -> State:
     """As transformers 4 named it."""
-    layer, square = f"{name}.encoder.layer.0", (HIDDEN, HIDDEN)
-    attention, norm = f"{layer}.attention", nn.LayerNorm(HIDDEN)
-    return {
+    layer = f"{name}.encoder.layer.0"
+    state = {
         f"{name}.embeddings.cls_token": torch.randn(1, 1, HIDDEN),
         f"{name}.embeddings.position_embeddings": torch.randn(1, 17, HIDDEN),
         **weights(f"{name}.embeddings.patch_embeddings.projection", nn.Conv2d(3, HIDDEN, 16)),
-        **linear(f"{attention}.attention.query", *square),
-        **linear(f"{attention}.attention.key", *square),
-        **linear(f"{attention}.attention.value", *square),
-        **linear(f"{attention}.output.dense", *square),
         **linear(f"{layer}.intermediate.dense", INNER, HIDDEN),
         **linear(f"{layer}.output.dense", HIDDEN, INNER),
-        **weights(f"{layer}.layernorm_before", norm),
-        **weights(f"{layer}.layernorm_after", norm),
-        **weights(f"{name}.layernorm", norm),
-        **linear(f"{name}.pooler.dense", *square),
+        **linear(f"{name}.pooler.dense", HIDDEN, HIDDEN),
     }
+    for part in ("attention.query", "attention.key", "attention.value", "output.dense"):
+        state |= linear(f"{layer}.attention.{part}", HIDDEN, HIDDEN)
+    for norm in (f"{layer}.layernorm_before", f"{layer}.layernorm_after", f"{name}.layernorm"):
+        state |= weights(norm, nn.LayerNorm(HIDDEN))
+    return state
 
 
 def words(both: bool, hidden: int = EMBED) -> State:

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from PIL import Image
 
 from polyview.export.encoders.sources import load_image_source, load_text_source
 from polyview.export.runtime import Runtime
@@ -61,13 +59,6 @@ def test_a_published_encoder_goes_into_a_pack(kind: str, tmp_path: Path) -> None
     assert shared == text.startswith("frozen")
     runtime = Runtime.load(tmp_path / "pack", "cpu", threads=1)
     assert len(runtime.boxes) == grid[0] * grid[1] + info.image_encoder.summary_token
-    assert runtime.boxes[-1].tolist()[2:] == [1.0, 1.0]
-    seen = [Image.open(path) for path in sorted((gallery / "images").iterdir())]
-    views = runtime.image_views(runtime.image_features(seen), method, attention=True)
-    assert views.attention is not None
-    assert runtime.on_grid(views.attention).shape[-2:] == grid
-    scores = runtime.methods[method].score(views, runtime.text_views(["a red dog"], method))
-    assert torch.isfinite(scores).all()
     if text == "frozen bert":
         config = tmp_path / "texts" / "config.json"
         config.write_text(config.read_text().replace("1e-12", "1e-5"))
