@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,7 +28,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 from polyview.app.access import Refusal
 from polyview.app.api.answers import Blob, Refused
@@ -149,11 +150,9 @@ class Adapter:
             # this class limits concurrency; Gradio's queue would run one request at a time
             server.api(self._gradio_function(endpoint), name=endpoint.name, concurrency_limit=None)
         schema = openapi_schema(endpoints)
-        for path in (
-            PREFIX,
-            f"{PREFIX}/openapi.json",
-        ):  # GZip changes a response's headers in place
-            server.add_route(path, lambda _: JSONResponse(schema))
+        # a new response each time: GZip changes a response's headers in place
+        server.add_route(f"{PREFIX}/openapi.json", lambda _: JSONResponse(schema))
+        server.add_route(PREFIX, lambda _: routes_page(schema))
 
     async def _respond(self, endpoint: Endpoint, request: Request) -> Response:
         """Answers a request over HTTP."""
@@ -262,6 +261,20 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
                 path["post"]["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
     description = {"openapi": "3.1.0", "info": {"title": "Polyview", "version": "1"}}
     return {**description, "paths": paths, "components": {"schemas": schemas["$defs"]}}
+
+
+def routes_page(schema: Mapping[str, Any]) -> HTMLResponse:
+    """An HTML page that lists all routes, without external resources."""
+    rows = ""
+    for path, methods in schema["paths"].items():
+        for method, doc in methods.items():
+            names = ", ".join(parameter["name"] for parameter in doc["parameters"])
+            cells = (f"{method.upper()} {path}", names, doc["summary"])
+            rows += f"<tr><td>{'<td>'.join(map(escape, cells))}"
+    head = "<!doctype html><meta charset=utf-8><title>Polyview API</title>"
+    style = "<style>body{font:15px system-ui;margin:2em}td{padding:.2em 1em .2em 0}</style>"
+    link = f'<p><a href="{PREFIX}/openapi.json">openapi.json</a></p>'
+    return HTMLResponse(f"{head}{style}<h1>Polyview API</h1>{link}<table>{rows}</table>")
 
 
 async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:
