@@ -4,7 +4,8 @@ Starts the app with an empty cache and prints the seconds until the first page, 
 the end of indexing; then the answers per second for 16 and 50 clients, each of which sends requests
 without a pause over its own connection; the app's CPU time for each answer; and its memory (RSS).
 Every answer is compared with the answer to a single client; the exit status is 1 if an answer is
-wrong or missing. `--page` measures the page in headless Chromium instead. Linux only.
+wrong or missing. `--page` measures the page in headless Chromium instead. `--beside DIR` also
+measures another checkout, such as 0c16a73. Linux only.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,24 +31,31 @@ from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import load_info
 from polyview.export.sessions import processor
 
-MAIN = Path(__file__).resolve().parents[1] / "app" / "main.py"
+ROOT = Path(__file__).resolve().parents[1]
 QUERIES = 20  # typed into the page
 IDLE = 10.0  # seconds during which a tab should be idle
-WATCH = """() => {
+# CSS selectors of the query box, the announced answer, the result images and the example
+NEW_PAGE = {"box": "#query", "answer": "#live", "images": ".tile img", "example": ".tile canvas"}
+OLD_PAGE = {"box": "#pv-words textarea, #pv-words input", "answer": "#pv-answer"} | {
+    "images": "#pv-grid img",
+    "example": "#pv-grid img",
+}
+WATCH = """(page) => {
   window.shifts = 0;
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts += entry.value;
   }).observe({ type: "layout-shift", buffered: true });
   const whole = (image) => image.src && image.complete && image.naturalWidth > 0;
-  const shown = () => [...document.querySelectorAll(".tile img")].slice(0, 8);
+  const shown = () => [...document.querySelectorAll(page.images)].slice(0, 8);
   const until = (ready) => new Promise((done) => {
     const look = () => (ready() ? done(performance.now()) : requestAnimationFrame(look));
     look();
   });
-  window.example = until(() => document.querySelector(".tile canvas")?.clientWidth > 0);
+  window.example = until(() => document.querySelector(page.example)?.clientWidth > 0);
   window.answered = (query) => until(() => {
-    const answer = document.querySelector("#live")?.innerText ?? ""; // announced
-    return answer.includes(query) && shown().length >= 4 && shown().every(whole);
+    const text = document.querySelector(page.answer)?.innerText ?? "";
+    const answers = text.includes(query) || text.startsWith("Nothing here matches"); // of 0c16a73
+    return answers && shown().length >= 4 && shown().every(whole);
   });
   addEventListener("keydown", (event) => {
     if (event.key === "Enter") window.pressed = performance.now();
@@ -66,29 +74,37 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
     parser.add_argument("--questions", type=int, default=QUESTIONS, help="questions in a round")
     parser.add_argument("--page", action="store_true", help="measure the page in a browser")
+    parser.add_argument("--beside", type=Path, help="also measure another checkout")
     options = parser.parse_args(argv)
     if options.questions < 1:
         parser.error("--questions must be at least 1")
     cores, load = os.cpu_count(), os.getloadavg()[0]
     print(f"{options.pack.name}, {processor()}, {cores} cores, load {load:.1f}")
     captions = [caption.text for caption in load_gallery(options.pack).captions]
-    if options.page:
-        print(measure_page(options.pack, [text for text in captions if len(text) < 30][:QUERIES]))
-        return 0
+    # the old page truncates longer texts
+    short = [text for text in captions if len(text) < 30][:QUERIES]
     methods = list(load_info(options.pack).methods)
     count = range(options.questions)
     questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in count]
-    figures, failures = measure_server(options.pack, questions)
-    print("\n".join([figures, *sorted(set(failures))[:10]]))
+    failures: list[str] = []
+    for root in filter(None, (ROOT, options.beside)):
+        if options.page:
+            print(f"{root.name}: {measure_page(options.pack, short, root.resolve())}")
+        else:
+            figures, wrong = measure_server(options.pack, questions, root.resolve())
+            print(f"{root.name}: {figures}", flush=True)
+            failures += wrong
+    print("\n".join(sorted(set(failures))[:10]), end="\n" if failures else "")
     return 1 if failures else 0
 
 
-def measure_page(pack: Path, queries: Sequence[str]) -> str:
-    """Opens the page in headless Chromium and types queries; returns the figures."""
+def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
+    """Opens a checkout's page in headless Chromium and types queries; returns the figures."""
     from playwright.sync_api import Request, sync_playwright
 
+    page_of: Mapping[str, str] = NEW_PAGE if (root / "app/page/main.js").is_file() else OLD_PAGE
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    with running(pack) as (url, _), sync_playwright() as playwright:
+    with running(pack, root) as (url, _), sync_playwright() as playwright:
         wait(lambda: httpx.get(url).is_success)
         wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
         flags = ["--no-sandbox", "--disable-gpu"]
@@ -97,7 +113,7 @@ def measure_page(pack: Path, queries: Sequence[str]) -> str:
         page.set_default_timeout(1000 * TIMEOUT)
         requests: list[Request] = []
         page.on("requestfinished", lambda request: requests.append(request))
-        page.add_init_script(f"({WATCH})()")
+        page.add_init_script(f"({WATCH})({json.dumps(page_of)})")
         page.goto(url)
         start = "performance.getEntriesByType('navigation')[0].responseEnd"
         seconds = page.evaluate(f"example.then((time) => time - {start})")
@@ -106,7 +122,7 @@ def measure_page(pack: Path, queries: Sequence[str]) -> str:
         size = sum(item["responseHeadersSize"] + item["responseBodySize"] for item in texts)
         times, shifts = [], page.evaluate("shifts")
         for query in queries:
-            page.locator("#query").fill(query)
+            page.locator(page_of["box"]).first.fill(query)
             page.keyboard.press("Enter")
             times.append(page.evaluate("query => answered(query).then((t) => t - pressed)", query))
         page.wait_for_timeout(1000 * IDLE)
@@ -118,7 +134,9 @@ def measure_page(pack: Path, queries: Sequence[str]) -> str:
             busy.append(next(item["value"] for item in metrics if item["name"] == "TaskDuration"))
             page.wait_for_timeout(1000 * IDLE)
         local_prefixes = ("data:", "blob:", url)
-        external = [each.url for each in requests if not each.url.startswith(local_prefixes)]
+        external = [
+            request.url for request in requests if not request.url.startswith(local_prefixes)
+        ]
         browser.close()
     idle = 100 * (busy[1] - busy[0]) / IDLE
     return (
@@ -128,9 +146,9 @@ def measure_page(pack: Path, queries: Sequence[str]) -> str:
     )
 
 
-def measure_server(pack: Path, questions: Sequence[Question]) -> tuple[str, list[str]]:
-    """Measures the app with concurrent clients; returns figures and wrong answers."""
-    with running(pack) as (url, process):
+def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tuple[str, list[str]]:
+    """Measures a checkout's app with concurrent clients; returns figures and wrong answers."""
+    with running(pack, root) as (url, process):
         start, reference = time.perf_counter(), dict[Question, Hits]()
         wait(lambda: httpx.get(url).is_success)
         page, cpu_seconds = time.perf_counter(), processor_seconds(process)
@@ -186,12 +204,12 @@ def ask(url: str, questions: Sequence[Question], reference: dict[Question, Hits]
 
 
 @contextlib.contextmanager
-def running(pack: Path) -> Iterator[tuple[str, int]]:
+def running(pack: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:
     """Starts the app on a free port with an empty cache; yields its URL and process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    command = [sys.executable, str(MAIN), "--port", str(port)]
+    command = [sys.executable, str(root / "app" / "main.py"), "--port", str(port)]
     command += ["--device", "cpu", "--pack", str(pack.resolve())]
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "POLYVIEW_CACHE": folder, "GRADIO_TEMP_DIR": f"{folder}/up"}
