@@ -154,7 +154,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
         Returns the teacher's preprocessing with the mean and deviation of the student's.
         """
-        config, own = self.config, Preprocess()
+        config, defaults = self.config, Preprocess()
         refuse_missing(config.teacher, "teacher")
         spec = describe_image_source(config.teacher)
         preprocess = Preprocess.from_json(spec["preprocess"])
@@ -170,7 +170,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             )
         if config.init and not (Path(config.init) / BEST).is_file():
             raise FileNotFoundError(f"init: there is no weights file {Path(config.init) / BEST}")
-        return replace(preprocess, mean=own.mean, std=own.std)
+        return replace(preprocess, mean=defaults.mean, std=defaults.std)
 
     def _start_from(self, run: Path) -> None:
         """Loads the trunk of a run; blocks that the run lacks start as the identity."""

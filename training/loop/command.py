@@ -67,9 +67,9 @@ def run_command(
             raise ValueError(
                 "name what to train with --recipe, for example scenes/vse_infty; --list names all"
             )
-        values = load_recipe(kind, options.recipe or recipe, options.set)
+        config = load_recipe(kind, options.recipe or recipe, options.set)
         names = ("resume", "cache", "skip_damaged") if settings else ("resume",)
-        loop = build(values, options.out, **{name: getattr(options, name) for name in names})
+        loop = build(config, options.out, **{name: getattr(options, name) for name in names})
         best = loop.fit().get(loop.best_by)
         result = f"{loop.best_by} {best:.1f}, " if best is not None else ""
         print(f"best val {result}weights in {options.out}")

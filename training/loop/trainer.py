@@ -294,14 +294,14 @@ def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: st
     parts = dict(model.named_children())
     for name, setting in settings.items():
         prefix = f"{name}."
-        own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        if not own:
+        weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        if not weights:
             continue
         if not (name in parts and parts[name].state_dict()):
             raise ValueError(
                 f"init: {folder} trained its {name}, which is frozen here; set {setting}=false"
             )
-        load_strict(parts[name], own, f"{folder}/{BEST}")
+        load_strict(parts[name], weights, f"{folder}/{BEST}")
 
 
 def run_views(
