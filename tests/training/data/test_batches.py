@@ -12,15 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyview import models
+from polyview.export.encoders.sources import load_text_source
 from polyview.export.texts import TextReader, load_tokenizer
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.views import lengths_to_mask
 from polyview.training.data.batches import batches, caption_order
 from polyview.training.data.split import Copies, Split
-from polyview.training.data.texts import UNKNOWN_ID, TokenTable, build_tokenizer, load_vectors
+from polyview.training.data.texts import (
+    UNKNOWN_ID,
+    TextConfig,
+    TextSide,
+    TokenTable,
+    build_tokenizer,
+    load_vectors,
+)
 from polyview.training.loop.config import TrainConfig
 from polyview.training.loop.dual_encoder import TEXTS_AT_ONCE, DualEncoder, word_features
 from polyview.training.objectives import OBJECTIVES, build_objective
+from tests.published import save_bert
 
 IMAGES, CAPTIONS, DIM = 6, 5, 4
 
@@ -183,6 +192,26 @@ def test_marks_stand_around_each_text(tmp_path: Path) -> None:
     assert reader.read("cat").unknown == {1: "cat"}
     with pytest.raises(ValueError, match="type at least one word"):
         reader.read("!")
+
+
+def test_texts_have_their_own_vocabulary_or_the_features_of_a_frozen_encoder(
+    tmp_path: Path,
+) -> None:
+    train, val = ["a dog", "red dog on the beach"], ["the cat", "a red cat"]
+    cpu = torch.device("cpu")
+    side = TextSide(TextConfig(), train, val, ["a dog"], tmp_path, cpu)
+    assert side.tokenizer.get_vocab().keys() == {"[PAD]", "[UNK]", "a", "dog"}
+    source = str(save_bert(tmp_path / "bert"))
+    side = TextSide(TextConfig(arch="bert", source=source), train, val, train, tmp_path, cpu)
+    bert, tokenizer, _ = load_text_source(source, rounded=True)
+    for rows, captions in zip(side.tables, (train, val), strict=True):
+        plain = TokenTable(tokenizer, captions)
+        read = [
+            encoder(torch.from_numpy(table.ids), torch.from_numpy(table.lengths))
+            for encoder, table in ((side.encoder, rows), (bert, plain))
+        ]
+        real = lengths_to_mask(torch.from_numpy(plain.lengths), plain.ids.shape[1])
+        torch.testing.assert_close(read[0][real], read[1][real], rtol=0, atol=2e-3)
 
 
 def test_no_unknown_word_replaces_a_mark() -> None:
