@@ -23,6 +23,7 @@ REFUSED = {
     "empty.png": "empty",
     "bomb.png": "pixels allowed",
     "large.png": "more than the 100 million",
+    "scans.jpg": "more than 100 scans",
     "cut.jpg": "damaged",
     "cut.png": "damaged",
     "noise.webp": "damaged",
@@ -127,6 +128,7 @@ def _refused(name: str, image: Image.Image, path: Path) -> bytes:
     return {
         "text.jpg": b"this is no picture, whatever its name says\n",
         "empty.png": b"",
+        "scans.jpg": repeated_scans(64, 120),
         "bomb.png": png_header(30000, 30000),
         "large.png": png_header(11000, 11000),
         "noise.webp": b"RIFF\x10\x00\x00\x00WEBPVP8 " + bytes(range(40)),

@@ -39,6 +39,7 @@ def test_frames_are_images_of_their_clip(photos: Path, tmp_path: Path) -> None:
         ids = gallery.ids()
         assert np.bincount(ids % 4).tolist() == [1, SECONDS, 3, 1]
         assert ids[ids % 4 == 2].tolist() == [2, 6, 10]
+    assert len([*(tmp_path / "cache/thumbnails").iterdir()]) == SECONDS + 3
     lime = index.images["one"].views([6]).embeddings[0]  # the animation's second frame
     torch.testing.assert_close(lime, torch.tensor([[0.0, 1, 0]] * 2), atol=0.02, rtol=0)
 

@@ -228,9 +228,9 @@ def test_views_that_come_with_a_pack_are_used_instead_of_encoding_its_images(
 
 
 def test_another_pack_or_gallery_ignores_views_that_come_with_a_pack(
-    pack: Path, tiny_pack: Path, counting: Counting, tmp_path: Path
+    pack: Path, tiny_pack: Path, tmp_path: Path
 ) -> None:
-    info, own = load_info(pack), from_pack(pack)
+    info, own, counting = load_info(pack), from_pack(pack), Counting(Runtime.load(pack, "cpu"))
     assert prepared.load(info, own) is not None
     assert prepared.load(info, replace(own, images=own.images[:-1])) is None
     fill(counting, pack / "gallery" / "images", tmp_path / "cache")
