@@ -168,6 +168,8 @@ class Index:
             for event in (self._stopped, *self._done):
                 event.clear()
             self._began = ("", 0.0, 0)
+            if self.progress.stage == "stopped":  # the thread reports only after its first step
+                self.progress = Progress("pictures", self._passed, self.files)
             self._filling = threading.Thread(target=self._fill, name="index", daemon=True)
             self._filling.start()
 
