@@ -13,12 +13,17 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from tests.app.api.conftest import ROOT
-from tests.app.page.conftest import DESKTOP, PHONE, TABLET, NewTab, Tab, pixels
+from tests.app.page.conftest import DESKTOP, PHONE, TABLET, NewTab, pixels
 from tests.app.serving import Server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 GALLERY = ROOT / "app/bundled/scenes/gallery"
 KANGAROO = "?q=a+kangaroo+and+a+whale+can+be+seen+in+the+image&words=1"
+# the bytes of what was loaded by address, images aside
+TRANSFERRED = """() => Object.fromEntries(performance
+    .getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
+    .filter((entry) => !entry.name.includes("/image/"))
+    .map((entry) => [entry.name, entry.transferSize]))"""
 NOTHING = re.compile("nothing (here|seems)", re.IGNORECASE)
 
 
@@ -36,8 +41,10 @@ def test_the_first_screen_is_a_right_example_with_evidence(
     assert np.abs(evidence - original).mean() > 1
     background = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ("255" in background) is not dark
-    assert "picture" not in page_words(tab)
-    assert sum(transferred(tab).values()) <= 120_000, transferred(tab)
+    text = tab.page.evaluate("document.body.innerText.toLowerCase()")
+    assert "picture" not in re.sub("captions?: .*", "", text)  # captions are the collection's
+    sizes = tab.page.evaluate(TRANSFERRED)
+    assert sum(sizes.values()) <= 120_000, sizes
     tab.tiles.nth(1).click()
     expect(tab.page.locator(".panel .chips.views .chip").first).to_be_visible()
     wrong = [tab.serious()]
@@ -51,29 +58,13 @@ def test_the_first_screen_is_a_right_example_with_evidence(
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def page_words(tab: Tab) -> str:
-    """The text of the page without captions, which are the collection's."""
-    text = tab.page.evaluate("document.body.innerText.toLowerCase()")
-    return re.sub("captions?: .*", "", text)
-
-
-def transferred(tab: Tab) -> dict[str, int]:
-    """The bytes of what was loaded by address, images aside."""
-    return tab.page.evaluate("""() => Object.fromEntries(performance
-        .getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
-        .filter((entry) => !entry.name.includes("/image/"))
-        .map((entry) => [entry.name, entry.transferSize]))""")
-
-
-def test_back_forward_reload_and_a_copied_link_restore_everything(
-    bundled: Server, new_tab: NewTab
-) -> None:
+def test_links_history_and_other_screens_lose_nothing(bundled: Server, new_tab: NewTab) -> None:
     tab = new_tab(bundled.url)
     tab.open("?q=a+dog&method=mvam")
     tab.ask("a red car")
     tab.tiles.nth(2).click()
     expect(tab.tiles.nth(2)).to_have_attribute("data-selected", "")
-    copied = tab.page.url
+    copied, image = tab.page.url, tab.tiles.nth(2).get_attribute("data-id")
     tab.page.go_back()
     tab.page.go_back()
     expect(tab.page.locator("#query")).to_have_value("a dog")
@@ -87,15 +78,6 @@ def test_back_forward_reload_and_a_copied_link_restore_everything(
     for each in (tab, other):
         expect(each.page.locator("#query")).to_have_value("a red car")
         expect(each.tiles.nth(2)).to_have_attribute("data-selected", "")
-
-
-def test_other_screens_lose_nothing(bundled: Server, new_tab: NewTab) -> None:
-    tab = new_tab(bundled.url)
-    tab.open("?q=a+red+car&method=mvam")
-    tab.tiles.nth(2).click()
-    expect(tab.page).to_have_url(re.compile("image="))
-    image = tab.tiles.nth(2).get_attribute("data-id")
-    before = tab.page.url
     navigation = tab.page.locator("#screens")
     navigation.get_by_role("link", name="Compare").click()
     expect(tab.page.locator(f".columns .tile[data-image='{image}']").first).to_be_visible()
@@ -104,21 +86,7 @@ def test_other_screens_lose_nothing(bundled: Server, new_tab: NewTab) -> None:
     expect(tab.page.locator(".numbers").first).to_be_visible()
     navigation.get_by_role("link", name="Explore").click()
     expect(tab.tiles.nth(2)).to_have_attribute("data-selected", "")
-    assert tab.page.url == before
-
-
-def test_a_new_answer_begins_at_the_top(bundled: Server, new_tab: NewTab) -> None:
-    tab = new_tab(bundled.url)
-    tab.open("?q=a+dog")
-    tab.page.mouse.move(300, 500)
-    tab.page.mouse.wheel(0, 30_000)
-    expect(tab.tiles).to_have_count(120)  # further results came
-    assert tab.page.evaluate("scrollY") > 500
-    tab.page.keyboard.press("/")
-    tab.page.keyboard.type("a red car")
-    tab.page.keyboard.press("Enter")
-    expect(tab.page.locator("#live")).to_contain_text("60 images for a red car")
-    tab.page.wait_for_function("scrollY === 0")
+    assert tab.page.url == copied
 
 
 def test_evidence_lies_on_the_object_and_words_light_every_tile(
@@ -253,11 +221,16 @@ def test_the_keyboard_alone_is_enough(bundled: Server, new_tab: NewTab) -> None:
     keyboard, live = tab.page.keyboard, tab.page.locator("#live")
     keyboard.press("Tab")
     expect(tab.page.locator(".skip")).to_be_focused()
+    tab.page.mouse.move(300, 500)
+    tab.page.mouse.wheel(0, 30_000)
+    expect(tab.tiles).to_have_count(120)  # further results came
+    assert tab.page.evaluate("scrollY") > 500
     keyboard.press("/")
     keyboard.type("a red car")
     keyboard.press("Enter")
     expect(tab.page).to_have_url(re.compile("q=a\\+red\\+car&image="))
     expect(live).to_have_text("60 images for a red car")
+    tab.page.wait_for_function("scrollY === 0")  # a new answer begins at the top
     expect(tab.tiles.first).to_have_attribute("data-selected", "")
     keyboard.press("ArrowRight")
     expect(tab.tiles.nth(1)).to_have_attribute("data-selected", "")

@@ -14,12 +14,10 @@ QUERY = "a kangaroo and a whale can be seen in the image"
 KANGAROO = f"?q={QUERY.replace(' ', '+')}&words=1"
 
 
-def inspect(tab: Tab, search: str, name: str = "") -> None:
-    """Opens Explore and Inspect of the first hit, at a tab."""
+def inspect(tab: Tab, search: str) -> None:
+    """Opens Explore and Inspect of the first hit."""
     tab.open(search)
     tab.button("Inspect").click()
-    if name:
-        tab.page.get_by_role("tab", name=name).click()
     expect(tab.page.locator("#inspect .caption").last).not_to_have_text("Loading…")
 
 
@@ -82,18 +80,17 @@ def test_strength_outline_and_colours_of_the_evidence(bundled: Server, new_tab: 
     assert (np.abs(evidence - (124, 58, 237)).sum(axis=2) < 30).any()  # violet
 
 
-def test_insides_of_avse_and_the_lens(bundled: Server, new_tab: NewTab) -> None:
+def test_the_lens_and_insides_of_two_methods(bundled: Server, new_tab: NewTab) -> None:
     tab = new_tab(bundled.url)
-    inspect(tab, "?q=a+dog&method=avse&by=avse", "Inside")
+    inspect(tab, "?q=a+dog&method=avse&by=avse")
     dialog = tab.page.locator("#inspect")
+    dialog.get_by_role("tab", name="Inside").click()
     for heading in ("Affinity of blocks", "Cells and words", "Collapse"):
         expect(dialog.get_by_role("heading", name=heading)).to_be_visible()
     expect(dialog.get_by_text("views in use")).to_be_visible()
     expect(dialog).not_to_contain_text(re.compile("picture", re.IGNORECASE))
-    plan, match = (
-        dialog.get_by_role("heading", name="Sinkhorn plan"),
-        dialog.get_by_label("Blocks are matched by"),
-    )
+    plan = dialog.get_by_role("heading", name="Sinkhorn plan")
+    match = dialog.get_by_label("Blocks are matched by")
     match.select_option("sinkhorn")
     expect(plan).to_be_visible()
     match.select_option("maxsim")
@@ -102,20 +99,16 @@ def test_insides_of_avse_and_the_lens(bundled: Server, new_tab: NewTab) -> None:
     dialog.get_by_role("button", name="Only view").click()
     expect(dialog.locator(".lens .view")).to_have_count(12)
     expect(dialog.locator(".lens h3")).to_contain_text("of the first 12 stay")
+    dialog.get_by_label("Method", exact=True).select_option("mv_vse")
+    dialog.get_by_role("tab", name="Inside").click()
+    expect(dialog.locator("svg[aria-label*='lines of']").first).to_be_visible()
+    dialog.get_by_role("tab", name="Views").click()
+    tab.button("What it matched").click()
+    expect(tab.button("What it matched")).to_have_attribute("aria-pressed", "true")
+    expect(dialog.locator(".thumbs .view")).to_have_count(3)
     tab.page.keyboard.press("Escape")
     expect(dialog).not_to_be_visible()
     expect(tab.page).not_to_have_url(re.compile("inspect"))
-
-
-def test_gpo_curves_and_the_evidence_of_each_view(bundled: Server, new_tab: NewTab) -> None:
-    tab = new_tab(bundled.url)
-    inspect(tab, "?q=a+dog&by=mv_vse", "Inside")
-    curves = tab.page.locator("#inspect svg[aria-label*='lines of']")
-    expect(curves.first).to_be_visible()
-    tab.page.get_by_role("tab", name="Views").click()
-    tab.button("What it matched").click()
-    expect(tab.button("What it matched")).to_have_attribute("aria-pressed", "true")
-    expect(tab.page.locator(".thumbs .view")).to_have_count(3)
 
 
 @pytest.mark.parametrize(("size", "dark"), [(DESKTOP, True), (PHONE, False)])
