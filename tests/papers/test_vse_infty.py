@@ -32,6 +32,10 @@ def gpo(request: pytest.FixtureRequest) -> GPO:
     return GPO() if request.param == "paper" else GPO.released()
 
 
+def test_the_paper_counts_from_1_and_has_a_plain_softmax() -> None:
+    assert (GPO().first_position, GPO().temperature) == (1, 1.0)
+
+
 def test_equals_the_naive_loops(gpo: GPO) -> None:
     features = torch.randn(4, 7, 5)
     sizes = [7, 1, 3, 3]
