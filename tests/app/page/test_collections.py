@@ -99,6 +99,7 @@ def test_a_folder_is_read_stopped_searched_and_resumed(
     (tmp_path / "notes.png").write_text("no image")
     page = new_tab(private.url).page
     open_menu(page, private)
+    expect(page.locator("#menu")).to_contain_text("CPUExecutionProvider")
     for place in (tmp_path / "missing", tmp_path):
         page.fill("#menu input[name=place]", str(place))
         page.press("#menu input[name=place]", "Enter")
@@ -115,7 +116,6 @@ def test_a_folder_is_read_stopped_searched_and_resumed(
     expect(page.locator(".tile img").first).to_be_visible()
     resume.click()
     expect(reading).to_contain_text("1 file is left out", timeout=120_000)
-    expect(page.locator("#collection")).to_contain_text("251")
     page.get_by_role("button", name="Show them").click()
     page.locator("#menu .fold summary").click()
     expect(page.locator("#menu .fold")).to_contain_text("notes.png")
