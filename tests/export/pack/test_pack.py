@@ -120,6 +120,9 @@ def test_words_and_numbers_make_another_pack_of_the_same_embeddings(
     infos += [load_info(edit(change), verify=False) for change in changes]
     assert len({info.checksum for info in infos}) == 1
     assert len({info.identity for info in infos}) == len(infos)
+    other_head = infos[0].methods[TRAINED[1]].head
+    pack = edit(lambda values: values["methods"][NAME].update(head=other_head))
+    assert load_info(pack, verify=False).checksum != infos[0].checksum
 
 
 def test_metrics_are_written_and_the_card_with_them(copied: Path) -> None:
