@@ -122,7 +122,9 @@ class Settings:
     @property
     def names(self) -> tuple[str, ...]:
         """All host names of the app other than loopback names (`app.access`)."""
-        names = [*self.allow_hosts, self.host, *([_SHARE_NAME] * self.shared)]
+        names = [*self.allow_hosts, self.host]
+        if self.shared:
+            names.append(_SHARE_NAME)
         if self.on_space:
             names += [*filter(None, os.environ.get("SPACE_HOST", "").split(",")), _SPACE_NAME]
         return tuple(names)

@@ -61,15 +61,20 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
         default = defaults[argument]
         if value != default:
             _check(name, argument, value, 0 if default is None else default)
-    own = {key: value for key, value in arguments.items() if key not in CONTEXT_DEFAULTS}
-    context = ContextConfig(**{key: arguments[key] for key in arguments.keys() - own.keys()})
+    method_arguments = {
+        key: value for key, value in arguments.items() if key not in CONTEXT_DEFAULTS
+    }
+    context = ContextConfig(**{k: arguments[k] for k in arguments.keys() - method_arguments.keys()})
     method_class = METHODS[name]
     widths = [
         context.contextual_width if side in context.sides else width
         for side, width in (("image", image_dim), ("text", text_dim))
     ]
     config = method_class.config_type
-    method = method_class(*widths, config(**own)) if config else method_class(*widths, **own)
+    if config is None:
+        method = method_class(*widths, **method_arguments)
+    else:
+        method = method_class(*widths, config(**method_arguments))
     if context.sides:
         add_contexts(method, image_dim, text_dim, context)
     return method

@@ -125,7 +125,8 @@ class AVSE(Method):
         if self.averaged:
             self.block_dim, self.row_search = config.embed_dim, True
             self.view_scores_are = Method.view_scores_are
-        view_dim, remainder = divmod(image_dim, config.views if config.sampled_features else 1)
+        parts = config.views if config.sampled_features else 1
+        view_dim, remainder = divmod(image_dim, parts)
         if remainder:
             raise ValueError(
                 f"features of {config.views} views side by side cannot be {image_dim} wide"
@@ -236,8 +237,9 @@ class AVSE(Method):
         """Cosines (B, n, N) of views and elements; 0 for elements that the encoder left out."""
         if not self.config.sampled_features:  # all views share one projection
             return cosine_attention(projected[0], groups, mask)
-        pairs = zip(projected, groups.split(1, dim=1), members, strict=True)
-        return torch.cat([cosine_attention(*pair) for pair in pairs], dim=1)
+        views = zip(projected, groups.split(1, dim=1), members, strict=True)
+        maps = [cosine_attention(view, group, member_mask) for view, group, member_mask in views]
+        return torch.cat(maps, dim=1)
 
     def groups(self, features: Tensor, mask: Tensor) -> Tensor:
         """Samples n groups of elements from each set, section 3.1.
@@ -247,14 +249,16 @@ class AVSE(Method):
         that order. Features (B, N, d), mask (B, N) -> (n, B, N) bool, at least one True in each
         row.
         """
-        sizes, count = mask.sum(dim=1), self.config.views  # (B,)
+        sizes = mask.sum(dim=1)  # (B,)
+        count, share = self.config.views, self.config.test_share
         if self.training:
             keys = torch.rand(count, *mask.shape, device=mask.device)
-            starts, share = sizes.new_zeros(count, len(sizes)), self.config.train_share
+            starts = sizes.new_zeros(count, len(sizes))
+            share = self.config.train_share
         else:
             keys = (features.float() @ self.direction.float()).expand(count, -1, -1)
             view = torch.arange(count, device=mask.device)[:, None]  # (n, 1)
-            starts, share = view * sizes // count, self.config.test_share  # (n, B)
+            starts = view * sizes // count  # (n, B)
         drop_counts = sizes - (share * sizes).round().clamp_min(1.0).long()  # (B,)
         ranks = keys.masked_fill(~mask, torch.inf).argsort(dim=2).argsort(dim=2)  # (n, B, N)
         offsets = (ranks - starts[..., None]) % sizes[:, None]
@@ -292,8 +296,8 @@ class AVSE(Method):
 
         With "maxsim" the plan is computed with a dustbin of 0, the value before training.
         """
-        poolings = [self.pool_image], [self.pool_text]
-        curves = pooling_arrays(images, texts, *poolings, self.config.test_share)
+        image_pools, text_pools = [self.pool_image], [self.pool_text]
+        curves = pooling_arrays(images, texts, image_pools, text_pools, self.config.test_share)
         if texts is None or self.averaged:
             return curves
         affinity = self._blocks(images)[0] @ self._blocks(texts)[0].T  # (p, q), Eq. (1)

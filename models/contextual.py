@@ -18,7 +18,6 @@ contain theirs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -84,10 +83,17 @@ class ContextTransformer(nn.Module):
         self.summary: nn.Parameter | None = None
         if config.contextual_summary:
             self.summary = nn.Parameter(0.02 * torch.randn(width))
-        sizes = width, config.contextual_heads, 4 * width, config.contextual_dropout
-        options: dict[str, Any] = {"activation": "gelu", "batch_first": True, "norm_first": True}
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(*sizes, **options) for _ in range(config.contextual_layers)
+            nn.TransformerEncoderLayer(
+                width,
+                config.contextual_heads,
+                4 * width,
+                config.contextual_dropout,
+                activation="gelu",
+                batch_first=True,
+                norm_first=True,
+            )
+            for _ in range(config.contextual_layers)
         )
         self.norm = nn.LayerNorm(width)
 

@@ -153,8 +153,8 @@ class GPO(RankPooling):
         if missing:
             generated = self._generate(torch.tensor(missing, device=sizes.device))  # (S', longest)
             cached.update((size, row[:size]) for size, row in zip(missing, generated, strict=True))
-        padded = [cached[size] for size in required_sizes]
-        theta = nn.utils.rnn.pad_sequence(padded, batch_first=True)
+        coefficients = [cached[size] for size in required_sizes]
+        theta = nn.utils.rnn.pad_sequence(coefficients, batch_first=True)
         return theta[rows]  # (B, longest)
 
     def _generate(self, distinct: Tensor) -> Tensor:

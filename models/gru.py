@@ -35,8 +35,9 @@ def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
     """
     if trains_on_cpu(gru, inputs):
         return gru_states([gru], inputs, lengths)
-    options = {"batch_first": True, "enforce_sorted": False}
-    packed = nn.utils.rnn.pack_padded_sequence(inputs, lengths.cpu(), **options)
+    packed = nn.utils.rnn.pack_padded_sequence(
+        inputs, lengths.cpu(), batch_first=True, enforce_sorted=False
+    )
     return nn.utils.rnn.pad_packed_sequence(gru(packed)[0], batch_first=True)[0]
 
 

@@ -203,11 +203,11 @@ class BaseSummary(Method):
         self.project_text = nn.Linear(text_dim, embed_dim)
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        embedding, summary_map = l2_normalize(self._summary(side, features)), None
-        if attention:
-            summary_map = torch.zeros_like(mask, dtype=features.dtype)
-            summary_map[:, 0] = 1.0
-        return single_view(embedding, summary_map)
+        summary_map = torch.zeros_like(mask, dtype=features.dtype)
+        summary_map[:, 0] = 1.0
+        return single_view(
+            l2_normalize(self._summary(side, features)), summary_map if attention else None
+        )
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         first = torch.zeros_like(mask[:, 0], dtype=torch.int64)  # (B,)

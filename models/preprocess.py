@@ -90,9 +90,14 @@ class Preprocess:
             return (x, y, 1 - x, 1 - y)
         # whole pixels of the scaled image, as in published processors
         shorter = min(width, height)
-        columns, rows = (int(self.resize * side / shorter) for side in (width, height))
-        x0, y0 = (columns - self.size) // 2 / columns, (rows - self.size) // 2 / rows
-        return (x0, y0, x0 + self.size / columns, y0 + self.size / rows)
+        scaled_width, scaled_height = (
+            int(self.resize * side / shorter) for side in (width, height)
+        )
+        x0, y0 = (
+            (scaled_width - self.size) // 2 / scaled_width,
+            (scaled_height - self.size) // 2 / scaled_height,
+        )
+        return (x0, y0, x0 + self.size / scaled_width, y0 + self.size / scaled_height)
 
     def square(self, image: Image.Image) -> Image.Image:
         """The part of any PIL image that the encoder sees, as a size x size RGB image."""

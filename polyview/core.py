@@ -96,6 +96,8 @@ class Model:
         self,
         images: ImageLike | Sequence[ImageLike] | np.ndarray | Tensor,
         mask: np.ndarray | Tensor | None = None,
+        *,
+        features: bool = True,
     ) -> Views:
         """Encodes images into views; shows a progress bar for long lists on a terminal.
 
@@ -103,10 +105,10 @@ class Model:
             images: a path, a PIL image, or a list of them; or features (B, N, d) of another encoder
                 with the width d used in training.
             mask: (B, N) bool for features, False on padding; None without padding.
+            features: keep features and mask in `extras`, for `evidence`. False saves memory.
 
         Returns:
-            Views with embeddings (B, V, D) and attention (B, V, N); `extras` holds the features and
-            the mask, for `evidence`.
+            Views with embeddings (B, V, D) and attention (B, V, N).
 
         Raises:
             TypeError: an item is not an image or path.
@@ -116,11 +118,26 @@ class Model:
         """
         if isinstance(images, np.ndarray | Tensor):
             sets = torch.as_tensor(images, dtype=torch.float32)
-        else:
-            sets, mask = self._image_features(_listed(images, (str, Image.Image))), None
-        real = None if mask is None else torch.as_tensor(mask, dtype=torch.bool)
-        views = self.runtime.image_views(sets, self.name, attention=True, mask=real)
-        return _with_features(views, sets, real)
+            real = None if mask is None else torch.as_tensor(mask, dtype=torch.bool)
+            views = self.runtime.image_views(sets, self.name, attention=True, mask=real)
+            return _with_features(views, sets, real) if features else views
+        items = _listed(images, (str, Image.Image))
+        for item in items:
+            if not isinstance(item, str | Path | Image.Image):
+                raise TypeError(f"an image is a path or a PIL image, not {_kind(item)}")
+            if not isinstance(item, Image.Image) and not Path(item).is_file():
+                raise FileNotFoundError(f"there is no image file {item}; check the path")
+        if not items:
+            raise ValueError("there is no image to encode; pass at least one")
+        batches, hidden = [], True if len(items) < _LONG else None  # None: shown on a terminal
+        for start in tqdm(range(0, len(items), _BATCH), "images", disable=hidden):
+            decoded = [_opened(item) for item in items[start : start + _BATCH]]
+            sets = self.runtime.image_features(decoded, self.name)
+            views = self.runtime.image_views(sets, self.name, attention=True)
+            batches.append(_with_features(views, sets, None) if features else views)
+        maps = [batch.attention for batch in batches if batch.attention is not None]
+        extras = {key: torch.cat([b.extras[key] for b in batches]) for key in batches[0].extras}
+        return Views(torch.cat([b.embeddings for b in batches]), torch.cat(maps), extras)
 
     def encode_texts(self, texts: str | Sequence[str]) -> Views:
         """Encodes texts into views; a single string is one text.
@@ -148,20 +165,20 @@ class Model:
         return self.runtime.tokenize(text).words
 
     @torch.no_grad()
-    def similarity(self, images: Encoded, texts: Encoded, *, as_numpy: bool = False) -> Any:
-        """The method's scores (B_img, B_txt), higher is better; an array with `as_numpy`.
+    def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
+        """The method's scores (B_img, B_txt), higher is better.
 
         Raises:
             ValueError: the number or width of the views is wrong.
         """
-        return _out(self.method.score(*self._pair(images, texts)), as_numpy)
+        return self.method.score(*self._pair(images, texts))
 
     @torch.no_grad()
-    def view_scores(self, images: Encoded, texts: Encoded, *, as_numpy: bool = False) -> Any:
+    def view_scores(self, images: Encoded, texts: Encoded) -> Tensor:
         """The scores (V, B_img, B_txt) of each view of the images; see `similarity`."""
-        return _out(self.method.view_scores(*self._pair(images, texts)), as_numpy)
+        return self.method.view_scores(*self._pair(images, texts))
 
-    def attention(self, images: Views, *, as_numpy: bool = False) -> Any:
+    def attention(self, images: Views) -> Tensor:
         """The attention of each view: (B, V, rows, columns) on the encoder's grid, else (B, V, N).
 
         Raises:
@@ -171,8 +188,7 @@ class Model:
             raise ValueError("these views have no attention; use views from encode_images")
         rows, columns = self.runtime.grid
         on_grid = images.attention.shape[-1] == len(self.runtime.boxes) and rows * columns > 0
-        maps = self.runtime.on_grid(images.attention) if on_grid else images.attention
-        return _out(maps, as_numpy)
+        return self.runtime.on_grid(images.attention) if on_grid else images.attention
 
     @torch.no_grad()
     def evidence(self, images: Views, texts: Views) -> Evidence:
@@ -202,20 +218,6 @@ class Model:
         image_parts = self.method.image_parts(image["features"], image["mask"])
         text_parts = self.method.text_parts(text["features"], text["mask"])
         return self.method.evidence(image_parts, text_parts)
-
-    def _image_features(self, items: list[Any]) -> Tensor:
-        """Checks, decodes and encodes images: features (B, N, d)."""
-        for item in items:
-            if not isinstance(item, str | Path | Image.Image):
-                raise TypeError(f"an image is a path or a PIL image, not {_kind(item)}")
-            if not isinstance(item, Image.Image) and not Path(item).is_file():
-                raise FileNotFoundError(f"there is no image file {item}; check the path")
-        if not items:
-            raise ValueError("there is no image to encode; pass at least one")
-        is_short = len(items) < _LONG  # None shows a bar only on a terminal
-        starts = tqdm(range(0, len(items), _BATCH), "images", disable=is_short or None)
-        batches = (list(map(_opened, items[start : start + _BATCH])) for start in starts)
-        return torch.cat([self.runtime.image_features(batch, self.name) for batch in batches])
 
     def _pair(self, images: Encoded, texts: Encoded) -> list[Views]:
         pair = [
@@ -257,7 +259,3 @@ def _listed(values: Any, single: type | tuple[type, ...]) -> list[Any]:
 
 def _kind(item: object) -> str:
     return f"{type(item).__name__} {item!r:.60}"
-
-
-def _out(tensor: Tensor, as_numpy: bool) -> Tensor | np.ndarray:
-    return tensor.cpu().numpy() if as_numpy else tensor

@@ -1,6 +1,8 @@
 """The library's calls: `polyview.load`, the methods of `Model`, `register`, docs/library.md."""
 
 import doctest
+import io
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,15 +67,21 @@ def test_a_long_list_is_its_parts(model: Model, monkeypatch: pytest.MonkeyPatch)
     torch.testing.assert_close(torch.cat(single, dim=1), expected)
     evidence = model.evidence(mixed, texts[[0]])
     torch.testing.assert_close(evidence.score, expected[:, 0])
+    monkeypatch.setattr("polyview.core._LONG", 2)
+    for terminal in (True, False):
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda shown=terminal: shown)
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert not model.encode_images(files[:3], features=False).extras
+        assert ("images: 100%" in stream.getvalue()) == terminal
 
 
 def test_arrays_and_a_bare_string(model: Model) -> None:
     images, text = model.encode_images(sets_of(model)), model.encode_texts("a dog")
-    scores = model.similarity(images, text, as_numpy=True)
-    assert isinstance(scores, np.ndarray)
+    scores = model.similarity(images, text)
     assert scores.shape == (5, 1)
     arrays = [views.embeddings.numpy() for views in (images, text)]
-    assert np.array_equal(model.similarity(*arrays, as_numpy=True), scores)
+    assert torch.equal(model.similarity(*arrays), scores)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ class Endpoint:
         signature: its parameters, as Gradio shows them.
         answer: the type of the answer.
         parameters: a model that validates the parameters.
+        fields: the fields of this model by name.
         defaults: the default of each parameter; None if it has none.
         types: the types that Gradio shows for the parameters; bytes are data URIs.
         body: the parameter that a POST request passes as its body; "" for none.
@@ -91,12 +92,12 @@ class Endpoint:
         # the first type of a union, such as Mistakes | Blob
         self.answer = (*get_args(signature.return_annotation), signature.return_annotation)[0]
         config = ConfigDict(populate_by_name=True, loc_by_alias=False)
-        fields: dict[str, Any] = {
+        definitions: dict[str, Any] = {
             p.name: (p.annotation, ... if p.default is p.empty else p.default) for p in public
         }
-        self.parameters = create_model(self.name, __config__=config, **fields)
+        self.parameters = create_model(self.name, __config__=config, **definitions)
         self.fields = self.parameters.model_fields
-        self.defaults = [None if default is ... else default for _, default in fields.values()]
+        self.defaults = [None if default is ... else default for _, default in definitions.values()]
         self.types, self.body = {p.name: p.annotation for p in public}, ""
         for name, field in self.fields.items():
             if CONTENT in field.metadata:
@@ -110,7 +111,8 @@ class Endpoint:
             raise ValueError(f'unknown parameter "{unknown[0][:80]}"; known: {choices}')
         for name, value in values.items():  # pydantic would accept true and false as 1 and 0
             flag = bool in map(type, value if isinstance(value, list) else [value])
-            if flag and (name not in self.fields or self.fields[name].annotation is not bool):
+            field = self.fields.get(name)
+            if flag and (field is None or field.annotation is not bool):
                 raise ValueError(f"{name} must be a number or a text, not true or false")
         checked = dict(self.parameters.model_validate(values))
         if "retriever" in self._injected:
@@ -150,9 +152,12 @@ class Adapter:
             # this class limits concurrency; Gradio's queue would run one request at a time
             server.api(self._gradio_function(endpoint), name=endpoint.name, concurrency_limit=None)
         schema = openapi_schema(endpoints)
+        content, page = JSONResponse(schema).body, routes_page(schema)
         # a new response each time: GZip changes a response's headers in place
-        server.add_route(f"{PREFIX}/openapi.json", lambda _: JSONResponse(schema))
-        server.add_route(PREFIX, lambda _: routes_page(schema))
+        server.add_route(
+            f"{PREFIX}/openapi.json", lambda _: Response(content, media_type="application/json")
+        )
+        server.add_route(PREFIX, lambda _: HTMLResponse(page))
 
     async def _respond(self, endpoint: Endpoint, request: Request) -> Response:
         """Answers a request over HTTP."""
@@ -259,11 +264,12 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             }
             if endpoint.body and method == "POST":
                 path["post"]["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
-    description = {"openapi": "3.1.0", "info": {"title": "Polyview", "version": "1"}}
-    return {**description, "paths": paths, "components": {"schemas": schemas["$defs"]}}
+    info = {"title": "Polyview", "version": "1"}
+    components = {"schemas": schemas["$defs"]}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 
 
-def routes_page(schema: Mapping[str, Any]) -> HTMLResponse:
+def routes_page(schema: Mapping[str, Any]) -> str:
     """An HTML page that lists all routes, without external resources."""
     rows = ""
     for path, methods in schema["paths"].items():
@@ -274,7 +280,7 @@ def routes_page(schema: Mapping[str, Any]) -> HTMLResponse:
     head = "<!doctype html><meta charset=utf-8><title>Polyview API</title>"
     style = "<style>body{font:15px system-ui;margin:2em}td{padding:.2em 1em .2em 0}</style>"
     link = f'<p><a href="{PREFIX}/openapi.json">openapi.json</a></p>'
-    return HTMLResponse(f"{head}{style}<h1>Polyview API</h1>{link}<table>{rows}</table>")
+    return f"{head}{style}<h1>Polyview API</h1>{link}<table>{rows}</table>"
 
 
 async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:

@@ -61,6 +61,6 @@ class BiGRUTextEncoder(TextEncoder):
         mirror = mirror[..., None]  # (B, L, 1)
         mirrored = words.gather(1, mirror.expand(-1, -1, words.shape[2]))
         backward_states, _ = self.backward_gru(mirrored)
-        mirror = mirror.expand(-1, -1, backward_states.shape[2])
-        backward_states = backward_states.gather(1, mirror)  # (B, L, d)
+        indices = mirror.expand(-1, -1, backward_states.shape[2])
+        backward_states = backward_states.gather(1, indices)  # (B, L, d)
         return (forward_states + backward_states) / 2 * real[..., None]

@@ -165,7 +165,7 @@ def probe_heads(head: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
     parts = zip((head.probe, hidden, hidden), weights, biases, strict=True)
     projected = (nn.functional.linear(*part) for part in parts)
-    query, keys, values = (split_heads(x, attention.num_heads) for x in projected)
+    query, keys, values = (split_heads(tokens, attention.num_heads) for tokens in projected)
     return query, keys, values
 
 

@@ -64,6 +64,14 @@ def test_wrong_numbers_and_rankings_are_found(many_pack: Path) -> None:
     assert not gpu.share(torch.ones(2), torch.tensor([1.0, torch.nan])) <= 1
 
 
+def test_the_command_fails_where_numbers_differ(
+    many_pack: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu, "differences", lambda *_: {"scores": float("nan")})
+    assert gpu.main(["--pack", str(many_pack), "--images", "4", "--runs", "1"]) == 1
+    assert "scores: nan apart" in capsys.readouterr().err
+
+
 def test_the_page_of_a_rehearsal_claims_no_gpu(
     many_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

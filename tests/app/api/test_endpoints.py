@@ -218,6 +218,11 @@ def test_a_folder_opens_by_its_path_and_another_pack_searches_it(
     methods = ["vsepp", "photos/vsepp"]
     compared = private.get("compare", q=TEXT, methods=methods, k=2, collection=key)
     assert [item["method"] for item in compared["columns"]] == methods
+    [own] = [item for item in private.get("collections")["collections"] if item["pictures"] == 24]
+    assert private.get("search", q=TEXT, pack="photos", collection=own["key"], k=1)["hits"]
+    private.await_stage("ready", own["key"], "photos")
+    query = {"q": TEXT, "methods": "mvam,photos/mvam", "k": 2}
+    assert len(private.get("compare", **query)["columns"]) == 2
     packs = {item["key"]: item for item in private.get("packs")["packs"]}
     assert packs["photos"]["open"]
     assert packs["scenes"]["own_images"]
@@ -228,7 +233,7 @@ def test_a_folder_opens_by_its_path_and_another_pack_searches_it(
 
 def test_the_description_lists_every_route_and_no_other(private: Server) -> None:
     described = private.get("openapi.json")["paths"]
-    for _ in range(2):  # compressed each time
+    for _ in range(2):  # each request gets a readable page
         page = httpx.get(f"{private.url}/api/v1").text
         assert all(path in page for path in described)
         assert "src=" not in page

@@ -40,12 +40,12 @@ TEXTS = [f"a {colour} circle beside a bar" for colour in ("red", "green", "blue"
 
 @pytest.mark.parametrize("path", PATHS)
 def test_other_pages_and_proxies_neither_ask_nor_read(private: Server, path: str) -> None:
-    """Which names, origins and headers are refused, tests/app/test_access.py tells."""
+    """tests/app/test_access.py lists the refused names, origins and headers."""
     rebound = {"Host": f"{EVIL}:{private.port}", "Origin": f"http://{EVIL}:{private.port}"}
-    asks_first = {"Origin": f"http://{EVIL}", "Access-Control-Request-Method": "POST"}
+    preflight = {"Origin": f"http://{EVIL}", "Access-Control-Request-Method": "POST"}
     for headers, status, words in (
         (rebound, 421, EVIL),  # DNS rebinding: the page's own name points to this machine
-        (asks_first, 403, "other sites"),
+        (preflight, 403, "other sites"),
         ({"Origin": "http://127.0.0.1:3000"}, 403, "other sites"),
         ({"X-Forwarded-For": "203.0.113.7"}, 403, "--allow-host"),
     ):
@@ -158,6 +158,42 @@ def test_odd_bodies_are_refused(private: Server) -> None:
         assert time.monotonic() - start < SECONDS
 
 
+def megabytes(process: int) -> float:
+    """The resident memory of a process."""
+    status = Path(f"/proc/{process}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) / 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
+@pytest.mark.parametrize("calls", [30, pytest.param(5000, marks=pytest.mark.soak)])
+@pytest.mark.timeout(3600)
+def test_questions_leave_nothing_in_memory(private: Server, calls: int) -> None:
+    """Before the tests with large images, which leave the process larger."""
+    image, lost = data_uri(encoded(3)), list[int]()
+
+    def ask_all(number: int) -> None:
+        text = TEXTS[number % len(TEXTS)]
+        private.get("search", q=text, k=5)
+        private.get("explain/hits", q=text, images="1,2,3")
+        try:
+            assert isinstance(private.predict("search_text", query=text, k=5), dict)
+            if number % 10 == 0:
+                assert isinstance(private.predict("search_image", image=image), dict)
+        except CancelledError:  # its stream closed as a query was sent, see gradio-app/gradio#13760
+            lost.append(number)
+
+    for number in range(20):  # what the first ones load and keep
+        ask_all(number)
+    before = megabytes(private.process)
+    for number in range(calls):
+        ask_all(number)
+    after = megabytes(private.process)
+    print(f"{before:.0f} MB, after {calls} calls {after:.0f} MB")
+    assert after < before * 1.05
+    assert len(lost) <= calls / 1000
+
+
 def test_large_images_are_bounded(private: Server) -> None:
     reply = ask(private, "/api/v1/search", "POST", content=bytes(50_000_001))
     assert "50,000,001 bytes" in refused(reply, 400)
@@ -215,7 +251,7 @@ def test_reading_and_uploads_end_with_the_process(
 
 
 def test_a_line_of_the_log_is_one_short_line() -> None:
-    record = logging.makeLogRecord({"msg": "x\nforged\x1b[2J" * 999})
+    record = logging.makeLogRecord({"msg": "%s", "args": ("x\nforged\x1b[2J" * 999,)})
     line = OneLine("polyview: %(message)s").format(record)
     assert len(line) <= 1000
     assert line.isprintable()
@@ -312,38 +348,3 @@ def test_the_opening_of_a_huge_archive_can_be_stopped(private: Server, tmp_path:
     while reply.status_code == 200 and time.monotonic() < deadline:
         reply = private.http.get("collections/progress", params=key)
     assert reply.status_code == 410
-
-
-def megabytes(process: int) -> float:
-    """The resident memory of a process."""
-    status = Path(f"/proc/{process}/status").read_text()
-    [line] = [line for line in status.splitlines() if line.startswith("VmRSS")]
-    return int(line.split()[1]) / 1024
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
-@pytest.mark.parametrize("calls", [30, pytest.param(5000, marks=pytest.mark.soak)])
-@pytest.mark.timeout(3600)
-def test_questions_leave_nothing_in_memory(private: Server, calls: int) -> None:
-    image, lost = data_uri(encoded(3)), list[int]()
-
-    def ask(number: int) -> None:
-        text = TEXTS[number % len(TEXTS)]
-        private.get("search", q=text, k=5)
-        private.get("explain/hits", q=text, images="1,2,3")
-        try:
-            assert isinstance(private.predict("search_text", query=text, k=5), dict)
-            if number % 10 == 0:
-                assert isinstance(private.predict("search_image", image=image), dict)
-        except CancelledError:  # its stream closed as a query was sent, see gradio-app/gradio#13760
-            lost.append(number)
-
-    for number in range(20):  # what the first ones load and keep
-        ask(number)
-    before = megabytes(private.process)
-    for number in range(calls):
-        ask(number)
-    after = megabytes(private.process)
-    print(f"{before:.0f} MB, after {calls} calls {after:.0f} MB")
-    assert after < before * 1.05
-    assert len(lost) <= calls / 1000

@@ -161,6 +161,7 @@ def test_collections_of_uploads_are_bounded_and_secret(
         replies = [crowd.post("/api/v1/collections/new") for _ in range(20)]
     keys = [reply.json()["collection"] for reply in replies if reply.status_code == 200]
     assert 0 < len({*keys}) == len(keys) < 20
+    assert {reply.status_code for reply in replies} == {200, 503}
     assert "no room" in refused(replies[-1], 503)
     logged = "".join([caplog.text, *capfd.readouterr(), server.http.get("collections").text])
     assert not any(key in logged for key in keys)
@@ -237,6 +238,7 @@ def test_questions_without_an_answer_are_bounded_for_each_client(server: Server)
     body = {"data": ["a red circle"], "session_hash": "s" * 11}
     with client(server, "127.0.2.1") as line, client(server, "127.0.2.2") as other:
         sent = [line.post(ADDRESS, json=body) for _ in range(limits.MAX_UNANSWERED)]
+        assert [reply.status_code for reply in sent] == [200] * len(sent)
         assert "were not fetched" in refused(line.post(ADDRESS, json=body), 429)
         assert other.post(ADDRESS, json=body).status_code == 200
         assert "hits" in line.get(f"{ADDRESS}/{sent[0].json()['event_id']}").text
