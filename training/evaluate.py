@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from polyview.export.hub.packs import resolve
 from polyview.export.pack.reading import update_metrics
 from polyview.export.pack.schema import MANIFEST
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware
+from polyview.models import Views
 from polyview.models.files import sha256_of, write_whole
 from polyview.training.data.features import CACHE, Extraction
 from polyview.training.data.open_split import from_pack, open_split
@@ -183,8 +185,9 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
             data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"
         single = scoring.ensemble_parts(names, known, "method")
         records = {name: {"split": split, "command": _command(options, name)} for name in single}
-        calibrate = calibration.calibrate_pack
-        rows = calibrate(runtime, data, records, refit=options.calibrate, write=options.write)
+        rows = calibration.calibrate_pack(
+            runtime, data, records, refit=options.calibrate, write=options.write
+        )
         return measured | {"methods": rows}
     if options.maps:
         source = None if options.maps is True else options.maps
@@ -210,11 +213,13 @@ def _parts(
 def _normalize(options: argparse.Namespace, runtime: Runtime, names: Sequence[str]) -> _Rows:
     if options.data is None:
         raise ValueError("--nnn takes its reference captions from the split train; add --data DIR")
-    store, measure = normalization.store_normalization, normalization.measure_normalization
     if options.write:
+        store = normalization.store_normalization
         rows = {name: store(runtime, name, options.data) for name in names}
     else:
-        rows = measure(runtime, names, options.data, options.split, options.halves)
+        rows = normalization.measure_normalization(
+            runtime, names, options.data, options.split, options.halves
+        )
     normalization.print_normalization(rows)
     return rows
 
@@ -235,7 +240,6 @@ def _measure_methods(
             f"--foils needs rendered scenes, and {data.folder} has none; render them with python "
             "-m polyview scenes"
         )
-    foils = data.foils() if options.foils and data.foils else []
     photographs = options.data is not None and data.relevant is None
     truth = metrics.everyday_truth(data.captions, data.image_of) if photographs else {}
     covered = views.mentioned_cells(runtime, data) if options.views or options.evidence else None
@@ -251,12 +255,9 @@ def _measure_methods(
             questions = runtime.text_views(list(truth), single)
             everyday_scores[single] = scoring.score_matrix(method, sides[0], questions)
         if single in names:
-            measure, about = evidence.evidence_metrics, (runtime, single, data)
-            extra_metrics[single] = {
-                **(views.view_metrics(*about, sides, covered) if options.views else {}),
-                **(measure(*about, image_features, covered, places) if options.evidence else {}),
-                **(kinds.foil_metrics(runtime, single, sides[0], foils) if options.foils else {}),
-            }
+            extra_metrics[single] = _measure_more(
+                options, runtime, single, data, image_features, sides, covered, places
+            )
     names = [*names, *options.ensemble]
     scores |= {name: scoring.ensemble_scores(scores, name) for name in names}
     rows = {name: kinds.score_metrics(scores[name], data, options.folds) for name in names}
@@ -278,6 +279,27 @@ def _measure_methods(
         measured = {**record, "hardware": hardware(), "values": rows[name]}
         update_metrics(runtime.info.folder, name, measured)
     return _compare(options, rows, scores, data)
+
+
+def _measure_more(
+    options: argparse.Namespace,
+    runtime: Runtime,
+    name: str,
+    data: Split,
+    image_features: Tensor | np.ndarray,
+    sides: tuple[Views, Views],
+    covered: np.ndarray | None,
+    places: Sequence[evidence.Place],
+) -> dict[str, float]:
+    """Measures what `--views`, `--evidence` and `--foils` add for a method."""
+    values = dict[str, float]()
+    if options.views:
+        values |= views.view_metrics(runtime, name, data, sides, covered)
+    if options.evidence:
+        values |= evidence.evidence_metrics(runtime, name, data, image_features, covered, places)
+    if options.foils and data.foils is not None:
+        values |= kinds.foil_metrics(runtime, name, sides[0], data.foils())
+    return values
 
 
 def _compare(
@@ -315,21 +337,19 @@ def _compare(
 
 
 def _command(options: argparse.Namespace, name: str) -> str:
-    """Returns the command that reproduces a method's metrics or its calibration.
-
-    It names only the last folder of an absolute path, because packs are shared.
-    """
-    pack, data = (
-        Path(path).name if Path(path).is_absolute() else path
-        for path in (options.pack, str(options.data))
-    )
-    command = f"python -m polyview evaluate --pack {pack} --method {name}"
-    command += f" --data {data}" if options.data else ""
+    """Returns the command that reproduces a method's metrics or its calibration."""
+    command = f"python -m polyview evaluate --pack {_named(options.pack)} --method {name}"
+    command += f" --data {_named(str(options.data))}" if options.data else ""
     command += f" --split {options.split}"
     command += f" --captions {options.captions}" if options.captions else ""
     command += f" --folds {options.folds}" if options.folds > 1 else ""
     flags = ("views", "evidence", "foils", "calibrate", "calibration", "halves")
     return command + "".join(f" --{flag}" for flag in flags if getattr(options, flag))
+
+
+def _named(path: str) -> str:
+    """Returns a path without the folders of an absolute path, because packs are shared."""
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 if __name__ == "__main__":

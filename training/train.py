@@ -22,7 +22,7 @@ from polyview.training.settings import describe
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    run_command(argv, "train", TrainConfig, _build, settings=_settings)
+    run_command(argv, "train", TrainConfig, _build, settings=_settings, cached=True)
 
 
 def _build(

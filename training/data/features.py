@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from polyview.export.encoders.sources import describe_image_source, load_image_source
+from polyview.models.encoders import IMAGE_ENCODERS
 from polyview.models.files import no_such, replacing, write_whole
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.image_files import ImageFiles, ahead, crops, find_damaged, in_threads
@@ -74,7 +75,9 @@ def read_features(
     if len(split.features):
         return split
     refuse_missing(backbone, "backbone")
-    extraction, versions = extraction or Extraction(), []
+    extraction = extraction or Extraction()
+    summary_token = IMAGE_ENCODERS[describe_image_source(backbone)["arch"]].summary_token
+    versions = []
     for copy in range(copies):
         path = feature_file(split, backbone, extraction, copy)
         if not path.is_file():
@@ -88,7 +91,8 @@ def read_features(
                 "delete it, so that they are computed again"
             )
         versions.append(stored.reshape(-1, split.frames * stored.shape[1], stored.shape[2]))
-    return replace(split, features=Copies(versions) if copies > 1 else versions[0])
+    features = Copies(versions) if copies > 1 else versions[0]
+    return replace(split, features=features, summary_token=summary_token)
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:

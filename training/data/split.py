@@ -46,7 +46,7 @@ class Split:
         features: (N_img, n, d) float, often float16 and memory-mapped: an array, `Copies` (several
             versions of each image), `Pixels` (for an image encoder that is also trained) or `Clips`
             (a feature for each frame). Empty until `training/data/features.py` computes them.
-        summary_token: whether the first of ready-made features is a summary ([CLS]).
+        summary_token: whether the first of an image's n features is a summary ([CLS]).
         lengths: (N_img,) int64, the number of an image's features before padding; None without
             padding.
         boxes: (N_img, n, 4) boxes of the features in relative xyxy, if they differ between images.

@@ -169,7 +169,8 @@ class TextSide:
         if config.arch not in TEXT_ENCODERS:
             known = ", ".join(TEXT_ENCODERS)
             raise ValueError(f'text.arch must be one of {known}, not "{config.arch}"')
-        self.summary_token, source = TEXT_ENCODERS[config.arch].summary_token, config.source
+        self.summary_token = TEXT_ENCODERS[config.arch].summary_token
+        source = config.source
         if not source:
             self.encoder, self.tokenizer, self.description = _own_encoder(config, vocabulary)
             self.tables = [TokenTable(self.tokenizer, captions) for captions in (train, val)]

@@ -87,7 +87,7 @@ def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) ->
 
 
 def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
-    """Prints a row for each kind and method; `kinds` may repeat."""
+    """Prints a row for each kind and method; `kinds` are those of all captions."""
     if not kinds:
         return
     titles, table = [*(COLUMNS[key] for key in _KEYS), "rsum", "above its twin, %"], []

@@ -56,14 +56,15 @@ def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, 
     divided by the number of ranked items, in 0..1 (PVSE, Song and Soleymani, CVPR 2019, section 5).
     `rsum` is the sum of the six recalls (0 to 600).
     """
-    table, recalls = dict[str, float](), dict[str, float]()
+    table, recalls = dict[str, float](), list[float]()
     tasks = zip(("i2t", "t2i"), retrieval_ranks(scores, text_images), scores.T.shape, strict=True)
     for task, ranks, gallery in tasks:
         median = float(np.floor(np.median(ranks)) + 1)
-        recalls |= {f"{task}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
-        table |= recalls | {f"{task}_medr": median, f"{task}_meanr": float(ranks.mean() + 1)}
-        table[f"{task}_nmr"] = median / gallery
-    return {**table, "rsum": float(np.sum(list(recalls.values())))}
+        shares = {f"{task}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
+        means = {f"{task}_medr": median, f"{task}_meanr": float(ranks.mean() + 1)}
+        table |= shares | means | {f"{task}_nmr": median / gallery}
+        recalls += shares.values()
+    return {**table, "rsum": float(np.sum(recalls))}
 
 
 def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> dict[str, float]:

@@ -149,6 +149,9 @@ def _gain(tables: Tables, data: Split, alpha: float, k: int) -> dict[str, float]
 def print_normalization(rows: Rows) -> None:
     """Prints a row for each method."""
     titles = ["method", "alpha", "k", "rsum without", "with", "difference", "95 % interval"]
-    form = "{alpha:g}|{k:g}|{before:.1f}|{after:.1f}|{difference:+.1f}|{low:+.1f} to {high:+.1f}"
-    table = [[name, *form.format(**row).split("|")] for name, row in rows.items()]
+    table = []
+    for name, row in rows.items():
+        rsums = f"{row['before']:.1f}", f"{row['after']:.1f}", f"{row['difference']:+.1f}"
+        interval = f"{row['low']:+.1f} to {row['high']:+.1f}"
+        table.append([name, f"{row['alpha']:g}", f"{row['k']:g}", *rsums, interval])
     print_rows(titles, table)

@@ -38,9 +38,7 @@ class Questions(NamedTuple):
     texts: np.ndarray  # (Q,) str
     kinds: np.ndarray  # (Q,) str, see the module's docstring
     relevant: np.ndarray  # (N, Q) bool, whether an image satisfies a question
-    # (Q,) bool, whether `relevant` is complete; False if only the image that a caption was written
-    # for is known
-    whole: np.ndarray
+    whole: np.ndarray  # (Q,) bool; False if only the image that a caption was written for is known
     words: np.ndarray  # (Q,) number of words
     unknown: np.ndarray  # (Q,) share of words that are not in the pack's vocabulary, in 0..1
 
@@ -72,8 +70,8 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
         questions.append((letters, "gibberish", no_images))
         real = _called(str(random.choice(names)), random)
         questions.append((f"{with_article(_nonsense(random))} and {real}", "unknown", no_images))
-        words = random.choice(vocabulary, random.integers(3, 8)).tolist()
-        questions.append((" ".join(words), "random", no_images))
+        drawn_words = random.choice(vocabulary, random.integers(3, 8)).tolist()
+        questions.append((" ".join(drawn_words), "random", no_images))
     texts, kinds, rows = zip(*questions, strict=True)
     relevant = np.zeros((int(data.image_of.max()) + 1, len(questions)), np.bool_)
     for column, images in enumerate(rows):

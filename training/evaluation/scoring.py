@@ -74,12 +74,13 @@ def image_features(runtime: Runtime, data: Split, method: str | None = None) -> 
                 f"pack reads {dim}; name a folder of the features that it was trained on"
             )
         return data.features[:]
-    total, parts = len(data.images), []
+    total = len(data.images)
     if not total:
         raise ValueError(
             f"{source} holds ready-made features, but the pack reads images; name a folder of "
             "images"
         )
+    parts = []
     for start in tqdm(range(0, total, IMAGES_AT_ONCE), desc="images", mininterval=1):
         rows = range(start, min(start + IMAGES_AT_ONCE, total))
         parts.append(runtime.image_features([data.images[row] for row in rows], method))

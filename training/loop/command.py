@@ -23,13 +23,14 @@ def run_command(
     *,
     recipe: str = "",
     settings: Callable[[], Iterable[str]] | None = None,
+    cached: bool = False,
 ) -> None:
     """Runs the command line `python -m polyview COMMAND`: trains, and prints the best metric.
 
     `kind` is the class of the settings; `build(settings, out, resume=...)` creates the training.
     Without a default `recipe`, a new run needs `--recipe`. `settings` returns the lines of
-    `--help-settings`, None to describe `kind`; it adds the options `--cache` and `--skip-damaged`,
-    which `build` receives as `cache` and `skip_damaged`.
+    `--help-settings`, None to describe `kind`. `cached` adds the options `--cache` and
+    `--skip-damaged`, which `build` receives as `cache` and `skip_damaged`.
     """
     parser = argparse.ArgumentParser(prog=f"python -m polyview {command}")
     add = parser.add_argument
@@ -39,7 +40,7 @@ def run_command(
     add("--set", action="append", metavar="NAME=VALUE", help="replace a setting, e.g. epochs=3")
     help_text = "continue the run in --out with its settings; --set epochs=N extends it"
     add("--resume", action="store_true", help=help_text)
-    if settings:
+    if cached:
         help_text = f"folder of cached features of photographs and captions; {CACHE} without it"
         add("--cache", type=Path, default=CACHE, help=help_text)
         help_text = "leave out images that cannot be read"
@@ -68,7 +69,7 @@ def run_command(
                 "name what to train with --recipe, for example scenes/vse_infty; --list names all"
             )
         config = load_recipe(kind, options.recipe or recipe, options.set)
-        names = ("resume", "cache", "skip_damaged") if settings else ("resume",)
+        names = ("resume", "cache", "skip_damaged") if cached else ("resume",)
         loop = build(config, options.out, **{name: getattr(options, name) for name in names})
         best = loop.fit().get(loop.best_by)
         result = f"{loop.best_by} {best:.1f}, " if best is not None else ""

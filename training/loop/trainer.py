@@ -97,10 +97,11 @@ class Trainer(Loop[TrainConfig, Batch]):
         summaries = summary, self.texts.summary_token
         refuse_without_summary(config.method, method, *summaries)
         _refuse_idle_text(config, method)
-        for name, part in method.named_modules() if config.projection_init == "xavier" else ():
-            if isinstance(part, FeatureProjection) and name.startswith("project_image"):
-                nn.init.xavier_uniform_(part.linear.weight)
-                nn.init.zeros_(part.linear.bias)
+        if config.projection_init == "xavier":
+            for name, part in method.named_modules():
+                if isinstance(part, FeatureProjection) and name.startswith("project_image"):
+                    nn.init.xavier_uniform_(part.linear.weight)
+                    nn.init.zeros_(part.linear.bias)
         parts = method, self.texts.encoder, config, self.encoder
         self.model = DualEncoder(*parts, summaries=summaries).to(self.device)
         if config.init:

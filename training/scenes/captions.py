@@ -218,12 +218,12 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     """Writes a caption about an obvious relation of two or three single objects."""
     single = [(group, scene.objects[group.indices[0]].box) for group in groups if group.count == 1]
     options: dict[str, list[list[ObjectGroup]]] = {}
-    for (first, box), (second, left) in permutations(single, 2):
-        for kind in obvious_relations(box, left):
+    for (first, box), (second, box_2) in permutations(single, 2):
+        for kind in obvious_relations(box, box_2):
             options.setdefault(kind, []).append([first, second])
-        for third, right in single:
-            is_aside = min(box[0] - left[2], right[0] - box[2]) > -0.02
-            if third not in (first, second) and is_aside and holds("between", box, left, right):
+        for third, box_3 in single:
+            is_aside = min(box[0] - box_2[2], box_3[0] - box[2]) > -0.02
+            if third not in (first, second) and is_aside and holds("between", box, box_2, box_3):
                 flank = [second, third] if draft.chance(0.5) else [third, second]
                 options.setdefault("between", []).append([first, *flank])
     if not options:  # no obvious relation: two small objects, close and diagonal

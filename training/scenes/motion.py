@@ -78,7 +78,7 @@ class MovingObject:
     size: float  # side in pixels
     mirrored: bool
     tilt: float  # counter-clockwise rotation in degrees
-    aloft: bool  # floats and casts no shadow
+    aloft: bool  # whether the object floats and casts no shadow
     deed: Deed | None = None  # None for a still object
 
     @property
@@ -236,8 +236,9 @@ def _object(
 ) -> MovingObject:
     """Draws an object without a deed, with random look, orientation and tilt."""
     look, mirrored = int(rng.integers(len(kind.looks))), bool(rng.random() < 0.5)
-    x, y, size, tilt = round(x, 2), round(y, 2), round(size, 2), float(rng.uniform(-12, 12))
-    return MovingObject(kind.name, look, x, y, size, mirrored, round(tilt, 1), aloft)
+    tilt = round(float(rng.uniform(-12, 12)), 1)
+    x, y, size = round(x, 2), round(y, 2), round(size, 2)
+    return MovingObject(kind.name, look, x, y, size, mirrored, tilt, aloft)
 
 
 def _draw(
@@ -269,8 +270,9 @@ def _draw(
             passed_index = 3 + target  # the actors and the mover come first
             others[0] = replace(others[0], y=others[1 + target].y + 4)
         others[0] = replace(others[0], deed=Deed(does, start, passed_index))
-    seed, change_start, objects = int(rng.integers(2**31)), start if change else 0, actors + others
-    return Clip(name, setting, time, weather, change, change_start, horizon, seed, tuple(objects))
+    seed = int(rng.integers(2**31))
+    change_start, objects = start if change else 0, (*actors, *others)
+    return Clip(name, setting, time, weather, change, change_start, horizon, seed, objects)
 
 
 def _change(

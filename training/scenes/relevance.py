@@ -28,7 +28,9 @@ Box = tuple[float, float, float, float]
 MARGIN = 0.06
 """Minimum distance of two centres for ``left_of``, ``right_of``, ``above`` and ``below``."""
 
-NEXT_GAP, NEXT_DRIFT, BETWEEN_DRIFT = 0.10, 0.16, 0.18
+NEXT_GAP = 0.10
+NEXT_DRIFT = 0.16
+BETWEEN_DRIFT = 0.18
 
 
 def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:

@@ -84,9 +84,16 @@ def _render(layout: Layout, scene_id: str) -> Rendered:
     objects = []
     for place, outline in zip(layout.placements, outlines, strict=True):
         x0, y0, x1, y1 = (round(value / SIZE, 4) for value in outline.box)
-        kind, look, box = place.kind, place.look, (x0, y0, x1, y1)
-        visible, pose = round(outline.visible / outline.area, 4), (place.mirrored, place.tilt)
-        item = SceneObject(kind.name, kind.group, look.color, box, visible, look.glyph, *pose)
+        item = SceneObject(
+            name=place.kind.name,
+            group=place.kind.group,
+            color=place.look.color,
+            box=(x0, y0, x1, y1),
+            visible=round(outline.visible / outline.area, 4),
+            glyph=place.look.glyph,
+            mirrored=place.mirrored,
+            tilt=place.tilt,
+        )
         objects.append(item)
     scene = Scene(scene_id, layout.setting, layout.time, layout.weather, tuple(objects))
     return Rendered(scene, np.asarray(canvas, dtype=np.uint8), instances)

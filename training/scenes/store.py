@@ -178,6 +178,8 @@ def load_scenes(folder: Path) -> SceneData:
         raise ValueError(f"{folder} is damaged ({error}): {_AGAIN}") from error
     if images.shape != (len(scenes), SIZE, SIZE, 3) or len(instances) != len(scenes):
         raise ValueError(f"{folder} should hold {len(scenes)} images, but does not: {_AGAIN}")
+    if {images.dtype, instances.dtype} != {np.dtype(np.uint8)}:
+        raise ValueError(f"{folder} should hold 8-bit numbers, but does not: {_AGAIN}")
     return SceneData(images, instances, scenes)
 
 

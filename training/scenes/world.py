@@ -47,7 +47,7 @@ class SceneObject:
     box: tuple[float, float, float, float]  # relative xyxy in 0..1, including covered parts
     visible: float  # share of the pixels inside the image that are not covered, in 0..1
     glyph: str  # an emoji
-    mirrored: bool  # left to right
+    mirrored: bool  # whether the emoji is flipped left to right
     tilt: float  # counter-clockwise rotation in degrees
 
 

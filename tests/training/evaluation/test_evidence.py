@@ -115,6 +115,8 @@ def test_faithfulness_needs_masks(capsys: pytest.CaptureFixture[str]) -> None:
     assert row == {"wins_1": 100.0, "wins_entropy": 0.0}
     print_views({"vsepp": row})
     assert "vsepp: faithfulness was not measured; it needs a mask" in capsys.readouterr().out
+    print_views({"two": {"wins_1": 75, "wins_2": 25, "wins_entropy": 0.81, "view_cosine": 0.5}})
+    assert "two: entropy of the wins 0.81 of 1.00 bits, mean cosine" in capsys.readouterr().out
 
 
 def test_words_are_found_on_every_visible_object_of_their_kind_and_no_other() -> None:

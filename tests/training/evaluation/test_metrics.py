@@ -47,6 +47,8 @@ def test_median_ranks_are_normalised() -> None:
     table = retrieval_metrics(_scores(0), IMAGE_OF)
     assert table["t2i_nmr"] == table["t2i_medr"] / 13
     assert table["i2t_nmr"] == table["i2t_medr"] / 20
+    order = np.random.default_rng(1).permutation(20)  # captions in any order
+    assert retrieval_metrics(_scores(0)[:, order], IMAGE_OF[order]) == table
 
 
 def test_r_precision_and_map_by_hand() -> None:

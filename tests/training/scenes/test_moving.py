@@ -20,7 +20,15 @@ from polyview.training.data.split import with_exchanged_halves
 from polyview.training.data.texts import TokenTable, build_tokenizer
 from polyview.training.scenes.clip_captions import relevant_clips, satisfies_clip
 from polyview.training.scenes.gallery import write_gallery
-from polyview.training.scenes.motion import EVENT_FRAMES, FRAMES, OPPOSITE, Clip
+from polyview.training.scenes.motion import (
+    EVENT_FRAMES,
+    FRAMES,
+    OPPOSITE,
+    PASSING,
+    Clip,
+    Deed,
+    MovingObject,
+)
 from polyview.training.scenes.render import SEEN, clip_frames
 from polyview.training.scenes.store import load_clips, main, make_clip, write_split
 
@@ -44,6 +52,15 @@ def test_clips_are_those_of_the_shipped_gallery(clips: list[Clip]) -> None:
             assert (caption.text, caption.kind) == (stored.text, stored.view)
             assert caption.mentions == stored.mentions
             assert tuple(next(relevant).tolist()) == stored.relevant
+
+
+@pytest.mark.parametrize("action", PASSING)
+def test_a_passing_action_moves_its_object_in_its_frames_alone(action: str) -> None:
+    item = MovingObject("dog", 0, 112.0, 150.0, 60.0, False, 0.0, False, Deed(action, 5))
+    places = [item.at(frame) for frame in range(FRAMES)]
+    before, during, after = places[:5], places[5 : 5 + EVENT_FRAMES], places[5 + EVENT_FRAMES :]
+    assert len({*before, *after}) == 1
+    assert all(place != places[0] for place in during)
 
 
 @pytest.mark.font
