@@ -281,9 +281,9 @@ def _renewed(
             curves.append(torch.stack(scores).mean(dim=0))
         areas.append(torch.stack(curves).cpu().numpy())
     evidence_areas, map_areas = np.concatenate(areas, axis=1)
-    by_evidence, by_map = float(evidence_areas.mean()), float(map_areas.mean())
+    mean, map_mean = float(evidence_areas.mean()), float(map_areas.mean())
     interval = mean_interval("deletion_renewed_gain_map", map_areas - evidence_areas)
-    return {"deletion_renewed": by_evidence, "deletion_renewed_map": by_map, **interval}
+    return {"deletion_renewed": mean, "deletion_renewed_map": map_mean, **interval}
 
 
 def _score_sets(
