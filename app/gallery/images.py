@@ -256,7 +256,8 @@ def _still(image: Image.Image) -> Image.Image:
     Converting a 16-bit image at full size would take thirty times the memory of its pixels.
     """
     image.load()  # also turns a TIFF upright
-    (width, height), factor = image.size, max(image.size) // (2 * WORKING_SIDE)
+    width, height = image.size
+    factor = max(width, height) // (2 * WORKING_SIDE)
     if width * height <= 2 * _BAND or factor < 2:
         return _small(to_rgb(image))
     white = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
@@ -313,6 +314,7 @@ def _animation(image: Image.Image, name: str, together: int) -> Frames:
             )
     starts = accumulate(durations[:-1], initial=0.0)
     moments = [(Moment(start, number), None) for number, start in enumerate(starts)][still:]
+    # `sample` takes pairs; the frames are decoded here
     for moment, _ in sample(moments, middles(sum(durations), together), together):
         image.seek(moment.frame)
         yield moment, _small(flat_rgb(image))

@@ -1,4 +1,7 @@
-"""Keeps the views of a gallery in memory and finds the best ones for a query."""
+"""Keeps the views of a gallery in memory and finds the best ones for a query.
+
+Concurrent questions share torch's threads (`shared_processors`).
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ SAMPLED = 1024  # items whose scores represent those of a gallery
 SAMPLE_BYTES = 8 * 2**20  # bytes of the views of these items, at most
 LARGE_GALLERY = 10_000  # items; scoring fewer is faster in one thread
 _TORCH_THREADS = torch.get_num_threads()
-_lock = threading.Lock()
-_active = 0  # number of questions within `shared_processors`
+_questions_lock = threading.Lock()
+_active_questions = 0  # within `shared_processors`
 
 
 class Match(NamedTuple):
@@ -53,16 +56,16 @@ def shared_processors(items: int) -> Iterator[None]:
     `LARGE_GALLERY` items. An operator in several threads waits for the slowest, which is slow if
     other questions use the cores.
     """
-    global _active
-    with _lock:
-        _active += 1
-        share = max(1, _TORCH_THREADS // _active) if items >= LARGE_GALLERY else 1
+    global _active_questions
+    with _questions_lock:
+        _active_questions += 1
+        share = max(1, _TORCH_THREADS // _active_questions) if items >= LARGE_GALLERY else 1
     torch.set_num_threads(share)
     try:
         yield
     finally:
-        with _lock:
-            _active -= 1
+        with _questions_lock:
+            _active_questions -= 1
         torch.set_num_threads(_TORCH_THREADS)
 
 
@@ -229,8 +232,9 @@ class Gallery:
     def winners(self, ids: np.ndarray, queries: Sequence[Views]) -> list[int | None]:
         """For each of n images, its best view if it is the same for all queries, else None."""
         images = self.views(ids)  # (n, V, D)
-        device, rate = images.embeddings.device, self.method.view_scores
-        views = [rate(images, query.to(device))[..., 0].argmax(dim=0) for query in queries]
+        placed = [query.to(images.embeddings.device) for query in queries]
+        scores = [self.method.view_scores(images, query)[..., 0] for query in placed]  # (V, n) each
+        views = [each.argmax(dim=0) for each in scores]
         rows = torch.stack(views, dim=1).tolist()  # (n, Q)
         return [row[0] if len(set(row)) == 1 else None for row in rows]
 
@@ -255,18 +259,24 @@ class Gallery:
     @torch.inference_mode()
     def sample_scores(self, query: Views, some: np.ndarray | None = None) -> np.ndarray:
         """Scores (S,) of an even sample of all images or of some ids (n,), for a text (1, W, D)."""
-        ids = self.ids() if some is None else some
-        if not len(ids):
+        if some is None:
+            ids, sampled = self.ids(), self._sampled
+            if sampled is None or sampled[0] != len(ids):
+                self._sampled = sampled = len(ids), self._sample(ids)
+            views = sampled[1]
+        else:
+            views = self._sample(some)
+        if not len(views):
             return np.zeros(0, np.float32)
-        sampled = self._sampled if some is None else None
-        if sampled is None or sampled[0] != len(ids):
-            count = max(1, SAMPLE_BYTES // (4 * self._numbers))
-            sampled = len(ids), self.views(subsample(ids, min(SAMPLED, count)))
-            if some is None:
-                self._sampled = sampled
-        views = sampled[1]
         scores = self.method.score(views, query.to(views.embeddings.device))
         return scores[:, 0].float().cpu().numpy()
+
+    def _sample(self, ids: np.ndarray) -> Views:
+        """The views of an even sample of items (n,)."""
+        if not len(ids):
+            return Views(torch.empty(0, 1, 1))
+        count = max(1, SAMPLE_BYTES // (4 * self._numbers))
+        return self.views(subsample(ids, min(SAMPLED, count)))
 
     @torch.inference_mode()
     def scores(self, query: Views) -> tuple[np.ndarray, np.ndarray]:

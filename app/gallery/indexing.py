@@ -169,7 +169,8 @@ class Index:
                 event.clear()
             self._began = ("", 0.0, 0)
             if self.progress.stage == "stopped":  # the thread reports only after its first step
-                self.progress = Progress("pictures", self._passed, self.files)
+                done = self.files if self.complete else max(self._passed, len(self))
+                self.progress = Progress("pictures", done, self.files)
             self._filling = threading.Thread(target=self._fill, name="index", daemon=True)
             self._filling.start()
 
@@ -255,9 +256,13 @@ class Index:
                 for name, gallery in self.images.items():
                     gallery.add(part, self._runtime.image_views(features, name).embeddings)
         elif images.comes_with(info.folder) and (loaded := prepared.load(info, images)):
-            self.clips, self._filled, windows = loaded.clips, True, loaded.clips.windows()
-            for file, features in loaded.features.items():
-                self._features[file] = dict(zip(chain(*windows), features, strict=True))
+            windows = loaded.clips.windows()
+            frames = [*chain(*windows)]
+            self._features = {
+                file: dict(zip(frames, features, strict=True))
+                for file, features in loaded.features.items()
+            }
+            self.clips, self._filled = loaded.clips, True
             for name, views in loaded.views.items():
                 self.images[name].add([window[0] for window in windows], views)
         else:

@@ -71,8 +71,9 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
         _log.warning("the images are encoded again: %s", error)
         return None
     windows = clips.windows()
+    lengths = {len(views) for views in tensors.values()}
     frames = {len(rows) for rows in features.values()}
-    if {*map(len, tensors.values())} != {len(windows)} or not frames <= {sum(map(len, windows))}:
+    if lengths != {len(windows)} or not frames <= {sum(map(len, windows))}:
         return None
     return Prepared(clips, {name: tensor.float() for name, tensor in tensors.items()}, features)
 

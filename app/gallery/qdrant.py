@@ -110,10 +110,12 @@ class Points:
         with warnings.catch_warnings(), self._asking():
             if parts.hostname:
                 socket.create_connection((parts.hostname, port), _CONNECT).close()
-                connection = {"host": parts.hostname, "port": port, "timeout": _ANSWER}
-                connection |= {"https": parts.scheme == "qdrants"}
-                connection |= {"api_key": os.environ.get(KEY) or None}
-                connection |= {"check_compatibility": False}  # would connect in a thread, and warn
+                connection = {
+                    "host": parts.hostname, "port": port, "timeout": _ANSWER,
+                    "https": parts.scheme == "qdrants",
+                    "api_key": os.environ.get(KEY) or None,
+                    "check_compatibility": False,  # would connect in a thread, and warn
+                }  # fmt: skip
             # the client warns that a folder is slow, and that a key is sent unencrypted
             warnings.simplefilter("ignore", UserWarning)
             self._client = QdrantClient(**connection)

@@ -114,21 +114,23 @@ class CollectionImage:
             return decode(file, self.file, self.moment)
 
     def thumbnail(self, folder: Path, pixels: Image.Image | None = None) -> Path:
-        """Writes the thumbnail to `folder` unless it exists there; returns its path.
+        """Writes the thumbnail to `folder` unless it exists; returns its path.
 
-        The path changes with the file and does not reveal the file's path. `pixels`, if they are
-        decoded already, are shrunk in place. Raises ImageError if the image cannot be opened or the
-        thumbnail cannot be written, and OSError if the file does not exist.
+        The path changes with the file and does not reveal the file's path. `pixels`, if decoded
+        already, are shrunk and replace an existing thumbnail. Raises ImageError if the image cannot
+        be opened or the thumbnail cannot be written, and OSError if the file does not exist.
         """
         self.reached()
         frame = f"|{self.moment.frame}" if self.moment else ""
         key = f"{self.path}|{Stamp.of(self.path)}{frame}"
         thumbnail = folder / f"{hashlib.sha256(os.fsencode(key)).hexdigest()[:24]}.webp"
-        with suppress(OSError):
-            if time.time() - thumbnail.stat().st_mtime > _TOUCH_INTERVAL:
-                os.utime(thumbnail)
-            return thumbnail
-        return write_thumbnail(self.decode() if pixels is None else pixels, thumbnail)
+        if pixels is None:
+            with suppress(OSError):
+                if time.time() - thumbnail.stat().st_mtime > _TOUCH_INTERVAL:
+                    os.utime(thumbnail)
+                return thumbnail
+            pixels = self.decode()
+        return write_thumbnail(pixels, thumbnail)
 
 
 @dataclass(frozen=True)

@@ -171,13 +171,15 @@ class Opened:
 
     def collections(self) -> dict[str, dict[str, Any]]:
         """Kind, title and number of pictures of each collection, by key; without uploads."""
-        places, packs = list(self._places.items()), self.packs().items()
-        entries = [(key, "folder", p.title, len(p.images)) for key, p in places]
-        entries += [(k, "pack", i.title, i.gallery.images) for k, i in packs if i.gallery]
-        return {
-            key: {"kind": kind, "title": title, "pictures": pictures}
-            for key, kind, title, pictures in entries
-        }
+        entries: dict[str, dict[str, Any]] = {}
+        for key, images in list(self._places.items()):
+            count = len(images.images)
+            entries[key] = {"kind": "folder", "title": images.title, "pictures": count}
+        for key, info in self.packs().items():
+            if info.gallery is not None:
+                count = info.gallery.images
+                entries[key] = {"kind": "pack", "title": info.title, "pictures": count}
+        return entries
 
     def sends_files(self, collection: str) -> bool:
         """Whether original files may be sent, with metadata: the owner's only to the owner."""
@@ -249,8 +251,10 @@ class Opened:
         """The stage and number of files of a collection that is not being read yet; else None."""
         if not self._check_opening(collection):
             return "opening", 0
-        upload = self.uploads.use(collection) if collection.startswith("upload-") else None
-        return ("uploading", len(upload.files)) if upload and not upload.images else None
+        if not collection.startswith("upload-"):
+            return None
+        upload = self.uploads.use(collection)
+        return None if upload.images else ("uploading", len(upload.files))
 
     def stop_opening(self, key: str) -> None:
         """Cancels the opening of a place."""

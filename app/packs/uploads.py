@@ -97,13 +97,15 @@ class Uploads(dict[str, Upload]):
             ages = {key: now - upload.used for key, upload in self.items()}
             keys = [key for key, age in ages.items() if age > UPLOAD_SECONDS]
             if making_room:
-                oldest = max(ages, key=lambda key: ages[key], default="")
-                is_full = len(self) >= MAX_UPLOADS and not keys
-                return [oldest] if is_full and ages[oldest] > YOUNG_SECONDS else keys
+                if keys or len(self) < MAX_UPLOADS:
+                    return keys
+                oldest = max(ages, key=lambda key: ages[key])
+                return [oldest] if ages[oldest] > YOUNG_SECONDS else []
             sizes = {key: _disk_bytes(self[key].folder) for key in self if key not in keys}
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        if sizes and (sum(sizes.values()) > ALL_BYTES or free < SPARE_BYTES):
-            keys.append(max(sizes, key=lambda key: sizes[key]))
+        if sizes:
+            free = shutil.disk_usage(tempfile.gettempdir()).free
+            if sum(sizes.values()) > ALL_BYTES or free < SPARE_BYTES:
+                keys.append(max(sizes, key=lambda key: sizes[key]))
         return keys
 
 

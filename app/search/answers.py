@@ -66,9 +66,9 @@ def parse(text: str) -> list[Term]:
         number, words = _WEIGHT.fullmatch(part).groups()  # type: ignore[union-attr]
         weight, words = float(number or 1), words.strip()
         if not words:
-            sign = f"{number}:" if number else sign
+            prefix = f"{number}:" if number else sign
             raise ValueError(
-                f'there are no words after "{sign}"; write a word there or leave it out'
+                f'there are no words after "{prefix}"; write a word there or leave it out'
             )
         if weight > MAX_WEIGHT:
             raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {weight:g}")

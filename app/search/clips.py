@@ -20,6 +20,9 @@ from polyview.models.evidence import Parts
 from polyview.models.views import pad_sets
 
 
+_SETS_AT_ONCE = 16  # windows whose parts are in memory at a time
+
+
 class Scores(NamedTuple):
     """Scores (N,) float32 of images or files with their ids (N,), in the order of the gallery.
 
@@ -86,6 +89,18 @@ def best_frames(
     `query` has the weight and the parts of each term, by method. A window whose features would have
     to be computed stays as it is. Raises ValueError if a score cannot be split.
     """
+    starts = range(0, len(windows), _SETS_AT_ONCE)
+    parts = [windows[start : start + _SETS_AT_ONCE] for start in starts]
+    return [*chain(*(_best_frames(index, runtime, part, query) for part in parts))]
+
+
+def _best_frames(
+    index: Index,
+    runtime: Runtime,
+    windows: Sequence[int],
+    query: Mapping[str, Sequence[tuple[float, Parts]]],
+) -> list[int]:
+    """See `best_frames`, for windows whose parts are in memory together."""
     sets = {window: index.clips.read_with(window) for window in windows}
     rows = {name: _frame_features(index, sets.values(), name, at_hand=True) for name in query}
     sets = {w: s for w, s in sets.items() if all(f.keys() >= {*s} for f in rows.values())}
@@ -99,5 +114,7 @@ def best_frames(
             part = runtime.methods[name].evidence(images, term).scaled(weight)
             cells = part.cells.sum(dim=2) + part.whole_sentence  # (B, N)
             curves += cells.unflatten(1, (curves.shape[1], -1)).sum(dim=2).float().cpu()
-    best = {w: s[int(c[: len(s)].argmax())] for c, (w, s) in zip(curves, sets.items(), strict=True)}
+    best = {}
+    for curve, (window, frames) in zip(curves, sets.items(), strict=True):
+        best[window] = frames[int(curve[: len(frames)].argmax())]
     return [best.get(window, window) for window in windows]

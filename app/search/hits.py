@@ -3,7 +3,7 @@
 Ids of images and views count from 0.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 from pydantic import BaseModel
-
-from polyview.app.gallery.scan import CollectionImage
 
 _DRAWING = 4  # thumbnails written in parallel for one answer
 _SIDE = 16  # rows and columns of a fingerprint
@@ -108,16 +106,16 @@ def fingerprint(thumbnail: Path) -> np.ndarray:
     return np.concatenate([[ratio], np.asarray(cells).ravel()]).astype(np.float32)
 
 
-def write_thumbnails(images: Iterable[CollectionImage], folder: Path) -> dict[int, Path]:
-    """Thumbnails in a folder by image id, without images that cannot be opened."""
+def write_thumbnails(thumbnail: Callable[[int], Path], image_ids: Iterable[int]) -> dict[int, Path]:
+    """Calls `thumbnail` in threads; returns paths by image id, without images that fail."""
     paths: dict[int, Path] = {}
 
-    def write(image: CollectionImage) -> None:
+    def write(image_id: int) -> None:
         with suppress(ValueError, OSError):
-            paths[image.image_id] = image.thumbnail(folder)
+            paths[image_id] = thumbnail(image_id)
 
     with ThreadPoolExecutor(_DRAWING, "thumbnail") as pool:
-        pool.map(write, images)
+        pool.map(write, image_ids)
     return paths
 
 

@@ -40,7 +40,6 @@ _PATIENCE = 20.0  # seconds a query waits for the first images, or for all capti
 _BRIEF = 2.0  # seconds a query waits for the remaining images
 _AHEAD = 1000  # thumbnails made in advance
 _NAMED = 5  # unknown words reported
-_SETS_AT_ONCE = 16  # sets of frames whose parts are in memory at a time
 _CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
 Images = Sequence[int] | Image.Image  # ids of images of the collection, or any image
 Subject = str | Images
@@ -126,8 +125,9 @@ class Retriever:
     ) -> Answer:
         """Finds the best images for a query, with ties in gallery order.
 
-        A hit has a winning view if there is one method and the same view scores best for every
-        term. If the method is calibrated, the hits of a single sentence have probabilities.
+        The scores of terms are multiplied by their weights and added; those of several methods are
+        averaged. A hit has a winning view if there is one method and the same view scores best for
+        every term. If the method is calibrated, the hits of a single sentence have probabilities.
 
         Args:
             terms: at least one; equal terms are combined.
@@ -149,6 +149,7 @@ class Retriever:
             ids = gallery.ids()
             ids = ids[self._among(ids, only)]
             pair, judgement = single(query), None
+            caveat = gallery.caveat(only) if pair else ""
             calibration = pair and self.info.methods[pair[0]].calibration
             sentence = pair and combined(terms)[0].words
             if pair and calibration and sentence:
@@ -158,11 +159,13 @@ class Retriever:
                 judgement = calibration.judge_answer(
                     best, subsample(scores), len(ids), tokens.words, tokens.unknown
                 )
-            image_ids, hits = self.moments([match.id for match in matches[:k]], terms, spec), []
+            image_ids = self.moments([match.id for match in matches[:k]], terms, spec)
+            hits = []
             for i, image_id in enumerate(image_ids):
-                hits.append(hit := self.hit(image_id, matches[i].score, matches[i].view, i + 1))
+                hit = self.hit(image_id, matches[i].score, matches[i].view, i + 1)
                 hit.probability = judgement and judgement.hits[i]
-            texts, caveat = self.collection.captions, gallery.caveat(only) if pair else ""
+                hits.append(hit)
+            texts = self.collection.captions
             best_texts = self._best(query, captions, texts=True)[0] if captions and texts else []
             return Answer(
                 method=spec,
@@ -190,7 +193,8 @@ class Retriever:
         `image_id` is the id of any of these frames. If the methods read frames as sets, only the
         first frame of each window is returned, with the score of the window.
         """
-        file_id = self.image(image_id).image_id % self.index.files
+        self.image(image_id)  # raises ValueError for an unknown id
+        file_id = image_id % self.index.files
         ids, values, _ = self._scores(self._encoded(terms, spec))
         is_frame = (ids % self.index.files == file_id) & (file_id in self.index.clips)
         return [self.hit(int(ids[i]), float(values[i])) for i in np.flatnonzero(is_frame)]
@@ -225,23 +229,20 @@ class Retriever:
     def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
         """Replaces each window of a clip by the frame that contributes most to its score.
 
-        Methods that read frames as sets score windows. The first frame stays if the score cannot be
-        split (`models/evidence.py`), or if features of the window would have to be computed.
+        Methods that read frames as sets score windows. A window is represented by the frame with
+        the most evidence, summed over words (`models/evidence.py`), or by its first frame if the
+        score cannot be split or if features would have to be computed.
         """
-        frame_ids, distinct = list(image_ids), combined(terms)
+        names, distinct = self.methods.names(spec), combined(terms)
         if not (self.reads_sets and self.index.clips):
-            return frame_ids
+            return list(image_ids)
         with suppress(ValueError):  # the score cannot be split
             query = {
                 name: [(term.weight, self.parts(self.subject(term), name)) for term in distinct]
-                for name in self.methods.names(spec)
+                for name in names
             }
-            for start in range(0, len(frame_ids), _SETS_AT_ONCE):
-                part = slice(start, start + _SETS_AT_ONCE)
-                frame_ids[part] = clips.best_frames(
-                    self.index, self.runtime, frame_ids[part], query
-                )
-        return frame_ids
+            return clips.best_frames(self.index, self.runtime, image_ids, query)
+        return list(image_ids)
 
     def gallery(self, name: str) -> Gallery:
         """The gallery of the images that are searchable so far."""
@@ -293,7 +294,7 @@ class Retriever:
 
     def thumbnails(self, image_ids: Sequence[int]) -> dict[int, Path]:
         """The paths of thumbnails by image id, without images that cannot be opened."""
-        return write_thumbnails(map(self.image, image_ids), self.index.encoder.thumbnails)
+        return write_thumbnails(self.thumbnail, image_ids)
 
     def make_thumbnails(self) -> None:
         """Makes thumbnails and fingerprints of the first images after everything is read."""

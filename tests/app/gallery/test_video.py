@@ -110,6 +110,12 @@ def test_times_are_those_that_the_file_states(tmp_path: Path) -> None:
     check_found_again(path, *results[11])
 
 
+def test_a_long_clip_has_64_frames_all_over(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mp4", [plain("red", (16, 16))] * 70, rate=1)
+    seconds = [moment.seconds for moment, _ in frames_of(path)]
+    np.testing.assert_allclose(seconds, (np.arange(MOST) + 0.5) * 70 / MOST, atol=1e-6)
+
+
 def test_of_a_very_long_clip_key_frames_are_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from pathlib import Path
 
@@ -44,6 +45,13 @@ def test_uploads_nobody_used_are_deleted_with_their_files(
     ):
         with pytest.raises(Refusal, match="upload the files again"):
             ask()
+
+
+def test_a_sweep_survives_a_missing_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert uploads.Uploads().unused() == []
 
 
 def test_uploads_are_bounded(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

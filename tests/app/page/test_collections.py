@@ -116,6 +116,7 @@ def test_a_folder_is_read_stopped_searched_and_resumed(
     expect(page.locator(".tile img").first).to_be_visible()
     resume.click()
     expect(reading).to_contain_text("1 file is left out", timeout=120_000)
+    expect(reading.get_by_role("progressbar")).to_have_count(0)
     page.get_by_role("button", name="Show them").click()
     page.locator("#menu .fold summary").click()
     expect(page.locator("#menu .fold")).to_contain_text("notes.png")

@@ -159,4 +159,6 @@ def test_a_phone(new_tab: NewTab, bundled: Server) -> None:
     assert tab.fits()
     tab.page.locator(".figures summary").click()
     expect(tab.page.locator(".figures canvas")).to_be_visible()
+    tab.page.evaluate("window.shifts = 0")
+    assert tab.fits()
     assert tab.serious() == []
