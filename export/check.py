@@ -79,9 +79,11 @@ class PackCheck:
             margins = self._margins(self._image_views(pixels), texts)
             results.append(_compare(step, way, pack_margins, margins))
         for step, way, changed, reference in self._other_tokens(tokens):
-            before = self._text_views(reference) if reference else texts
+            before = pack_margins
+            if reference:
+                before = self._margins(images, self._text_views(reference))
             margins = self._margins(images, self._text_views(changed))
-            results.append(_compare(step, way, self._margins(images, before), margins))
+            results.append(_compare(step, way, before, margins))
         steps = groupby(results, key=lambda verdict: verdict.step)
         # prefers variants that change the input (error > 0)
         best = [max(ways, key=lambda way: (way.error > 0, way.gain)) for _, ways in steps]

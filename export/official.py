@@ -54,6 +54,7 @@ LAYOUTS = {
     **dict.fromkeys(("detector", "imagenet", "imagenet_res50", "imagenet_res152"), "caffe"),
     **dict.fromkeys(("imagenet_resnext", "wsl"), "torchvision"),
 }
+# the weight of BERT's word embeddings, and of a ViT's positions
 _PIECES = "text.model.embeddings.word_embeddings.weight"
 _POSITIONS = "image.model.embeddings.position_embeddings"
 
@@ -162,7 +163,8 @@ def _text_side(
     word <mask>. Texts of words start with <start> and end with <end>; the tokenizer approximates
     nltk's word_tokenize, which the releases call.
     """
-    if _PIECES in checkpoint.state:
+    is_worded = options.release in ("pvse", "mv_vse") or "text.embed.weight" in checkpoint.state
+    if _PIECES in checkpoint.state or not is_worded:
         return _bert_encoder(checkpoint, options)
     rows, word_dim = checkpoint.shape("text.embed.weight")
     words = _read_words(checkpoint, options.vocab, rows, options.release == "vse_infty")
@@ -172,7 +174,8 @@ def _text_side(
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<start> $A <end>", special_tokens=[(m, words[m]) for m in ("<start>", "<end>")]
     )
-    directions = {"vse_infty": 2, "mv_vse": 1}.get(options.release, 0)
+    grus = ("text.forward_gru", "text.backward_gru")
+    directions = sum(f"{gru}.weight_hh_l0" in checkpoint.state for gru in grus)
     # without directions, the method holds the GRU
     gru = "text.forward_gru" if directions else "method.text_global.gru"
     hidden = checkpoint.shape(f"{gru}.weight_hh_l0")[1]

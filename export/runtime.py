@@ -229,11 +229,11 @@ class Runtime:
             inputs = dict(zip(TEXT_INPUTS, values, strict=True))
             # alone on a CPU: small batches gain nothing from more threads
             batch = self._sessions.run(entry.text_encoder, inputs, self.device.type == "cpu")
-            shape = len(rows), longest, entry.text_dim
-            if batch.shape != shape:
+            if batch.shape != (len(rows), longest, entry.text_dim):
                 raise PackError(
-                    f"{entry.text_encoder} gives {tuple(batch.shape)} features for texts, but "
-                    f"pack.json says {shape}; export it again"
+                    f"{entry.text_encoder} gives features {tuple(batch.shape)} for tokens "
+                    f"{(len(rows), longest)}, but pack.json states a width of {entry.text_dim}; "
+                    "export it again"
                 )
             return batch
 

@@ -44,7 +44,7 @@ def on_zerogpu() -> bool:
 
 
 def hardware(device: torch.device | None = None) -> str:
-    """The GPU's name, or the processor's cores and name; None for the GPU if there is one."""
+    """The GPU's name, or the processor's cores and name; by default the GPU if there is one."""
     if torch.cuda.is_available() if device is None else device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{os.cpu_count()} CPU cores ({processor()})"

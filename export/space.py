@@ -122,7 +122,8 @@ def _copy_pack(info: PackInfo, place: Path, bundled: Path) -> None:
 
 def _requirements(text: str, hardware: str, torch_index: str | None) -> str:
     """Adapts requirements.txt to a Space; pip evaluates the markers of each line there."""
-    if hardware.startswith("cpu-") or hardware == ZEROGPU:  # a tenth of the size
+    # without a GPU of its own: onnxruntime for CPUs is a tenth of the size
+    if hardware.startswith("cpu-") or hardware == ZEROGPU:
         text = text.replace("\nonnxruntime-gpu>=", "\nonnxruntime>=")
     if hardware == ZEROGPU:  # ZeroGPU does not start with a newer torch
         text = text.replace("\ntorch>=", "\ntorch<2.12,>=") + "spaces\n"

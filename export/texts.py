@@ -61,7 +61,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise PackError(
             f"{path} is not a readable tokenizer: {error}; export the pack again"
         ) from error
-    return _whole_texts(tokenizer)
+    return _without_padding_and_truncation(tokenizer)
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
@@ -80,10 +80,10 @@ def read_tokenizer(folder: Path) -> Tokenizer:
                 tokenizer = auto.from_pretrained(folder, local_files_only=True).backend_tokenizer
     except Exception as error:  # tokenizers raises the bare Exception
         raise ValueError(f"{folder} holds no tokenizer that can be read: {error}") from error
-    return _whole_texts(_rebuild_siglip(tokenizer))
+    return _without_padding_and_truncation(_rebuild_siglip(tokenizer))
 
 
-def _whole_texts(tokenizer: Tokenizer) -> Tokenizer:
+def _without_padding_and_truncation(tokenizer: Tokenizer) -> Tokenizer:
     """Turns off padding and truncation: `TextReader` truncates texts, and reports it."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -148,7 +148,7 @@ class Tokens:
     """The tokens of a text."""
 
     ids: list[int]  # at least one, at most the pack's `max_length`
-    # the tokens without the markers of words (CLIP's </w>, SigLIP's ▁); unknown words as one token
+    # without the markers of words (CLIP's </w>, SigLIP's leading ▁); an unknown word is one token
     words: list[str]
     truncated: bool  # whether tokens beyond `max_length` were cut off
     unknown: Mapping[int, str]  # index in `words` -> unknown word as typed

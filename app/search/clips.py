@@ -19,7 +19,6 @@ from polyview.export.runtime import Runtime
 from polyview.models.evidence import Parts
 from polyview.models.views import pad_sets
 
-
 _SETS_AT_ONCE = 16  # windows whose parts are in memory at a time
 
 

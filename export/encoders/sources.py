@@ -348,9 +348,10 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
     names = encoder.state_dict().keys()
     missing = sorted({encoder_name(name) for name in report["missing_keys"]} & names)
     if missing:
+        model_type = _read_config(source)["model_type"]
         raise ValueError(
-            f"{source.name} lacks {len(missing)} of the weights of a {model.config.model_type} "
-            f"model, first {missing[0]}; its config.json and its weights do not belong together"
+            f"{source.name} lacks {len(missing)} of the weights of a {model_type} model, first "
+            f"{missing[0]}; its config.json and its weights do not belong together"
         )
     tensors = {encoder_name(name): tensor for name, tensor in network.state_dict().items()}
     return {name: tensor for name, tensor in tensors.items() if name in names}

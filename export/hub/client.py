@@ -64,7 +64,7 @@ def one_sentence(address: str) -> Iterator[None]:
 
 
 def _explained(error: BaseException, address: str) -> HubError:
-    hub = constants.ENDPOINT
+    hub = constants.ENDPOINT or "HF_ENDPOINT, which is empty,"
     match error:
         case hf.GatedRepoError():
             return HubError(f"{address} is gated; accept its conditions on its page, then {_LOGIN}")
@@ -172,14 +172,15 @@ class Repo:
 
     @property
     def folder(self) -> Path:
-        """See `cache_folder`."""
+        """The folder of the commit in the client's cache; it may not exist."""
         return cache_folder(self.repo_id, self.commit)
 
     @property
     def missing(self) -> dict[str, int | None]:
         """The files that are not in the client's cache, with their bytes."""
         folder = self.folder
-        return {n: size for n, size in self.files.items() if not (folder / n).exists()}
+        sizes = self.files.items()
+        return {name: size for name, size in sizes if not (folder / name).exists()}
 
     def only(self, names: Iterable[str]) -> "Repo":
         """The same commit, restricted to some files."""

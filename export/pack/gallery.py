@@ -126,8 +126,7 @@ def read_gallery(folder: Path, files: bool = True) -> GalleryInfo:
                     raise PackError(f"{location}.{key} must be 0 to {count - 1}, not {last}")
             if row not in relevant:
                 raise PackError(f"{location}.relevant must contain the caption's own image, {row}")
-            rows = tuple(mentions), tuple(relevant)
-            captions.append(replace(caption, mentions=rows[0], relevant=rows[1]))
+            captions.append(replace(caption, mentions=tuple(mentions), relevant=tuple(relevant)))
         images.append(replace(image, captions=tuple(captions)))
     gallery = replace(index, images=tuple(images), folder=folder)
     for file in gallery.files if files else ():

@@ -143,7 +143,8 @@ def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
     In the Hub client's cache, a pack is `models--owner--name/snapshots/commit`, with links to
     `blobs` beside `snapshots`, which may be links to `blobs` in the root of the cache.
     """
-    allowed = [root := folder.resolve()]
+    root = folder.resolve()
+    allowed = [root]
     if root.parent.name == "snapshots":
         allowed += [parent / "blobs" for parent in root.parents[1:3]]
     for path in (folder / name for name in names):

@@ -2,7 +2,11 @@
 
 Pydantic dataclasses declare types and ranges, and `check` applies them:
 
-    check(TrainConfig, {"decay": "0.5"}, "recipe.toml")
+    @dataclass(frozen=True, config=STRICT)
+    class Optimizer:
+        decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    check(Optimizer, {"decay": "0.5"}, "recipe.toml")
     # PackError: recipe.toml: decay must be a valid number, not '0.5'
 """
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.gpo import GPO
-from polyview.models.gru import gru_states
+from polyview.models.gru import gru_states, trains_on_cpu
 from polyview.models.pvse import LastStates
 
 
@@ -44,3 +44,13 @@ def test_what_trains_gives_what_it_gives_in_use() -> None:
     trained = outputs()
     with torch.no_grad():
         torch.testing.assert_close(trained, outputs(), rtol=0.0, atol=1e-6)
+
+
+def test_only_training_in_full_precision_on_a_cpu_uses_it() -> None:
+    module, rows = nn.Identity(), torch.zeros(1)
+    assert trains_on_cpu(module, rows)
+    with torch.no_grad():
+        assert not trains_on_cpu(module, rows)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not trains_on_cpu(module, rows)
+    assert not trains_on_cpu(module.eval(), rows)

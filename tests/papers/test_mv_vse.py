@@ -124,6 +124,14 @@ def cosines(views: Tensor, texts: Tensor) -> Tensor:
     )
 
 
+@pytest.mark.parametrize("kind", PAPER)
+def test_captions_of_the_same_image_are_no_negatives(kind: str) -> None:
+    scores, own, cost = torch.rand(3, 4, 4), same_image(IDS, IDS), Hinge(0.2)
+    raised = scores + 10 * (own & ~torch.eye(4).bool())
+    assert torch.equal(PAPER[kind](raised, own, cost), PAPER[kind](scores, own, cost))
+    assert not PAPER[kind](scores, torch.ones(4, 4).bool(), cost).any()  # no negative at all
+
+
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("kind", [*PAPER, "combined"])
 def test_golden_paper_losses(name: str, kind: str) -> None:

@@ -48,6 +48,8 @@ def test_without_pie_nets_the_global_feature_remains(local: Tensor) -> None:
 
 
 def test_without_the_global_feature_the_residual_remains(local: Tensor) -> None:
+    concat = PVSE(10, 10, 8, views=3, fusion="concat")
+    assert concat.encode_image(local, HOLES).embeddings.shape == (2, 3, 16)
     method = PVSE(10, 10, 8, fusion="local")
     assert method.image_net is not None
     _, residual, _ = method.image_net(local, None, HOLES)

@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "name": (lambda p: make(p, {f"{'n' * 300}.png": image()}), "cannot be unpacked"),
     "none": (lambda p: make(p, {"a.txt": b"words"}), "holds no images"),
     "full": (lambda p: make(p, {"a.png": image()}), "GB are free; unpack it elsewhere"),
-    "stopped": (lambda p: make(p, {"a.png": image()}), ""),
+    "stopped": (lambda p: make(p, {"a.png": image()}), "^$"),
 }
 
 

@@ -41,6 +41,7 @@ def test_scores_and_ranking_are_those_of_transformers(layout: str, tmp_path: Pat
     if layout == SIGLIP:
         for text in ODD_TEXTS:
             assert runtime.tokenize(text).ids == _pieces(text), text
+        assert runtime.tokenize("a zoo").words == ["a", "▁", "z", "o", "o", "</s>"]
     images = _images(24)
     own = runtime.image_views(runtime.image_features(images), "clip")
     scores = runtime.methods["clip"].score(own, runtime.text_views(TEXTS, "clip"))
