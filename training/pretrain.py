@@ -52,10 +52,10 @@ class PretrainConfig(BackboneConfig):
 class Labeller(nn.Module):
     """SceneNet with linear classifiers for objects, per cell and image, and for surroundings."""
 
-    def __init__(self, trunk: SceneNet, things: int, surroundings: int) -> None:
+    def __init__(self, trunk: SceneNet, objects: int, surroundings: int) -> None:
         super().__init__()
         self.trunk = trunk
-        self.things = nn.Linear(trunk.dim, things)
+        self.things = nn.Linear(trunk.dim, objects)
         self.surroundings = nn.Linear(trunk.dim, surroundings)
         nn.init.constant_(self.things.bias, -4.0)  # most objects are in no cell
 
@@ -127,14 +127,14 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         cells = torch.where(flipped[:, None, None, None], square.flip(2), square).flatten(1, 2)
         target = self.targets[torch.from_numpy(batch)].to(self.device)
         with self.autocast():
-            per_cell, things, surroundings = self.model(
+            per_cell, objects, surroundings = self.model(
                 pixels.to(self.device, memory_format=torch.channels_last)
             )
         entropy = F.binary_cross_entropy_with_logits
         cell_loss = entropy(per_cell.float(), cells.to(self.device))
         return {
             # sums over labels: positives are rare, so means would be tiny
-            "image": len(THINGS) * entropy(things.float(), target[:, THINGS]),
+            "image": len(THINGS) * entropy(objects.float(), target[:, THINGS]),
             "cell": len(THINGS) * self.config.cell_weight * cell_loss,
             "surroundings": entropy(surroundings.float(), target[:, SURROUNDINGS]),
         }
@@ -143,18 +143,18 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
     def validate(self, epoch: int) -> dict[str, float]:  # noqa: ARG002
         """Object R-precision and surroundings accuracy on the validation scenes, in percent."""
         self.model.eval()
-        things, surroundings = [], []
+        objects, surroundings = [], []
         for start in range(0, len(self.val), 100):
             pixels = torch.from_numpy(self.preprocess.planes(self.val.images[start : start + 100]))
             _, object_logits, surrounding_logits = self.model(
                 pixels.to(self.device, memory_format=torch.channels_last)
             )
-            things.append(object_logits.float().cpu())
+            objects.append(object_logits.float().cpu())
             surroundings.append(surrounding_logits.float().cpu())
         truth = self.val_targets
         object_count = len(LABEL_GROUPS["objects"])  # the first columns of logits and truth
         precision = object_r_precision(
-            torch.cat(things).numpy()[:, :object_count], truth[:, :object_count]
+            torch.cat(objects).numpy()[:, :object_count], truth[:, :object_count]
         )
         right = (torch.cat(surroundings).numpy() > 0) == (truth[:, SURROUNDINGS] > 0.5)
         return {

@@ -104,9 +104,9 @@ def test_words_of_a_caption() -> None:
     first, second = outcome("A dog's two-seater, a DOG", kind="x"), outcome("1, 2")
     assert first.words() == {"a", "dog's", "two-seater", "dog"}
     assert second.words() == {"1", "2"}
-    asked = ("", "x", "word:DOG", "word:x")
-    assert [first.matches(kind) for kind in asked] == [True, True, True, False]
-    assert [second.matches(kind) for kind in asked] == [True, False, False, False]
+    conditions = ("", "x", "word:DOG", "word:x")
+    assert [first.matches(kind) for kind in conditions] == [True, True, True, False]
+    assert [second.matches(kind) for kind in conditions] == [True, False, False, False]
 
 
 def test_suspected_labels() -> None:
