@@ -227,19 +227,23 @@ def open_images(
 def from_folder(folder: Path, follow_links: bool = False) -> Collection:
     """All image files below a folder, in the order of their paths.
 
-    Hidden files and folders are skipped. No file is opened; unreadable files are reported when they
-    are read. With `follow_links`, links to folders and links out of the folder are followed. Raises
-    FileNotFoundError if the folder is missing or holds no image.
+    Hidden files and folders are skipped, archives left out. No file is opened; unreadable files are
+    reported when they are read. With `follow_links`, links to folders and links out of the folder
+    are followed. Raises FileNotFoundError if the folder is missing or holds no image.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     root = folder.resolve()
     left_out: list[Refusal] = []
-    files = sorted(_files(root, follow_links, left_out))
+    readable = sorted(_files(root, follow_links, left_out))
+    files = [(name, path) for name, path in readable if suffix_of(name) != ".zip"]
     if not files:
         raise FileNotFoundError(
             f"{folder} holds no images; looked for {', '.join(sorted(SUFFIXES))}"
         )
+    advice = "is an archive in a folder; unpack it, or open it by itself"
+    archives = (name for name, _ in readable if suffix_of(name) == ".zip")
+    left_out += [Refusal(name, f"{name} {advice}") for name in archives]
     limit = None if follow_links else root
     images = (CollectionImage(i, path, name, root=limit) for i, (name, path) in enumerate(files))
     return Collection(root.name, root, tuple(images), tuple(left_out))
@@ -268,7 +272,7 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
 
 
 def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
-    """The image files below a folder, each with a printable name."""
+    """The image files and ZIP archives below a folder, each with a printable name."""
     pending, visited = [str(root)], set[str]()
 
     def printable(path: str) -> str:  # relative to `root`; bytes that are not UTF-8 are escaped
@@ -295,8 +299,9 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
                 pending.insert(0, path)  # after real folders
             elif not Path(os.path.realpath(path)).is_relative_to(root):
                 left_out.append(Refusal(printable(path), str(outside(printable(path)))))
-        images = (n for n in names if not n.startswith(".") and suffix_of(n) in SUFFIXES)
-        for path in (os.path.join(folder, name) for name in images):  # noqa: PTH118
+        visible = (name for name in names if not name.startswith("."))
+        for name in (name for name in visible if suffix_of(name) in SUFFIXES | {".zip"}):
+            path = os.path.join(folder, name)  # noqa: PTH118
             yield printable(path), Path(path)
 
 

@@ -54,7 +54,15 @@ def test_a_pack_brings_images_captions_objects_truth_and_facts(
 
 
 def test_a_folder_is_read_however_deep(tmp_path: Path) -> None:
-    for name in ("b.JPG", "deep/er/a.png", "deep/c.webp", ".hidden/d.png", ".e.png", "notes.txt"):
+    for name in (
+        "b.JPG",
+        "deep/er/a.png",
+        "deep/c.webp",
+        ".hidden/d.png",
+        ".e.png",
+        "a.txt",
+        "deep/f.zip",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "folder.png").mkdir()
@@ -68,6 +76,8 @@ def test_a_folder_is_read_however_deep(tmp_path: Path) -> None:
     assert collection.images[1].path.read_bytes() == b"x"
     folders = {"deep": {2}, "deep/er": {3}, deepest.rpartition("/")[0]: {4}}
     assert collection.facts == {"folder": folders}
+    [left] = collection.left_out
+    assert left.reason == "deep/f.zip is an archive in a folder; unpack it, or open it by itself"
 
 
 def test_folders_without_images_or_access_are_sentences(
