@@ -190,21 +190,25 @@ class Encoder:
         return views
 
     def features(
-        self, images: Sequence[CollectionImage], method: str, *, at_hand: bool = False
+        self, images: Sequence[CollectionImage], method: str, *, cached_only: bool = False
     ) -> dict[int, Tensor]:
         """The features (N, d) of images or clip frames by id, as a method reads them.
 
-        With `at_hand`, returns only features that are stored or in memory. Raises ImageError if an
-        image cannot be read.
+        With `cached_only`, returns only features that are stored or in memory. Raises ImageError if
+        an image cannot be read.
         """
         space, keys = self._space(method), {image.image_id: self.key([image]) for image in images}
         if space not in self._sums:
-            rows = self.store.load(space, keys.values()) if at_hand else self._stored(images, space)
+            rows = (
+                self.store.load(space, keys.values())
+                if cached_only
+                else self._stored(images, space)
+            )
         else:
             recent = self._recent
             with self._lock:
                 rows = {key: recent[space, key] for key in keys.values() if (space, key) in recent}
-            missing = [] if at_hand else [i for i in images if keys[i.image_id] not in rows]
+            missing = [] if cached_only else [i for i in images if keys[i.image_id] not in rows]
             rows |= (encoded := self._encode(self._squares(missing), space, whole=True))
             with self._lock:
                 recent |= {(space, key): array for key, array in encoded.items()}

@@ -188,7 +188,7 @@ class Index:
         return self.images_done.wait(seconds) and self.captions_done.wait(seconds)
 
     def features(
-        self, images: Sequence[CollectionImage], method: str, *, at_hand: bool = False
+        self, images: Sequence[CollectionImage], method: str, *, cached_only: bool = False
     ) -> dict[int, Tensor]:
         """See `Encoder.features`; returns precomputed features if the pack has them."""
         ids = [image.image_id for image in images]
@@ -197,7 +197,7 @@ class Index:
         if self._features:
             rows = self._features[str(self._runtime.image_encoder_of(method))]
             return {image_id: rows[image_id].float() for image_id in ids}
-        return self.encoder.features(images, method, at_hand=at_hand)
+        return self.encoder.features(images, method, cached_only=cached_only)
 
     def _fill(self) -> None:
         """Fills all galleries in a background thread; reports a failure in `progress`."""

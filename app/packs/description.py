@@ -199,7 +199,7 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
         return None
     sample = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE].tolist()
     images = [retriever.image(image_id).reached() for image_id in sample]
-    features = [*index.features(images, names[0], at_hand=True).values()]
+    features = [*index.features(images, names[0], cached_only=True).values()]
     if not features:
         return None
     distances = domain.distances(torch.stack(features).numpy())

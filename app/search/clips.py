@@ -70,11 +70,11 @@ def window_features(
 
 
 def _frame_features(
-    index: Index, sets: Iterable[Sequence[int]], name: str, at_hand: bool = False
+    index: Index, sets: Iterable[Sequence[int]], name: str, cached_only: bool = False
 ) -> dict[int, Tensor]:
-    """Features (n, d) of all frames in sets, by id; with `at_hand`, only stored features."""
+    """Features (n, d) of all frames in sets, by id; with `cached_only`, only cached ones."""
     images = [index.clips.image(image_id).reached() for image_id in dict.fromkeys(chain(*sets))]
-    return index.features(images, name, at_hand=at_hand)
+    return index.features(images, name, cached_only=cached_only)
 
 
 def best_frames(
@@ -88,32 +88,23 @@ def best_frames(
     `query` has the weight and the parts of each term, by method. A window whose features would have
     to be computed stays as it is. Raises ValueError if a score cannot be split.
     """
-    starts = range(0, len(windows), _SETS_AT_ONCE)
-    parts = [windows[start : start + _SETS_AT_ONCE] for start in starts]
-    return [*chain(*(_best_frames(index, runtime, part, query) for part in parts))]
-
-
-def _best_frames(
-    index: Index,
-    runtime: Runtime,
-    windows: Sequence[int],
-    query: Mapping[str, Sequence[tuple[float, Parts]]],
-) -> list[int]:
-    """See `best_frames`, for windows whose parts are in memory together."""
-    sets = {window: index.clips.read_with(window) for window in windows}
-    rows = {name: _frame_features(index, sets.values(), name, at_hand=True) for name in query}
-    sets = {w: s for w, s in sets.items() if all(f.keys() >= {*s} for f in rows.values())}
-    if not sets:
-        return list(windows)
-    curves = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T)
-    for name, terms in query.items():
-        padded, mask = pad_sets([torch.cat([rows[name][i] for i in s]) for s in sets.values()])
-        images = runtime.image_parts(padded, name, mask)
-        for weight, term in terms:
-            part = runtime.methods[name].evidence(images, term).scaled(weight)
-            cells = part.cells.sum(dim=2) + part.whole_sentence  # (B, N)
-            curves += cells.unflatten(1, (curves.shape[1], -1)).sum(dim=2).float().cpu()
-    best = {}
-    for curve, (window, frames) in zip(curves, sets.items(), strict=True):
-        best[window] = frames[int(curve[: len(frames)].argmax())]
+    best = dict[int, int]()
+    for start in range(0, len(windows), _SETS_AT_ONCE):
+        sets = {w: index.clips.read_with(w) for w in windows[start : start + _SETS_AT_ONCE]}
+        rows = {
+            name: _frame_features(index, sets.values(), name, cached_only=True) for name in query
+        }
+        sets = {w: s for w, s in sets.items() if all(f.keys() >= {*s} for f in rows.values())}
+        if not sets:
+            continue
+        curves = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T)
+        for name, terms in query.items():
+            padded, mask = pad_sets([torch.cat([rows[name][i] for i in s]) for s in sets.values()])
+            images = runtime.image_parts(padded, name, mask)
+            for weight, term in terms:
+                part = runtime.methods[name].evidence(images, term).scaled(weight)
+                cells = part.cells.sum(dim=2) + part.whole_sentence  # (B, N)
+                curves += cells.unflatten(1, (curves.shape[1], -1)).sum(dim=2).float().cpu()
+        for curve, (window, frames) in zip(curves, sets.items(), strict=True):
+            best[window] = frames[int(curve[: len(frames)].argmax())]
     return [best.get(window, window) for window in windows]

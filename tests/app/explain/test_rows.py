@@ -71,9 +71,9 @@ def test_a_gallery_keeps_sums_and_few_rows(clip: Retriever, tmp_path: Path) -> N
     encoder, images = clip.index.encoder, clip.collection.images
     features = encoder.features(images, "clip")
     assert {tuple(rows.shape) for rows in features.values()} == {(65, 128)}
-    assert list(encoder.features(images, "clip", at_hand=True)) == [3, 4]
+    assert list(encoder.features(images, "clip", cached_only=True)) == [3, 4]
     torch.testing.assert_close(encoder.features(images[:1], "clip")[0], features[0])
-    assert list(encoder.features(images, "clip", at_hand=True)) == [0, 4]
+    assert list(encoder.features(images, "clip", cached_only=True)) == [0, 4]
 
 
 def test_where_all_is_a_summary_there_is_no_map(clip: Retriever) -> None:
