@@ -45,7 +45,10 @@ from polyview.training.settings import Settings, refusals_end, unknown_name
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/results.md")
+ABLATIONS = Path("app/bundled/ablations/scenes")  # tables of the app's Results screen
 KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
+SHOWN = ("row", "i2t R@1", "t2i R@1", "rsum", "deviation")  # columns of the page and the app
+DIFFERENCE = "difference [95 % interval]"
 STATISTICS = ("view_cosine", "wins_entropy", "caption_cosine", "temperature")
 
 SWEEPS = RECIPES / "sweeps"
@@ -87,7 +90,9 @@ class Sweep(Choice):
 
     Attributes:
         name: the file name without its suffix.
-        description: what the sweep compares, and how.
+        description: what the sweep compares, and how; the first sentence is its title.
+        paper: what a paper varied, and where; only for ablations.
+        found: what the paper found; empty if it did not measure this.
         rows: rows of the table.
         trial: additional settings that make trials cheaper.
         split: the split of the final metrics; points are always chosen on "val".
@@ -96,6 +101,8 @@ class Sweep(Choice):
 
     name: str
     description: str
+    paper: str = ""
+    found: str = ""
     rows: tuple[SweepRow, ...] = Field(min_length=1)
     trial: tuple[str, ...] = ()
     split: Literal["val", "test"] = "val"
@@ -275,8 +282,8 @@ def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threa
             print(f"{line}, {values['minutes']} minutes", flush=True)
 
 
-def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[str]:
-    """Returns the lines of a Markdown table of the rows whose trainings are all recorded.
+def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[list[str]]:
+    """Returns the cells of a table of the rows whose trainings are all recorded, first its head.
 
     Each row is compared with the baseline of the sweep and that of its paper. It is "ahead" or
     "behind" only if the interval over seeds and images excludes 0.
@@ -286,8 +293,8 @@ def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[str]:
         rows.setdefault(job.label, []).append(job)
     complete = {label: jobs for label, jobs in rows.items() if all(map(record.find, jobs))}
     heads = ["row", "seeds", *(COLUMNS[key] for key in KEYS), "deviation", "against"]
-    heads += ["difference [95 % interval]", "trials", "parameters", "minutes", "setting"]
-    lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 2) + "---|"]
+    heads += [DIFFERENCE, "trials", "parameters", "minutes", "setting"]
+    lines = [heads]
     for row in (row for row in sweep.rows if row.label in complete):
         jobs = complete[row.label]
         measured = [record.find(job) or {} for job in jobs]
@@ -300,8 +307,43 @@ def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[str]:
         cells += ["<br>".join(names) or "-", "<br>".join(differences) or "-"]
         cells += [str(len(sweep.points(row))), measured[0]["parameters"]]
         cells += [f"{np.mean(values['minutes']):.0f}", jobs[0].setting]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(cells)
     return lines
+
+
+def select(lines: Sequence[Sequence[str]], heads: Sequence[str]) -> list[list[str]]:
+    """Returns some columns of a table, by their heads."""
+    columns = [lines[0].index(head) for head in heads]
+    return [[line[column] for column in columns] for line in lines]
+
+
+def to_markdown(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the lines of a Markdown table; numbers are aligned to the right."""
+    head, *rows = (f"| {' | '.join(cells)} |" for cells in lines)
+    return [head, "|---|" + "---:|" * (len(lines[0]) - 2) + "---|", *rows]
+
+
+def ablation(sweep: Sweep, lines: Sequence[Sequence[str]], hardware: str) -> dict[str, Any]:
+    """Returns an ablation as the app's Results screen reads it, from the cells of `table`."""
+    config = sweep.config(sweep.rows[0], (), ())
+    title, _, note = " ".join(sweep.description.split()).partition(". ")
+    budget = f"{config.train_images:,} training images, {config.epochs} epochs, "
+    budget += f"batches of {config.batch_size}; {sweep.split} split."
+    return {
+        "name": sweep.name,
+        "title": title.removesuffix("."),
+        "paper": " ".join(sweep.paper.split()),
+        "found": " ".join(sweep.found.split()),
+        "command": f"python -m polyview sweep {sweep.name}",
+        "hardware": hardware,
+        "seeds": list(sweep.seeds),
+        "columns": [*SHOWN, f"against {sweep.baseline}, 95 % interval"],
+        "rows": [
+            [label, *(float(number) for number in numbers), difference]
+            for label, *numbers, difference in select(lines, [*SHOWN, DIFFERENCE])[1:]
+        ],
+        "note": f"{note} {budget}".strip(),
+    }
 
 
 def difference_of(jobs: Sequence[Job], others: Sequence[Job], record: Record) -> str:
@@ -323,7 +365,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--list", action="store_true", help="list the sweeps")
     add("--rows", nargs="+", metavar="LABEL", help="train only these rows")
     add("--report", action="store_true", help="train nothing; print the recorded table")
-    help_text = f"also write the table between the marks of each sweep in {PAGE}"
+    help_text = (
+        f"also write the table between the sweep's marks in {PAGE}, or of an ablation for the app"
+    )
     add("--write", action="store_true", help=help_text)
     add("--out", type=Path, default=Path("runs/sweeps"), help="folder of the runs")
     add("--results", type=Path, help=f"folder of the CSV; {RESULTS}, or --out beside --set")
@@ -336,7 +380,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     if options.list or not options.names:
         for name in sweep_names():
-            print(f"{name}: {load_sweep(name).description.split('.')[0]}")
+            print(f"{name}: {load_sweep(name).description.strip().split('.')[0]}")
         return
     if options.data:
         features = holds_features(Path(options.data))
@@ -357,11 +401,16 @@ def _run(sweep: Sweep, options: argparse.Namespace) -> None:
         for jobs in (trial_jobs, functools.partial(final_jobs, record=record)):
             own = [job for job in jobs(sweep, options.set) if job.label in chosen]
             run_jobs(own, record, options.out, options.jobs, options.threads)
-    lines = table(sweep, options.set, record)
-    print("\n".join([sweep.description.strip(), "", *lines]))
-    if options.write:
+    cells = table(sweep, options.set, record)
+    print("\n".join([sweep.description.strip(), "", *to_markdown(cells)]))
+    if options.write and sweep.paper:
+        hardware = " and ".join(sorted({line["hardware"] for line in record.lines}))
+        values = ablation(sweep, cells, hardware)
+        write_whole(ABLATIONS / f"{sweep.name}.json", json.dumps(values, indent=1) + "\n")
+    elif options.write:
         start, end = f"<!-- sweep {sweep.name} -->\n", f"<!-- end {sweep.name} -->"
         block = re.compile(rf"(?<={re.escape(start)}).*?(?={re.escape(end)})", re.DOTALL)
+        lines = to_markdown(select(cells, [*SHOWN, "against", DIFFERENCE, "setting"]))
         page, count = block.subn(lambda _: "\n".join(["", *lines, "", ""]), PAGE.read_text("utf-8"))
         if not count:
             raise ValueError(f"{PAGE} has no <!-- sweep {sweep.name} --> block")

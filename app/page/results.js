@@ -259,6 +259,7 @@ function trainings(curves, titles) {
 /** The ablations, with the paper's findings and ours. */
 function ablations(tables) {
   if (!tables.length) return null;
+  const finding = (name, text) => (text ? [el("dt", {}, name), el("dd", {}, text)] : []);
   const table = ({ title, paper, found, here, columns, rows, note, hardware, seeds, command }) => {
     const decimals = (value) => (typeof value === "number" ? (String(value).split(".")[1] ?? "").length : 0);
     const digits = columns.map((_, c) => Math.max(0, ...rows.map((row) => decimals(row[c]))));
@@ -266,7 +267,7 @@ function ablations(tables) {
     return fold(
       title,
       el("p", {}, paper),
-      el("dl", {}, el("dt", {}, "The paper found"), el("dd", {}, found), ...(here ? [el("dt", {}, "Here"), el("dd", {}, here)] : [])),
+      el("dl", {}, ...finding("The paper found", found), ...finding("Here", here)),
       grid(title, columns, rows.map((row) => row.map(text))),
       note && el("p.key", {}, note),
       el("p.key", {}, `${hardware}, seed ${seeds.join(", ")}: `, el("code", {}, command)),

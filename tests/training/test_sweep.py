@@ -1,6 +1,7 @@
 """A sweep trains what is missing, resumes, chooses by validation and prints its table."""
 
 import contextlib
+import json
 import re
 import signal
 import subprocess
@@ -93,7 +94,22 @@ def test_trials_choose_all_seeds_are_measured_and_the_table_is_written(
     written = page.read_text().splitlines()
     assert (written[0], written[-1]) == ("before", "after")
     assert "old" not in written
-    assert [line for line in written if line.startswith("|")] == printed
+    table_rows = [line.split("|") for line in written if line.startswith("|")]
+    full_rows = [line.split("|") for line in printed]
+    columns = [full_rows[0].index(head) for head in table_rows[0]]
+    assert table_rows == [[row[column] for column in columns] for row in full_rows]
+    assert {" rsum ", " difference [95 % interval] "} < set(table_rows[0])
+    ablation = toy.read_text().replace('"A toy."', '"A toy. Small."\npaper = "Both."')
+    toy.write_text(ablation)
+    _run(toy, "--report", "--write")
+    shown = json.loads(Path("app/bundled/ablations/scenes/toy.json").read_text())
+    assert (shown["title"], shown["paper"], shown["seeds"]) == ("A toy", "Both.", [0, 1])
+    assert shown["note"].startswith("Small. ")
+    assert [row[:2] for row in shown["rows"]] == [
+        [row[1].strip(), float(row[full_rows[0].index(" i2t R@1 ")])] for row in full_rows[2:]
+    ]
+    assert shown["rows"][1][-1].startswith(("+", "-"))
+    assert capsys.readouterr().out.splitlines()[-4:] == printed
     before = table.read_bytes()
     (toy.parent / "runs").rename(toy.parent / "elsewhere")
     for more in ((), ("--report",)):  # nothing is trained again

@@ -171,7 +171,7 @@ def test_results_are_sorted_starred_explained_and_drawn(bundled: Server, results
     fold = page.locator(".ablations .fold").first
     fold.locator("summary").click()
     expect(fold).to_contain_text("The paper found")
-    expect(fold).to_contain_text("Here")
+    expect(fold).to_contain_text("ahead")
     assert results.serious() == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     # the labels of the plot do not collide
