@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +15,13 @@ import pytest
 import torch
 
 from polyview.models import build
+from polyview.training import sweep
 from polyview.training.loop.config import TrainConfig
 from polyview.training.loop.loop import parameter_groups, read_rows
 from polyview.training.sweep import (
+    ABLATIONS,
+    PAGE,
+    RESULTS,
     Job,
     Record,
     difference_of,
@@ -24,6 +29,7 @@ from polyview.training.sweep import (
     load_sweep,
     main,
     sweep_names,
+    table,
     trial_jobs,
 )
 from tests.training.conftest import write_regions
@@ -146,6 +152,44 @@ def test_a_method_is_ahead_only_where_the_interval_excludes_0() -> None:
     assert difference_of(jobs["high"], jobs["low"], record).endswith("ahead")
     assert difference_of(jobs["low"], jobs["high"], record).endswith("behind")
     assert difference_of(jobs["close"], jobs["low"], record).endswith("]")
+
+
+def test_documents_and_the_app_have_the_recorded_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, tables = tmp_path / "results.md", tmp_path / "ablations"
+    tables.mkdir()
+    shutil.copyfile(PAGE, page)
+    monkeypatch.setattr(sweep, "PAGE", page)
+    monkeypatch.setattr(sweep, "ABLATIONS", tables)
+    names = re.findall(r"<!-- sweep (\w+) -->", page.read_text("utf-8"))
+    assert "scenes_alike" in names
+    main([*names, "pooling", "--report", "--write"])
+    assert page.read_text("utf-8") == PAGE.read_text("utf-8")
+    (written,) = tables.iterdir()
+    assert written.read_text("utf-8") == (ABLATIONS / written.name).read_text("utf-8")
+
+
+def test_the_readme_has_the_recorded_differences() -> None:
+    """Of each method and the baseline of its paper, in both comparisons."""
+    rows = [
+        [cell.strip(" *`") for cell in line.split("|")[1:-1]]
+        for line in (ROOT / "README.md").read_text("utf-8").splitlines()
+        if line.startswith("| `") and " | - | - |" not in line
+    ]
+    assert len(rows) == 5
+    for name, column in (("scenes_paper", 6), ("scenes_alike", 7)):
+        recorded = table(load_sweep(name), [], Record(RESULTS, name))[1:]
+        for row in rows:
+            method, baseline = row[1].split(",")[0], row[5].capitalize().replace("Vse", "VSE")
+            cells = next(
+                cells for cells in recorded if re.split(r"[,(] ?", cells[0])[0].strip() == method
+            )
+            against, differences = (cells[index].split("<br>") for index in (10, 11))
+            own = [each.split(" (")[0] for each in against].index(baseline)
+            numbers = re.findall(r"[+-][\d.]+", differences[own])
+            difference, low, high = (f"{float(number):+.0f}" for number in numbers)
+            assert row[column] == f"{difference} [{low}, {high}]"
 
 
 @pytest.mark.slow
