@@ -1,6 +1,6 @@
 # The two commands of the README are `make app` and `make test`; each does its own set-up.
 #   make app ARGS="--gallery ~/Pictures"     arguments for the app
-#   make gpu                                  a GPU compared with the CPU, in docs/results/gpu.md
+#   make gpu                                 compares a GPU with the CPU (docs/results/gpu.md)
 #   make app TORCH_INDEX=URL                 an extra package index, e.g. one with CPU builds of torch
 #   make space ARGS="--hardware zero-gpu"    the folder of a Hugging Face Space, in build/space
 #   make space-check SPACE_PYTHON=python3.12 the same, installed and started as the Hub would
@@ -38,7 +38,7 @@ gpu: $(VENV)/dev.stamp
 	@$(VENV)/bin/python -c "import torch; torch.cuda.is_available() or \
 		print('There is no CUDA device: this is a rehearsal on the CPU.')"
 	$(VENV)/bin/python -m pytest -n 0 -m gpu
-	$(VENV)/bin/python -m benchmarks.gpu --out docs/results/gpu.md $(ARGS)
+	$(VENV)/bin/python -m benchmarks.gpu --out $(if $(wildcard /dev/nvidia0),docs/results,build)/gpu.md $(ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff format --check .

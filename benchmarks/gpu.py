@@ -32,7 +32,7 @@ HITS, EXPLAINED = 10, 12  # images in an answer; images explained at once
 TOLERANCE = 1e-3  # of the largest number; float32 sums in another order differ by less
 REHEARSAL = (
     "**A rehearsal: torch finds no CUDA device, so everything runs on the CPU; these results say "
-    "nothing about a GPU.** `make gpu` on a machine with CUDA writes its numbers here."
+    "nothing about a GPU.** On a machine with CUDA `make gpu` writes docs/results/gpu.md."
 )
 
 
