@@ -337,7 +337,7 @@ def ablation(sweep: Sweep, lines: Sequence[Sequence[str]], hardware: str) -> dic
         "command": f"python -m polyview sweep {sweep.name}",
         "hardware": hardware,
         "seeds": list(sweep.seeds),
-        "columns": [*SHOWN, f"against {sweep.baseline}, 95 % interval"],
+        "columns": [*SHOWN, f'against "{sweep.baseline}", 95 % interval'],
         "rows": [
             [label, *(float(number) for number in numbers), difference]
             for label, *numbers, difference in select(lines, [*SHOWN, DIFFERENCE])[1:]

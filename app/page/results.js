@@ -270,7 +270,7 @@ function ablations(tables) {
       el("dl", {}, ...finding("The paper found", found), ...finding("Here", here)),
       grid(title, columns, rows.map((row) => row.map(text))),
       note && el("p.key", {}, note),
-      el("p.key", {}, `${hardware}, seed ${seeds.join(", ")}: `, el("code", {}, command)),
+      el("p.key", {}, `${hardware}, ${seeds.length > 1 ? "seeds" : "seed"} ${seeds.join(", ")}: `, el("code", {}, command)),
     );
   };
   return el("section.ablations", {}, el("h2", {}, "Ablations"), ...tables.map(table));
