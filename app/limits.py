@@ -153,8 +153,8 @@ class RequestGuard:
             if self._collectable > MAX_BODIES_BYTES // 3:
                 self._collectable = 0
                 gc.collect()
-        if join and b'"event_id"' in answer.first:
-            event = str(json.loads(answer.first)["event_id"])
+        if join and b'"event_id"' in answer.first_part:
+            event = str(json.loads(answer.first_part)["event_id"])
             self._unread[event] = session or event, client, time.monotonic()
             if len(self._unread) > MAX_UNREAD:
                 oldest, _, _ = self._unread.pop(next(iter(self._unread)))
@@ -258,7 +258,8 @@ class _Answer:
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send, self._headers = send, headers
-        self.has_started, self.first = False, b""  # first part of the body
+        self.has_started = False
+        self.first_part = b""  # of the body
         # ids of the queue events whose answers were sent; "" for the event in the URL
         self.delivered: list[str] = []
 
@@ -272,7 +273,7 @@ class _Answer:
             message = {**message, "headers": headers + self._headers}
         else:
             part = message.get("body", b"")
-            self.first = self.first or part
+            self.first_part = self.first_part or part
             if match := _DELIVERY_EVENT.match(part):
                 self.delivered.append((match[1] or b"").decode())
         await self._send(message)

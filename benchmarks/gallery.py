@@ -138,7 +138,7 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     for start in range(0, size, CHUNK):
         part = torch.from_numpy(images[start : start + CHUNK])
         gallery.add(range(start, start + len(part)), part)
-    gallery.settle(probes)
+    gallery.build_search_index(probes)
     build = time.perf_counter() - began
 
     def search_gallery(query: Views) -> list[int]:

@@ -67,7 +67,7 @@ class PackCheck:
         self.tokenizer = load_tokenizer(runtime.info.folder / runtime.info.tokenizer.file)
         self.vocabulary = self.tokenizer.get_vocab()
         names = self.vocabulary.keys() & {*" ".join(TEMPLATES).split(), *PADDINGS} - {"TEXT"}
-        self.marks = {self.vocabulary[name] for name in names}
+        self.special_ids = {self.vocabulary[name] for name in names}
 
     def verdicts(self) -> list[Verdict]:
         """The best variant of each step: wrong steps first, then by descending gain."""
@@ -121,18 +121,23 @@ class PackCheck:
 
     def _other_tokens(self, tokens: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
         """Yields step, variant, changed tokens, and those to compare with instead of `tokens`."""
-        texts, limit, vocabulary, marks = self.texts, self.limit, self.vocabulary, self.marks
+        texts, limit, vocabulary, special = (
+            self.texts,
+            self.limit,
+            self.vocabulary,
+            self.special_ids,
+        )
 
         def read(others: Iterable[str]) -> Tokens:
             return [self.runtime.tokenize(text).ids for text in others]
 
-        step = "marks and padding"
-        words = [[i for i in ids if i not in marks] for ids in tokens]
+        step = "special tokens and padding"
+        words = [[i for i in ids if i not in special] for ids in tokens]
         for template in TEMPLATES:
             start, end = (part.split() for part in template.split("TEXT"))
             if vocabulary.keys() >= {*start, *end}:
                 remaining = limit - len(start + end)
-                before, behind = ([vocabulary[mark] for mark in part] for part in (start, end))
+                before, behind = ([vocabulary[name] for name in part] for part in (start, end))
                 changed = [[*before, *ids[:remaining], *behind] for ids in words]
                 yield step, template, changed, None
         yield step, "TEXT alone", [ids or tokens[0] for ids in words], None
@@ -142,7 +147,7 @@ class PackCheck:
         yield "prompt", PROMPT.format("TEXT"), read(map(PROMPT.format, texts)), None
         bare: Tokens = []
         for text, ids in zip(texts, tokens, strict=True):
-            before, behind = ([*takewhile(marks.__contains__, s)] for s in (ids, ids[::-1]))
+            before, behind = ([*takewhile(special.__contains__, s)] for s in (ids, ids[::-1]))
             content_ids = self.tokenizer.encode(text, add_special_tokens=False).ids
             bare.append([*before, *content_ids[: limit - len(before + behind)], *behind[::-1]])
         yield "prompt", "TEXT alone", bare, None

@@ -57,7 +57,7 @@ class Runtime:
         # (N, 4) relative xyxy boxes of the features in the square image that the encoder sees
         self.boxes = torch.cat([WHOLE, cells]) if info.image_encoder.summary_token else cells
         self.threads = self._sessions.threads  # processor threads of one ONNX session
-        self.regions = regions_of(info)  # features of its gallery's images; None in most packs
+        self.regions = regions_of(info)  # region features of the pack's gallery; None in most packs
         texts = next(iter(info.methods.values())).text_encoder
         session = self._sessions.start(texts, TEXT_INPUTS, self.device.type == "cpu")
         # onnxruntime's providers in use, best first: it may fall back silently
@@ -102,17 +102,17 @@ class Runtime:
         return torch.cat([self.pixel_features(batch, method) for batch in pixels])  # (B, N, d)
 
     def square_features(
-        self, squares: Sequence[Image.Image], method: str | None = None, alone: bool = False
+        self, squares: Sequence[Image.Image], method: str | None = None, single_thread: bool = False
     ) -> Tensor:
         """Encodes images from `preprocess.square`; see `image_features`.
 
-        With `alone`, a CPU computes only in the caller's thread: several such threads encode more
-        images per second than one thread that uses all processors.
+        With `single_thread`, a CPU computes only in the caller's thread: several such callers
+        encode more images per second than one caller that uses all cores.
         """
-        return self.pixel_features(self.preprocess.planes(squares), method, alone)
+        return self.pixel_features(self.preprocess.planes(squares), method, single_thread)
 
     def pixel_features(
-        self, pixels: np.ndarray, method: str | None = None, alone: bool = False
+        self, pixels: np.ndarray, method: str | None = None, single_thread: bool = False
     ) -> Tensor:
         """Encodes pixels (B, 3, S, S) float32 from `preprocess` into features (B, N, d).
 
@@ -126,8 +126,9 @@ class Runtime:
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
         self.require_images()
-        file, alone = str(self.image_encoder_of(method)), alone and self.device.type == "cpu"
-        features = self._sessions.run(file, {"pixels": pixels}, alone).to(self.device)
+        file = str(self.image_encoder_of(method))
+        single_thread = single_thread and self.device.type == "cpu"
+        features = self._sessions.run(file, {"pixels": pixels}, single_thread).to(self.device)
         if features.shape[1:] != (len(self.boxes), dim):
             raise PackError(
                 f"{file} gives {tuple(features.shape[1:])} features for an image, but pack.json "
@@ -227,11 +228,11 @@ class Runtime:
             longest = int(lengths[rows].max())
             values = np.ascontiguousarray(ids[rows, :longest]), lengths[rows]
             inputs = dict(zip(TEXT_INPUTS, values, strict=True))
-            # alone on a CPU: small batches gain nothing from more threads
+            # one thread on a CPU: small batches gain nothing from more
             batch = self._sessions.run(entry.text_encoder, inputs, self.device.type == "cpu")
             if batch.shape != (len(rows), longest, entry.text_dim):
                 raise PackError(
-                    f"{entry.text_encoder} gives features {tuple(batch.shape)} for tokens "
+                    f"{entry.text_encoder} gives features {tuple(batch.shape)} for token ids "
                     f"{(len(rows), longest)}, but pack.json states a width of {entry.text_dim}; "
                     "export it again"
                 )

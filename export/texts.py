@@ -148,12 +148,13 @@ class Tokens:
     """The tokens of a text."""
 
     ids: list[int]  # at least one, at most the pack's `max_length`
-    # without the markers of words (CLIP's </w>, SigLIP's leading ▁); an unknown word is one token
+    # each token as text, without word markers (CLIP's </w>, SigLIP's leading ▁); an unknown word
+    # is one token
     words: list[str]
     truncated: bool  # whether tokens beyond `max_length` were cut off
     unknown: Mapping[int, str]  # index in `words` -> unknown word as typed
     spans: Sequence[tuple[int, int]]  # start and end of each token in the stripped text
-    marks: frozenset[int]  # indices of special tokens, such as [CLS]
+    special: frozenset[int]  # indices of special tokens, such as [CLS]
 
 
 class TextReader:
@@ -183,19 +184,19 @@ class TextReader:
             encoding = self._tokenizer.encode(text)
         except (TypeError, UnicodeError) as error:
             raise ValueError("the text is not valid Unicode; type it again") from error
-        marks, limit = encoding.special_tokens_mask, self._max_length
-        if all(marks):
+        special_mask, limit = encoding.special_tokens_mask, self._max_length
+        if all(special_mask):
             raise ValueError("the text is empty; type at least one word")
         ids, words, spans = encoding.ids[:limit], encoding.tokens[:limit], encoding.offsets[:limit]
-        special = {index for index, mark in enumerate(marks[:limit]) if mark}
+        special = {index for index, value in enumerate(special_mask[:limit]) if value}
         truncated = len(encoding.ids) > limit
-        if truncated and marks[-1]:  # keeps the end token
+        if truncated and special_mask[-1]:  # keep the end token
             ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
             special.add(limit - 1)
         unknown = {
             index: text[start:end]
             for index, (start, end) in enumerate(spans)
-            if words[index] == self._unknown and not marks[index]
+            if words[index] == self._unknown and not special_mask[index]
         }
         plain = [word.removesuffix("</w>").removeprefix("▁") or word for word in words]
         return Tokens(ids, plain, truncated, unknown, spans, frozenset(special))

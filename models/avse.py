@@ -154,7 +154,7 @@ class AVSE(Method):
             pooled = self.norm_text(self.pool_text(words, mask)[0])[:, None]  # (B, 1, d1)
             maps = cosine_attention(words, l2_normalize(pooled), mask) if attention else None
             return Views(self._unit_blocks(pooled), maps)
-        projected, members = self._sampled(features, mask)
+        projected, members = self._projected_views(features, mask)
         pairs = zip(projected, members, strict=True)
         pooled = torch.stack([self.pool_image(view, group)[0] for view, group in pairs], dim=1)
         groups = l2_normalize(pooled)  # (B, n, d1)
@@ -172,7 +172,7 @@ class AVSE(Method):
             if isinstance(self.norm_text, nn.LayerNorm):
                 words = words.layer_norm(self.norm_text)
             return words.unit(self.block_dim)
-        pairs = zip(*self._sampled(features, mask), strict=True)
+        pairs = zip(*self._projected_views(features, mask), strict=True)
         parts = [self.pool_image.parts(view, group) for view, group in pairs]
         groups = Parts.of(torch.stack(parts, dim=1)).unit()  # (B, n, N + 2, d1)
         if self.averaged:
@@ -217,7 +217,7 @@ class AVSE(Method):
         baseline = self.plan(blocks.new_zeros(*blocks.shape[:2], 1)).amax(dim=0).sum()
         return weights.permute(3, 2, 0, 1), baseline
 
-    def _sampled(self, features: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def _projected_views(self, features: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """The projected features (B, N, d1) and the element mask (B, N) of each view."""
         if not self.config.sampled_features:
             projected = self.project_image(features, mask)

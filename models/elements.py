@@ -156,8 +156,8 @@ class SCAN(ElementMethod):
 
     def _attend(self, cosines: Tensor, source: Tensor, query: Tensor) -> Tensor:
         """Each of Q queries (..., Q, D) attends to S elements (..., S, D), Eqs. (1)-(4)."""
-        sources = _present(source)[..., None]  # (..., S, 1)
-        queries = _present(query)[..., None, :]  # (..., 1, Q)
+        sources = _is_present(source)[..., None]  # (..., S, 1)
+        queries = _is_present(query)[..., None, :]  # (..., 1, Q)
         positive = cosines.clamp_min(0.0)
         share = positive / (positive.square().sum(dim=-1, keepdim=True) + EPS).sqrt()
         attention = (self.config.sharpness * share).masked_fill(~sources, -torch.inf)
@@ -184,14 +184,14 @@ class LateInteraction(ElementMethod):
 
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
         """See `ElementMethod.weights`: 1 / (number of words) at each word's best cell, else 0."""
-        absent = ~_present(cells)[..., None]  # (..., V, 1)
+        absent = ~_is_present(cells)[..., None]  # (..., V, 1)
         best = cosines.masked_fill(absent, -torch.inf).argmax(dim=-2, keepdim=True)  # (..., 1, W)
-        real = _present(words)[..., None, :].to(cosines.dtype)  # (..., 1, W)
+        real = _is_present(words)[..., None, :].to(cosines.dtype)  # (..., 1, W)
         share = real / real.sum(dim=-1, keepdim=True).clamp_min(1.0)
         return torch.zeros_like(cosines).scatter(-2, best, share.expand_as(best))
 
 
-def _present(views: Tensor) -> Tensor:
+def _is_present(views: Tensor) -> Tensor:
     """Whether each view holds an element: (..., V, D) -> (..., V) bool; absent views are 0."""
     return (views != 0).any(dim=-1)
 
@@ -204,7 +204,7 @@ def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor
     cells = images.embeddings  # (B_img, V, D)
     products_per_text = max(1, cells.shape[0] * cells.shape[1] * texts.embeddings.shape[1])
     for words in texts.embeddings.split(max(1, MAX_PRODUCTS // products_per_text)):
-        longest = int(_present(words).sum(dim=1).max().clamp_min(1))
+        longest = int(_is_present(words).sum(dim=1).max().clamp_min(1))
         words = words[:, :longest]
         yield torch.einsum("ivd,twd->itvw", cells, words), cells[:, None], words[None]
 

@@ -121,7 +121,7 @@ class Model:
             real = None if mask is None else torch.as_tensor(mask, dtype=torch.bool)
             views = self.runtime.image_views(sets, self.name, attention=True, mask=real)
             return _with_features(views, sets, real) if features else views
-        items = _listed(images, (str, Image.Image))
+        items = _as_list(images, (str, Image.Image))
         for item in items:
             if not isinstance(item, str | Path | Image.Image):
                 raise TypeError(f"an image is a path or a PIL image, not {_kind(item)}")
@@ -131,7 +131,7 @@ class Model:
             raise ValueError("there is no image to encode; pass at least one")
         batches, hidden = [], True if len(items) < _LONG else None  # None: shown on a terminal
         for start in tqdm(range(0, len(items), _BATCH), "images", disable=hidden):
-            decoded = [_opened(item) for item in items[start : start + _BATCH]]
+            decoded = [_open_image(item) for item in items[start : start + _BATCH]]
             sets = self.runtime.image_features(decoded, self.name)
             views = self.runtime.image_views(sets, self.name, attention=True)
             batches.append(_with_features(views, sets, None) if features else views)
@@ -149,7 +149,7 @@ class Model:
             TypeError: an item is not a string.
             ValueError: there is no text, or a text is empty.
         """
-        items = _listed(texts, str)
+        items = _as_list(texts, str)
         for row, text in enumerate(items):
             if not isinstance(text, str):
                 raise TypeError(f"a text is a string, not {_kind(text)}")
@@ -240,7 +240,7 @@ def _with_features(views: Views, features: Tensor, mask: Tensor | None) -> Views
     return Views(views.embeddings, views.attention, extras).to(views.embeddings.device)
 
 
-def _opened(item: ImageLike) -> Image.Image:
+def _open_image(item: ImageLike) -> Image.Image:
     if isinstance(item, Image.Image):
         return item
     try:
@@ -251,7 +251,7 @@ def _opened(item: ImageLike) -> Image.Image:
         raise ValueError(f"{item} cannot be read as an image: {error}") from error
 
 
-def _listed(values: Any, single: type | tuple[type, ...]) -> list[Any]:
+def _as_list(values: Any, single: type | tuple[type, ...]) -> list[Any]:
     """Converts an iterable to a list; wraps a `single` type or another value in a list."""
     is_list = isinstance(values, Iterable) and not isinstance(values, single)
     return list(values) if is_list else [values]

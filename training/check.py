@@ -17,13 +17,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m polyview check", description=description)
     add = parser.add_argument
     add("pack", help="folder or Hub id of a pack")
-    add("--method", help="one of the pack's methods; its best one without it")
+    add("--method", help="a method of the pack (default: the best)")
     help_text = (
-        "folder of images with captions (docs/your-data.md); without it the pack's own gallery"
+        "folder of images with captions, see docs/your-data.md (default: the pack's own gallery)"
     )
     add("--data", type=Path, help=help_text)
-    add("--split", help="val without it; of a pack's own gallery test")
-    add("--pairs", type=int, default=PAIRS, help=f"number of images; {PAIRS} without it")
+    add("--split", help="split (default: val; test for a pack's own gallery)")
+    add("--pairs", type=int, default=PAIRS, help=f"number of images (default: {PAIRS})")
     options = parser.parse_args(argv)
     with refusals_end():
         pack, split = resolve(options.pack), options.split or ("val" if options.data else "test")

@@ -212,7 +212,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         mirrored = torch.from_numpy(random.random(len(rows)) < 0.5)
         mirror(pixels, targets, mirrored)
         cells = self._cells(change_colors(pixels, self.config.color, random))
-        terms = {"distillation": self._missed(cells, targets)}
+        terms = {"distillation": self._map_error(cells, targets)}
         captioned = rows < self.captioned
         if self._retrieves(epoch) and captioned.any():
             rows, cells = rows[captioned], cells[captioned]
@@ -249,7 +249,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.model.imitate.weight.copy_(solution[:-1].mT)
         self.model.imitate.bias.copy_(solution[-1])
 
-    def _missed(self, cells: Tensor, targets: Tensor) -> Tensor:
+    def _map_error(self, cells: Tensor, targets: Tensor) -> Tensor:
         """Weighted squared error of predicted maps (B, N, T); 1 for predicting the mean."""
         return ((self.model.imitate(cells) - targets).square() * self.weights).mean()
 
@@ -271,7 +271,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             part = slice(start, start + 100)
             cells = self._cells(torch.from_numpy(self.val_pixels.features[part]))
             targets = self._targets(self.val.features[part])
-            error += self._missed(cells, targets).item() * len(cells) / count
+            error += self._map_error(cells, targets).item() * len(cells) / count
         score = {"val_distillation": round(error, 4)}
         if self._retrieves(epoch):
             method, words = self.model.heads.method, self.model.heads.text_encoder

@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     help_text = "run folder of a method; may be repeated, for the average of their scores, too"
     source.add_argument("--run", type=Path, action="append", help=help_text)
     method_group = parser.add_mutually_exclusive_group()
-    method_group.add_argument("--method", help="one of the pack's methods; all without it")
+    method_group.add_argument("--method", help="a method of the pack (default: all)")
     method_group.add_argument("--all", action="store_true", help="every method of the pack")
     add = parser.add_argument
     repeatable: dict[str, Any] = {"action": "append", "default": []}
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         "captions that A finds and B misses; a method, ensemble, run, or run file of TREC's format"
     )
     add("--mistakes", nargs=2, metavar=("A", "B"), help=help_text, default=())
-    help_text = "of --mistakes: an image is found at ranks up to k; default: 1"
+    help_text = "for --mistakes: an image is found at ranks up to k (default: 1)"
     add("--k", type=int, default=1, help=help_text)
     for flag, help_text in (
         ("views", "also how often each view wins, and its attention to mentioned objects"),
@@ -107,22 +107,23 @@ def _parser() -> argparse.ArgumentParser:
         ("foils", "also whether true captions of scenes score above false ones"),
         ("nnn", "measure Nearest Neighbor Normalization; with --write, store it in CLIP's packs"),
         ("calibrate", "fit the probabilities of each method's hits, and store them in the pack"),
-        ("calibration", "measure these, instead of recalls"),
+        ("calibration", "measure these probabilities instead of recalls"),
         ("halves", "photographs of one split: fit on one half of them and measure on the other"),
-        ("write", "store the metrics in the pack, those of ensembles excepted"),
+        ("write", "store the metrics in the pack, except those of ensembles"),
     ):
         add(f"--{flag}", action="store_true", help=help_text)
     help_text = (
         "compare maps of CLIP or SigLIP on objects, instead of recalls: exact rows, attention "
-        "rollout, Grad-ECLIP, LeGrad; FROM has the weights that the pack was made of"
+        "rollout, Grad-ECLIP, LeGrad; FROM has the weights that the pack was made from"
     )
     add("--maps", nargs="?", const=True, metavar="FROM", help=help_text)
-    add("--split", default="test", help="test without it")
+    add("--split", default="test", help="split (default: test)")
     help_text = (
-        "photographs with captions, scenes, or ready-made features; without it a pack's own "
+        "photographs with captions, scenes, or ready-made features (default: the pack's own "
+        "gallery, or the training data of a run)"
     )
-    add("--data", type=Path, help=help_text + "gallery, or what a run was trained on")
-    help_text = "rank only the first captions of each image, at most so many; default: all"
+    add("--data", type=Path, help=help_text)
+    help_text = "rank only the first N captions of each image (default: all)"
     add("--captions", type=int, default=0, metavar="N", help=help_text)
     add("--folds", type=int, default=1, help="number of folds to average over")
     for name, metavar, help_text in (
@@ -132,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         ("trec", "DIR", "rankings in TREC's format, a file a method and direction"),
     ):
         add(f"--{name}", type=Path, metavar=metavar, help=f"also write {help_text}")
-    help_text = f"of a run: folder of cached features; {CACHE} without it"
+    help_text = f"for runs: folder of cached features (default: {CACHE})"
     add("--cache", type=Path, default=CACHE, help=help_text)
     add("--device", default="auto", choices=("auto", "cpu", "cuda"))
     return parser
@@ -212,7 +213,9 @@ def _parts(
 
 def _normalize(options: argparse.Namespace, runtime: Runtime, names: Sequence[str]) -> _Rows:
     if options.data is None:
-        raise ValueError("--nnn takes its reference captions from the split train; add --data DIR")
+        raise ValueError(
+            "--nnn takes its reference captions from the training split; add --data DIR"
+        )
     if options.write:
         store = normalization.store_normalization
         rows = {name: store(runtime, name, options.data) for name in names}
@@ -338,8 +341,8 @@ def _compare(
 
 def _command(options: argparse.Namespace, name: str) -> str:
     """Returns the command that reproduces a method's metrics or its calibration."""
-    command = f"python -m polyview evaluate --pack {_named(options.pack)} --method {name}"
-    command += f" --data {_named(str(options.data))}" if options.data else ""
+    command = f"python -m polyview evaluate --pack {_without_folders(options.pack)} --method {name}"
+    command += f" --data {_without_folders(str(options.data))}" if options.data else ""
     command += f" --split {options.split}"
     command += f" --captions {options.captions}" if options.captions else ""
     command += f" --folds {options.folds}" if options.folds > 1 else ""
@@ -347,7 +350,7 @@ def _command(options: argparse.Namespace, name: str) -> str:
     return command + "".join(f" --{flag}" for flag in flags if getattr(options, flag))
 
 
-def _named(path: str) -> str:
+def _without_folders(path: str) -> str:
     """Returns a path without the folders of an absolute path, because packs are shared."""
     return Path(path).name if Path(path).is_absolute() else path
 

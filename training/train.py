@@ -22,7 +22,7 @@ from polyview.training.settings import describe
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    run_command(argv, "train", TrainConfig, _build, settings=_settings, cached=True)
+    run_command(argv, "train", TrainConfig, _build, describe_settings=_settings, cached=True)
 
 
 def _build(
@@ -40,7 +40,7 @@ def _build(
 
 
 def _settings() -> Iterator[str]:
-    """Yields lines on all settings: those of the training, then of each method and objective."""
+    """Yields lines on all settings: of the training loop, then of each method and objective."""
     yield from describe(TrainConfig)
     yield from describe(TextConfig, "text.")
     yield from describe(OptimizerConfig, "optimizer.")

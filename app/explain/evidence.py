@@ -121,8 +121,9 @@ def _term_evidence(
     table, sentence = split.cells, split.whole_sentence  # (n, ..., N, M), (n, ..., N)
     if isinstance(subject, str):
         tokens = retriever.read(subject)
-        marks, columns = sorted(tokens.marks), sorted({*range(len(tokens.words))} - tokens.marks)
-        sentence, table = sentence + table[..., marks].sum(dim=-1), table[..., columns]
+        special = sorted(tokens.special)
+        columns = sorted({*range(len(tokens.words))} - tokens.special)
+        sentence, table = sentence + table[..., special].sum(dim=-1), table[..., columns]
         words = [tokens.words[column] for column in columns]
     if retriever.reads_sets:  # a query image is one column
         table = table if has_words else table.sum(dim=-1, keepdim=True)

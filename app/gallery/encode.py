@@ -53,17 +53,17 @@ class Clips(dict[int, tuple[Moment, ...]]):
 
     Each frame is an image. The first frame has the id of the clip; the ids of further frames follow
     those of all files, so that `Collection.file_id` maps them to the clip. Packs that read frames
-    as sets divide them into *windows* of at most `together` frames and nearly equal length; a
+    as sets divide them into *windows* of at most `frames_per_set` frames and nearly equal length; a
     window is one row of a gallery, with the id of its first frame.
 
     Args:
         collection: the collection of the clips.
-        together: number of frames that the pack reads as one set.
+        frames_per_set: number of frames that the pack reads as one set.
     """
 
-    def __init__(self, collection: Collection, together: int = 1) -> None:
+    def __init__(self, collection: Collection, frames_per_set: int = 1) -> None:
         super().__init__()
-        self._collection, self._together = collection, together
+        self._collection, self._frames_per_set = collection, frames_per_set
 
     def windows(self, file_id: int | None = None) -> list[list[int]]:
         """The ids of the images in each window of a file, or of all files, in time order."""
@@ -71,7 +71,7 @@ class Clips(dict[int, tuple[Moment, ...]]):
         windows = []
         for file_index in range(files) if file_id is None else [file_id]:
             count = len(self.get(file_index, ())) or 1
-            parts = -(-count // self._together)
+            parts = -(-count // self._frames_per_set)
             for part in range(parts):
                 frames = range(count * part // parts, count * (part + 1) // parts)
                 windows.append([file_index + frame * files for frame in frames])
@@ -114,7 +114,10 @@ class Encoder:
 
     def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
         self._runtime, self._collection = runtime, collection
-        self._checksum, self._together = runtime.info.checksum, runtime.info.image_encoder.frames
+        self._checksum, self._frames_per_set = (
+            runtime.info.checksum,
+            runtime.info.image_encoder.frames,
+        )
         # for each image encoder's space, one method that uses the encoder
         self._encoders = {self._space(name): name for name in runtime.methods}
         self._sums = {s for s, m in self._encoders.items() if runtime.methods[m].features_add_up}
@@ -123,7 +126,7 @@ class Encoder:
         folder = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
         # files are saved with the features of all encoders, in one transaction
         encoders = hashlib.sha256("".join(sorted(self._encoders)).encode()).hexdigest()
-        decoders = f"{reader()}, sets of {self._together}"
+        decoders = f"{reader()}, sets of {self._frames_per_set}"
         self.store = Store(cache / "galleries" / folder[:24], encoders[:24], decoders)
         self._digests: dict[str, bytes] = {}  # SHA-256 of files that were read, by name
         # features (N, d) of images whose sum is stored, by space and key; latest last
@@ -177,7 +180,7 @@ class Encoder:
         def make(missing: Iterable[Key], method: str) -> np.ndarray:
             space = self._space(method)
             if space not in features:  # methods share features
-                features[space] = self._stored(list(chain.from_iterable(rows)), space)
+                features[space] = self._stored_vectors(list(chain.from_iterable(rows)), space)
             sets = [[features[space][self.key([f])] for f in by_key[key]] for key in missing]
             padded, mask = pad_sets([torch.from_numpy(np.concatenate(parts)) for parts in sets])
             return self._runtime.image_views(padded, method, mask=mask).embeddings.cpu().numpy()
@@ -202,7 +205,7 @@ class Encoder:
             rows = (
                 self.store.load(space, keys.values())
                 if cached_only
-                else self._stored(images, space)
+                else self._stored_vectors(images, space)
             )
         else:
             recent = self._recent
@@ -276,7 +279,7 @@ class Encoder:
         """
         moments, squares = [], dict[Key, Image.Image]()
         try:
-            for moment, frame in read_frames(file, image.file, self._together):
+            for moment, frame in read_frames(file, image.file, self._frames_per_set):
                 if stop.is_set():
                     raise StoppedError
                 key = _key(digest, moment)
@@ -293,7 +296,7 @@ class Encoder:
             return Content(digest, str(error).removeprefix(image.file)), {}
         return Content(digest, moments=tuple(moments)), squares
 
-    def _stored(self, images: Sequence[CollectionImage], space: str) -> Vectors:
+    def _stored_vectors(self, images: Sequence[CollectionImage], space: str) -> Vectors:
         """The features of images, or their sums, loaded or computed and stored."""
         by_key: dict[Key, CollectionImage] = {self.key([image]): image for image in images}
 
@@ -315,7 +318,7 @@ class Encoder:
         for start in range(0, len(keys), self._at_once):
             part = keys[start : start + self._at_once]
             images = [squares[key] for key in part]
-            rows = self._runtime.square_features(images, method, alone=True)  # (B, N, d)
+            rows = self._runtime.square_features(images, method, single_thread=True)  # (B, N, d)
             if space in self._sums and not whole:
                 rows = rows.sum(dim=1, keepdim=True)
             features |= zip(part, rows.cpu().numpy(), strict=True)

@@ -173,20 +173,20 @@ def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Ima
         if suffix_of(name) in VIDEOS:
             with closing(read_video(file, seconds=moment.seconds if moment else 0.0)) as frames:
                 return next(frames)[1]
-        with _opened(file, name) as image:
+        with _open_image(file, name) as image:
             if moment is None:
                 return _still(image)
             image.seek(moment.frame)
             return _small(flat_rgb(image))
 
 
-def read_frames(file: BinaryIO, name: str, together: int = 1) -> Frames:
+def read_frames(file: BinaryIO, name: str, frames_per_set: int = 1) -> Frames:
     """Yields a still image with None, or the frames that represent a video or an animation.
 
     Args:
         file: an open file.
         name: the file's name in messages.
-        together: number of frames that are read as one set.
+        frames_per_set: number of frames that are read as one set.
 
     Yields:
         The moment of a frame, and the frame as from `open_image`. For sets, a frame that fills
@@ -197,11 +197,11 @@ def read_frames(file: BinaryIO, name: str, together: int = 1) -> Frames:
     """
     with _sentences(name):
         if suffix_of(name) in VIDEOS:
-            yield from read_video(file, together)
+            yield from read_video(file, frames_per_set)
             return
-        with _opened(file, name) as image:
+        with _open_image(file, name) as image:
             if image.format in _ANIMATED and getattr(image, "is_animated", False):
-                yield from _animation(image, name, together)
+                yield from _animation(image, name, frames_per_set)
             else:
                 yield None, _still(image)
 
@@ -228,7 +228,7 @@ def _sentences(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(file: BinaryIO, name: str) -> Iterator[Image.Image]:
+def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
     """Opens an image within the limits: large images one at a time, JPEGs at reduced size."""
     file.seek(0)
     image = Image.open(file, formats=_formats())
@@ -289,7 +289,7 @@ def _scans(file: BinaryIO) -> int:
     return scans
 
 
-def _animation(image: Image.Image, name: str, together: int) -> Frames:
+def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
     pixels = image.width * image.height
     if pixels > FRAME_PIXELS:
         raise ImageError(
@@ -315,7 +315,7 @@ def _animation(image: Image.Image, name: str, together: int) -> Frames:
     starts = accumulate(durations[:-1], initial=0.0)
     moments = [(Moment(start, number), None) for number, start in enumerate(starts)][still:]
     # `sample` takes pairs; the frames are decoded here
-    for moment, _ in sample(moments, middles(sum(durations), together), together):
+    for moment, _ in sample(moments, middles(sum(durations), frames_per_set), frames_per_set):
         image.seek(moment.frame)
         yield moment, _small(flat_rgb(image))
 

@@ -78,8 +78,9 @@ class Gallery:
       float16, and the items that can be among the best are scored. This is exact: if x is one of
       the k best, by row w of the query, fewer than k items have a row with a larger product with w,
       so the product of x is at least the k-th largest; `_MARGIN` covers the rounding of both.
-    - Above `CLUSTERED_FROM`, after `settle`, candidates come from the nearest clusters (FAISS IVF
-      over 8-bit rows). This is approximate; `recall` is the measured share of the ten best.
+    - Above `CLUSTERED_FROM`, after `build_search_index`, candidates come from the nearest clusters
+      (FAISS IVF over 8-bit rows). This is approximate; `recall` is the measured share of the ten
+      best.
 
     Args:
         side: the kind of the items; a query is of the other kind or, for images, also an image.
@@ -132,7 +133,7 @@ class Gallery:
 
     def ids(self) -> np.ndarray:
         """All ids (N,), in the order of adding."""
-        return self._filled()[0]
+        return self._ids_and_views()[0]
 
     def caveat(self, only: AbstractSet[int] | None = None) -> str:
         """Why a search is not exact, for people; empty if it is exact."""
@@ -164,7 +165,7 @@ class Gallery:
             self._longest = max(self._longest, float(self._rows(views).norm(dim=-1).max()))
             self._count = total
 
-    def _filled(self) -> tuple[np.ndarray, Tensor]:
+    def _ids_and_views(self) -> tuple[np.ndarray, Tensor]:
         """All ids (N,) and their views (N, V, D), as stored."""
         with self._lock:
             return self._ids[: self._count], self._tensor[: self._count]
@@ -178,7 +179,7 @@ class Gallery:
 
         Raises ValueError if there are no items.
         """
-        all_ids, views = self._filled()
+        all_ids, views = self._ids_and_views()
         if not len(all_ids):
             raise ValueError("nothing is searchable yet; try again in a moment")
         for start in range(0, len(all_ids if ids is None else ids), _CHUNK):
@@ -190,7 +191,7 @@ class Gallery:
 
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """The views (n, V, D) float32 of n ids, all of which must exist."""
-        all_ids, views = self._filled()
+        all_ids, views = self._ids_and_views()
         requested = np.asarray(ids, np.int64)
         rows = np.searchsorted(all_ids, requested).clip(max=len(all_ids) - 1)
         if (all_ids[rows] != requested).any():  # ids were not added in ascending order
@@ -213,7 +214,7 @@ class Gallery:
         if not len(self):
             return []
         query = query.to(self._device)
-        ids, scores = self._scored(query, self.candidates(query, min(k, len(self)), only))
+        ids, scores = self._exact_scores(query, self.candidates(query, min(k, len(self)), only))
         if not len(scores):
             return []
         kth = scores.topk(min(k, len(scores))).values[-1]
@@ -284,10 +285,12 @@ class Gallery:
 
         Raises ValueError if there are no items.
         """
-        ids, scores = self._scored(query.to(self._device))
+        ids, scores = self._exact_scores(query.to(self._device))
         return ids, scores.numpy()
 
-    def _scored(self, query: Views, some: np.ndarray | None = None) -> tuple[np.ndarray, Tensor]:
+    def _exact_scores(
+        self, query: Views, some: np.ndarray | None = None
+    ) -> tuple[np.ndarray, Tensor]:
         """The ids (n,) and exact scores (n,) of some items, or of all."""
         ids, scores = [np.empty(0, np.int64)], [torch.empty(0)]
         for part, items in self.chunks(some):
@@ -301,11 +304,11 @@ class Gallery:
 
         There must be at least k items. `only` has the ids of the items to rank, or is None.
         """
-        ids, views = self._filled()
+        ids, views = self._ids_and_views()
         if only is not None:
             return ids[np.isin(ids, list(only))]
         if self._clusters is not None:
-            return self._clustered(query, k, self._clusters)
+            return self._cluster_candidates(query, k, self._clusters)
         if views.dtype != torch.float16 or not self.method.row_search:
             return None
         rows, is_near = self._rows(views), torch.zeros(len(ids), dtype=torch.bool)
@@ -316,7 +319,7 @@ class Gallery:
             is_near |= products >= threshold
         return ids[is_near.numpy()]
 
-    def _clustered(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
+    def _cluster_candidates(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
         """Ids of the items with the largest products in the clusters; None if fewer than k."""
         ids, item_rows = self.ids(), self._numbers // clusters.d
         needles = self._rows(query.embeddings).float().contiguous().numpy()
@@ -326,12 +329,12 @@ class Gallery:
         return ids[np.concatenate([items, later_items])] if len(items) >= k else None
 
     def is_large(self) -> bool:
-        """Whether `settle` builds clusters."""
+        """Whether `build_search_index` builds clusters."""
         size = 2 * self._count * self._numbers
         return self._tensor.dtype == torch.float16 and size >= CLUSTERED_FROM
 
-    def settle(self, probes: Sequence[Views]) -> None:
-        """Builds the clusters of a large gallery once it is filled; searches continue meanwhile.
+    def build_search_index(self, probes: Sequence[Views]) -> None:
+        """Builds the clusters of a large, complete gallery; searches continue meanwhile.
 
         This takes minutes for millions of rows. The number of clusters searched is chosen so that
         the probes, typical queries (1, W, D), reach a recall of `RECALL`.
@@ -346,7 +349,7 @@ class Gallery:
         """Builds an inverted file over the R rows, with about 2 sqrt(R) centres."""
         import faiss  # 13 MB of memory that most galleries do not need
 
-        views = self._filled()[1]
+        views = self._ids_and_views()[1]
         count, dim = self._rows(views).shape
         lists = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING))
         index: Any = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
@@ -365,7 +368,7 @@ class Gallery:
         while True:
             shares = []
             for probe, best in zip(probes, exact, strict=True):
-                ids = self._clustered(probe, _BEST, clusters)
+                ids = self._cluster_candidates(probe, _BEST, clusters)
                 shares.append(1.0 if ids is None else len(best & {*ids.tolist()}) / len(best))
             recall = sum(shares) / len(shares)
             if recall >= RECALL or clusters.nprobe >= clusters.nlist:

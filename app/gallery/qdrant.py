@@ -107,7 +107,7 @@ class Points:
         # qdrant-client in a folder is not thread-safe
         self._lock = threading.Lock() if folder else nullcontext()
         connection: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
-        with warnings.catch_warnings(), self._asking():
+        with warnings.catch_warnings(), self._translate_errors():
             if parts.hostname:
                 socket.create_connection((parts.hostname, port), _CONNECT).close()
                 connection = {
@@ -126,7 +126,7 @@ class Points:
 
     def exist(self) -> bool:
         """Whether the collection exists."""
-        return bool(self._ask("collection_exists"))
+        return bool(self._call("collection_exists"))
 
     def create(self, widths: Mapping[str, int]) -> None:
         """Creates the collection; `widths` are the dimensions of a row of each method."""
@@ -135,7 +135,7 @@ class Points:
             name: api.VectorParams(size=width, distance=api.Distance.DOT, multivector_config=config)
             for name, width in widths.items()
         }
-        self._ask("create_collection", vectors_config=vectors)
+        self._call("create_collection", vectors_config=vectors)
 
     def add(self, points: Sequence[Point]) -> None:
         """Writes points; returns when they are stored and searchable."""
@@ -150,13 +150,13 @@ class Points:
                 )
                 for point, vectors, payload in points[start : start + step]
             ]
-            self._ask("upsert", points=structs, wait=True)
+            self._call("upsert", points=structs, wait=True)
 
     def payloads(self) -> Iterator[tuple[str, dict]]:
         """Iterates over the ids and payloads of all points."""
         offset = None
         while True:
-            page, offset = self._ask("scroll", limit=_PAGE, offset=offset, with_payload=True)
+            page, offset = self._call("scroll", limit=_PAGE, offset=offset, with_payload=True)
             yield from ((str(record.id), record.payload or {}) for record in page)
             if offset is None:
                 return
@@ -166,7 +166,7 @@ class Points:
     ) -> dict[str, tuple[dict, np.ndarray]]:
         """The payload and the rows (R, E) float32 of a named vector of the existing points."""
         vectors = [vector] if vector else False
-        records = self._ask("retrieve", ids=list(points), with_payload=True, with_vectors=vectors)
+        records = self._call("retrieve", ids=list(points), with_payload=True, with_vectors=vectors)
         contents = {}
         for record in records:
             rows = np.asarray((record.vector or {}).get(vector, []), np.float32)
@@ -184,16 +184,16 @@ class Points:
         exact = api.SearchParams(exact=True)
         options: dict[str, Any] = {"using": vector, "limit": count, "filter": subset}
         requests = [api.QueryRequest(query=r.tolist(), params=exact, **options) for r in queries]
-        answers = self._ask("query_batch_points", requests=requests)
+        answers = self._call("query_batch_points", requests=requests)
         return list(dict.fromkeys(str(point.id) for answer in answers for point in answer.points))
 
-    def _ask(self, call: str, **arguments: object) -> Any:
+    def _call(self, call: str, **arguments: object) -> Any:
         """Calls a method of the client on this collection."""
-        with self._asking(), self._lock:
+        with self._translate_errors(), self._lock:
             return getattr(self._client, call)(self.name, **arguments)
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turns errors of the client into `QdrantError`."""
         server = f"Qdrant at {self.address}"
         try:
@@ -203,11 +203,14 @@ class Points:
                 raise QdrantError(f"{server} rejects the API key; set {KEY}") from error
             reason = f"{error.status_code}: {error.reason_phrase:.200}"
             raise QdrantError(
-                f"{server} rejects the request ({reason}); fill it with python -m polyview migrate"
+                f"{server} rejects the request ({reason}); create the collection with "
+                "python -m polyview migrate"
             ) from error
         except (ResponseHandlingException, OSError, RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise QdrantError(f"{server} does not answer ({reason}); check the address") from error
+            raise QdrantError(
+                f"{server} gives no valid answer ({reason}); check the address"
+            ) from error
 
 
 class QdrantGallery(Gallery):
@@ -298,9 +301,10 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
     Raises:
         QdrantError: Qdrant cannot be reached, or the collection is missing, empty, or foreign.
     """
-    advice = "fill it with python -m polyview migrate"
     if not points.exist():
-        raise QdrantError(f"there is no collection {points.address}; {advice}")
+        raise QdrantError(
+            f"there is no collection {points.address}; create it with python -m polyview migrate"
+        )
     payloads = list(points.payloads())
     try:
         entries = [(_image(payload, points.pictures), point) for point, payload in payloads]
@@ -311,7 +315,9 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
         reason = f"was not written by python -m polyview migrate ({error})"
         raise QdrantError(f"{points.address} {reason}; name another collection") from error
     if not entries:
-        raise QdrantError(f"the collection {points.address} is empty; {advice}")
+        raise QdrantError(
+            f"the collection {points.address} is empty; fill it with python -m polyview migrate"
+        )
     entries.sort(key=lambda pair: pair[0].file)
     images = tuple(replace(image, image_id=i) for i, (image, _) in enumerate(entries))
     places = {point: i for i, (_, point) in enumerate(entries)}
@@ -319,7 +325,10 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
     def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
         check_pack(points, pack, runtime)
         if missing := runtime.methods.keys() - shapes.keys():
-            raise QdrantError(f"{points.address} lacks the views of {min(missing)}; {advice}")
+            raise QdrantError(
+                f"{points.address} lacks the views of {min(missing)}; fill it with "
+                "python -m polyview migrate"
+            )
         return {
             name: QdrantGallery(points, places, name, method, shapes[name], runtime.device)
             for name, method in runtime.methods.items()

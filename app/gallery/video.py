@@ -61,29 +61,29 @@ class Moment(NamedTuple):
     frame: int
 
 
-def middles(length: float, together: int = 1) -> list[float]:
-    """The times in seconds of a clip's chosen frames: the middles of equal slots.
+def middles(length: float, frames_per_set: int = 1) -> list[float]:
+    """The times in seconds of a clip's representative frames: the middles of equal slots.
 
     Args:
         length: length of the clip in seconds.
-        together: number of frames that are read as one set, the minimum number of slots.
+        frames_per_set: number of frames that are read as one set, the minimum number of slots.
 
     >>> middles(2.0, 4), len(middles(20.5)), len(middles(36000.0))
     ([0.25, 0.75, 1.25, 1.75], 21, 64)
     """
-    count = min(MOST, max(FEWEST if together == 1 else together, math.ceil(length)))
+    count = min(MOST, max(FEWEST if frames_per_set == 1 else frames_per_set, math.ceil(length)))
     return [(slot + 0.5) * length / count for slot in range(count)]
 
 
 def sample(
-    frames: Iterable[tuple[Moment, T]], times: Sequence[float], together: int = 1
+    frames: Iterable[tuple[Moment, T]], times: Sequence[float], frames_per_set: int = 1
 ) -> Iterator[tuple[Moment, T]]:
     """The frame shown at each of several times; only sets repeat a frame shown at several.
 
     Args:
         frames: frames in time order, including those shown at the times.
         times: ascending times in seconds, such as `middles`.
-        together: see `middles`.
+        frames_per_set: see `middles`.
 
     >>> clip = [(Moment(0.0, 0), "a"), (Moment(1.2, 1), "b"), (Moment(1.3, 2), "c")]
     >>> [(moment.seconds, frame) for moment, frame in sample(clip, middles(2.0, 4), 4)]
@@ -93,20 +93,20 @@ def sample(
     for (moment, frame), (following, _) in pairwise(chain[tuple[Moment, Any]](frames, end)):
         slots = [time for time in pending if time < following.seconds]  # that show the frame
         del pending[: len(slots)]
-        for time in slots if together > 1 else slots[:1]:
+        for time in slots if frames_per_set > 1 else slots[:1]:
             yield Moment(time, moment.frame), frame
         if not pending:
             return
 
 
 def read_video(
-    file: BinaryIO, together: int = 1, seconds: float | None = None
+    file: BinaryIO, frames_per_set: int = 1, seconds: float | None = None
 ) -> Generator[tuple[Moment, Image.Image]]:
     """Yields the frames that represent a video, upright, with sides of at most 1,024 pixels.
 
     Args:
         file: an open file with a descriptor.
-        together: number of frames that are read as one set, see `sample`.
+        frames_per_set: number of frames that are read as one set, see `sample`.
         seconds: yield only the frame shown at this time.
 
     Raises:
@@ -115,7 +115,7 @@ def read_video(
     file.seek(0)
     kind = "matroska" if file.read(4) == b"\x1aE\xdf\xa3" else "mov"
     os.lseek(file.fileno(), 0, os.SEEK_SET)
-    command = [sys.executable, "-I", str(DECODER), kind, str(MEMORY), str(together)]
+    command = [sys.executable, "-I", str(DECODER), kind, str(MEMORY), str(frames_per_set)]
     command += [] if seconds is None else [repr(seconds)]
     pipe, devnull = subprocess.PIPE, subprocess.DEVNULL
     with _processes, subprocess.Popen(command, stdin=file, stdout=pipe, stderr=devnull) as process:
@@ -152,7 +152,7 @@ def main(argv: list[str]) -> int:
     """Writes the frames; see the top of the module."""
     import av  # only in this process
 
-    kind, memory, together = argv[0], int(argv[1]), int(argv[2])
+    kind, memory, frames_per_set = argv[0], int(argv[1]), int(argv[2])
     with suppress(ImportError, ValueError, OSError):  # Windows has no such limits
         import resource
 
@@ -166,7 +166,8 @@ def main(argv: list[str]) -> int:
             av.open(file, "r", format=kind, io_open=_refuse) as container,
         ):
             clip = Clip(container)
-            for moment, frame in clip.chosen(together, float(argv[3]) if argv[3:] else None):
+            seconds = float(argv[3]) if argv[3:] else None
+            for moment, frame in clip.select(frames_per_set, seconds):
                 image = clip.upright(frame)
                 out.write(HEADER.pack(*moment, *image.size) + image.tobytes())
                 sentence = ""
@@ -184,7 +185,7 @@ def main(argv: list[str]) -> int:
 
 
 def _refuse(*_: object) -> None:
-    raise VideoError("names other files, which are not read; save it again as MP4")
+    raise VideoError("refers to other files, which are not opened; save it again as MP4")
 
 
 class Clip:
@@ -195,12 +196,12 @@ class Clip:
 
         self._container, self._errors = container, av.FFmpegError
         if not container.streams.video:
-            raise VideoError("holds no images, only sound or nothing; take it out")
+            raise VideoError("has no video stream; remove the file")
         self._stream = stream = container.streams.video[0]
         context = stream.codec_context
         codec = "an unknown codec" if context is None else context.name
         if codec.removeprefix("lib").replace("dav1d", "av1") not in CODECS:
-            raise VideoError(f"is packed with {codec}, which is not read; save it with H.264")
+            raise VideoError(f"is encoded with {codec}, which is not supported; save it with H.264")
         if context.width * context.height > MAX_PIXELS:
             raise VideoError(
                 f"has frames of {context.width} x {context.height} pixels, more than the "
@@ -208,24 +209,26 @@ class Clip:
             )
         context.thread_count = 1
         context.options = {"max_pixels": str(MAX_PIXELS)}
-        self._base = stream.time_base or Fraction(1, 1000)
+        self._time_base = stream.time_base or Fraction(1, 1000)
         self._start, self._rate = stream.start_time or 0, float(stream.average_rate or 0) or 25.0
-        length = (stream.duration or 0) * self._base
-        self._length = float(length or (container.duration or 0) / av.time_base) or self._last()
+        duration = (stream.duration or 0) * self._time_base
+        duration = float(duration or (container.duration or 0) / av.time_base)
+        self._duration = duration or self._last_packet_time()
         pixels = max(context.width * context.height, _LEAST_PIXELS)
-        self._short = max(stream.frames, self._length * self._rate) * pixels <= ALL_PIXELS
+        self._decode_all = max(stream.frames, self._duration * self._rate) * pixels <= ALL_PIXELS
 
-    def chosen(self, together: int, seconds: float | None) -> Iterator[tuple[Moment, Any]]:
-        """The frames that represent the clip, or the one at `seconds`; see `read_video`."""
+    def select(self, frames_per_set: int, seconds: float | None) -> Iterator[tuple[Moment, Any]]:
+        """Yields the frames that represent the clip, or the one at `seconds`; see `read_video`."""
         if seconds is not None:
-            yield from sample(self._from(seconds), [seconds])
-        elif self._short:
-            yield from sample(self._from(0.0), middles(self._length, together), together)
-        else:  # of a long clip, the key frames before these times
+            yield from sample(self._frames_from(seconds), [seconds])
+        elif self._decode_all:
+            times = middles(self._duration, frames_per_set)
+            yield from sample(self._frames_from(0.0), times, frames_per_set)
+        else:  # a long clip: the last key frame before each time
             last_number = -1
-            for time in middles(self._length, together):
-                for moment, frame in islice(self._from(time), 1):
-                    if together > 1 or moment.frame != last_number:
+            for time in middles(self._duration, frames_per_set):
+                for moment, frame in islice(self._frames_from(time), 1):
+                    if frames_per_set > 1 or moment.frame != last_number:
                         yield moment, frame
                     last_number = moment.frame
 
@@ -239,10 +242,10 @@ class Clip:
         turn = _TURNS[round(frame.rotation / 90) % 4]
         return image if turn is None else image.transpose(turn)
 
-    def _from(self, seconds: float) -> Iterator[tuple[Moment, Any]]:
+    def _frames_from(self, seconds: float) -> Iterator[tuple[Moment, Any]]:
         """All frames from the last key frame before a time; skips damaged packets."""
-        with suppress(self._errors):  # on failure, decoding continues at the present position
-            self._container.seek(self._start + int(seconds / self._base), stream=self._stream)
+        with suppress(self._errors):  # on failure, decoding continues at the current position
+            self._container.seek(self._start + int(seconds / self._time_base), stream=self._stream)
         packets, number = self._container.demux(self._stream), -1
         while True:
             try:
@@ -256,17 +259,17 @@ class Clip:
             for frame in frames:
                 time = (number + 1) / self._rate
                 if frame.pts is not None:
-                    time = max(0.0, float((frame.pts - self._start) * self._base))
+                    time = max(0.0, float((frame.pts - self._start) * self._time_base))
                 number = round(time * self._rate) if number < 0 else number + 1
                 yield Moment(time, number), frame
 
-    def _last(self) -> float:
-        """The time of the last packet: the length of a file that does not state it."""
+    def _last_packet_time(self) -> float:
+        """The time of the last packet, for a file that does not state its duration."""
         last_pts = 0
         with suppress(self._errors):
             for packet in self._container.demux(self._stream):
                 last_pts = max(last_pts, packet.pts or 0)
-        return max(0.0, float((last_pts - self._start) * self._base))
+        return max(0.0, float((last_pts - self._start) * self._time_base))
 
 
 if __name__ == "__main__":

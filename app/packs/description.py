@@ -24,8 +24,8 @@ from polyview.export.hub.client import cached_commit
 from polyview.export.pack.schema import PackInfo, current_name
 from polyview.export.pack.validation import read_json
 
-_LISTED = 1000  # files listed, at most
-_MOST_BYTES = 2**20  # of a file that is read
+_LISTED = 1000  # maximum number of files listed
+_MOST_BYTES = 2**20  # maximum size of a result file
 _SOURCE = ("split", "command", "hardware", "seed")
 _SAMPLE = 48  # images compared with the training images of a pack
 _UNFAMILIAR = 0.5  # share of unlike images above which a pack does not suit a collection

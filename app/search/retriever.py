@@ -143,7 +143,7 @@ class Retriever:
         if k < 1:
             raise ValueError(f"k must be at least 1, not {k}")
         with shared_processors(len(self.collection.images)):
-            query, k = self._encoded(terms, spec), min(k, MAX_HITS)
+            query, k = self._encode_terms(terms, spec), min(k, MAX_HITS)
             matches, scores = self._best(query, max(k, TENTH), only)
             gallery = min((self.index.images[name] for name in query), key=len)
             ids = gallery.ids()
@@ -184,7 +184,7 @@ class Retriever:
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
         """Scores of all searchable files for a query, in gallery order; 0 if all terms cancel."""
-        scores = self._scores(self._encoded(terms, spec))
+        scores = self._scores(self._encode_terms(terms, spec))
         return clips.best_of_files(scores, self.index.files) if self.index.clips else scores
 
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
@@ -195,7 +195,7 @@ class Retriever:
         """
         self.image(image_id)  # raises ValueError for an unknown id
         file_id = image_id % self.index.files
-        ids, values, _ = self._scores(self._encoded(terms, spec))
+        ids, values, _ = self._scores(self._encode_terms(terms, spec))
         is_frame = (ids % self.index.files == file_id) & (file_id in self.index.clips)
         return [self.hit(int(ids[i]), float(values[i])) for i in np.flatnonzero(is_frame)]
 
@@ -304,7 +304,7 @@ class Retriever:
                 fingerprint(self.thumbnail(image.image_id))
         sweep(self.index.encoder.thumbnails)
 
-    def _encoded(self, terms: Sequence[Term], spec: str) -> Query:
+    def _encode_terms(self, terms: Sequence[Term], spec: str) -> Query:
         """Encodes a query with each method of an ensemble."""
         distinct = [(term.weight, self.subject(term)) for term in combined(terms)]
         features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection

@@ -225,7 +225,7 @@ def check_parity(
 
 
 def same_ranking(scores: Tensor, reference: Tensor) -> bool:
-    """Whether two score matrices (B_img, B_txt) order every row and every column alike.
+    """Whether two score matrices (B_img, B_txt) order every row and every column alike, up to ties.
 
     >>> same_ranking(torch.tensor([[0.1, 0.3]]), torch.tensor([[0.2, 0.4]]))
     True

@@ -60,10 +60,10 @@ def one_sentence(address: str) -> Iterator[None]:
         cause: BaseException = error
         while isinstance(cause, (hf.LocalEntryNotFoundError, RuntimeError)) and cause.__cause__:
             cause = cause.__cause__  # the outer error only states that something failed
-        raise _explained(cause, address) from error
+        raise _to_hub_error(cause, address) from error
 
 
-def _explained(error: BaseException, address: str) -> HubError:
+def _to_hub_error(error: BaseException, address: str) -> HubError:
     hub = constants.ENDPOINT or "HF_ENDPOINT, which is empty,"
     match error:
         case hf.GatedRepoError():
@@ -231,19 +231,20 @@ def _stays_inside(file: str) -> bool:
 def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> None:
     """Downloads the missing files of `repo` into its cache folder.
 
-    `progress` is called from several threads; if it raises, the download ends. None shows a
+    `progress` is called from several threads; if it raises, the download stops. None shows a
     progress bar. Raises HubError if the transfer fails; the folder then has no incomplete file.
     """
     received, total = 0, sum(size or 0 for size in repo.missing.values())
 
     class Bar(tqdm):
         def __init__(self, *args: Any, **options: Any) -> None:
-            self._counts = options.get("name") == "huggingface_hub.snapshot_download"
+            # the bar of bytes; another bar counts files
+            self._counts_bytes = options.get("name") == "huggingface_hub.snapshot_download"
             super().__init__(*args, **options | ({"disable": True} if progress else {}))
 
         def update(self, n: float | None = 1) -> bool | None:
             nonlocal received
-            if self._counts and progress is not None:
+            if self._counts_bytes and progress is not None:
                 received += int(n or 0)
                 progress(received, total, f"Downloading {repo.address}")
             return super().update(n)

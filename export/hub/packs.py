@@ -206,7 +206,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m polyview hub", description="Share packs.")
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--token", help="else HF_TOKEN, else the client's login")
+    shared.add_argument(
+        "--token", help="access token (default: HF_TOKEN, then that of hf auth login)"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("push", parents=[shared], help="upload a pack")
     command.add_argument("pack", type=Path, help="the pack's folder")

@@ -65,7 +65,7 @@ class Regions:
 
         Each value is spread evenly over its region's box; values of overlapping boxes are added.
         """
-        shares = self._covered(row).to(values)  # (n, cells)
+        shares = self._cell_shares(row).to(values)  # (n, cells)
         return (values @ (shares / shares.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)
 
     def strongest(self, row: int, values: Tensor) -> Tensor:
@@ -73,11 +73,11 @@ class Regions:
 
         Each cell has the highest value of its regions, 0 outside all regions.
         """
-        is_covered = self._covered(row).to(values.device) > 0  # (n, cells)
+        is_covered = self._cell_shares(row).to(values.device) > 0  # (n, cells)
         highest = values[..., None].where(is_covered, -torch.inf).amax(dim=-2)  # (..., cells)
         return highest.where(is_covered.any(dim=0), 0).unflatten(-1, self.grid)
 
-    def _covered(self, row: int) -> Tensor:
+    def _cell_shares(self, row: int) -> Tensor:
         """The share of each cell that each region covers: (n, cells)."""
         if self.boxes is None:
             return torch.ones(self.shape[1], 1)

@@ -77,7 +77,7 @@ class ImageRows(ImageEncoder):
         head = encoder.model.head
         query, keys, values = probe_heads(head, encoder.model(pixels).last_hidden_state)
         weights = attention_weights(query, keys)  # (B, H, 1, N)
-        rows = _attended(weights[:, :, 0], values, head.attention.out_proj.weight)  # (B, N, d)
+        rows = _contributions(weights[:, :, 0], values, head.attention.out_proj.weight)  # (B, N, d)
         pooled = rows.sum(dim=1) + head.attention.out_proj.bias  # (B, d)
         return pooled + head.mlp(head.layernorm(pooled)), rows
 
@@ -136,7 +136,7 @@ def read_token(
         query, keys, values = (split_heads(p(normed), attention.num_heads) for p in projections)
         weights = attention_weights(query, keys, mask)  # (B, H, N, N)
         token_weights = weights.transpose(1, 2)[rows, place]  # (B, H, N)
-        contribution = _attended(token_weights, values, attention.out_proj.weight)  # (B, N, h)
+        contribution = _contributions(token_weights, values, attention.out_proj.weight)  # (B, N, h)
         if number >= first_layer:
             contributions = contributions + contribution
         if layer is last:  # only the state of the token is needed
@@ -180,7 +180,7 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(2, (heads, -1)).transpose(1, 2)
 
 
-def _attended(weights: Tensor, values: Tensor, out: Tensor) -> Tensor:
+def _contributions(weights: Tensor, values: Tensor, out: Tensor) -> Tensor:
     """Contributions of tokens: weights (B, H, N), values (B, H, N, h / H), W_O -> (B, N, h)."""
     weighted = (weights[..., None] * values).transpose(1, 2).flatten(2)
     return nn.functional.linear(weighted, out)

@@ -71,7 +71,7 @@ BREAKS: dict[str, tuple[str, int, Break]] = {
     "pixels of 0 to 1": ("normalisation", 50, preprocessing(mean=[0.0] * 3, std=[1.0] * 3)),
     "blue for red": ("channels", 24, blue_first),
     "cropped": ("crop", 50, preprocessing(fit="crop", resize=192)),
-    "no end mark": ("marks and padding", 24, around("<start>", after=())),
+    "no end mark": ("special tokens and padding", 24, around("<start>", after=())),
     "a prompt": ("prompt", 50, around("<start>", *PROMPT.split(), after=("<end>",))),
     "upper case": ("lower case", 24, tokenizer(lambda v: v.update(normalizer={"type": "NFKC"}))),
     "commas": ("punctuation", 24, tokenizer(lambda values: values.update(pre_tokenizer=SPACES))),

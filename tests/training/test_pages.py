@@ -1,4 +1,4 @@
-"""The pages that lead through a training: their commands, as they stand there, only smaller."""
+"""The commands of the pages on training, with smaller data."""
 
 import re
 import shlex

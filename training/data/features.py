@@ -212,7 +212,7 @@ def _write_features(
         encode = _as_graph(encoder, preprocess.size)
     reasons, title = list[str](), f"features, {path.name}"
     with path.open("wb") as file, tqdm(total=len(images), desc=title, mininterval=1) as bar:
-        for batch in ahead(_decoded(images, preprocess)):
+        for batch in ahead(_decode_batches(images, preprocess)):
             bar.update(len(batch))
             reasons += [square for square in batch if isinstance(square, str)]
             if reasons:
@@ -238,7 +238,7 @@ def _write_features(
         )
 
 
-def _decoded(
+def _decode_batches(
     images: Sequence[Image.Image], preprocess: Preprocess
 ) -> Iterator[list[np.ndarray | str]]:
     """Yields batches of squares (S, S, 3) uint8, or error messages for damaged images."""

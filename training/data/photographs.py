@@ -141,7 +141,7 @@ def read_captions(path: Path) -> list[Captioned]:
 
 
 def _from_json(path: Path, text: str) -> _Entries:
-    content = _parsed(_Json, str(path), text)
+    content = _parse(_Json, str(path), text)
     files: dict[int | str | None, str] = {}
     for number, image in enumerate(content.images):
         files[image.id] = "/".join(part for part in (image.filepath, image.file) if part)
@@ -193,12 +193,12 @@ def _from_table(path: Path, text: str) -> _Entries:
 
 
 def _entry(place: str, value: str | dict[str, str]) -> _Entries:
-    row = _parsed(_Row, place, value)
+    row = _parse(_Row, place, value)
     captions = [row.captions] if isinstance(row.captions, str) else row.captions
     yield place, row.file, captions, row.split or None
 
 
-def _parsed(kind: type[_Model], place: str, value: str | dict[str, str]) -> _Model:
+def _parse(kind: type[_Model], place: str, value: str | dict[str, str]) -> _Model:
     """Validates JSON text or the cells of a table row."""
     try:
         if isinstance(value, str):

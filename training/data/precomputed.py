@@ -162,11 +162,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder of features and captions")
-    add("--split", default="test", help="which of its splits; test without it")
+    add("--split", default="test", help="split (default: test)")
     add("--out", type=Path, required=True, help="gallery folder to write")
-    add("--images", type=Path, help="folder of the photographs; drawings of boxes without it")
+    add("--images", type=Path, help="folder of photographs (default: draw the boxes)")
     add("--names", type=Path, help="text file that names each image's photograph, one a line")
-    add("--count", type=int, default=COUNT, help=f"how many images; {COUNT:,} without it")
+    add("--count", type=int, default=COUNT, help=f"number of images (default: {COUNT:,})")
     options = parser.parse_args(argv)
     if (options.images is None) != (options.names is None):
         raise ValueError("--images and --names go together: a folder, and its files in order")

@@ -232,7 +232,7 @@ class Clips:
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         index = np.arange(len(self))[rows].tolist()
-        return self._padded([(row, _evenly(self._totals[row], self.lengths[row])) for row in index])
+        return self._read([(row, _evenly(self._totals[row], self.lengths[row])) for row in index])
 
     def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Returns features (B, n, d) of clips (B,), a random subsequence of each long clip.
@@ -247,9 +247,9 @@ class Clips:
                 step = int(random.integers(min(STEPS, (total - 1) // max(count - 1, 1)))) + 1
             start = int(random.integers(total - step * (count - 1)))
             runs.append((row, start + step * np.arange(count)))
-        return self._padded(runs)
+        return self._read(runs)
 
-    def _padded(self, places: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    def _read(self, places: list[tuple[int, np.ndarray]]) -> np.ndarray:
         """Reads the frames at the indices (n,) of each clip, padded with zeros."""
         parts = [_open(self._paths[row])[frames] for row, frames in places]
         kind = np.result_type(*parts) if parts else np.float32

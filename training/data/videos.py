@@ -49,15 +49,15 @@ def open_videos(folder: Path, name: str) -> Split:
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
     for path, reader in _annotations(folder):
-        for clip, sentence, split in _checked(path, reader(path)):
+        for clip, sentence, split in _check_entries(path, reader(path)):
             captions.setdefault(clip, []).append(sentence)
             splits[clip] = split
     aliases = _NAMES.get(name, (name,))
     lists = product(("splits", "split"), aliases, (".txt", ".tsv"))
-    listed_clips = _listed(*(folder / place / f"{alias}{end}" for place, alias, end in lists))
+    listed_clips = _read_list(*(folder / place / f"{alias}{end}" for place, alias, end in lists))
     if listed_clips is None:
         listed_clips = [clip for clip, split in splits.items() if split == name]
-    absent = set(_listed(folder / ABSENT) or ())
+    absent = set(_read_list(folder / ABSENT) or ())
     clips = [clip for clip in dict.fromkeys(listed_clips) if clip not in absent]
     if not clips:
         raise FileNotFoundError(
@@ -117,7 +117,7 @@ def _vatex(path: Path) -> _Entries:
             yield entry["videoID"], sentence, split
 
 
-def _checked(path: Path, entries: _Entries) -> _Entries:
+def _check_entries(path: Path, entries: _Entries) -> _Entries:
     """Yields the entries; errors name the file and the damaged entry."""
     number = 0
     try:
@@ -142,7 +142,7 @@ def _clip(line: str) -> str:
     return line.strip().rpartition("/")[2].removesuffix(".gif")
 
 
-def _listed(*paths: Path) -> list[str] | None:
+def _read_list(*paths: Path) -> list[str] | None:
     """Reads the clips of the first list that exists; None if no list exists."""
     for path in paths:
         if path.is_file():

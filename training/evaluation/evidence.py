@@ -165,7 +165,7 @@ def evidence_metrics(
             values["evidence_random_head"] = _pointing("evidence", points)["evidence_pointing"]
     values |= _pointing("evidence_word", words)
     values |= _areas(runtime, name, data, features, {text: maps[text] for text in deleted})
-    return values | _renewed(runtime, name, data, features, deleted)
+    return values | _recomputed_deletion(runtime, name, data, features, deleted)
 
 
 def evenly(count: int, most: int) -> np.ndarray:
@@ -252,7 +252,7 @@ def _areas(
 
 
 @torch.no_grad()
-def _renewed(
+def _recomputed_deletion(
     runtime: Runtime, name: str, data: Split, features: Tensor, texts: np.ndarray
 ) -> dict[str, float]:
     """Returns deletion areas if each step sorts the remaining cells again."""

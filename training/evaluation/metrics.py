@@ -160,12 +160,12 @@ def mean_interval(
     `groups` (N,) are equal for values that are resampled together; None for no groups.
     """
     groups = np.arange(len(values)) if groups is None else groups
-    sums, sizes = _resampled(np.random.default_rng(SEED), groups, values, np.ones(len(values)))
+    sums, sizes = _bootstrap_sums(np.random.default_rng(SEED), groups, values, np.ones(len(values)))
     low, high = np.percentile(sums / sizes, (2.5, 97.5)).tolist()
     return {f"{key}_low": low, f"{key}_high": high}
 
 
-def _resampled(
+def _bootstrap_sums(
     random: np.random.Generator, groups: np.ndarray, *columns: np.ndarray
 ) -> list[np.ndarray]:
     """Sums (DRAWS,) of columns (N,) in bootstrap samples of groups (Efron and Tibshirani, 1993)."""
@@ -215,8 +215,8 @@ def difference_of_hits(first: np.ndarray, second: np.ndarray) -> dict[str, float
     Fisher). With a single seed only the images vary. The gallery is not resampled, so ranks do not
     depend on the draw.
 
-    `first` (S, 4, N_img) are the `image_hits` of S trainings of one method, `second` (T, 4, N_img)
-    those of the other method on the same data. Returns the `difference` in rsum on all images, the
+    `first` (S, 4, N_img) are the `image_hits` of S runs of one method, `second` (T, 4, N_img) those
+    of the other method on the same data. Returns the `difference` in rsum on all images, the
     bounds `low` and `high` of its 95 % percentile interval, and `share_above`, the share of draws
     in 0..1 in which the first method is better.
     """
@@ -224,7 +224,7 @@ def difference_of_hits(first: np.ndarray, second: np.ndarray) -> dict[str, float
     gains = first[:, :2].mean(axis=0) - second[:, :2].mean(axis=0)  # (2, N_img)
     random = np.random.default_rng(SEED)
     columns = (*gains, np.ones(len(group)), captions)
-    i2t, t2i, sizes, texts = _resampled(random, group, *columns)  # (DRAWS,) each
+    i2t, t2i, sizes, texts = _bootstrap_sums(random, group, *columns)  # (DRAWS,) each
     samples = 100 * (i2t / sizes + t2i / texts)
     for sign, hits in ((1, first), (-1, second)):
         if len(hits) > 1:

@@ -1,4 +1,4 @@
-"""The command line that all trainings share."""
+"""The command line that all training commands share."""
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
@@ -18,39 +18,41 @@ S = TypeVar("S", bound=Settings)
 def run_command(
     argv: Sequence[str] | None,
     command: str,
-    kind: type[S],
+    settings_class: type[S],
     build: Callable[..., Loop[Any, Any]],
     *,
     recipe: str = "",
-    settings: Callable[[], Iterable[str]] | None = None,
+    describe_settings: Callable[[], Iterable[str]] | None = None,
     cached: bool = False,
 ) -> None:
     """Runs the command line `python -m polyview COMMAND`: trains, and prints the best metric.
 
-    `kind` is the class of the settings; `build(settings, out, resume=...)` creates the training.
-    Without a default `recipe`, a new run needs `--recipe`. `settings` returns the lines of
-    `--help-settings`, None to describe `kind`. `cached` adds the options `--cache` and
+    `build(settings, out, resume=...)` creates the training loop from `settings_class` settings.
+    Without a default `recipe`, a new run needs `--recipe`. `describe_settings` returns the lines of
+    `--help-settings`, by default those of `settings_class`. `cached` adds the options `--cache` and
     `--skip-damaged`, which `build` receives as `cache` and `skip_damaged`.
     """
     parser = argparse.ArgumentParser(prog=f"python -m polyview {command}")
     add = parser.add_argument
-    help_text = f"for example {recipe or 'scenes/vse_infty'}, or a TOML file; --list names all"
+    help_text = f"a recipe, for example {recipe or 'scenes/vse_infty'}, or a TOML file; see --list"
     add("--recipe", help=help_text)
     add("--out", type=Path, help="run folder")
     add("--set", action="append", metavar="NAME=VALUE", help="replace a setting, e.g. epochs=3")
     help_text = "continue the run in --out with its settings; --set epochs=N extends it"
     add("--resume", action="store_true", help=help_text)
     if cached:
-        help_text = f"folder of cached features of photographs and captions; {CACHE} without it"
+        help_text = f"folder of cached features of photographs and captions (default: {CACHE})"
         add("--cache", type=Path, default=CACHE, help=help_text)
         help_text = "leave out images that cannot be read"
         add("--skip-damaged", action="store_true", help=help_text)
-    add("--threads", type=int, default=0, help="CPU threads; 0 leaves it to torch")
-    add("--list", action="store_true", help="name the recipes, and end")
-    add("--help-settings", action="store_true", help="print every setting and its range, and end")
+    add("--threads", type=int, default=0, help="CPU threads (default: 0, torch's choice)")
+    add("--list", action="store_true", help="list the recipes and exit")
+    add("--help-settings", action="store_true", help="print every setting with its range, and exit")
     options = parser.parse_args(argv)
     if options.list or options.help_settings:
-        lines = recipe_lines(kind) if options.list else settings() if settings else describe(kind)
+        lines: Iterable[str] = recipe_lines(settings_class)
+        if not options.list:
+            lines = describe_settings() if describe_settings else describe(settings_class)
         print("\n".join(lines))
         return
     if options.out is None:
@@ -66,9 +68,9 @@ def run_command(
                 )
         if not (options.recipe or recipe):
             raise ValueError(
-                "name what to train with --recipe, for example scenes/vse_infty; --list names all"
+                "choose a recipe with --recipe, for example scenes/vse_infty; --list names all"
             )
-        config = load_recipe(kind, options.recipe or recipe, options.set)
+        config = load_recipe(settings_class, options.recipe or recipe, options.set)
         names = ("resume", "cache", "skip_damaged") if cached else ("resume",)
         loop = build(config, options.out, **{name: getattr(options, name) for name in names})
         best = loop.fit().get(loop.best_by)

@@ -151,7 +151,7 @@ class TrainConfig(Settings):
 
 
 class BackboneConfig(Settings):
-    """Settings that the trainings of image encoders share.
+    """Settings that `pretrain` and `distill` share.
 
     Attributes:
         widths: channels of SceneNet's stem and stages.

@@ -316,7 +316,7 @@ def run_views(
     Raises:
         FileNotFoundError: the folder holds no run, or an encoder or the data are missing.
         ValueError: the folder is not a run, its features or images do not match those of the
-            data, or an encoder has changed since the training.
+            data, or an encoder has changed since the run.
     """
     description = describe_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))

@@ -73,7 +73,7 @@ def _sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Ima
     image = Image.new("RGB", (SIZE, SIZE))
     image.paste(Image.fromarray(canvas.clip(0, 255).astype(np.uint8)))
     if weather == "clear":
-        _lights(image, time, horizon, rng)
+        _draw_lights(image, time, horizon, rng)
     return image
 
 
@@ -83,7 +83,7 @@ def _clouds(rng: np.random.Generator) -> Array:
     return np.asarray(0.7 * np.asarray(coarse) + 0.3 * np.asarray(fine), dtype=np.float32)
 
 
-def _lights(image: Image.Image, time: str, horizon: int, rng: np.random.Generator) -> None:
+def _draw_lights(image: Image.Image, time: str, horizon: int, rng: np.random.Generator) -> None:
     """Draws the sun, or the moon and the stars."""
     draw = ImageDraw.Draw(image, "RGBA")
     x = float(rng.uniform(20, SIZE - 20))

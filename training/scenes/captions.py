@@ -182,7 +182,10 @@ def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...
     )
 
 
-def _some(groups: Sequence[ObjectGroup], count: int, rng: np.random.Generator) -> list[ObjectGroup]:
+def _sample(
+    groups: Sequence[ObjectGroup], count: int, rng: np.random.Generator
+) -> list[ObjectGroup]:
+    """Draws at most `count` groups without replacement, in random order."""
     chosen = rng.choice(len(groups), min(count, len(groups)), replace=False)
     return [groups[index] for index in chosen.tolist()]
 
@@ -190,14 +193,15 @@ def _some(groups: Sequence[ObjectGroup], count: int, rng: np.random.Generator) -
 def _animal(
     scene: Scene, animals: list[ObjectGroup], others: list[ObjectGroup], draft: Draft
 ) -> Caption:
-    chosen = _some(animals, 2, draft.rng)
+    """Writes a caption about one or two animals, often with other objects or the place."""
+    chosen = _sample(animals, 2, draft.rng)
     if len(chosen) == 2 and draft.chance(0.5):
         return draft.fill(draft.pick(SENTENCES["list"]), "animal", x=draft.names(chosen))
     if len(chosen) == 2 and draft.chance(0.2):
         chosen = chosen[:1]
     if draft.chance(0.6):
         first = draft.names(chosen)
-        extra = _some(others, 2 if len(chosen) == 1 and draft.chance(0.3) else 1, draft.rng)
+        extra = _sample(others, 2 if len(chosen) == 1 and draft.chance(0.3) else 1, draft.rng)
         return draft.fill(draft.pick(SENTENCES["paired"]), "animal", x=first, y=draft.names(extra))
     names = draft.names(chosen)
     detail = draft.chance(0.4)
@@ -207,7 +211,8 @@ def _animal(
 
 
 def _objects(others: list[ObjectGroup], draft: Draft) -> Caption:
-    chosen = _some(others, 3 if draft.chance(0.3) else 2, draft.rng)
+    """Writes a caption that names two or three groups of other objects."""
+    chosen = _sample(others, 3 if draft.chance(0.3) else 2, draft.rng)
     if draft.chance(0.4):
         first, others_named = draft.names(chosen[:1]), draft.names(chosen[1:])
         return draft.fill(draft.pick(SENTENCES["paired"]), "things", x=first, y=others_named)
@@ -243,6 +248,7 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
 
 
 def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
+    """Writes a caption about the place, often with time, weather and objects."""
     has_time, has_weather = scene.time is not None, scene.weather is not None
     if has_time and has_weather and draft.chance(0.08):
         place = draft.place(scene, time=True, weather=True)
@@ -250,7 +256,7 @@ def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     with_time, with_weather = draft.chance(0.55), draft.chance(0.55)
     details = int(with_time and has_time) + int(with_weather and has_weather)
     count = 2 if draft.chance({0: 0.55, 1: 0.25, 2: 0.12}[details]) else 1
-    names = draft.names(_some(groups, count, draft.rng))
+    names = draft.names(_sample(groups, count, draft.rng))
     place = draft.place(scene, time=with_time, weather=with_weather)
     return draft.fill(draft.pick(SENTENCES["placed"]), "setting", x=names, s=place)
 
@@ -258,13 +264,13 @@ def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
 def _counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
     """Writes a caption about a counted group, usually with another object."""
     several = [group for group in groups if group.count > 1]
-    counted = _some(several, 1, draft.rng)[0]
+    counted = _sample(several, 1, draft.rng)[0]
     name = draft.name(counted, exact=True)
     number, _, plural = name.partition(" ")
     words: dict[str, str | list[str]] = {"x": [name], "n": number, "plural": plural}
     if draft.chance(0.12):
         return draft.fill(draft.pick(SENTENCES["counted_alone"]), "counting", **words)
     candidates = several if len(several) > 1 and draft.chance(0.6) else groups
-    other = _some([group for group in candidates if group is not counted], 1, draft.rng)
+    other = _sample([group for group in candidates if group is not counted], 1, draft.rng)
     words["y"] = draft.names(other, exact=True)
     return draft.fill(draft.pick(SENTENCES["counted"]), "counting", **words)

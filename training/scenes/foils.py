@@ -35,7 +35,7 @@ SEED = 0
 _OPPOSITES = {"left_of": "right_of", "right_of": "left_of", "above": "below", "below": "above"}
 
 Fact = dict[str, Any]
-Stated = dict[str, Any]
+FactObject = dict[str, Any]
 """An item of a fact's `objects`, see `training/scenes/relevance.py`."""
 
 
@@ -52,11 +52,11 @@ def make_foils(scenes: Sequence[Truth]) -> list[Foil]:
     """Writes at most one foil of each kind for each scene, drawn with `SEED`."""
     foils = []
     for image, scene in enumerate(scenes):
-        stated: list[Stated] = [
+        objects: list[FactObject] = [
             {"name": group.kind.name} | ({"count": group.count} if group.count > 1 else {})
             for group in object_groups(scene)
         ]
-        pairs = list(permutations(stated, 2))
+        pairs = list(permutations(objects, 2))
         for number, kind in enumerate(KINDS):
             rng = np.random.default_rng([SEED, image, number])
             for place in rng.permutation(len(pairs)).tolist():
@@ -69,10 +69,11 @@ def make_foils(scenes: Sequence[Truth]) -> list[Foil]:
 
 
 def _text(fact: Fact) -> str:
+    """Writes the caption of a fact."""
     names = []
-    for stated in fact["objects"]:
-        name, count = stated["name"], stated.get("count", 1)
-        noun = f"{stated.get('color', '')} {name if count == 1 else pluralize(name)}".lstrip()
+    for item in fact["objects"]:
+        name, count = item["name"], item.get("count", 1)
+        noun = f"{item.get('color', '')} {name if count == 1 else pluralize(name)}".lstrip()
         names.append(with_article(noun) if count == 1 else f"{NUMBERS[count]} {noun}")
     text = join(names)
     for relation in fact.get("relations", ()):
@@ -82,7 +83,7 @@ def _text(fact: Fact) -> str:
 
 
 def _facts(
-    kind: str, scene: Truth, first: Stated, second: Stated, rng: np.random.Generator
+    kind: str, scene: Truth, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
     """Returns a true and a false fact about two classes of a scene; None if impossible."""
     objects = [first, second]
@@ -119,8 +120,9 @@ def _facts(
 
 
 def _counts(
-    kind: str, first: Stated, second: Stated, rng: np.random.Generator
+    kind: str, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
+    """Returns a true and a false fact with a count; None if both counts are equal."""
     objects, count = [first, second], first["count"]
     if kind == "replaced_number":
         near = int(rng.choice([number for number in NUMBERS if abs(number - count) == 1]))

@@ -46,7 +46,7 @@ CLIPS, SCENES, META = "clips.jsonl", "scenes.jsonl", "meta.json"
 _THINNING = {"train": 4, "val": 1, "test": 1}  # stride of the stored instance maps, in pixels
 _CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempts that rendering does not use
 _CHUNK = 25  # scenes that a process renders at a time
-_AGAIN = "render it again with python -m polyview scenes ... --force."
+_RENDER_AGAIN = "render it again with python -m polyview scenes ... --force."
 _COUNTS = {
     "scenes": {"train": 24_000, "val": 1_000, "test": 1_000},
     "clips": {"train": 6_000, "val": 500, "test": 500},
@@ -175,11 +175,13 @@ def load_scenes(folder: Path) -> SceneData:
             for name in ("images", "instances")
         )
     except (OSError, ValueError) as error:
-        raise ValueError(f"{folder} is damaged ({error}): {_AGAIN}") from error
+        raise ValueError(f"{folder} is damaged ({error}): {_RENDER_AGAIN}") from error
     if images.shape != (len(scenes), SIZE, SIZE, 3) or len(instances) != len(scenes):
-        raise ValueError(f"{folder} should hold {len(scenes)} images, but does not: {_AGAIN}")
+        raise ValueError(
+            f"{folder} should hold {len(scenes)} images, but does not: {_RENDER_AGAIN}"
+        )
     if {images.dtype, instances.dtype} != {np.dtype(np.uint8)}:
-        raise ValueError(f"{folder} should hold 8-bit numbers, but does not: {_AGAIN}")
+        raise ValueError(f"{folder} should hold 8-bit numbers, but does not: {_RENDER_AGAIN}")
     return SceneData(images, instances, scenes)
 
 
@@ -194,12 +196,12 @@ def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
         raise ValueError(f"{folder} does not exist: render it with python -m polyview scenes.")
     meta = _read_meta(folder)
     if meta.get("split") not in world.SPLITS:
-        raise ValueError(f"{folder} is not finished (no readable {META}): {_AGAIN}")
+        raise ValueError(f"{folder} is not finished (no readable {META}): {_RENDER_AGAIN}")
     parameters = [meta.get(key) for key in ("split", "seed", "count", "font_sha256")]
     if meta != _make_meta(file == CLIPS, *parameters):  # type: ignore[arg-type]
         raise ValueError(
             f"{folder} is of another world (version {meta.get('world_version')}, this code reads "
-            f"version {WORLD_VERSION}): {_AGAIN}"
+            f"version {WORLD_VERSION}): {_RENDER_AGAIN}"
         )
     parse, records = TypeAdapter(record).validate_json, list[Record]()
     try:
@@ -207,7 +209,7 @@ def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
             records.extend(map(parse, lines))
     except (OSError, ValueError) as error:
         reason = f"line {len(records) + 1} of {file} cannot be read"
-        raise ValueError(f"{folder} is damaged ({reason}): {_AGAIN}") from error
+        raise ValueError(f"{folder} is damaged ({reason}): {_RENDER_AGAIN}") from error
     if len(records) != meta["count"]:
         raise ValueError(f"{folder} should hold {meta['count']} lines, but does not")
     return records
@@ -249,13 +251,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Renders the split named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m polyview scenes")
     add = parser.add_argument
-    add("--out", type=Path, required=True, help="folder of all splits")
+    add("--out", type=Path, required=True, help="folder that holds the splits")
     add("--split", choices=world.SPLITS, required=True)
-    add("--moving", action="store_true", help="clips instead of scenes")
-    count = "number of scenes (24000 train, 1000 val, test) or clips (6000 train, 500 val, test)"
-    add("--count", type=int, help=count)
-    add("--seed", type=int, default=0, help="seed of the world (0)")
-    add("--workers", type=int, help="processes that render scenes (one per core)")
+    add("--moving", action="store_true", help="render clips instead of scenes")
+    help_text = (
+        "number (default: 24000 scenes for train, 1000 for val and test; 6000 and 500 clips)"
+    )
+    add("--count", type=int, help=help_text)
+    add("--seed", type=int, default=0, help="seed of the world (default: 0)")
+    add("--workers", type=int, help="processes that render scenes (default: one per core)")
     add("--force", action="store_true", help="replace an existing folder")
     options = parser.parse_args(arguments)
     unit = "clips" if options.moving else "scenes"

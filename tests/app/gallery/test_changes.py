@@ -198,8 +198,8 @@ def test_a_file_changed_while_read_is_left(tmp_path: Path, monkeypatch: pytest.M
     folder.write("a.png", content(0))
     honest = encode.read_frames
 
-    def meanwhile(file: BinaryIO, name: str, together: int) -> Frames:
-        yield from honest(file, name, together)
+    def meanwhile(file: BinaryIO, name: str, frames_per_set: int) -> Frames:
+        yield from honest(file, name, frames_per_set)
         folder.write("a.png", content(1))
 
     with monkeypatch.context() as patch:

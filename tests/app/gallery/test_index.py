@@ -136,7 +136,7 @@ def test_clusters_find_most_and_say_how_much(rule: str, monkeypatch: pytest.Monk
     gallery.add(range(1490), items[:1490])
     exact = [{hit.id for hit in gallery.search(q, 10)} for q in queries]
     assert gallery.caveat() == ""
-    gallery.settle(queries[:10])
+    gallery.build_search_index(queries[:10])
     assert 0.9 <= (gallery.recall or 0.0) <= 1.0
     assert gallery.caveat() == f"Approximate: finds {gallery.recall:.0%} of the ten best."
     assert gallery.caveat({3}) == ""

@@ -180,7 +180,7 @@ def test_only_files_of_the_folder_that_was_migrated_are_opened(
 
 
 def test_what_others_wrote_is_no_gallery(points: Points) -> None:
-    with pytest.raises(QdrantError, match=r"there is no collection .*; fill it with python"):
+    with pytest.raises(QdrantError, match=r"there is no collection .*; create it with python"):
         open_points(points)
     points.create({"vsepp": 4})
     with pytest.raises(QdrantError, match="is empty; fill it with python -m"):
@@ -264,7 +264,7 @@ def test_the_key_is_sent_the_search_is_exact_and_bad_answers_are_sentences(
     for server.status, sentence in (
         (401, "rejects the API key; set QDRANT_API_KEY"),
         (503, r"Qdrant at .* rejects the request \(503"),
-        (200, "does not answer"),
+        (200, "gives no valid answer"),
     ):
         with pytest.raises(QdrantError, match=sentence):
             open_points(points)
@@ -273,7 +273,7 @@ def test_the_key_is_sent_the_search_is_exact_and_bad_answers_are_sentences(
 def test_an_absent_server_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert migrate.main(["--to", "qdrant://127.0.0.1:9/photos"]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("polyview: Qdrant at qdrant://127.0.0.1:9/photos does not answer")
+    assert error.startswith("polyview: Qdrant at qdrant://127.0.0.1:9/photos gives no valid answer")
 
 
 def test_what_is_no_address_is_a_sentence() -> None:

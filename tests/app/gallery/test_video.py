@@ -124,7 +124,7 @@ def test_of_a_very_long_clip_key_frames_are_decoded(
     path = write_video(tmp_path / "long.mp4", frames, rate=5, g="50")
     monkeypatch.setattr(video, "ALL_PIXELS", 1)
     with av.open(str(path)) as container:
-        moments = [moment for moment, _ in video.Clip(container).chosen(1, None)]
+        moments = [moment for moment, _ in video.Clip(container).select(1, None)]
     assert [moment.frame for moment in moments] == list(range(0, 600, 50))
     assert [moment.seconds for moment in moments] == pytest.approx(range(0, 120, 10), abs=0.01)
 
@@ -220,9 +220,12 @@ def test_no_frames_no_pictures_and_odd_codecs(tmp_path: Path) -> None:
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         container.start_encoding()
     assert "not a clip that can be read (End of file)" in refusal_of(empty)
-    assert "only sound" in refusal_of(sound_alone(tmp_path / "song.mp4"))
+    assert "no video stream" in refusal_of(sound_alone(tmp_path / "song.mp4"))
     odd = write_video(tmp_path / "odd.mkv", [plain("red")] * 3, codec="ffv1")
-    assert refusal_of(odd) == "odd.mkv is packed with ffv1, which is not read; save it with H.264"
+    assert (
+        refusal_of(odd)
+        == "odd.mkv is encoded with ffv1, which is not supported; save it with H.264"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The commands of a training: resuming, extending, stopping, lists, curves, and a CLIP."""
+"""The training commands: resuming, extending, stopping, lists, curves, and a CLIP."""
 
 import json
 import re
@@ -100,7 +100,7 @@ def test_a_finished_run_is_extended_as_if_it_had_been_longer(
     again = refusal("--recipe", "recipe.toml", "--out", "my run")
     assert again.startswith("my run already holds a run; add --resume to continue it")
     assert refusal("--resume", "--out", "none").startswith("none holds no run to continue")
-    assert refusal("--out", "none").startswith("name what to train with --recipe")
+    assert refusal("--out", "none").startswith("choose a recipe with --recipe")
     new = ("--recipe", "recipe.toml", "--out", "new", "--set")
     assert "feature_copies=2 crops photographs, and data holds" in refusal(*new, "feature_copies=2")
     assert "data holds ready-made features, so no" in refusal(*new, "backbone_frozen=false")
