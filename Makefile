@@ -64,9 +64,10 @@ space-check: space
 
 # what the tests need besides Python: a browser to drive the app, the font the scenes are made of
 system:
-	@fc-list 2>/dev/null | grep -qi NotoColorEmoji && command -v chromium >/dev/null || { \
-		$(SUDO) apt-get update -qq && \
-		$(SUDO) apt-get install -y -qq --no-install-recommends fontconfig fonts-noto-color-emoji chromium; }
+	@fc-list 2>/dev/null | grep -qi NotoColorEmoji && \
+	{ command -v chromium-headless-shell || command -v chromium; } >/dev/null || { \
+		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends \
+			fontconfig fonts-noto-color-emoji chromium-headless-shell; }
 
 # the proxy of docs/deploy.md, for the slow tests
 nginx:
