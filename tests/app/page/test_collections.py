@@ -92,7 +92,7 @@ def test_a_link_to_files_of_another_browser_leads_to_the_menu(
 def test_a_folder_is_read_stopped_searched_and_resumed(
     private: Server, new_tab: NewTab, tmp_path: Path
 ) -> None:
-    draw(0)[0].convert("RGB").resize((2400, 1800)).save(tmp_path / "drawn.jpg")
+    draw(0)[0].convert("RGB").resize((1200, 900)).save(tmp_path / "drawn.jpg")
     content = (tmp_path / "drawn.jpg").read_bytes()
     for i in range(250):  # other bytes behind the image: other files of the same look
         (tmp_path / f"drawn-{i}.jpg").write_bytes(content + bytes([0, i % 256, i // 256]))
