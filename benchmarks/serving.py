@@ -103,7 +103,8 @@ def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
     from playwright.sync_api import Request, sync_playwright
 
     page_of: Mapping[str, str] = NEW_PAGE if (root / "app/page/main.js").is_file() else OLD_PAGE
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    browsers = map(shutil.which, ("chromium-headless-shell", "chromium"))
+    chromium = os.environ.get("CHROMIUM") or next(filter(None, browsers), None)
     with running(pack, root) as (url, _), sync_playwright() as playwright:
         wait(lambda: httpx.get(url).is_success)
         wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")

@@ -29,7 +29,8 @@ PATIENCE = 120_000  # timeout of the page in milliseconds
 def main(argv: Sequence[str]) -> None:
     """Starts the app on the bundled scenes and takes the screenshots."""
     out = Path(argv[0]) if argv else Path(__file__).parent
-    browser_file = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    browsers = map(shutil.which, ("chromium-headless-shell", "chromium"))
+    browser_file = os.environ.get("CHROMIUM") or next(filter(None, browsers), None)
     if browser_file is None:
         raise SystemExit("the screenshots need Chromium: apt-get install chromium, or set CHROMIUM")
     out.mkdir(parents=True, exist_ok=True)
