@@ -78,7 +78,7 @@ def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> float:
             pixels = runtime.preprocess(squares)
             parts = np.array_split(pixels, max(1, len(pixels) // SHARD))
             began = time.perf_counter()
-            list(pool.map(lambda part: runtime.pixel_features(part, alone=True), parts))
+            list(pool.map(lambda part: runtime.pixel_features(part, one_thread=True), parts))
             seconds += time.perf_counter() - began
     return seconds
 

@@ -102,17 +102,17 @@ class Runtime:
         return torch.cat([self.pixel_features(batch, method) for batch in pixels])  # (B, N, d)
 
     def square_features(
-        self, squares: Sequence[Image.Image], method: str | None = None, alone: bool = False
+        self, squares: Sequence[Image.Image], method: str | None = None, one_thread: bool = False
     ) -> Tensor:
         """Encodes images from `preprocess.square`; see `image_features`.
 
-        With `alone`, a CPU computes only in the caller's thread: several such threads encode more
-        images per second than one thread that uses all processors.
+        With `one_thread`, a CPU computes only in the caller's thread: several such threads encode
+        more images per second than one thread that uses all processors.
         """
-        return self.pixel_features(self.preprocess.planes(squares), method, alone)
+        return self.pixel_features(self.preprocess.planes(squares), method, one_thread)
 
     def pixel_features(
-        self, pixels: np.ndarray, method: str | None = None, alone: bool = False
+        self, pixels: np.ndarray, method: str | None = None, one_thread: bool = False
     ) -> Tensor:
         """Encodes pixels (B, 3, S, S) float32 from `preprocess` into features (B, N, d).
 
@@ -126,14 +126,14 @@ class Runtime:
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
         self.require_images()
-        file, alone = str(self.image_encoder_of(method)), alone and self.device.type == "cpu"
-        features = self._sessions.run(file, {"pixels": pixels}, alone).to(self.device)
+        file, on_cpu = str(self.image_encoder_of(method)), self.device.type == "cpu"
+        features = self._sessions.run(file, {"pixels": pixels}, one_thread and on_cpu)
         if features.shape[1:] != (len(self.boxes), dim):
             raise PackError(
                 f"{file} gives {tuple(features.shape[1:])} features for an image, but pack.json "
                 f"says {(len(self.boxes), dim)}; export it again"
             )
-        return features
+        return features.to(self.device)
 
     def unfamiliar(self, images: Sequence[Image.Image]) -> np.ndarray | None:
         """Whether each image differs from the pack's training images, (B,) bool; see `Domain`.
@@ -227,7 +227,7 @@ class Runtime:
             longest = int(lengths[rows].max())
             values = np.ascontiguousarray(ids[rows, :longest]), lengths[rows]
             inputs = dict(zip(TEXT_INPUTS, values, strict=True))
-            # alone on a CPU: small batches gain nothing from more threads
+            # a single thread on a CPU: small batches gain nothing from more threads
             batch = self._sessions.run(entry.text_encoder, inputs, self.device.type == "cpu")
             if batch.shape != (len(rows), longest, entry.text_dim):
                 raise PackError(

@@ -88,26 +88,26 @@ class Sessions:
             ort.preload_dlls()
             self._providers = [(CUDA, {"use_tf32": "0"}), *self._providers]
 
-    def start(self, file: str, inputs: list[str], alone: bool = False) -> ort.InferenceSession:
+    def start(self, file: str, inputs: list[str], one_thread: bool = False) -> ort.InferenceSession:
         """The cached session of an ONNX file of the pack; the file's inputs must be named `inputs`.
 
-        With `alone`, it computes only in the caller's thread, so that the threads of many callers
+        With `one_thread`, it computes in the caller's thread, so that the threads of many callers
         do not wait for each other after every operator. Raises PackError if onnxruntime cannot load
         the file or its inputs have other names, ValueError if CUDA is required and does not start.
         """
-        key = file, 1 if alone else self.threads
+        key = file, 1 if one_thread else self.threads
         with self._lock:
             if key not in self._open:
                 self._open[key] = self._load(file, inputs, key[1])
             return self._open[key]
 
-    def run(self, file: str, inputs: dict[str, np.ndarray], alone: bool = False) -> Tensor:
+    def run(self, file: str, inputs: dict[str, np.ndarray], one_thread: bool = False) -> Tensor:
         """Computes the first output of an ONNX file from C-contiguous inputs; see `start`.
 
         Returns finite float32 of any shape. An output on a GPU stays there if I/O binding is
         available. Raises PackError if the network fails, or its output is not finite float32.
         """
-        session = self.start(file, list(inputs), alone)
+        session = self.start(file, list(inputs), one_thread)
         try:
             if self._binds:
                 binding, first = session.io_binding(), session.get_outputs()[0].name

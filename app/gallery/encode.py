@@ -315,7 +315,7 @@ class Encoder:
         for start in range(0, len(keys), self._at_once):
             part = keys[start : start + self._at_once]
             images = [squares[key] for key in part]
-            rows = self._runtime.square_features(images, method, alone=True)  # (B, N, d)
+            rows = self._runtime.square_features(images, method, one_thread=True)  # (B, N, d)
             if space in self._sums and not whole:
                 rows = rows.sum(dim=1, keepdim=True)
             features |= zip(part, rows.cpu().numpy(), strict=True)

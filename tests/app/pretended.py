@@ -54,10 +54,10 @@ class Pretended:
         return "eye.onnx"
 
     def square_features(
-        self, squares: Sequence[Image.Image], _method: str, alone: bool = False
+        self, squares: Sequence[Image.Image], _method: str, one_thread: bool = False
     ) -> Tensor:
         """The mean colour of every row of pixels, (B, 16, 3)."""
-        assert alone, "many threads encode"
+        assert one_thread, "many threads encode"
         with self._lock:
             self.encoded += len(squares)
         pixels = np.stack([np.asarray(square, np.float32) for square in squares])

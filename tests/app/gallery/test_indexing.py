@@ -38,12 +38,12 @@ class Counting:
         return getattr(self._runtime, name)
 
     def square_features(
-        self, squares: Sequence[Image.Image], method: str | None = None, alone: bool = False
+        self, squares: Sequence[Image.Image], method: str | None = None, one_thread: bool = False
     ) -> Tensor:
         """Counts images."""
         with self._lock:
             self.images += len(squares)
-        return self._runtime.square_features(squares, method, alone)
+        return self._runtime.square_features(squares, method, one_thread)
 
     def text_views(self, texts: Sequence[str], method: str, attention: bool = False) -> Views:
         """Counts texts times methods."""
