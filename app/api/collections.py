@@ -49,7 +49,7 @@ def clip(
         raise FileNotFoundError(
             f"image {image_id} is a still image, not a clip; request /image/{image_id}"
         )
-    with source.reached().open():  # checks that it is a regular file inside its folder
+    with source.require_file().open():  # checks that it is a regular file inside its folder
         media_type = _CLIPS.get(PurePath(source.file).suffix.lower(), "video/mp4")
     return answers.Blob(media_type=media_type, file=source.path.resolve())
 

@@ -91,7 +91,7 @@ class CollectionImage:
         values = {name: getattr(self.truth, name) for name in ("setting", "time", "weather")}
         return {name: value for name, value in values.items() if value}
 
-    def reached(self) -> CollectionImage:
+    def require_file(self) -> CollectionImage:
         """Returns this image; raises ImageError if its file is not on this machine."""
         if self.known is None or (self.root is not None and self.path.is_file()):
             return self
@@ -102,7 +102,7 @@ class CollectionImage:
 
     def open(self) -> BufferedReader:
         """Opens the file. Raises ImageError if it cannot be opened."""
-        self.reached()
+        self.require_file()
         return open_file(self.path, self.file, self.root)
 
     def decode(self) -> Image.Image:
@@ -120,7 +120,7 @@ class CollectionImage:
         already, are shrunk and replace an existing thumbnail. Raises ImageError if the image cannot
         be opened or the thumbnail cannot be written, and OSError if the file does not exist.
         """
-        self.reached()
+        self.require_file()
         frame = f"|{self.moment.frame}" if self.moment else ""
         key = f"{self.path}|{Stamp.of(self.path)}{frame}"
         thumbnail = folder / f"{hashlib.sha256(os.fsencode(key)).hexdigest()[:24]}.webp"
