@@ -151,7 +151,7 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
     )
 
 
-def _shared_fields(query: str, spec: str, result: evidence.Explained) -> dict[str, Any]:
+def _shared_fields(query: str, spec: str, result: evidence.QueryEvidence) -> dict[str, Any]:
     """The fields that both kinds of explanations share, without the numbers."""
     return {
         "query": query,
@@ -166,7 +166,7 @@ def _shared_fields(query: str, spec: str, result: evidence.Explained) -> dict[st
     }
 
 
-def _sums(result: evidence.Explained) -> dict[str, Any]:
+def _sums(result: evidence.QueryEvidence) -> dict[str, Any]:
     """`base`, `cells` and `whole_sentence` over all terms; see `HitExplanations`."""
     scores, count = result.scores.shape, result.grid[0] * result.grid[1]  # (n,) or (n, V)
     cells = [term.cells.reshape(*scores, count, -1) for term in result.terms]  # (n, ..., N, M) each

@@ -43,7 +43,7 @@ class TermEvidence:
 
 
 @dataclass(frozen=True)
-class Explained:
+class QueryEvidence:
     """Scores, and the evidence that adds up to them.
 
     Attributes:
@@ -74,7 +74,7 @@ def explain(
     images: Sequence[int] | Image.Image,
     *,
     per_view: bool = False,
-) -> Explained:
+) -> QueryEvidence:
     """Splits the scores that images have for a query.
 
     Args:
@@ -109,7 +109,7 @@ def explain(
         clips = [map(retriever.image, retriever.index.clips.read_with(i)) for i in images]
         seconds = tuple(tuple(f.moment.seconds for f in clip if f.moment) for clip in clips)
     rows, columns = evidence[0].whole_sentence.shape[-2:] if evidence else retriever.grid
-    return Explained((rows, columns), scores, tuple(evidence), seconds)
+    return QueryEvidence((rows, columns), scores, tuple(evidence), seconds)
 
 
 def _term_evidence(
