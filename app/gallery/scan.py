@@ -202,26 +202,26 @@ def from_pack(pack: Path) -> Collection:
 
 
 def open_images(
-    place: Path, cache: Path, follow_links: bool = False, stopped: Event | None = None
+    path: Path, cache: Path, follow_links: bool = False, stopped: Event | None = None
 ) -> Collection:
     """The images of a folder, or of a ZIP archive.
 
     Args:
-        place: the folder or the archive.
+        path: the folder or the archive.
         cache: the user's cache folder, where archives are unpacked.
         follow_links: see `from_folder`.
         stopped: ends the unpacking when set.
 
     Raises:
-        FileNotFoundError: the place does not exist, or holds no image.
+        FileNotFoundError: the path does not exist, or holds no image.
         ValueError: the archive cannot be used; no extracted file remains.
         StoppedError: `stopped` was set.
         OSError: the archive cannot be read.
     """
-    if not place.is_file():
-        return from_folder(place, follow_links)
-    unpacked = from_folder(_unpack(place, cache / "archives", stopped or Event()))
-    return replace(unpacked, title=place.stem)
+    if not path.is_file():
+        return from_folder(path, follow_links)
+    unpacked = from_folder(_unpack(path, cache / "archives", stopped or Event()))
+    return replace(unpacked, title=path.stem)
 
 
 def from_folder(folder: Path, follow_links: bool = False) -> Collection:

@@ -309,17 +309,17 @@ class Retriever:
         distinct = [(term.weight, self.subject(term)) for term in combined(terms)]
         features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection
 
-        def views(place: int, name: str) -> Views:
-            subject = distinct[place][1]
+        def views(index: int, name: str) -> Views:
+            subject = distinct[index][1]
             if not isinstance(subject, Image.Image):
                 return self.views(subject, name)
-            key = place, self.runtime.image_encoder_of(name)
+            key = index, self.runtime.image_encoder_of(name)
             if key not in features:
                 features[key] = self.runtime.image_features([subject], name)
             return self.runtime.image_views(features[key], name)
 
         return {
-            name: [(weight, views(place, name)) for place, (weight, _) in enumerate(distinct)]
+            name: [(weight, views(index, name)) for index, (weight, _) in enumerate(distinct)]
             for name in self.methods.names(spec)
         }
 
