@@ -80,8 +80,8 @@ def count_wins(method: Method, images: Views, texts: Views, rows: Tensor) -> Ten
         (V,) float64, sum T; tied views share a text.
     """
     scores = method.view_scores(images, texts)  # (V, N, T)
-    own = scores[:, rows, torch.arange(len(rows), device=rows.device)].double().cpu()  # (V, T)
-    highest = (own >= own.amax(dim=0) - _TIE).double()
+    paired = scores[:, rows, torch.arange(len(rows), device=rows.device)].double().cpu()  # (V, T)
+    highest = (paired >= paired.amax(dim=0) - _TIE).double()
     return (highest / highest.sum(dim=0)).sum(dim=1)
 
 

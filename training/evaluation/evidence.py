@@ -268,8 +268,8 @@ def _renewed(
                 image_views = head.encode_image(images, is_present, attention=True)
                 scores.append(head.score(image_views, words).diagonal())
                 if by_map:
-                    own = head.view_scores(image_views, words).diagonal(dim1=1, dim2=2)
-                    winners = own.argmax(dim=0)
+                    pair_scores = head.view_scores(image_views, words).diagonal(dim1=1, dim2=2)
+                    winners = pair_scores.argmax(dim=0)
                     assert image_views.attention is not None  # every method has maps on request
                     values = image_views.attention[torch.arange(len(winners)), winners]  # (B, N)
                 else:

@@ -239,8 +239,8 @@ def build_trainer(
 
 def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
     """Raises ValueError if a method reads [CLS] elements that an encoder does not have."""
-    own = method.own_summaries
-    lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in own]
+    sides = method.own_summaries
+    lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in sides]
     if method.summary_token and lacking:
         raise ValueError(
             f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
