@@ -160,7 +160,7 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
         scores[name if len(options.run) == 1 else str(folder)] = matrix
     if len(scores) > 1:
         scores["average"] = np.mean(list(scores.values()), axis=0)
-    _parts(options, [], scores, "run")
+    _single_names(options, [], scores, "run")
     rows = {name: kinds.score_metrics(each, first, options.folds) for name, each in scores.items()}
     sources = {str(folder): sha256_of(folder / BEST) for folder in options.run}
     report.print_metrics("method", report.COLUMNS, rows)
@@ -174,7 +174,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     runtime = Runtime.load(pack, options.device)
     known = list(runtime.info.methods)
     names = [options.method] if options.method else known
-    parts = _parts(options, [*names, *options.ensemble], known, "method")
+    singles = _single_names(options, [*names, *options.ensemble], known, "method")
     if options.nnn:
         return measured | {"methods": _normalize(options, runtime, names)}
     split, folder = options.split, options.data
@@ -183,7 +183,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     if options.calibrate or options.calibration:
         if options.halves:
             data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"
-        single = scoring.ensemble_parts(names, known, "method")
+        single = scoring.ensemble_members(names, known, "method")
         records = {name: {"split": split, "command": _command(options, name)} for name in single}
         rows = calibration.calibrate_pack(
             runtime, data, records, refit=options.calibrate, write=options.write
@@ -195,11 +195,11 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
         maps.print_maps(rows, options.csv)
         return measured | {"maps": rows}
     metrics.check_folds(data.image_count, options.folds)
-    return measured | _measure_methods(options, runtime, data, names, parts)
+    return measured | _measure_methods(options, runtime, data, names, singles)
 
 
-def _parts(
-    options: argparse.Namespace, names: Iterable[str], known: Iterable[str], what: str
+def _single_names(
+    options: argparse.Namespace, names: Iterable[str], known: Iterable[str], kind: str
 ) -> list[str]:
     """Returns the methods or runs in `names`, `--compare` and `--mistakes`, once each."""
     pairs = [text.split(",") for text in options.compare]
@@ -207,7 +207,7 @@ def _parts(
         if len(pair) != 2 or not pair[1]:
             raise ValueError(f'--compare takes two names as in "a,b", not "{text}"')
     scored = [name for name in options.mistakes if not Path(name).is_file()]
-    return scoring.ensemble_parts([*names, *chain.from_iterable(pairs), *scored], known, what)
+    return scoring.ensemble_members([*names, *chain.from_iterable(pairs), *scored], known, kind)
 
 
 def _normalize(options: argparse.Namespace, runtime: Runtime, names: Sequence[str]) -> _Rows:

@@ -208,7 +208,7 @@ def look_pack(opened: Opened, address: p.Address, kind: p.Kind = "pack") -> answ
             "files": len(part.files),
             "bytes": sum(size or 0 for size in part.missing.values()),
         }
-        for part in offer.parts
+        for part in offer.repos
     ]
     missing, unknown = offer.missing_bytes, offer.unknown
     return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=parts)

@@ -71,9 +71,9 @@ class Clips(dict[int, tuple[Moment, ...]]):
         windows = []
         for file_index in range(files) if file_id is None else [file_id]:
             count = len(self.get(file_index, ())) or 1
-            parts = -(-count // self._together)
-            for part in range(parts):
-                frames = range(count * part // parts, count * (part + 1) // parts)
+            set_count = -(-count // self._together)
+            for i in range(set_count):
+                frames = range(count * i // set_count, count * (i + 1) // set_count)
                 windows.append([file_index + frame * files for frame in frames])
         return windows
 
@@ -179,7 +179,7 @@ class Encoder:
             if space not in features:  # methods share features
                 features[space] = self._stored(list(chain.from_iterable(rows)), space)
             sets = [[features[space][self.key([f])] for f in by_key[key]] for key in missing]
-            padded, mask = pad_sets([torch.from_numpy(np.concatenate(parts)) for parts in sets])
+            padded, mask = pad_sets([torch.from_numpy(np.concatenate(arrays)) for arrays in sets])
             return self._runtime.image_views(padded, method, mask=mask).embeddings.cpu().numpy()
 
         views = {}
@@ -324,10 +324,10 @@ class Encoder:
     def _space(self, method: str) -> str:
         """The store's space for the features of a method's image encoder, shared by packs."""
         info, file = self._runtime.info, self._runtime.image_encoder_of(method)
-        parts = [asdict(info.preprocess), info.files[file].sha256 if file else None]
+        fields = [asdict(info.preprocess), info.files[file].sha256 if file else None]
         if self._runtime.methods[method].features_add_up:
-            parts.append("sum")
-        return f"features {hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
+            fields.append("sum")
+        return f"features {hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()}"
 
 
 def _key(digest: bytes, *moments: Moment | None) -> bytes:

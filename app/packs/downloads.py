@@ -115,9 +115,9 @@ def pack_folder(pack: str, cache: Path) -> Path:
             f"{error}. {preset.title} is not on this machine yet; it is fetched once, and then "
             "needs no network"
         ) from error
-    part, size = offer.parts[0], offer.missing_bytes
-    source = f"{preset.title} from {part.repo_id}@{part.commit[:8]}: {size / 1e6:,.0f} MB"
-    terms = f"licence {part.licence or 'not stated'}; {preset.time}"
+    repo, size = offer.repos[0], offer.missing_bytes
+    source = f"{preset.title} from {repo.repo_id}@{repo.commit[:8]}: {size / 1e6:,.0f} MB"
+    terms = f"licence {repo.licence or 'not stated'}; {preset.time}"
     print(f"polyview: fetching {source}, {terms}", file=sys.stderr, flush=True)
     with tqdm(total=size, unit="B", unit_scale=True, mininterval=0.5) as bar:
 
@@ -225,7 +225,7 @@ class Downloads:
                 return find_cached(address, error)
             hint = "packs in folders on this machine load without the network"
             raise UnreachableError(f"{error}; {hint}") from error
-        repo = offer.parts[0]
+        repo = offer.repos[0]
         if kind == PACK and MANIFEST not in repo.missing:
             with suppress(ValueError):  # incomplete
                 return find_cached(f"{repo.repo_id}@{repo.commit}")

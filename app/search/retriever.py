@@ -334,20 +334,20 @@ class Retriever:
 
         All are 0 if the terms cancel out. Each frame of a clip has its own score.
         """
-        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        pairs: list[tuple[np.ndarray, np.ndarray]] = []
         for name, terms in query.items():
             gallery = self._filled_gallery(query, name, texts)
             if not terms:
-                parts.append((gallery.ids(), np.zeros(len(gallery.ids()), np.float32)))
+                pairs.append((gallery.ids(), np.zeros(len(gallery.ids()), np.float32)))
             for weight, views in terms:
                 ids, values = gallery.scores(views)
-                parts.append((ids, weight / len(query) * values))
-        ids = parts[0][0]
-        if not all(np.array_equal(part_ids, ids) for part_ids, _ in parts):
+                pairs.append((ids, weight / len(query) * values))
+        ids = pairs[0][0]
+        if not all(np.array_equal(term_ids, ids) for term_ids, _ in pairs):
             # galleries may grow meanwhile, and a later method may fail to read an image
-            ids = reduce(np.intersect1d, [part_ids for part_ids, _ in parts])
-            parts = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in parts]
-        return Scores(ids, reduce(np.add, [values for _, values in parts]), ids)
+            ids = reduce(np.intersect1d, [term_ids for term_ids, _ in pairs])
+            pairs = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in pairs]
+        return Scores(ids, reduce(np.add, [values for _, values in pairs]), ids)
 
     def _best(
         self, query: Query, k: int, only: AbstractSet[int] | None = None, texts: bool = False

@@ -94,14 +94,14 @@ def test_the_hub_is_asked_for_sizes_and_licences_and_nothing_is_fetched(
     stock(hub, "owner/old", {"config.json": b"{}", "pytorch_model.bin": b"x"})
 
     packed = look(PACK, ID)
-    whole = sum(map(len, hub.repos[ID].commits[packed.parts[0].commit].values()))
+    whole = sum(map(len, hub.repos[ID].commits[packed.repos[0].commit].values()))
     assert (packed.missing_bytes, packed.unknown) == (whole, 0)
-    assert packed.parts[0].licence == "apache-2.0"
-    sizes = look(CLIP, f"{NET}@main").parts[0].files
+    assert packed.repos[0].licence == "apache-2.0"
+    sizes = look(CLIP, f"{NET}@main").repos[0].files
     assert sizes["model.safetensors"] == (tmp_path / "clip/model.safetensors").stat().st_size
     assert "pytorch_model.bin" not in sizes
     vse = look(VSE_INFTY, f"{VSE}/f30k")
-    assert [part.licence for part in vse.parts] == [None, "apache-2.0"]
+    assert [part.licence for part in vse.repos] == [None, "apache-2.0"]
     assert vse.missing_bytes == len(stored.getvalue()) + 12
     for kind, address, sentence in (
         (PACK, "owner/nothing", "there is no owner/nothing at"),
@@ -239,7 +239,7 @@ def test_of_several_repositories_the_first_with_safe_weights_is_taken(
     stock(hub, SIGLIP_256, read(save_clip(tmp_path / "twin", SIGLIP)))
     offer = make_offer(CLIP, "siglip")
     assert offer.address == SIGLIP_256
-    assert not any("pytorch_model" in name for name in offer.parts[0].files)
+    assert not any("pytorch_model" in name for name in offer.repos[0].files)
     assert fetched(hub) == []
 
 
