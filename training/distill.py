@@ -132,8 +132,8 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         extraction = Extraction(Path(config.cache), device=self.device.type)
         self.train = read_features(train, config.teacher, extraction, config.crops)
         self.val = read_features(val, config.teacher, extraction)
-        features: Any = self.train.features
-        self.maps = features.parts if isinstance(features, Copies) else [features]  # (P, N, d) each
+        maps: Any = self.train.features
+        self.maps = maps.versions if isinstance(maps, Copies) else [maps]  # (P, N, d) each
         images = [train.images, *(crops(train.images, n) for n in range(1, config.crops))]
         self.pixels = [Pixels(crop, self.preprocess) for crop in images]  # (P, 3, S, S) each
         self.val_pixels = val.with_pixels(self.preprocess)

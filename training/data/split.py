@@ -119,8 +119,8 @@ class Split:
                 f"{count} captions per image would drop the kinds and objects of the captions of "
                 f"{self.folder.parent}; leave ranked_captions or --captions at 0"
             )
-        place = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)
-        return self.select(np.flatnonzero(place < count))
+        position = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)
+        return self.select(np.flatnonzero(position < count))
 
     def mask(self, rows: np.ndarray | slice, size: int) -> np.ndarray:
         """Returns the mask (B, size) of features that are not padding, for the images in `rows`."""
@@ -180,19 +180,19 @@ def grouped(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
 class Copies:
     """Features (N, n, d) of several versions of each image; indexing returns the first version."""
 
-    def __init__(self, parts: Sequence[np.ndarray]) -> None:
-        self.parts, self.shape = parts, parts[0].shape
+    def __init__(self, versions: Sequence[np.ndarray]) -> None:
+        self.versions, self.shape = versions, versions[0].shape
 
     def __len__(self) -> int:
-        return len(self.parts[0])
+        return len(self.versions[0])
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        return self.parts[0][rows]
+        return self.versions[0][rows]
 
     def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Returns the features (B, n, d) of a random version of each image in `rows` (B,)."""
-        versions = random.integers(len(self.parts), size=len(rows))
-        return np.stack([self.parts[part][row] for part, row in zip(versions, rows, strict=True)])
+        numbers = random.integers(len(self.versions), size=len(rows))
+        return np.stack([self.versions[i][row] for i, row in zip(numbers, rows, strict=True)])
 
 
 class Clips:
@@ -249,13 +249,13 @@ class Clips:
             runs.append((row, start + step * np.arange(count)))
         return self._padded(runs)
 
-    def _padded(self, places: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    def _padded(self, frames_by_row: list[tuple[int, np.ndarray]]) -> np.ndarray:
         """Reads the frames at the indices (n,) of each clip, padded with zeros."""
-        parts = [_open(self._paths[row])[frames] for row, frames in places]
-        kind = np.result_type(*parts) if parts else np.float32
-        out = np.zeros((len(parts), *self.shape[1:]), kind)
-        for part, row in zip(parts, out, strict=True):
-            row[: len(part)] = part
+        arrays = [_open(self._paths[row])[frames] for row, frames in frames_by_row]
+        kind = np.result_type(*arrays) if arrays else np.float32
+        out = np.zeros((len(arrays), *self.shape[1:]), kind)
+        for array, row in zip(arrays, out, strict=True):
+            row[: len(array)] = array
         return out
 
 
@@ -272,14 +272,14 @@ def _open(path: Path) -> np.ndarray:
     return load_array(path, 2, "frames, numbers")
 
 
-def load_array(path: Path, axes: int, what: str) -> np.ndarray:
+def load_array(path: Path, axes: int, layout: str) -> np.ndarray:
     """Opens a memory-mapped .npy file of floats with `axes` non-empty axes."""
     try:
         values: np.ndarray = np.load(path, mmap_mode="r")
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a whole .npy file of numbers: {error}") from error
     if values.ndim != axes or 0 in values.shape or values.dtype.kind != "f":
-        raise ValueError(f"{path} must hold floats ({what}), not {values.dtype} {values.shape}")
+        raise ValueError(f"{path} must hold floats ({layout}), not {values.dtype} {values.shape}")
     return values
 
 

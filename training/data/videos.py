@@ -54,7 +54,7 @@ def open_videos(folder: Path, name: str) -> Split:
             splits[clip] = split
     aliases = _NAMES.get(name, (name,))
     lists = product(("splits", "split"), aliases, (".txt", ".tsv"))
-    listed_clips = _listed(*(folder / place / f"{alias}{end}" for place, alias, end in lists))
+    listed_clips = _listed(*(folder / parent / f"{alias}{end}" for parent, alias, end in lists))
     if listed_clips is None:
         listed_clips = [clip for clip, split in splits.items() if split == name]
     absent = set(_listed(folder / ABSENT) or ())

@@ -146,7 +146,7 @@ def test_another_look_is_a_part_of_the_picture_and_always_the_same(
     data = read_features(train, backbone, how, copies=3)  # kept beside the images
     assert isinstance(data.features, Copies)
     assert data.features.shape == (10, 4, WIDTH)
-    assert len({part[0].tobytes() for part in data.features.parts}) == 3
+    assert len({part[0].tobytes() for part in data.features.versions}) == 3
     assert np.array_equal(read_features(train, backbone, how).features[:], data.features[:])
     assert len(list(how.cache.rglob("*.npy"))) == 3
 
