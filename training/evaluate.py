@@ -243,7 +243,7 @@ def _measure_methods(
     photographs = options.data is not None and data.relevant is None
     truth = metrics.everyday_truth(data.captions, data.image_of) if photographs else {}
     covered = views.mentioned_cells(runtime, data) if options.views or options.evidence else None
-    places = evidence.named_places(runtime, data) if options.evidence else []
+    mentions = evidence.find_mentions(runtime, data) if options.evidence else []
     features = scoring.features_by_method(runtime, data, singles)
     scores, everyday_scores = dict[str, np.ndarray](), dict[str, np.ndarray]()
     extra_metrics = _Rows()
@@ -256,7 +256,7 @@ def _measure_methods(
             everyday_scores[single] = scoring.score_matrix(method, sides[0], questions)
         if single in names:
             extra_metrics[single] = _measure_more(
-                options, runtime, single, data, image_features, sides, covered, places
+                options, runtime, single, data, image_features, sides, covered, mentions
             )
     names = [*names, *options.ensemble]
     scores |= {name: scoring.ensemble_scores(scores, name) for name in names}
@@ -289,14 +289,14 @@ def _measure_more(
     image_features: Tensor | np.ndarray,
     sides: tuple[Views, Views],
     covered: np.ndarray | None,
-    places: Sequence[evidence.Place],
+    mentions: Sequence[evidence.Mention],
 ) -> dict[str, float]:
     """Measures what `--views`, `--evidence` and `--foils` add for a method."""
     values = dict[str, float]()
     if options.views:
         values |= views.view_metrics(runtime, name, data, sides, covered)
     if options.evidence:
-        values |= evidence.evidence_metrics(runtime, name, data, image_features, covered, places)
+        values |= evidence.evidence_metrics(runtime, name, data, image_features, covered, mentions)
     if options.foils and data.foils is not None:
         values |= kinds.foil_metrics(runtime, name, sides[0], data.foils())
     return values
