@@ -81,7 +81,7 @@ class Draft:
         """Names groups in random order."""
         return [self.name(groups[i], exact=exact) for i in self.rng.permutation(len(groups))]
 
-    def place(self, scene: Scene | Clip, *, time: bool = False, weather: bool = False) -> str:
+    def describe(self, scene: Scene | Clip, *, time: bool = False, weather: bool = False) -> str:
         """Describes the setting, and time and weather if known; adds them to the fact."""
         period = sky = ""
         self.fact["setting"] = scene.setting
@@ -182,7 +182,7 @@ def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...
     )
 
 
-def _some(groups: Sequence[ObjectGroup], count: int, rng: np.random.Generator) -> list[ObjectGroup]:
+def _draw(groups: Sequence[ObjectGroup], count: int, rng: np.random.Generator) -> list[ObjectGroup]:
     chosen = rng.choice(len(groups), min(count, len(groups)), replace=False)
     return [groups[index] for index in chosen.tolist()]
 
@@ -190,24 +190,24 @@ def _some(groups: Sequence[ObjectGroup], count: int, rng: np.random.Generator) -
 def _animal(
     scene: Scene, animals: list[ObjectGroup], others: list[ObjectGroup], draft: Draft
 ) -> Caption:
-    chosen = _some(animals, 2, draft.rng)
+    chosen = _draw(animals, 2, draft.rng)
     if len(chosen) == 2 and draft.chance(0.5):
         return draft.fill(draft.pick(SENTENCES["list"]), "animal", x=draft.names(chosen))
     if len(chosen) == 2 and draft.chance(0.2):
         chosen = chosen[:1]
     if draft.chance(0.6):
         first = draft.names(chosen)
-        extra = _some(others, 2 if len(chosen) == 1 and draft.chance(0.3) else 1, draft.rng)
+        extra = _draw(others, 2 if len(chosen) == 1 and draft.chance(0.3) else 1, draft.rng)
         return draft.fill(draft.pick(SENTENCES["paired"]), "animal", x=first, y=draft.names(extra))
     names = draft.names(chosen)
     detail = draft.chance(0.4)
     night = draft.chance(0.5)
-    place = draft.place(scene, time=detail and night, weather=detail and not night)
+    place = draft.describe(scene, time=detail and night, weather=detail and not night)
     return draft.fill(draft.pick(SENTENCES["placed"]), "animal", x=names, s=place)
 
 
 def _objects(others: list[ObjectGroup], draft: Draft) -> Caption:
-    chosen = _some(others, 3 if draft.chance(0.3) else 2, draft.rng)
+    chosen = _draw(others, 3 if draft.chance(0.3) else 2, draft.rng)
     if draft.chance(0.4):
         first, others_named = draft.names(chosen[:1]), draft.names(chosen[1:])
         return draft.fill(draft.pick(SENTENCES["paired"]), "things", x=first, y=others_named)
@@ -238,33 +238,33 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]
     text = draft.pick(SENTENCES["relations"][kind]).format(**dict(zip("abc", names, strict=False)))
     if draft.chance(0.12):
-        text += f", {draft.place(scene)}"
+        text += f", {draft.describe(scene)}"
     return Caption(text, "relation", draft.mentions(), draft.fact)
 
 
 def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     has_time, has_weather = scene.time is not None, scene.weather is not None
     if has_time and has_weather and draft.chance(0.08):
-        place = draft.place(scene, time=True, weather=True)
+        place = draft.describe(scene, time=True, weather=True)
         return draft.fill(draft.pick(SENTENCES["bare_place"]), "setting", s=place)
     with_time, with_weather = draft.chance(0.55), draft.chance(0.55)
     details = int(with_time and has_time) + int(with_weather and has_weather)
     count = 2 if draft.chance({0: 0.55, 1: 0.25, 2: 0.12}[details]) else 1
-    names = draft.names(_some(groups, count, draft.rng))
-    place = draft.place(scene, time=with_time, weather=with_weather)
+    names = draft.names(_draw(groups, count, draft.rng))
+    place = draft.describe(scene, time=with_time, weather=with_weather)
     return draft.fill(draft.pick(SENTENCES["placed"]), "setting", x=names, s=place)
 
 
 def _counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
     """Writes a caption about a counted group, usually with another object."""
     several = [group for group in groups if group.count > 1]
-    counted = _some(several, 1, draft.rng)[0]
+    counted = _draw(several, 1, draft.rng)[0]
     name = draft.name(counted, exact=True)
     number, _, plural = name.partition(" ")
     words: dict[str, str | list[str]] = {"x": [name], "n": number, "plural": plural}
     if draft.chance(0.12):
         return draft.fill(draft.pick(SENTENCES["counted_alone"]), "counting", **words)
     candidates = several if len(several) > 1 and draft.chance(0.6) else groups
-    other = _some([group for group in candidates if group is not counted], 1, draft.rng)
+    other = _draw([group for group in candidates if group is not counted], 1, draft.rng)
     words["y"] = draft.names(other, exact=True)
     return draft.fill(draft.pick(SENTENCES["counted"]), "counting", **words)
