@@ -179,7 +179,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
         return measured | {"methods": _normalize(options, runtime, names)}
     split, folder = options.split, options.data
     data = open_split(folder, split) if folder else from_pack(pack, split)
-    data = scoring.as_read(runtime, data.captions_each(options.captions))
+    data = scoring.limit_frames(runtime, data.captions_each(options.captions))
     if options.calibrate or options.calibration:
         if options.halves:
             data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"
@@ -338,8 +338,8 @@ def _compare(
 
 def _command(options: argparse.Namespace, name: str) -> str:
     """Returns the command that reproduces a method's metrics or its calibration."""
-    command = f"python -m polyview evaluate --pack {_named(options.pack)} --method {name}"
-    command += f" --data {_named(str(options.data))}" if options.data else ""
+    command = f"python -m polyview evaluate --pack {_strip_folders(options.pack)} --method {name}"
+    command += f" --data {_strip_folders(str(options.data))}" if options.data else ""
     command += f" --split {options.split}"
     command += f" --captions {options.captions}" if options.captions else ""
     command += f" --folds {options.folds}" if options.folds > 1 else ""
@@ -347,7 +347,7 @@ def _command(options: argparse.Namespace, name: str) -> str:
     return command + "".join(f" --{flag}" for flag in flags if getattr(options, flag))
 
 
-def _named(path: str) -> str:
+def _strip_folders(path: str) -> str:
     """Returns a path without the folders of an absolute path, because packs are shared."""
     return Path(path).name if Path(path).is_absolute() else path
 

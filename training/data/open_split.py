@@ -32,7 +32,7 @@ from polyview.training.data.photographs import (
     uncaptioned,
 )
 from polyview.training.data.precomputed import is_precomputed, open_regions
-from polyview.training.data.split import SeenObjects, Split, grouped
+from polyview.training.data.split import SeenObjects, Split, flatten_captions
 from polyview.training.data.texts import build_tokenizer
 from polyview.training.data.videos import is_videos, open_videos
 from polyview.training.scenes.classes import names_of
@@ -125,7 +125,7 @@ def _open_scenes(folder: Path) -> Split:
     """Opens rendered scenes, with objects, foils and all relevant images."""
     data = load_scenes(folder)
     return Split(
-        *grouped([[caption.text for caption in scene.captions] for scene in data.scenes]),
+        *flatten_captions([[caption.text for caption in scene.captions] for scene in data.scenes]),
         Lazy(len(data.images), lambda row: Image.fromarray(data.images[row])),
         folder=folder,
         relevant=cache(partial(relevant_images, data.scenes)),
@@ -146,7 +146,7 @@ def _open_clips(folder: Path) -> Split:
         return [frame.image for frame in rendered_frames(clips[row])]
 
     return Split(
-        *grouped([[caption.text for caption in clip.captions] for clip in clips]),
+        *flatten_captions([[caption.text for caption in clip.captions] for clip in clips]),
         clip_frames(draw, len(clips), FRAMES),
         frames=FRAMES,
         folder=folder,
@@ -169,7 +169,7 @@ def from_pack(pack: Path, split: str) -> Split:
             f'the gallery of {pack} is of the split "{gallery.split}"; for "{split}" add --data DIR'
         )
     images, captions = gallery.images, gallery.captions
-    texts = grouped([[caption.text for caption in image.captions] for image in images])
+    texts = flatten_captions([[caption.text for caption in image.captions] for image in images])
     if (regions := regions_of(info)) is not None:
         return Split(*texts, features=regions.all_features(), folder=pack / split)
     relevant = [np.array(caption.relevant) for caption in captions]

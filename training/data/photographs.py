@@ -22,7 +22,7 @@ from typing import TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from polyview.training.data.image_files import ImageFiles
-from polyview.training.data.split import Split, grouped
+from polyview.training.data.split import Split, flatten_captions
 
 # usual file names of the data sets; preferred to other files in the folder
 KNOWN = {
@@ -250,7 +250,7 @@ def open_photographs(data: Path, name: str) -> Split:
             f'{path} has no photographs in the split "{name}"; it has {counts or "none at all"}'
         )
     limit = None if name == "train" else EVALUATED_CAPTIONS
-    captions = grouped([image.captions[:limit] for image in selected])
+    captions = flatten_captions([image.captions[:limit] for image in selected])
     return Split(*captions, ImageFiles(_paths(path, selected)), folder=path.parent / name)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from polyview.models.preprocess import Preprocess
-from polyview.training.data.image_files import ImageFiles, in_threads
+from polyview.training.data.image_files import ImageFiles, thread_map
 from polyview.training.scenes.foils import Foil
 
 STEPS = 3  # maximum stride of clip frames in training (PVSE's data.py)
@@ -104,7 +104,7 @@ class Split:
                 f"frames={frames} chooses among the frames of clips, and {self.folder.parent} "
                 "holds none (training/data/videos.py); leave it at 0"
             )
-        clips = self.features.at_most(frames)
+        clips = self.features.limit_frames(frames)
         return replace(self, features=clips, lengths=clips.lengths)
 
     def captions_each(self, count: int) -> Split:
@@ -171,7 +171,7 @@ class Split:
         return replace(self, captions=captions, image_of=image_of, kinds=kinds[0] if kinds else ())
 
 
-def grouped(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
+def flatten_captions(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
     """Flattens the captions of images; also returns the row (N_txt,) of each caption's image."""
     rows = np.repeat(np.arange(len(captions)), [len(texts) for texts in captions])
     return [text for texts in captions for text in texts], rows
@@ -189,7 +189,7 @@ class Copies:
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         return self.versions[0][rows]
 
-    def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Returns the features (B, n, d) of a random version of each image in `rows` (B,)."""
         numbers = random.integers(len(self.versions), size=len(rows))
         return np.stack([self.versions[i][row] for i, row in zip(numbers, rows, strict=True)])
@@ -198,7 +198,7 @@ class Copies:
 class Clips:
     """Features of the frames of N clips (N, n, d), padded with zeros to the longest clip.
 
-    `paths` are .npy files of floats (T, d) in time order. `at_most` limits the number of frames.
+    `paths` are .npy files of floats (T, d) in time order. `limit_frames` limits their number.
 
     Attributes:
         lengths: (N,) int64, the number of frames read from each clip.
@@ -221,7 +221,7 @@ class Clips:
         """(N, n, d); n is the maximum of `lengths`."""
         return len(self._paths), int(self.lengths.max()), self._width
 
-    def at_most(self, frames: int) -> Clips:
+    def limit_frames(self, frames: int) -> Clips:
         """Returns a copy that reads at most `frames` evenly spaced frames per clip."""
         limited = copy.copy(self)
         limited.lengths = np.minimum(self._totals, frames)
@@ -234,7 +234,7 @@ class Clips:
         index = np.arange(len(self))[rows].tolist()
         return self._padded([(row, _evenly(self._totals[row], self.lengths[row])) for row in index])
 
-    def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Returns features (B, n, d) of clips (B,), a random subsequence of each long clip.
 
         PVSE, section 3.5: "for videos longer than 8 frames we select random subsequences".
@@ -297,7 +297,7 @@ class Pixels:
         def square(row: int) -> np.ndarray:
             return np.asarray(self.preprocess.square(self.images[row]), np.uint8)
 
-        squares = in_threads(square, np.arange(len(self))[rows].tolist())
+        squares = thread_map(square, np.arange(len(self))[rows].tolist())
         return self.preprocess.planes(np.stack(squares))
 
 

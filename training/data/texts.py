@@ -184,7 +184,7 @@ class TextSide:
         self.tables = [TokenTable(self.tokenizer, captions) for captions in (train, val)]
         if config.frozen:
             self.description |= {"source": source, "sha256": described["sha256"]}
-            tokens = _stored(self.encoder.to(device), self.tables, described, cache)
+            tokens = _cached_features(self.encoder.to(device), self.tables, described, cache)
             self.encoder = StoredTokens(tokens, config.dropout)
             starts = 0, int(self.tables[0].lengths.sum())
             self.tables = [t.numbered(n) for t, n in zip(self.tables, starts, strict=True)]
@@ -215,7 +215,7 @@ def _own_encoder(
     return encoder, tokenizer, {"arch": config.arch, "arguments": arguments}
 
 
-def _stored(
+def _cached_features(
     encoder: TextEncoder, tables: list[TokenTable], description: Mapping[str, Any], cache: Path
 ) -> np.ndarray:
     """Returns cached, memory-mapped token features (tokens, d) float16 of all captions."""

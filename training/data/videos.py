@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
-from polyview.training.data.split import Clips, Split, grouped
+from polyview.training.data.split import Clips, Split, flatten_captions
 
 FEATURES = "features"
 ABSENT = "absent.txt"
@@ -49,7 +49,7 @@ def open_videos(folder: Path, name: str) -> Split:
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
     for path, reader in _annotations(folder):
-        for clip, sentence, split in _checked(path, reader(path)):
+        for clip, sentence, split in _check_entries(path, reader(path)):
             captions.setdefault(clip, []).append(sentence)
             splits[clip] = split
     aliases = _NAMES.get(name, (name,))
@@ -75,7 +75,7 @@ def open_videos(folder: Path, name: str) -> Split:
                 f"{missing[0]}; add it, or list unavailable clips in {ABSENT}, one a line"
             )
     features = Clips(list(files.values()))
-    texts = grouped([captions[clip] for clip in clips])
+    texts = flatten_captions([captions[clip] for clip in clips])
     return Split(*texts, features=features, lengths=features.lengths, folder=folder / name)
 
 
@@ -117,7 +117,7 @@ def _vatex(path: Path) -> _Entries:
             yield entry["videoID"], sentence, split
 
 
-def _checked(path: Path, entries: _Entries) -> _Entries:
+def _check_entries(path: Path, entries: _Entries) -> _Entries:
     """Yields the entries; errors name the file and the damaged entry."""
     number = 0
     try:

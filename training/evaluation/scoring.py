@@ -28,7 +28,7 @@ def half(data: Split, which: int) -> Split:
     return replace(part, image_of=np.searchsorted(rows, part.image_of), images=images)
 
 
-def as_read(runtime: Runtime, data: Split) -> Split:
+def limit_frames(runtime: Runtime, data: Split) -> Split:
     """Limits clips to the number of frames that a pack's methods were trained with.
 
     Raises ValueError if the methods were trained with different numbers of frames.

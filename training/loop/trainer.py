@@ -30,13 +30,8 @@ from polyview.models.files import sha256_of, write_whole
 from polyview.models.layers import FeatureProjection
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.batches import Batch, batches
-from polyview.training.data.features import (
-    Extraction,
-    read_features,
-    refuse_missing,
-    without_damaged,
-)
-from polyview.training.data.image_files import ahead
+from polyview.training.data.features import Extraction, drop_damaged, read_features, refuse_missing
+from polyview.training.data.image_files import prefetch
 from polyview.training.data.open_split import (
     describe_data,
     holds_features,
@@ -180,7 +175,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         options = config.text.unknown_rate, config.captions_per_image, candidates
         parts = (batches(*data, seed, *options) for seed in seeds)
         stream = islice(chain.from_iterable(parts), self.steps)
-        return stream if self.encoder is None else ahead(stream)
+        return stream if self.encoder is None else prefetch(stream)
 
     def losses(self, batch: Batch, epoch: int) -> dict[str, Tensor]:
         """See `Loop`."""
@@ -233,7 +228,7 @@ def build_trainer(
     """Builds a trainer on the splits that a configuration names; see `Trainer`."""
     data, extraction = Path(config.data), extraction or Extraction()
     splits = open_training(data, config.also), open_split(data, "val")
-    train, val = (without_damaged(split, extraction) for split in splits)
+    train, val = (drop_damaged(split, extraction) for split in splits)
     return Trainer(config, train, val, out, resume=resume, extraction=extraction)
 
 
@@ -320,7 +315,7 @@ def run_views(
     """
     description = describe_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
-    split = without_damaged(open_split(data or Path(config.data), part), extraction)
+    split = drop_damaged(open_split(data or Path(config.data), part), extraction)
     data, reads_images = split.folder.parent, bool(description.backbone_sha256)
     if holds_features(data) == reads_images:
         reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]
