@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from polyview.app.server import build, launch
 
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLine("polyview: %(message)s"))
+    handler.setFormatter(OneLineFormatter("polyview: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
     # app/gallery/images.py enforces its own limit, with a better message
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-class OneLine(logging.Formatter):
+class OneLineFormatter(logging.Formatter):
     """Formats each message as one line of limited length, because it may quote a client."""
 
     def format(self, record: logging.LogRecord) -> str:

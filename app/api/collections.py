@@ -131,7 +131,7 @@ def start_collection(opened: Opened, collection: p.Upload, pack: p.Pack = "") ->
 def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Returns the progress of indexing a collection, and the skipped files."""
     key, collection = opened.resolve(pack, collection)
-    status = opened.waiting(collection)
+    status = opened.pending_stage(collection)
     if status is not None:
         stage, count = status
         return Progress(collection=collection, pack=key, stage=stage, pictures=count)
@@ -150,7 +150,7 @@ def stop_reading(opened: Opened, pack: p.Pack = "", collection: p.Collection = "
     """Stops reading a collection; images read so far can be searched."""
     _require_own(opened, collection)
     opened.stop_opening(collection)
-    if opened.waiting(collection) is None:
+    if opened.pending_stage(collection) is None:
         opened.retriever(pack, collection).index.stop()
     return progress(opened, pack, collection)
 

@@ -11,7 +11,7 @@ from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.api.search import decode_query_image, pairs
 from polyview.app.explain import evidence
-from polyview.app.explain.collapse import Collapse, collapsed, meter
+from polyview.app.explain.collapse import Collapse, is_collapsed, measure_in_background
 from polyview.app.explain.drawing import draw
 from polyview.app.explain.places import box, sheets
 from polyview.app.explain.views import Views, describe_views, nested
@@ -122,7 +122,7 @@ def views(
     spec, image_id = method or retriever.methods.best, find_image(retriever, image).image_id
     knobs = {k: v[-1] for k, v in pairs(settings, "settings", "match:maxsim").items()}
     answer = describe_views(retriever, image_id, spec, query, knobs)
-    answer.collapsed = collapsed(retriever, spec)
+    answer.collapsed = is_collapsed(retriever, spec)
     if query.strip():
         answer.remark = remark(retriever, query)
     return answer
@@ -132,7 +132,7 @@ def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> Col
     """Measures whether a method's views differ; the first call starts the measurement."""
     spec = method or retriever.methods.best
     retriever.methods.require_single(spec)
-    reading = meter(retriever, spec)
+    reading = measure_in_background(retriever, spec)
     if isinstance(reading.result, Collapse):
         return Collapse(**dict(reading.result))  # sets every field
     state = "failed" if reading.problem else "running"

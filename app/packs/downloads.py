@@ -280,10 +280,10 @@ class Downloads:
             job.state, job.error = "failed", self._sentence(error)
 
 
-def without_paths(sentence: str) -> str:
+def remove_paths(sentence: str) -> str:
     """Shortens paths in a message to file names.
 
-    >>> without_paths('/home/me/hub/pack.json has 2 bytes; see http://host/owner/name')
+    >>> remove_paths('/home/me/hub/pack.json has 2 bytes; see http://host/owner/name')
     'pack.json has 2 bytes; see http://host/owner/name'
     """
     roots = (Path(constants.HF_HUB_CACHE), Path(tempfile.gettempdir()), Path.home(), Path.cwd())

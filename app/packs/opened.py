@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from polyview.app.access import Refusal
 from polyview.app.gallery.images import unreadable
 from polyview.app.gallery.scan import Collection, from_pack, from_uploads, open_images
-from polyview.app.packs.downloads import Downloads, pack_folder, without_paths
+from polyview.app.packs.downloads import Downloads, pack_folder, remove_paths
 from polyview.app.packs.uploads import Uploads
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED, PHOTOGRAPHS, SCENES, Settings, bundled_packs
@@ -140,7 +140,7 @@ class Opened:
             return pack, self._first_collection
         return pack, collection or self._default_collection(pack)
 
-    def beside(self, retriever: Retriever) -> list[Retriever]:
+    def open_peers(self, retriever: Retriever) -> list[Retriever]:
         """Other open retrievers for comparisons, without those over uploads."""
         with self._lock:
             retrievers = list(self._retrievers.items())
@@ -247,7 +247,7 @@ class Opened:
             opening.images.result()
         return True
 
-    def waiting(self, collection: str) -> tuple[str, int] | None:
+    def pending_stage(self, collection: str) -> tuple[str, int] | None:
         """The stage and number of files of a collection that is not being read yet; else None."""
         if not self._check_opening(collection):
             return "opening", 0
@@ -275,7 +275,7 @@ class Opened:
         with self._lock:
             upload = self.uploads.use(key)
             upload.images = from_uploads(upload.folder, list(upload.files))
-            self._close_over(key)
+            self._close_retrievers(key)
         return self.retriever(pack, key)
 
     def sweep(self, making_room: bool = False) -> None:
@@ -304,15 +304,15 @@ class Opened:
 
     def public_message(self, error: Exception) -> str:
         """The message of an error; in a public app, without paths of this machine."""
-        return str(error) if self.private else without_paths(str(error))
+        return str(error) if self.private else remove_paths(str(error))
 
     def _close(self, key: str) -> None:
         """Closes a collection and its retrievers."""
         self._places.pop(key, None)
-        self._close_over(key)
+        self._close_retrievers(key)
         self.uploads.delete(key)
 
-    def _close_over(self, collection: str) -> None:
+    def _close_retrievers(self, collection: str) -> None:
         """Closes the retrievers over a collection."""
         for names in [names for names in self._retrievers if names[1] == collection]:
             self._retrievers.pop(names).index.stop()

@@ -41,7 +41,7 @@ def test_uploads_nobody_used_are_deleted_with_their_files(
     for ask in (
         lambda: opened.retriever("", key),
         lambda: opened.uploads.add(key, "x.png", b"x"),
-        lambda: opened.waiting(key),
+        lambda: opened.pending_stage(key),
     ):
         with pytest.raises(Refusal, match="upload the files again"):
             ask()
