@@ -30,8 +30,8 @@ from torch import Tensor
 from polyview.app.gallery.images import (
     ImageError,
     Stamp,
+    decoder_versions,
     read_frames,
-    reader,
     suffix_of,
     unreadable,
 )
@@ -123,7 +123,7 @@ class Encoder:
         folder = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
         # files are saved with the features of all encoders, in one transaction
         encoders = hashlib.sha256("".join(sorted(self._encoders)).encode()).hexdigest()
-        decoders = f"{reader()}, sets of {self._together}"
+        decoders = f"{decoder_versions()}, sets of {self._together}"
         self.store = Store(cache / "galleries" / folder[:24], encoders[:24], decoders)
         self._digests: dict[str, bytes] = {}  # SHA-256 of files that were read, by name
         # features (N, d) of images whose sum is stored, by space and key; latest last
@@ -177,7 +177,7 @@ class Encoder:
         def make(missing: Iterable[Key], method: str) -> np.ndarray:
             space = self._space(method)
             if space not in features:  # methods share features
-                features[space] = self._stored(list(chain.from_iterable(rows)), space)
+                features[space] = self._load_or_encode(list(chain.from_iterable(rows)), space)
             sets = [[features[space][self.key([f])] for f in by_key[key]] for key in missing]
             padded, mask = pad_sets([torch.from_numpy(np.concatenate(arrays)) for arrays in sets])
             return self._runtime.image_views(padded, method, mask=mask).embeddings.cpu().numpy()
@@ -202,7 +202,7 @@ class Encoder:
             rows = (
                 self.store.load(space, keys.values())
                 if cached_only
-                else self._stored(images, space)
+                else self._load_or_encode(images, space)
             )
         else:
             recent = self._recent
@@ -293,7 +293,7 @@ class Encoder:
             return Content(digest, str(error).removeprefix(image.file)), {}
         return Content(digest, moments=tuple(moments)), squares
 
-    def _stored(self, images: Sequence[CollectionImage], space: str) -> Vectors:
+    def _load_or_encode(self, images: Sequence[CollectionImage], space: str) -> Vectors:
         """The features of images, or their sums, loaded or computed and stored."""
         by_key: dict[Key, CollectionImage] = {self.key([image]): image for image in images}
 

@@ -318,7 +318,7 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
             shutil.rmtree(draft, ignore_errors=True)
         try:
             with zipfile.ZipFile(archive) as source, replacing_folder(target) as draft:
-                for info in _checked(source.infolist(), name, shutil.disk_usage(folder).free):
+                for info in _find_images(source.infolist(), name, shutil.disk_usage(folder).free):
                     if stopped.is_set():
                         raise StoppedError
                     source.extract(info, draft)  # writes no links, and nothing outside `draft`
@@ -334,7 +334,7 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
     return target
 
 
-def _checked(entries: Sequence[zipfile.ZipInfo], name: str, free: int) -> list[zipfile.ZipInfo]:
+def _find_images(entries: Sequence[zipfile.ZipInfo], name: str, free: int) -> list[zipfile.ZipInfo]:
     """The images among an archive's entries; raises ValueError beyond the limits."""
     if len(entries) > MAX_ENTRIES:
         raise ValueError(

@@ -61,14 +61,14 @@ class Moment(NamedTuple):
     frame: int
 
 
-def middles(length: float, together: int = 1) -> list[float]:
+def frame_times(length: float, together: int = 1) -> list[float]:
     """The times in seconds of a clip's chosen frames: the middles of equal slots.
 
     Args:
         length: length of the clip in seconds.
         together: number of frames that are read as one set, the minimum number of slots.
 
-    >>> middles(2.0, 4), len(middles(20.5)), len(middles(36000.0))
+    >>> frame_times(2.0, 4), len(frame_times(20.5)), len(frame_times(36000.0))
     ([0.25, 0.75, 1.25, 1.75], 21, 64)
     """
     count = min(MOST, max(FEWEST if together == 1 else together, math.ceil(length)))
@@ -82,11 +82,11 @@ def sample(
 
     Args:
         frames: frames in time order, including those shown at the times.
-        times: ascending times in seconds, such as `middles`.
-        together: see `middles`.
+        times: ascending times in seconds, such as `frame_times`.
+        together: see `frame_times`.
 
     >>> clip = [(Moment(0.0, 0), "a"), (Moment(1.2, 1), "b"), (Moment(1.3, 2), "c")]
-    >>> [(moment.seconds, frame) for moment, frame in sample(clip, middles(2.0, 4), 4)]
+    >>> [(moment.seconds, frame) for moment, frame in sample(clip, frame_times(2.0, 4), 4)]
     [(0.25, 'a'), (0.75, 'a'), (1.25, 'b'), (1.75, 'c')]
     """
     pending, end = list(times), [(Moment(math.inf, 0), Any)]
@@ -220,10 +220,10 @@ class Clip:
         if seconds is not None:
             yield from sample(self._from(seconds), [seconds])
         elif self._short:
-            yield from sample(self._from(0.0), middles(self._length, together), together)
+            yield from sample(self._from(0.0), frame_times(self._length, together), together)
         else:  # of a long clip, the key frames before these times
             last_number = -1
-            for time in middles(self._length, together):
+            for time in frame_times(self._length, together):
                 for moment, frame in islice(self._from(time), 1):
                     if together > 1 or moment.frame != last_number:
                         yield moment, frame

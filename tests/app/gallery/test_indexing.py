@@ -82,7 +82,7 @@ def test_refused_files_are_not_opened_again_unless_another_reader_does(
     again = fill(counting, photos, tmp_path / "cache")
     opening.assert_not_called()
     assert [refusal.reason.replace("moved", "broken") for refusal in again.refused] == reasons
-    monkeypatch.setattr(encode, "reader", lambda: "a newer one")
+    monkeypatch.setattr(encode, "decoder_versions", lambda: "a newer one")
     again = fill(counting, photos, tmp_path / "cache")
     assert [call.args[1] for call in opening.call_args_list] == ["moved.png"]
     assert len(again.refused) == 1
