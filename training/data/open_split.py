@@ -132,7 +132,7 @@ def _open_scenes(folder: Path) -> Split:
         objects=SeenObjects(
             list(data.instances),
             [caption.mentions for scene in data.scenes for caption in scene.captions],
-            [[names_of(thing.name) for thing in scene.objects] for scene in data.scenes],
+            [[names_of(item.name) for item in scene.objects] for scene in data.scenes],
         ),
         foils=partial(make_foils, data.scenes),
     )
@@ -176,7 +176,7 @@ def from_pack(pack: Path, split: str) -> Split:
     paths = [gallery.folder / image.file for image in images]
     masks = [gallery.folder / image.mask for image in images if image.mask is not None]
     masks_by_row = Lazy(len(masks), lambda row: np.asarray(Image.open(masks[row]).convert("L")))
-    names = [[names_of(thing.name) for thing in image.objects] for image in images]
+    names = [[names_of(item.name) for item in image.objects] for image in images]
     mentions_and_names = [caption.mentions for caption in captions], names
     objects = SeenObjects(masks_by_row, *mentions_and_names)
     alike = [image.alike for image in images]
@@ -195,8 +195,8 @@ def from_pack(pack: Path, split: str) -> Split:
         return stills
     visible = [np.zeros((len(image.objects), frames), np.bool_) for image in images]
     for rows, image in zip(visible, images, strict=True):
-        for row, thing in zip(rows, image.objects, strict=True):
-            row[list(thing.frames)] = True
+        for row, item in zip(rows, image.objects, strict=True):
+            row[list(item.frames)] = True
     frame_images = clip_frames(lambda row: read_frames(paths[row], frames), len(paths), frames)
     moments = SeenObjects(visible, *mentions_and_names)
     return replace(stills, images=frame_images, frames=frames, moments=moments)
