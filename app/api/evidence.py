@@ -16,7 +16,7 @@ from polyview.app.explain.drawing import draw
 from polyview.app.explain.places import box, sheets
 from polyview.app.explain.views import Views, describe_views, nested
 from polyview.app.gallery.scan import CollectionImage
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.search.answers import Question, describe, parse, remark
 from polyview.app.search.hits import QueryTerm
 from polyview.app.search.retriever import Retriever
@@ -128,16 +128,16 @@ def views(
     return answer
 
 
-def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> Collapse:
+def collapse(state: AppState, retriever: Retriever, method: p.Method = "") -> Collapse:
     """Measures whether a method's views differ; the first call starts the measurement."""
     spec = method or retriever.methods.best
     retriever.methods.require_single(spec)
     reading = measure_in_background(retriever, spec)
     if isinstance(reading.result, Collapse):
         return Collapse(**dict(reading.result))  # sets every field
-    state = "failed" if reading.problem else "running"
-    progress = opened.public_message(ValueError(reading.problem or reading.progress))
-    return Collapse(method=spec, state=state, progress=progress)
+    status = "failed" if reading.problem else "running"
+    progress = state.public_message(ValueError(reading.problem or reading.progress))
+    return Collapse(method=spec, state=status, progress=progress)
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:

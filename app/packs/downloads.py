@@ -140,7 +140,7 @@ class Job(BaseModel):
     done: int  # bytes fetched
     total: int  # 0 during a conversion
     doing: str
-    pack: str  # the key of the pack among `Opened.packs`, once it is ready
+    pack: str  # the key of the pack among `AppState.packs`, once it is ready
     error: str  # the error message if the download failed
     _began: float = PrivateAttr(default_factory=time.monotonic)
 
