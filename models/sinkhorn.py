@@ -41,10 +41,10 @@ def match_blocks(
     columns = affinity.new_ones(q, pairs)
     column_bin = affinity.new_ones(pairs)
     for _ in range(iterations):
-        rows = _weighted(by_column, columns, bin_kernel * column_bin).reciprocal_()  # (p, C)
+        rows = _weighted_sum(by_column, columns, bin_kernel * column_bin).reciprocal_()  # (p, C)
         row_bin = q / (bin_kernel * (columns.sum(dim=0) + column_bin))  # (C,)
         previous = columns
-        columns = _weighted(by_row, rows, bin_kernel * row_bin).reciprocal_()  # (q, C)
+        columns = _weighted_sum(by_row, rows, bin_kernel * row_bin).reciprocal_()  # (q, C)
         column_bin = p / (bin_kernel * (rows.sum(dim=0) + row_bin))
         smallest, largest = torch.aminmax(columns.detach() / previous.detach())
         if float(largest) - 1.0 < _CONVERGED and 1.0 - float(smallest) < _CONVERGED:
@@ -52,11 +52,11 @@ def match_blocks(
     return kernel * rows[:, None] * columns
 
 
-def _weighted(parts: tuple[Tensor, ...], weights: Tensor, rest: Tensor) -> Tensor:
-    """`rest` + sum_k weights[k] * parts[k], for a few parts (n, C), without temporaries."""
-    total = torch.addcmul(rest, parts[0], weights[0])
-    for part, weight in zip(parts[1:], weights.unbind(0)[1:], strict=True):
-        total.addcmul_(part, weight)
+def _weighted_sum(terms: tuple[Tensor, ...], weights: Tensor, offset: Tensor) -> Tensor:
+    """`offset` + sum_k weights[k] * terms[k], for a few terms (n, C), without temporaries."""
+    total = torch.addcmul(offset, terms[0], weights[0])
+    for term, weight in zip(terms[1:], weights.unbind(0)[1:], strict=True):
+        total.addcmul_(term, weight)
     return total
 
 

@@ -314,11 +314,11 @@ def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, 
     return mean.float(), scaled.float(), (variances / variances.square().mean()).float()
 
 
-def mirror(pixels: Tensor, maps: Tensor, which: Tensor) -> None:
+def mirror(pixels: Tensor, maps: Tensor, selected: Tensor) -> None:
     """Mirrors the images (B, 3, S, S) and maps (B, N, T) selected by (B,) bool, in place."""
     side = math.isqrt(maps.shape[1])
-    pixels[which] = pixels[which].flip(3)
-    maps[which] = maps[which].unflatten(1, (side, side)).flip(2).flatten(1, 2)
+    pixels[selected] = pixels[selected].flip(3)
+    maps[selected] = maps[selected].unflatten(1, (side, side)).flip(2).flatten(1, 2)
 
 
 def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -> Tensor:

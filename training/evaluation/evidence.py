@@ -137,7 +137,7 @@ def evidence_metrics(
     assert isinstance(features, Tensor)  # `find_mentions` refuses packs of regions
     if data.frames > 1:
         return moment_metrics(runtime, name, data, features)
-    head, deleted = runtime.methods[name], evenly(len(data.captions), PAIRS)
+    head, deleted = runtime.methods[name], subsample_rows(len(data.captions), PAIRS)
     mentioning = deleted if covered is None else np.flatnonzero(covered.any(axis=1))
     of_text = defaultdict[int, list[Mention]](list)
     for mention in mentions:
@@ -158,7 +158,7 @@ def evidence_metrics(
             torch.manual_seed(0)
             for weight in random_head.parameters():
                 weight.normal_(std=float(weight.std()) if weight.numel() > 1 else 1.0)
-        sample = mentioning[evenly(len(mentioning), _RANDOM_PAIRS)]
+        sample = mentioning[subsample_rows(len(mentioning), _RANDOM_PAIRS)]
         split = _split_scores(runtime, name, random_head, data, features, sample)
         points = [_point(cells.sum(axis=1), covered[text] > 0) for text, cells, _ in split]
         if points:
@@ -168,9 +168,9 @@ def evidence_metrics(
     return values | _renewed(runtime, name, data, features, deleted)
 
 
-def evenly(count: int, most: int) -> np.ndarray:
-    """Returns evenly spaced rows of `count`, at most `most`."""
-    return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
+def subsample_rows(count: int, max_items: int) -> np.ndarray:
+    """Returns evenly spaced rows of `count`, at most `max_items`."""
+    return np.linspace(0, count - 1, min(count, max_items)).round().astype(np.int64)
 
 
 def peak_accuracy(values: np.ndarray, right: np.ndarray) -> float:

@@ -298,8 +298,8 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
             "(a pack's own, or --data with those of python -m polyview scenes)"
         )
     mentioning = np.flatnonzero(covered.any(axis=1))
-    rows = mentioning[evidence.evenly(len(mentioning), CAPTIONS)]
-    deleted = set(rows[evidence.evenly(len(rows), evidence.PAIRS)].tolist())
+    rows = mentioning[evidence.subsample_rows(len(mentioning), CAPTIONS)]
+    deleted = set(rows[evidence.subsample_rows(len(rows), evidence.PAIRS)].tolist())
     mentions: dict[int, list[Mention]] = {row: [] for row in rows.tolist()}
     for mention in evidence.find_mentions(runtime, data):
         mentions.get(mention.text, []).append(mention)

@@ -18,11 +18,11 @@ IMAGES_AT_ONCE = 32
 CAPTIONS_AT_ONCE = 256
 
 
-def half(data: Split, which: int) -> Split:
+def half(data: Split, index: int) -> Split:
     """Selects random half 0 or 1 of a split's photographs; raises ValueError for other images."""
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
         raise ValueError(f"{data.folder} has other splits; measure on one of those")
-    rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[which::2])
+    rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[index::2])
     images = ImageFiles([data.images.paths[row] for row in rows])
     part = data.select(np.flatnonzero(np.isin(data.image_of, rows)))
     return replace(part, image_of=np.searchsorted(rows, part.image_of), images=images)
