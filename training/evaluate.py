@@ -179,7 +179,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
         return measured | {"methods": _normalize(options, runtime, names)}
     split, folder = options.split, options.data
     data = open_split(folder, split) if folder else from_pack(pack, split)
-    data = scoring.limit_frames(runtime, data.captions_each(options.captions))
+    data = scoring.limit_frames(runtime, data.limit_captions(options.captions))
     if options.calibrate or options.calibration:
         if options.halves:
             data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"

@@ -78,7 +78,7 @@ def draw_sheet(retriever: Retriever, image_id: int) -> Image.Image:
 
     Raises ValueError if no frame can be opened.
     """
-    ids = retriever.index.clips.read_with(image_id)
+    ids = retriever.index.clips.window_of(image_id)
     rows, columns = sheet_shape(len(ids))
     side = min(_FRAME, SIDE // columns)
     sheet = Image.new("RGB", (columns * side, rows * side))

@@ -77,7 +77,7 @@ class Clips(dict[int, tuple[Moment, ...]]):
                 windows.append([file_index + frame * files for frame in frames])
         return windows
 
-    def read_with(self, image_id: int) -> list[int]:
+    def window_of(self, image_id: int) -> list[int]:
         """The ids of the images in the same window as an image, in time order."""
         windows = self.windows(self._collection.file_id(image_id))
         return next((window for window in windows if image_id in window), [image_id])

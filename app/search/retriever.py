@@ -57,11 +57,11 @@ class Term:
     name: str = "image"  # the name of an image, for people
 
 
-def combined(terms: Sequence[Term]) -> list[Term]:
+def combine_terms(terms: Sequence[Term]) -> list[Term]:
     """Adds up equal terms and drops terms with a total weight of 0.
 
     >>> dog, cat = Term("dog"), Term("cat")
-    >>> [(t.weight, t.words) for t in combined([dog, cat, dog, Term("cat", weight=-1.0)])]
+    >>> [(t.weight, t.words) for t in combine_terms([dog, cat, dog, Term("cat", weight=-1.0)])]
     [(2.0, 'dog')]
     """
     sums: dict[tuple[str, int], Term] = {}
@@ -151,7 +151,7 @@ class Retriever:
             pair, judgement = single(query), None
             caveat = gallery.caveat(only) if pair else ""
             calibration = pair and self.info.methods[pair[0]].calibration
-            sentence = pair and combined(terms)[0].words
+            sentence = pair and combine_terms(terms)[0].words
             if pair and calibration and sentence:
                 if scores is None:
                     scores = gallery.sample_scores(pair[1], None if only is None else ids)
@@ -233,7 +233,7 @@ class Retriever:
         the most evidence, summed over words (`models/evidence.py`), or by its first frame if the
         score cannot be split or if features would have to be computed.
         """
-        names, distinct = self.methods.names(spec), combined(terms)
+        names, distinct = self.methods.names(spec), combine_terms(terms)
         if not (self.reads_sets and self.index.clips):
             return list(image_ids)
         with suppress(ValueError):  # the score cannot be split
@@ -306,7 +306,7 @@ class Retriever:
 
     def _encoded(self, terms: Sequence[Term], spec: str) -> Query:
         """Encodes a query with each method of an ensemble."""
-        distinct = [(term.weight, self.subject(term)) for term in combined(terms)]
+        distinct = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
         features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection
 
         def views(index: int, name: str) -> Views:

@@ -26,10 +26,10 @@ from polyview.training.data.image_files import (
 )
 from polyview.training.data.photographs import (
     find_captions,
+    find_uncaptioned,
     name_of,
     open_photographs,
     read_folder,
-    uncaptioned,
 )
 from polyview.training.data.precomputed import is_precomputed, open_regions
 from polyview.training.data.split import SeenObjects, Split, flatten_captions
@@ -112,7 +112,7 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
     starts = np.cumsum([0, *(len(split.images) for split in splits)])
     paths = [path for split in splits for path in split.images.paths]  # type: ignore[attr-defined]
     if without_captions:
-        paths += [path for folder in folders for path in uncaptioned(folder)]
+        paths += [path for folder in folders for path in find_uncaptioned(folder)]
     return replace(
         first,
         captions=[caption for split in splits for caption in split.captions],

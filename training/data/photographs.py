@@ -254,7 +254,7 @@ def open_photographs(data: Path, name: str) -> Split:
     return Split(*captions, ImageFiles(_paths(path, selected)), folder=path.parent / name)
 
 
-def uncaptioned(data: Path) -> list[Path]:
+def find_uncaptioned(data: Path) -> list[Path]:
     """Returns the image files of a folder that its captions file does not list, sorted by name."""
     path, images = read_folder(data)
     skipped = {path, *_paths(path, images)}

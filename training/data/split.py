@@ -107,7 +107,7 @@ class Split:
         clips = self.features.limit_frames(frames)
         return replace(self, features=clips, lengths=clips.lengths)
 
-    def captions_each(self, count: int) -> Split:
+    def limit_captions(self, count: int) -> Split:
         """Selects the first `count` captions of each image, or all for 0.
 
         Raises ValueError if captions have kinds or objects, which would be lost.

@@ -78,7 +78,7 @@ class Trainer(Loop[TrainConfig, Batch]):
             train.require_twins()
         train.refuse_copies("feature_copies", config.feature_copies)
         self.train = train.with_frames(config.frames).first(config.train_images)
-        self.val = val.with_frames(config.frames).captions_each(config.ranked_captions)
+        self.val = val.with_frames(config.frames).limit_captions(config.ranked_captions)
         with torch.random.fork_rng():  # building an encoder draws random numbers
             self.image_dim, summary = self._open_backbone()
         vocabulary = self.train.captions
@@ -338,7 +338,7 @@ def run_views(
         split = split.with_pixels(Preprocess.from_json(encoder_spec["preprocess"]))
     elif reads_images:
         split = read_features(split, config.backbone, extraction)
-    split = split.with_frames(config.frames).captions_each(config.ranked_captions)
+    split = split.with_frames(config.frames).limit_captions(config.ranked_captions)
     table = TokenTable(Tokenizer.from_str(run.tokenizer), split.captions)
     model = DualEncoder(parts.head, parts.text_encoder, config, parts.image_encoder)
     views = encode_split(model.to(device).eval(), split, table, device)

@@ -194,10 +194,10 @@ def test_splits_are_those_of_the_annotations(layout: str, tmp_path: Path) -> Non
         assert data.lengths[data.image_of].tolist() == [3 * i + 1 for i in own]
         assert data.features.shape == (count, 3 * count - 2, WIDTH)
         assert read_features(open_split(folder, part), NOWHERE).image_count == count
-        first = data.captions_each(1)
+        first = data.limit_captions(1)
         assert first.captions == data.captions[::each]
         assert first.image_of.tolist() == list(range(count))
-        assert data.captions_each(0) is data
+        assert data.limit_captions(0) is data
     with pytest.raises(FileNotFoundError, match='no clips of the split "moon"'):
         open_split(folder, "moon")
     assert next(iter(summary(folder))).endswith("ready-made features")
