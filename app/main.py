@@ -44,25 +44,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from polyview.app.gallery.indexing import ProgressBar
     from polyview.app.gallery.store import cache_folder
-    from polyview.app.packs.opened import Opened
+    from polyview.app.packs.state import AppState
     from polyview.app.server import build, launch
 
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLine("polyview: %(message)s"))
+    handler.setFormatter(OneLineFormatter("polyview: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
     # app/gallery/images.py enforces its own limit, with a better message
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
-        opened = Opened(settings, cache_folder())
+        state = AppState(settings, cache_folder())
         if settings.pack is None and settings.gallery is not None:
-            title = opened.first.info.title
+            title = state.first.info.title
             print(f"polyview: searching the gallery with {title}; choose another pack with --pack")
         declare_zerogpu()
         # Skips the shutdown of the interpreter, in which torch aborts with "terminate called" if a
         # thread is still computing. Exit functions that are registered later run before this one.
         atexit.register(os._exit, 0)
-        launch(build(settings, opened), settings)
+        launch(build(settings, state), settings)
     except (ValueError, OSError) as error:
         atexit.unregister(os._exit)
         print(f"polyview: {error}", file=sys.stderr)
@@ -76,20 +76,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _: signals.put(received))
     # started last, so that reading images does not delay the first page
-    opened.first.index.start(ProgressBar())
-    threading.Thread(target=opened.first.make_thumbnails, daemon=True).start()
+    state.first.index.start(ProgressBar())
+    threading.Thread(target=state.first.make_thumbnails, daemon=True).start()
     while True:
         try:
             signals.get(timeout=_SWEEP_SECONDS)
             break
         except queue.Empty:
-            opened.sweep()
+            state.sweep()
     print("polyview: stopped", file=sys.stderr)
-    opened.close()
+    state.close()
     return 0
 
 
-class OneLine(logging.Formatter):
+class OneLineFormatter(logging.Formatter):
     """Formats each message as one line of limited length, because it may quote a client."""
 
     def format(self, record: logging.LogRecord) -> str:

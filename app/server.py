@@ -12,7 +12,7 @@ from polyview.app.access import Hosts
 from polyview.app.api.adapter import Adapter, Server
 from polyview.app.api.endpoints import ENDPOINTS
 from polyview.app.limits import RequestGuard
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.settings import Settings
 
 PAGE = Path(__file__).parent / "page"
@@ -20,7 +20,7 @@ PAGE = Path(__file__).parent / "page"
 _SPACE_PROXIES = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
 
 
-def build(settings: Settings, opened: Opened) -> Server:
+def build(settings: Settings, state: AppState) -> Server:
     """Builds the server with every route and endpoint; `launch` starts it."""
     hosts = Hosts(settings.private, settings.names)
     defaults = {endpoint.name: endpoint.defaults for endpoint in ENDPOINTS}
@@ -37,7 +37,7 @@ def build(settings: Settings, opened: Opened) -> Server:
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5),
         ],
     )
-    Adapter(server, opened, ENDPOINTS)
+    Adapter(server, state, ENDPOINTS)
     server.mount("/page", StaticFiles(directory=PAGE))
     server.add_route("/", lambda _: FileResponse(PAGE / "index.html"))
     return server

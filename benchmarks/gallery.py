@@ -210,7 +210,7 @@ def unit(values: np.ndarray) -> np.ndarray:
 def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[int]]:
     """Returns a search that scores all images (N, V, D), by one matrix product if possible."""
     width = method.row_dim(*images.shape[1:])
-    flat, parts = images.reshape(-1, width), torch.from_numpy(images).split(CHUNK)
+    flat, chunks = images.reshape(-1, width), torch.from_numpy(images).split(CHUNK)
 
     @torch.inference_mode()
     def search(query: Views) -> list[int]:
@@ -218,7 +218,7 @@ def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[in
             products = flat @ query.embeddings.numpy().reshape(-1, width).T  # (N V, W)
             scores = torch.from_numpy(products.reshape(len(images), -1).max(axis=1))
         else:
-            scores = torch.cat([method.score(Views(part), query)[:, 0] for part in parts])
+            scores = torch.cat([method.score(Views(chunk), query)[:, 0] for chunk in chunks])
         return scores.topk(min(BEST, len(images))).indices.tolist()
 
     return search

@@ -76,9 +76,9 @@ def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> float:
                 with contextlib.suppress(ImageError):  # the app reports such files
                     squares.append(runtime.preprocess.square(open_image(image.path)))
             pixels = runtime.preprocess(squares)
-            parts = np.array_split(pixels, max(1, len(pixels) // SHARD))
+            chunks = np.array_split(pixels, max(1, len(pixels) // SHARD))
             began = time.perf_counter()
-            list(pool.map(lambda part: runtime.pixel_features(part, single_thread=True), parts))
+            list(pool.map(lambda chunk: runtime.pixel_features(chunk, single_thread=True), chunks))
             seconds += time.perf_counter() - began
     return seconds
 

@@ -108,8 +108,8 @@ def gpo_rows(sizes: Sizes) -> list[Row]:
 def sinkhorn_rows(sizes: Sizes) -> list[Row]:
     """AVSE's whole score matrix, with two and with four blocks in each view."""
     rows: list[Row] = []
-    for parts in (2, 4):
-        block_dim = sizes.embed_dim // parts
+    for blocks in (2, 4):
+        block_dim = sizes.embed_dim // blocks
         method = AVSE(4, sizes.embed_dim, AVSEConfig(sizes.embed_dim, block_dim)).eval()
         images, texts = (
             block_views(torch.randn(count, views, sizes.embed_dim), block_dim)

@@ -79,11 +79,11 @@ class PackCheck:
             margins = self._margins(self._image_views(pixels), texts)
             results.append(_compare(step, way, pack_margins, margins))
         for step, way, changed, reference in self._other_tokens(tokens):
-            before = pack_margins
+            baseline = pack_margins
             if reference:
-                before = self._margins(images, self._text_views(reference))
+                baseline = self._margins(images, self._text_views(reference))
             margins = self._margins(images, self._text_views(changed))
-            results.append(_compare(step, way, before, margins))
+            results.append(_compare(step, way, baseline, margins))
         steps = groupby(results, key=lambda verdict: verdict.step)
         # prefers variants that change the input (error > 0)
         best = [max(ways, key=lambda way: (way.error > 0, way.gain)) for _, ways in steps]
@@ -137,8 +137,8 @@ class PackCheck:
             start, end = (part.split() for part in template.split("TEXT"))
             if vocabulary.keys() >= {*start, *end}:
                 remaining = limit - len(start + end)
-                before, behind = ([vocabulary[name] for name in part] for part in (start, end))
-                changed = [[*before, *ids[:remaining], *behind] for ids in words]
+                prefix, suffix = ([vocabulary[name] for name in part] for part in (start, end))
+                changed = [[*prefix, *ids[:remaining], *suffix] for ids in words]
                 yield step, template, changed, None
         yield step, "TEXT alone", [ids or tokens[0] for ids in words], None
         for name in sorted(vocabulary.keys() & {*PADDINGS}):
@@ -147,9 +147,9 @@ class PackCheck:
         yield "prompt", PROMPT.format("TEXT"), read(map(PROMPT.format, texts)), None
         bare: Tokens = []
         for text, ids in zip(texts, tokens, strict=True):
-            before, behind = ([*takewhile(special.__contains__, s)] for s in (ids, ids[::-1]))
+            prefix, suffix = ([*takewhile(special.__contains__, s)] for s in (ids, ids[::-1]))
             content_ids = self.tokenizer.encode(text, add_special_tokens=False).ids
-            bare.append([*before, *content_ids[: limit - len(before + behind)], *behind[::-1]])
+            bare.append([*prefix, *content_ids[: limit - len(prefix + suffix)], *suffix[::-1]])
         yield "prompt", "TEXT alone", bare, None
         yield "lower case", "lower case", read(map(str.lower, texts)), read(map(str.upper, texts))
         plain = [" ".join(re.findall(r"\w+", text)) for text in texts]
@@ -171,8 +171,8 @@ def pair_margins(scores: np.ndarray) -> np.ndarray:
     return np.mean(margins, axis=0)
 
 
-def _compare(step: str, way: str, before: np.ndarray, after: np.ndarray) -> Verdict:
-    gains = after - before
+def _compare(step: str, way: str, baseline: np.ndarray, margins: np.ndarray) -> Verdict:
+    gains = margins - baseline
     gain, error = float(gains.mean()), float(gains.std(ddof=1) / len(gains) ** 0.5)
     return Verdict(step, not gain > LIMIT * error, way, gain, error)
 

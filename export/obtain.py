@@ -29,17 +29,17 @@ class Offer:
 
     kind: str  # PACK, CLIP or VSE_INFTY
     address: str  # as requested
-    parts: Sequence[Repo]  # the files of each repository; the first belongs to the address
+    repos: Sequence[Repo]  # the files of each repository; the first belongs to the address
 
     @property
     def missing_bytes(self) -> int:
         """The number of bytes to fetch, without files of unknown size."""
-        return sum(size or 0 for part in self.parts for size in part.missing.values())
+        return sum(size or 0 for repo in self.repos for size in repo.missing.values())
 
     @property
     def unknown(self) -> int:
         """The number of files to fetch for which the Hub states no size."""
-        return sum(size is None for part in self.parts for size in part.missing.values())
+        return sum(size is None for repo in self.repos for size in repo.missing.values())
 
 
 def look(kind: str, address: str, token: client.Token = None) -> Offer:
@@ -92,13 +92,13 @@ def obtain(
             raise CancelledError("the download was cancelled")
         progress(min(done, total), total, doing)
 
-    first = offer.parts[0]
+    first = offer.repos[0]
     if offer.kind == PACK:
         return packs.pull(offer.address, False if visitor else None, first.commit, visitor, report)
     if visitor:
         raise ValueError("visitors can load only packs; convert the weights to a pack first")
-    for part in offer.parts:
-        client.fetch(part, progress=report)
+    for repo in offer.repos:
+        client.fetch(repo, progress=report)
     report(0, 0, "Converting, and comparing the result with the original")
     licence = first.licence or UNKNOWN_LICENCE
     with naming_full_disk(out):

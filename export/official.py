@@ -146,7 +146,7 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
     arguments = {
         "embed_dim": checkpoint.shape("method.project_text.linear.weight")[0],
         "block_dim": options.block_dim or 256,
-        "views": len(image.kept),
+        "views": len(image.token_indices),
         "match": "maxsim",
         **dict.fromkeys(("released_gpo", "released_text", "sampled_features"), True),
     }

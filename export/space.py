@@ -109,15 +109,15 @@ def _find_pack(name: str, bundled: Path) -> PackInfo:
     return load_info(Path(name))
 
 
-def _copy_pack(info: PackInfo, place: Path, bundled: Path) -> None:
+def _copy_pack(info: PackInfo, target: Path, bundled: Path) -> None:
     """Copies a pack; for a bundled pack, also the files beside it."""
     files = {info.folder / name: Path(info.name) / name for name in list_files(info)}
     if info.folder.parent == bundled:
         for pattern in (f"{info.name}.*", f"ablations/{info.name}/*.json"):
             files |= {path: path.relative_to(bundled) for path in bundled.glob(pattern)}
     for path, name in files.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, place / name)
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target / name)
 
 
 def _requirements(text: str, hardware: str, torch_index: str | None) -> str:

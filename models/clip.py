@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from polyview.models.evidence import Evidence, Parts
-from polyview.models.layers import cosine_attention, l2_normalize, last_place, one_element
+from polyview.models.layers import cosine_attention, l2_normalize, last_index, one_element
 from polyview.models.method import Method
 from polyview.models.views import Views
 
@@ -88,7 +88,7 @@ class CLIP(Method):
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.split`; the row of a summary token ([IMG] or [EOS]) is `whole`."""
         rows = features * mask[..., None]
-        index = last_place(mask) if side == "text" else torch.zeros_like(mask[:, 0]).long()  # (B,)
+        index = last_index(mask) if side == "text" else torch.zeros_like(mask[:, 0]).long()  # (B,)
         whole = rows[torch.arange(len(rows), device=rows.device), index]  # (B, D)
         elements = rows - one_element(whole, index, rows.shape[1])
         parts = Parts.of(elements[:, None], whole=whole[:, None]).unit()

@@ -87,9 +87,9 @@ class Evidence:
         """The scores (B,): the sums of all contributions."""
         return self.base + self.whole_sentence.sum(dim=-1) + self.cells.sum(dim=(-2, -1))
 
-    def view(self, place: int) -> Evidence:
+    def view(self, index: int) -> Evidence:
         """Selects one view from the second axis."""
-        return Evidence(self.cells[:, place], self.whole_sentence[:, place], self.base[:, place])
+        return Evidence(self.cells[:, index], self.whole_sentence[:, index], self.base[:, index])
 
     def scaled(self, weight: float) -> Evidence:
         """Multiplies all contributions by the weight of a query term."""

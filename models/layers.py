@@ -36,7 +36,7 @@ def mean_parts(features: Tensor, mask: Tensor) -> Tensor:
     return features.masked_fill(~mask[..., None], 0.0) / mask.sum(dim=1)[:, None, None]
 
 
-def last_place(mask: Tensor) -> Tensor:
+def last_index(mask: Tensor) -> Tensor:
     """The index of the last real element of each set, (B, N) -> (B,)."""
     indices = torch.arange(mask.shape[1], device=mask.device)
     return torch.where(mask, indices, -1).amax(dim=1)
@@ -48,12 +48,12 @@ def last_element(features: Tensor, mask: Tensor) -> Tensor:
     >>> last_element(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[True, True, False]]))
     tensor([[2.]])
     """
-    return features[torch.arange(len(mask), device=mask.device), last_place(mask)]
+    return features[torch.arange(len(mask), device=mask.device), last_index(mask)]
 
 
-def one_element(embedding: Tensor, place: Tensor, count: int) -> Tensor:
-    """Contributions (B, N, D), N = `count`: `embedding` (B, D) at `place`, else 0."""
-    return nn.functional.one_hot(place, count)[..., None] * embedding[:, None]
+def one_element(embedding: Tensor, index: Tensor, count: int) -> Tensor:
+    """Contributions (B, N, D), N = `count`: `embedding` (B, D) at `index`, else 0."""
+    return nn.functional.one_hot(index, count)[..., None] * embedding[:, None]
 
 
 def cosine_attention(features: Tensor, embeddings: Tensor, mask: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from polyview.models.layers import (
     cosine_attention,
     l2_normalize,
     last_element,
-    last_place,
+    last_index,
     one_element,
     require_choice,
     text_projection,
@@ -123,7 +123,7 @@ class MVVSE(Method):
             return Parts.of(self._aggregate(split_ranked, projected, mask)).unit()
         words = self.project_text(features)  # (B, M, D)
         if self.pool_text is None:
-            parts = one_element(last_element(words, mask), last_place(mask), mask.shape[1])
+            parts = one_element(last_element(words, mask), last_index(mask), mask.shape[1])
         else:
             parts = self.pool_text.parts(words, mask)
         return Parts.of(parts[:, None]).unit()

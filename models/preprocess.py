@@ -153,17 +153,17 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return flat_rgb(image)
 
 
-def flat_rgb(image: Image.Image, most: float | None = None) -> Image.Image:
+def flat_rgb(image: Image.Image, peak: float | None = None) -> Image.Image:
     """Converts an upright image, or a crop of one, as `to_rgb` does.
 
-    `most` is the largest value of the whole image, for a crop of a 16-bit or float greyscale image;
+    `peak` is the largest value of the whole image, for a crop of a 16-bit or float greyscale image;
     None to compute it.
     """
     if is_deep(image):
         values = np.asarray(image, np.float64)
-        most = float(values.max(initial=0.0)) if most is None else most
+        peak = float(values.max(initial=0.0)) if peak is None else peak
         # 16-bit files hold 0..65535; values that fit into a byte are not scaled
-        top = 65535.0 if most > 255.0 else 255.0
+        top = 65535.0 if peak > 255.0 else 255.0
         image = Image.fromarray(np.clip(values / top * 255.0, 0, 255).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")

@@ -28,43 +28,43 @@ def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     batch, count, dim = features.shape
     ranked = features.new_empty(batch, dim, count, requires_grad=False)
     fits_int16 = count <= torch.iinfo(torch.int16).max
-    place_type = torch.int16 if fits_int16 else torch.int64
-    places = torch.empty(batch, dim, count, dtype=place_type, device=features.device)
+    index_type = torch.int16 if fits_int16 else torch.int64
+    indices = torch.empty(batch, dim, count, dtype=index_type, device=features.device)
     columns, padded = features.detach().mT, not bool(mask.all())
     packed = columns.device.type == "cpu" and columns.dtype == torch.float32
     keys = torch.empty(0, dtype=torch.float64)
-    for rows in _parts(features):
+    for rows in _batch_slices(features):
         padding = ~mask[rows, None] if padded else None  # (b, 1, N)
         if packed:
             keys = _scratch(keys, columns[rows])
-            _sort_packed(columns[rows], padding, keys, ranked[rows], places[rows])
+            _sort_packed(columns[rows], padding, keys, ranked[rows], indices[rows])
         else:
             lowest = torch.finfo(columns.dtype).min
             part = columns[rows] if padding is None else columns[rows].masked_fill(padding, lowest)
-            ranked[rows], places[rows] = part.sort(dim=-1, descending=True)
+            ranked[rows], indices[rows] = part.sort(dim=-1, descending=True)
         if padding is not None:
             real = (~padding).sum(dim=2, keepdim=True)  # (b, 1, 1)
             is_padding = torch.arange(count, device=mask.device) >= real
             ranked[rows].masked_fill_(is_padding, 0.0)
-    return ranked, places
+    return ranked, indices
 
 
 def _sort_packed(
-    columns: Tensor, padding: Tensor | None, keys: Tensor, ranked: Tensor, places: Tensor
+    columns: Tensor, padding: Tensor | None, keys: Tensor, ranked: Tensor, indices: Tensor
 ) -> None:
-    """Sorts (b, D, N) float32 into `ranked` and `places`; `keys` is float64 scratch memory.
+    """Sorts (b, D, N) float32 into `ranked` and `indices`; `keys` is float64 scratch memory.
 
     In a float64 converted from float32, the lowest 29 bits are 0; here they store the index.
     """
     count = columns.shape[-1]
-    place_bits = (1 << max(count - 1, 1).bit_length()) - 1
+    index_bits = (1 << max(count - 1, 1).bit_length()) - 1
     torch.neg(keys.copy_(columns), out=keys)
     if padding is not None:
         keys.masked_fill_(padding, torch.finfo(torch.float32).max)
     bits = keys.view(torch.int64).bitwise_or_(torch.arange(count))
     np.asarray(keys).sort(axis=-1)
     ranked.copy_(keys.neg_())
-    places.copy_(bits.bitwise_and_(place_bits))
+    indices.copy_(bits.bitwise_and_(index_bits))
 
 
 def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
@@ -99,23 +99,23 @@ class _RankedPool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-        ranked, places = rank_descending(features, mask)
+        ranked, indices = rank_descending(features, mask)
         theta = theta.to(features.dtype)
-        ctx.save_for_backward(ranked, places, theta)
+        ctx.save_for_backward(ranked, indices, theta)
         return (ranked[..., : theta.shape[1]] @ theta).mT  # Eq. (2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor]:
-        ranked, places, theta = ctx.saved_tensors
+        ranked, indices, theta = ctx.saved_tensors
         batch, dim, count = ranked.shape
         grad = grad.to(ranked.dtype)  # autocast may have pooled in another dtype
         weights = nn.functional.pad(theta.mT, (0, count - theta.shape[1]))  # (B, V, N)
         to_features = ranked.new_empty(batch, count, dim)
-        order = places.new_empty(0, dtype=torch.int64)
+        order = indices.new_empty(0, dtype=torch.int64)
         to_ranked, to_columns = ranked.new_empty(0), ranked.new_empty(0)
-        for rows in _parts(to_features):
-            part = places[rows]  # (b, D, N)
+        for rows in _batch_slices(to_features):
+            part = indices[rows]  # (b, D, N)
             order, to_ranked, to_columns = (
                 _scratch(buffer, part) for buffer in (order, to_ranked, to_columns)
             )
@@ -125,7 +125,7 @@ class _RankedPool(torch.autograd.Function):
         return to_features, None, (grad @ ranked[..., : theta.shape[1]]).mT
 
 
-def _parts(features: Tensor) -> Iterator[slice]:
+def _batch_slices(features: Tensor) -> Iterator[slice]:
     """Slices of the first axis of (B, N, D) that fit in a CPU's cache; one slice on a GPU."""
     batch, count, dim = features.shape
     size = max(1, _PART // (count * dim)) if features.device.type == "cpu" else batch

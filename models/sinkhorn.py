@@ -52,11 +52,11 @@ def match_blocks(
     return kernel * rows[:, None] * columns
 
 
-def _weighted_sum(parts: tuple[Tensor, ...], weights: Tensor, rest: Tensor) -> Tensor:
-    """`rest` + sum_k weights[k] * parts[k], for a few parts (n, C), without temporaries."""
-    total = torch.addcmul(rest, parts[0], weights[0])
-    for part, weight in zip(parts[1:], weights.unbind(0)[1:], strict=True):
-        total.addcmul_(part, weight)
+def _weighted_sum(terms: tuple[Tensor, ...], weights: Tensor, offset: Tensor) -> Tensor:
+    """`offset` + sum_k weights[k] * terms[k], for a few terms (n, C), without temporaries."""
+    total = torch.addcmul(offset, terms[0], weights[0])
+    for term, weight in zip(terms[1:], weights.unbind(0)[1:], strict=True):
+        total.addcmul_(term, weight)
     return total
 
 

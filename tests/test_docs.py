@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from polyview.app import limits
 from polyview.app.api import adapter
 from polyview.app.gallery import scan
-from polyview.app.packs.opened import MAX_FOLDERS, MAX_RETRIEVERS, Opened
+from polyview.app.packs.state import MAX_FOLDERS, MAX_RETRIEVERS, AppState
 from polyview.app.server import build
 from polyview.app.settings import Settings
 from polyview.training.loop.config import TrainConfig
@@ -69,11 +69,11 @@ def test_walks_of_a_query_and_an_image(tmp_path: Path) -> None:
     folder.mkdir()
     for i in range(3):
         Image.new("RGB", (40 + i, 40), (80 * i, 20, 200)).save(folder / f"{i}.bmp")
-    opened = Opened(Settings(device="cpu", gallery=folder), tmp_path / "cache")
-    app = TestClient(build(Settings(device="cpu"), opened), client=("127.0.0.1", 1))
+    state = AppState(Settings(device="cpu", gallery=folder), tmp_path / "cache")
+    app = TestClient(build(Settings(device="cpu"), state), client=("127.0.0.1", 1))
 
     def fill() -> None:
-        finish(opened.first.index)
+        finish(state.first.index)
 
     def ask(words: str) -> None:
         values: dict[str, str | int] = {"q": words, "method": "mv_vse", "k": 2}

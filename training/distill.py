@@ -132,8 +132,8 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         extraction = Extraction(Path(config.cache), device=self.device.type)
         self.train = read_features(train, config.teacher, extraction, config.crops)
         self.val = read_features(val, config.teacher, extraction)
-        features: Any = self.train.features
-        self.maps = features.parts if isinstance(features, Copies) else [features]  # (P, N, d) each
+        maps: Any = self.train.features
+        self.maps = maps.versions if isinstance(maps, Copies) else [maps]  # (P, N, d) each
         images = [train.images, *(crops(train.images, n) for n in range(1, config.crops))]
         self.pixels = [Pixels(crop, self.preprocess) for crop in images]  # (P, 3, S, S) each
         self.val_pixels = val.with_pixels(self.preprocess)
@@ -314,11 +314,11 @@ def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, 
     return mean.float(), scaled.float(), (variances / variances.square().mean()).float()
 
 
-def mirror(pixels: Tensor, maps: Tensor, which: Tensor) -> None:
+def mirror(pixels: Tensor, maps: Tensor, selected: Tensor) -> None:
     """Mirrors the images (B, 3, S, S) and maps (B, N, T) selected by (B,) bool, in place."""
     side = math.isqrt(maps.shape[1])
-    pixels[which] = pixels[which].flip(3)
-    maps[which] = maps[which].unflatten(1, (side, side)).flip(2).flatten(1, 2)
+    pixels[selected] = pixels[selected].flip(3)
+    maps[selected] = maps[selected].unflatten(1, (side, side)).flip(2).flatten(1, 2)
 
 
 def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -> Tensor:

@@ -161,7 +161,7 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
         scores[name if len(options.run) == 1 else str(folder)] = matrix
     if len(scores) > 1:
         scores["average"] = np.mean(list(scores.values()), axis=0)
-    _parts(options, [], scores, "run")
+    _single_names(options, [], scores, "run")
     rows = {name: kinds.score_metrics(each, first, options.folds) for name, each in scores.items()}
     sources = {str(folder): sha256_of(folder / BEST) for folder in options.run}
     report.print_metrics("method", report.COLUMNS, rows)
@@ -175,16 +175,16 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     runtime = Runtime.load(pack, options.device)
     known = list(runtime.info.methods)
     names = [options.method] if options.method else known
-    parts = _parts(options, [*names, *options.ensemble], known, "method")
+    singles = _single_names(options, [*names, *options.ensemble], known, "method")
     if options.nnn:
         return measured | {"methods": _normalize(options, runtime, names)}
     split, folder = options.split, options.data
     data = open_split(folder, split) if folder else from_pack(pack, split)
-    data = scoring.as_read(runtime, data.captions_each(options.captions))
+    data = scoring.limit_frames(runtime, data.limit_captions(options.captions))
     if options.calibrate or options.calibration:
         if options.halves:
             data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"
-        single = scoring.ensemble_parts(names, known, "method")
+        single = scoring.ensemble_members(names, known, "method")
         records = {name: {"split": split, "command": _command(options, name)} for name in single}
         rows = calibration.calibrate_pack(
             runtime, data, records, refit=options.calibrate, write=options.write
@@ -196,11 +196,11 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
         maps.print_maps(rows, options.csv)
         return measured | {"maps": rows}
     metrics.check_folds(data.image_count, options.folds)
-    return measured | _measure_methods(options, runtime, data, names, parts)
+    return measured | _measure_methods(options, runtime, data, names, singles)
 
 
-def _parts(
-    options: argparse.Namespace, names: Iterable[str], known: Iterable[str], what: str
+def _single_names(
+    options: argparse.Namespace, names: Iterable[str], known: Iterable[str], kind: str
 ) -> list[str]:
     """Returns the methods or runs in `names`, `--compare` and `--mistakes`, once each."""
     pairs = [text.split(",") for text in options.compare]
@@ -208,7 +208,7 @@ def _parts(
         if len(pair) != 2 or not pair[1]:
             raise ValueError(f'--compare takes two names as in "a,b", not "{text}"')
     scored = [name for name in options.mistakes if not Path(name).is_file()]
-    return scoring.ensemble_parts([*names, *chain.from_iterable(pairs), *scored], known, what)
+    return scoring.ensemble_members([*names, *chain.from_iterable(pairs), *scored], known, kind)
 
 
 def _normalize(options: argparse.Namespace, runtime: Runtime, names: Sequence[str]) -> _Rows:
@@ -246,7 +246,7 @@ def _measure_methods(
     photographs = options.data is not None and data.relevant is None
     truth = metrics.everyday_truth(data.captions, data.image_of) if photographs else {}
     covered = views.mentioned_cells(runtime, data) if options.views or options.evidence else None
-    places = evidence.named_places(runtime, data) if options.evidence else []
+    mentions = evidence.find_mentions(runtime, data) if options.evidence else []
     features = scoring.features_by_method(runtime, data, singles)
     scores, everyday_scores = dict[str, np.ndarray](), dict[str, np.ndarray]()
     extra_metrics = _Rows()
@@ -259,7 +259,7 @@ def _measure_methods(
             everyday_scores[single] = scoring.score_matrix(method, sides[0], questions)
         if single in names:
             extra_metrics[single] = _measure_more(
-                options, runtime, single, data, image_features, sides, covered, places
+                options, runtime, single, data, image_features, sides, covered, mentions
             )
     names = [*names, *options.ensemble]
     scores |= {name: scoring.ensemble_scores(scores, name) for name in names}
@@ -292,14 +292,14 @@ def _measure_more(
     image_features: Tensor | np.ndarray,
     sides: tuple[Views, Views],
     covered: np.ndarray | None,
-    places: Sequence[evidence.Place],
+    mentions: Sequence[evidence.Mention],
 ) -> dict[str, float]:
     """Measures what `--views`, `--evidence` and `--foils` add for a method."""
     values = dict[str, float]()
     if options.views:
         values |= views.view_metrics(runtime, name, data, sides, covered)
     if options.evidence:
-        values |= evidence.evidence_metrics(runtime, name, data, image_features, covered, places)
+        values |= evidence.evidence_metrics(runtime, name, data, image_features, covered, mentions)
     if options.foils and data.foils is not None:
         values |= kinds.foil_metrics(runtime, name, sides[0], data.foils())
     return values

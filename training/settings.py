@@ -57,7 +57,7 @@ def apply_change(values: dict[str, Any], change: str) -> None:
     values[last] = value
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     """Error message for an unknown name: suggests the closest known name and lists all of them.
 
     >>> print(unknown_name("method", "psve", ["avse", "pvse"]))
@@ -68,7 +68,7 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(name, names, 1, cutoff=0.5)
     hint = f'; did you mean "{near[0]}"? Choose' if near else "; choose"
-    return "\n  ".join([f'there is no {what} "{name}"{hint} one of', *names])
+    return "\n  ".join([f'there is no {kind} "{name}"{hint} one of', *names])
 
 
 def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:

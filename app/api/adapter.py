@@ -35,7 +35,7 @@ from polyview.app.api.answers import Blob, Refused
 from polyview.app.api.parameters import CONTENT, IMAGE_BYTES, Collection, Pack
 from polyview.app.gallery.index import LARGE_GALLERY
 from polyview.app.limits import read_json
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.search.hits import Timed
 
 PREFIX = "/api/v1"
@@ -56,8 +56,8 @@ class Endpoint:
     """A function of the API.
 
     Args:
-        function: has flat, typed parameters and a docstring for users. A parameter `opened`
-            receives the app's `Opened`; a parameter `retriever` receives the retriever of the
+        function: has flat, typed parameters and a docstring for users. A parameter `state`
+            receives the app's `AppState`; a parameter `retriever` receives the retriever of the
             requested `pack` and `collection`, which become parameters of the endpoint.
         path: the path of the route below `PREFIX`.
         methods: HTTP methods.
@@ -84,7 +84,7 @@ class Endpoint:
         self.function, self.path, self.methods, self.quick = function, path, methods, quick
         self.name, self.doc = function.__name__, inspect.cleandoc(function.__doc__ or "")
         signature = inspect.signature(function, eval_str=True)
-        self._injected = {"opened", "retriever"} & signature.parameters.keys()
+        self._injected = {"state", "retriever"} & signature.parameters.keys()
         public = [p for name, p in signature.parameters.items() if name not in self._injected]
         if "retriever" in self._injected:
             public += [*inspect.signature(_keys, eval_str=True).parameters.values()]
@@ -103,7 +103,7 @@ class Endpoint:
             if CONTENT in field.metadata:
                 self.body, self.types[name] = name, str if field.is_required() else str | None
 
-    def run(self, opened: Opened, values: Mapping[str, Any]) -> BaseModel:
+    def run(self, state: AppState, values: Mapping[str, Any]) -> BaseModel:
         """Calls the function with `values`; raises ValueError if they are not valid."""
         names = [field.alias or name for name, field in self.fields.items()]
         if unknown := sorted(values.keys() - names - self.types.keys()):
@@ -117,9 +117,9 @@ class Endpoint:
         checked = dict(self.parameters.model_validate(values))
         if "retriever" in self._injected:
             keys = checked.pop("pack"), checked.pop("collection")
-            checked["retriever"] = opened.retriever(*keys)
-        if "opened" in self._injected:
-            checked["opened"] = opened
+            checked["retriever"] = state.retriever(*keys)
+        if "state" in self._injected:
+            checked["state"] = state
         start = time.perf_counter()
         answer = self.function(**checked)
         if isinstance(answer, Timed):
@@ -136,12 +136,12 @@ class Adapter:
 
     Args:
         server: Gradio's server.
-        opened: the open packs and collections; also removes paths from error messages.
+        state: the open packs and collections; also removes paths from error messages.
         endpoints: all endpoints.
     """
 
-    def __init__(self, server: Server, opened: Opened, endpoints: Sequence[Endpoint]) -> None:
-        self._opened, self._waiting = opened, asyncio.Semaphore(MAX_WAITING)
+    def __init__(self, server: Server, state: AppState, endpoints: Sequence[Endpoint]) -> None:
+        self._state, self._waiting = state, asyncio.Semaphore(MAX_WAITING)
         self._limiter, self._images = CapacityLimiter(_SLOTS), CapacityLimiter(_SLOTS - 1)
         self._single = CapacityLimiter(1)
         for kind in (ValueError, FileNotFoundError, HTTPException, RequestValidationError, Refusal):
@@ -180,11 +180,11 @@ class Adapter:
         """
         if self._waiting.locked():
             raise Refusal(503, f"{MAX_WAITING} requests are waiting; try again soon", 1)
-        quick = endpoint.quick and self._opened.first.index.files < LARGE_GALLERY
+        quick = endpoint.quick and self._state.first.index.files < LARGE_GALLERY
         limiter = self._single if quick else self._limiter
         images = self._images if values.get(endpoint.body) else nullcontext()
         async with self._waiting, images:
-            return await run_sync(endpoint.run, self._opened, values, limiter=limiter)
+            return await run_sync(endpoint.run, self._state, values, limiter=limiter)
 
     def _gradio_function(self, endpoint: Endpoint) -> Callable[..., Any]:
         """Wraps an endpoint for Gradio: positional values, plain types, a dictionary as answer."""
@@ -222,7 +222,7 @@ class Adapter:
             return Refusal(404, f"{Path(error.filename).name} no longer exists")
         if isinstance(error, ValueError | FileNotFoundError):
             status = 404 if isinstance(error, FileNotFoundError) else 400
-            return Refusal(status, self._opened.public_message(error)[:_MAX_MESSAGE])
+            return Refusal(status, self._state.public_message(error)[:_MAX_MESSAGE])
         return Refusal.for_unexpected(error, "a request")
 
 

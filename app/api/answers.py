@@ -50,7 +50,7 @@ class Examples(BaseModel):
     algebra: str
 
 
-class _Explained(Timed):
+class _SharedFields(Timed):
     """Fields that explanations of one image and of several images share."""
 
     query: str
@@ -63,7 +63,7 @@ class _Explained(Timed):
     remark: str
 
 
-class Explanation(_Explained):
+class Explanation(_SharedFields):
     """A score as the sum of `base`, `cells` (N, M) and `whole_sentence` (N).
 
     `grid` has the rows and columns of the N cells. `seconds` (of a clip that is read as a set) and
@@ -79,7 +79,7 @@ class Explanation(_Explained):
     per_view: list[Fields] = Field(default=[])
 
 
-class HitExplanations(_Explained):
+class HitExplanations(_SharedFields):
     """The scores of n images: scores (n), base (n), cells (n, N, M) and whole_sentence (n, N).
 
     `boxes` (n, 4) is the part of each image that the cells cover: relative left, top, right,

@@ -12,7 +12,7 @@ from polyview.app.api.answers import Progress
 from polyview.app.packs.description import describe, describe_gallery, mismatch
 from polyview.app.packs.description import results as recorded
 from polyview.app.packs.downloads import PRESETS, Job, converted_pack
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.search.retriever import Retriever
 from polyview.export.check import PackCheck, choose_pairs
 from polyview.export.obtain import CLIP
@@ -34,13 +34,13 @@ def image(retriever: Retriever, image_id: p.ImageId, large: p.Large = False) -> 
 
 
 def clip(
-    opened: Opened, image_id: p.ImageId, pack: p.Pack = "", collection: p.Collection = ""
+    state: AppState, image_id: p.ImageId, pack: p.Pack = "", collection: p.Collection = ""
 ) -> answers.Blob:
     """Returns a clip's file; over HTTP, only the bytes that the `Range` header requests."""
-    pack, collection = opened.resolve(pack, collection)
-    if not opened.sends_files(collection):
+    pack, collection = state.resolve(pack, collection)
+    if not state.sends_files(collection):
         raise Refusal(403, "clips of this collection are sent only to its owner's machine")
-    retriever = opened.retriever(pack, collection)
+    retriever = state.retriever(pack, collection)
     try:
         source = retriever.image(image_id)
     except ValueError as error:
@@ -49,7 +49,7 @@ def clip(
         raise FileNotFoundError(
             f"image {image_id} is a still image, not a clip; request /image/{image_id}"
         )
-    with source.reached().open():  # checks that it is a regular file inside its folder
+    with source.require_file().open():  # checks that it is a regular file inside its folder
         media_type = _CLIPS.get(PurePath(source.file).suffix.lower(), "video/mp4")
     return answers.Blob(media_type=media_type, file=source.path.resolve())
 
@@ -61,26 +61,26 @@ def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> ans
     return answers.Hits(total=len(readable), hits=hits)
 
 
-def info(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
+def info(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
     """Describes the pack, its methods, the device, the gallery, and metadata to filter by."""
-    retriever = opened.retriever(pack, collection)
+    retriever = state.retriever(pack, collection)
     description = describe(retriever)
-    description["gallery"]["key"] = opened.resolve(pack, collection)[1]
+    description["gallery"]["key"] = state.resolve(pack, collection)[1]
     description["gallery"]["first"] = retriever.index.first  # searchable while the others are built
     fact_items = retriever.collection.facts.items()
     facts = {fact: {v: len(ids) for v, ids in values.items()} for fact, values in fact_items}
     return answers.Info(**description, facts=facts)
 
 
-def health(opened: Opened) -> answers.Health:
+def health(state: AppState) -> answers.Health:
     """Returns the number of images that can be searched."""
-    index, pictures = opened.first.index, len(opened.first.collection.images)
+    index, pictures = state.first.index, len(state.first.collection.images)
     return answers.Health(searchable=len(index), pictures=pictures, complete=index.complete)
 
 
-def results(opened: Opened, pack: p.Pack = "") -> answers.Results:
+def results(state: AppState, pack: p.Pack = "") -> answers.Results:
     """Returns the recorded results of a pack: metrics, speed, training runs, ablations."""
-    return answers.Results(**recorded(opened.retriever(pack)))
+    return answers.Results(**recorded(state.retriever(pack)))
 
 
 def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
@@ -98,44 +98,44 @@ def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     return answers.Check(method=method, pairs=len(pairs), steps=steps)
 
 
-def collections(opened: Opened) -> answers.Collections:
+def collections(state: AppState) -> answers.Collections:
     """Lists the available collections: images of packs, and opened folders."""
-    entries = [{"key": key, **description} for key, description in opened.collections().items()]
+    entries = [{"key": key, **description} for key, description in state.collections().items()]
     return answers.Collections(collections=entries)
 
 
-def open_collection(opened: Opened, place: p.Place) -> Progress:
+def open_collection(state: AppState, place: p.Place) -> Progress:
     """Opens a folder or ZIP archive of images on the app's machine."""
-    return progress(opened, "", opened.open_place(place))
+    return progress(state, "", state.open_collection(place))
 
 
-def new_collection(opened: Opened) -> Progress:
+def new_collection(state: AppState) -> Progress:
     """Creates a collection for uploads, with a secret key."""
-    return progress(opened, "", opened.new_upload())
+    return progress(state, "", state.new_upload())
 
 
 def add_file(
-    opened: Opened, collection: p.Upload, name: p.FileName, content: p.Content
+    state: AppState, collection: p.Upload, name: p.FileName, content: p.Content
 ) -> Progress:
     """Adds a file to an upload; `start_collection` reads it."""
-    opened.uploads.add(collection, name, content)
-    return progress(opened, "", collection)
+    state.uploads.add(collection, name, content)
+    return progress(state, "", collection)
 
 
-def start_collection(opened: Opened, collection: p.Upload, pack: p.Pack = "") -> Progress:
+def start_collection(state: AppState, collection: p.Upload, pack: p.Pack = "") -> Progress:
     """Starts reading the files uploaded so far; repeat after adding files."""
-    opened.start_upload(collection, pack)
-    return progress(opened, pack, collection)
+    state.start_upload(collection, pack)
+    return progress(state, pack, collection)
 
 
-def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
+def progress(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Returns the progress of indexing a collection, and the skipped files."""
-    key, collection = opened.resolve(pack, collection)
-    status = opened.waiting(collection)
+    key, collection = state.resolve(pack, collection)
+    status = state.pending_stage(collection)
     if status is not None:
         stage, count = status
         return Progress(collection=collection, pack=key, stage=stage, pictures=count)
-    retriever = opened.retriever(key, collection)
+    retriever = state.retriever(key, collection)
     return Progress(
         collection=collection,
         pack=key,
@@ -146,30 +146,30 @@ def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -
     )
 
 
-def stop_reading(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
+def stop_reading(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Stops reading a collection; images read so far can be searched."""
-    _require_own(opened, collection)
-    opened.stop_opening(collection)
-    if opened.waiting(collection) is None:
-        opened.retriever(pack, collection).index.stop()
-    return progress(opened, pack, collection)
+    _require_own(state, collection)
+    state.stop_opening(collection)
+    if state.pending_stage(collection) is None:
+        state.retriever(pack, collection).index.stop()
+    return progress(state, pack, collection)
 
 
-def resume_reading(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
+def resume_reading(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Resumes reading a collection."""
-    _require_own(opened, collection)
-    opened.retriever(pack, collection).index.start()
-    return progress(opened, pack, collection)
+    _require_own(state, collection)
+    state.retriever(pack, collection).index.start()
+    return progress(state, pack, collection)
 
 
-def _require_own(opened: Opened, collection: str) -> None:
+def _require_own(state: AppState, collection: str) -> None:
     if not collection.startswith("upload-"):
-        opened.require_owner(
+        state.require_owner(
             "only the app's owner can stop or resume reading; upload your own files"
         )
 
 
-def packs(opened: Opened) -> answers.Packs:
+def packs(state: AppState) -> answers.Packs:
     """Lists the packs on this machine, and those that can be downloaded by name."""
     packs = [
         {
@@ -180,25 +180,25 @@ def packs(opened: Opened) -> answers.Packs:
             "bytes": sum(file.bytes for file in info.files.values()),
             "methods": list(info.methods),
             "own_images": info.gallery is not None,
-            "open": opened.is_open(key),
+            "open": state.is_open(key),
         }
-        for key, info in opened.packs().items()
+        for key, info in state.packs().items()
     ]
     names = ("name", "title", "about", "facts")
     offers = [
         {name: getattr(preset, name) for name in names}
-        | {"installed": converted_pack(opened.cache, CLIP, preset.name) is not None}
-        for preset in (PRESETS.values() if opened.private else ())
+        | {"installed": converted_pack(state.cache, CLIP, preset.name) is not None}
+        for preset in (PRESETS.values() if state.private else ())
     ]
-    accepts = opened.downloads.accepts
-    return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=opened.private)
+    accepts = state.downloads.accepts
+    return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=state.private)
 
 
-def look_pack(opened: Opened, address: p.Address, kind: p.Kind = "pack") -> answers.Look:
+def look_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> answers.Look:
     """Describes the files that a download would fetch."""
-    offer = opened.downloads.look(address, kind)
+    offer = state.downloads.look(address, kind)
     if isinstance(offer, Path):
-        key = opened.add_pack(offer)
+        key = state.add_pack(offer)
         return answers.Look(pack=key, missing_bytes=0, unknown_sizes=0, parts=[])
     parts = [
         {
@@ -208,22 +208,22 @@ def look_pack(opened: Opened, address: p.Address, kind: p.Kind = "pack") -> answ
             "files": len(part.files),
             "bytes": sum(size or 0 for size in part.missing.values()),
         }
-        for part in offer.parts
+        for part in offer.repos
     ]
     missing, unknown = offer.missing_bytes, offer.unknown
     return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=parts)
 
 
-def fetch_pack(opened: Opened, address: p.Address, kind: p.Kind = "pack") -> Job:
+def fetch_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> Job:
     """Starts downloading a pack in the background; one download runs at a time."""
-    return opened.downloads.start(address, kind)
+    return state.downloads.start(address, kind)
 
 
-def pack_job(opened: Opened, job: p.Job) -> Job:
+def pack_job(state: AppState, job: p.Job) -> Job:
     """Returns the state of a download; once it is finished, `pack` is the new pack's key."""
-    return opened.downloads.get(job)
+    return state.downloads.get(job)
 
 
-def cancel_pack(opened: Opened, job: p.Job) -> Job:
+def cancel_pack(state: AppState, job: p.Job) -> Job:
     """Cancels a download and removes incomplete files."""
-    return opened.downloads.cancel(job)
+    return state.downloads.cancel(job)

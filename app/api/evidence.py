@@ -11,12 +11,12 @@ from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.api.search import decode_query_image, pairs
 from polyview.app.explain import evidence
-from polyview.app.explain.collapse import Collapse, collapsed, meter
+from polyview.app.explain.collapse import Collapse, is_collapsed, measure_in_background
 from polyview.app.explain.drawing import draw
 from polyview.app.explain.places import box, sheets
 from polyview.app.explain.views import Views, describe_views, nested
 from polyview.app.gallery.scan import CollectionImage
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.search.answers import Question, describe, parse, remark
 from polyview.app.search.hits import QueryTerm
 from polyview.app.search.retriever import Retriever
@@ -122,22 +122,22 @@ def views(
     spec, image_id = method or retriever.methods.best, find_image(retriever, image).image_id
     knobs = {k: v[-1] for k, v in pairs(settings, "settings", "match:maxsim").items()}
     answer = describe_views(retriever, image_id, spec, query, knobs)
-    answer.collapsed = collapsed(retriever, spec)
+    answer.collapsed = is_collapsed(retriever, spec)
     if query.strip():
         answer.remark = remark(retriever, query)
     return answer
 
 
-def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> Collapse:
+def collapse(state: AppState, retriever: Retriever, method: p.Method = "") -> Collapse:
     """Measures whether a method's views differ; the first call starts the measurement."""
     spec = method or retriever.methods.best
     retriever.methods.require_single(spec)
-    reading = meter(retriever, spec)
+    reading = measure_in_background(retriever, spec)
     if isinstance(reading.result, Collapse):
         return Collapse(**dict(reading.result))  # sets every field
-    state = "failed" if reading.problem else "running"
-    progress = opened.public_message(ValueError(reading.problem or reading.progress))
-    return Collapse(method=spec, state=state, progress=progress)
+    status = "failed" if reading.problem else "running"
+    progress = state.public_message(ValueError(reading.problem or reading.progress))
+    return Collapse(method=spec, state=status, progress=progress)
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
@@ -151,7 +151,7 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
     )
 
 
-def _shared_fields(query: str, spec: str, result: evidence.Explained) -> dict[str, Any]:
+def _shared_fields(query: str, spec: str, result: evidence.QueryEvidence) -> dict[str, Any]:
     """The fields that both kinds of explanations share, without the numbers."""
     return {
         "query": query,
@@ -166,7 +166,7 @@ def _shared_fields(query: str, spec: str, result: evidence.Explained) -> dict[st
     }
 
 
-def _sums(result: evidence.Explained) -> dict[str, Any]:
+def _sums(result: evidence.QueryEvidence) -> dict[str, Any]:
     """`base`, `cells` and `whole_sentence` over all terms; see `HitExplanations`."""
     scores, count = result.scores.shape, result.grid[0] * result.grid[1]  # (n,) or (n, V)
     cells = [term.cells.reshape(*scores, count, -1) for term in result.terms]  # (n, ..., N, M) each

@@ -7,7 +7,7 @@ from collections import Counter
 from polyview.app.access import Refusal
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.search import mistakes as ranking
 from polyview.app.search.retriever import Retriever
 from polyview.export import mistakes as results
@@ -19,7 +19,7 @@ def add_queries(retriever: Retriever, content: p.Table) -> answers.Queries:
 
 
 def mistakes(
-    opened: Opened,
+    state: AppState,
     retriever: Retriever,
     a: p.Method = "",
     b: p.Method = "",
@@ -46,9 +46,9 @@ def mistakes(
         raise Refusal(410, "these queries are no longer stored; send the file again")
     reading = ranking.read_ranks(retriever, captions, (a, b), queries)
     if reading.result is None:
-        state = "failed" if reading.problem else "running"
-        progress = opened.public_message(ValueError(reading.problem or reading.progress))
-        return answers.Mistakes(state=state, progress=progress, a=a, b=b, k=k)
+        status = "failed" if reading.problem else "running"
+        progress = state.public_message(ValueError(reading.problem or reading.progress))
+        return answers.Mistakes(state=status, progress=progress, a=a, b=b, k=k)
     first, second, best = (reading.result[spec] for spec in (a, b, methods.best))
     all_rows = results.compare(captions, first[:2], second[:2], best[2], k)
     kinds, rows = results.by_kind(all_rows), [row for row in all_rows if row.matches(kind)]

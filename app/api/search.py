@@ -13,7 +13,7 @@ from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.explain.lens import Lens, rank
 from polyview.app.gallery.images import decode
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.search import comparison
 from polyview.app.search.answers import Question, answer, parse, remark
 from polyview.app.search.examples import algebra, curated, sentences
@@ -80,7 +80,7 @@ def search_image(
 
 
 def compare(
-    opened: Opened,
+    state: AppState,
     retriever: Retriever,
     query: p.Words,
     methods: p.Methods,
@@ -88,7 +88,7 @@ def compare(
     like: p.Like = None,
 ) -> comparison.Comparison:
     """Ranks the images by several methods and measures their agreement."""
-    terms, peers = Question(query, like).terms(retriever), opened.beside(retriever)
+    terms, peers = Question(query, like).terms(retriever), state.open_peers(retriever)
     result = comparison.compare(retriever, peers, terms, methods, k, like)
     thumbnails = retriever.thumbnails(list(result.ranks))
     for hit in (hit for column in result.columns for hit in column.hits):

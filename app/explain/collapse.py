@@ -80,8 +80,8 @@ def count_wins(method: Method, images: Views, texts: Views, rows: Tensor) -> Ten
         (V,) float64, sum T; tied views share a text.
     """
     scores = method.view_scores(images, texts)  # (V, N, T)
-    own = scores[:, rows, torch.arange(len(rows), device=rows.device)].double().cpu()  # (V, T)
-    highest = (own >= own.amax(dim=0) - _TIE).double()
+    paired = scores[:, rows, torch.arange(len(rows), device=rows.device)].double().cpu()  # (V, T)
+    highest = (paired >= paired.amax(dim=0) - _TIE).double()
     return (highest / highest.sum(dim=0)).sum(dim=1)
 
 
@@ -171,14 +171,14 @@ def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> T
     return wins
 
 
-def meter(retriever: Retriever, name: str) -> Reading:
+def measure_in_background(retriever: Retriever, name: str) -> Reading:
     """The state of measuring a method; measures again when the size of its gallery changes."""
     key = (name, len(retriever.gallery(name)))
     failure = "the views could not be compared"
     return retriever.readings.compute(key, lambda _: measure(retriever, name), failure)
 
 
-def collapsed(retriever: Retriever, name: str) -> bool:
+def is_collapsed(retriever: Retriever, name: str) -> bool:
     """Whether a method's views are nearly the same on a sample of images."""
     gallery = retriever.gallery(name)
     if gallery.shape is None or gallery.shape[0] == 1:

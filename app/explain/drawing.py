@@ -6,7 +6,7 @@ A clip that is read as a set is drawn as a sheet of its frames, row by row in ti
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from polyview.app.explain.evidence import NO_MAP, Explained
+from polyview.app.explain.evidence import NO_MAP, QueryEvidence
 from polyview.app.explain.places import sheet_shape
 from polyview.app.search.retriever import Retriever
 from polyview.models.preprocess import Box
@@ -19,16 +19,18 @@ _FRAME = 320  # pixels of a frame on a sheet, at most
 _GAP = 2  # pixels between frames
 
 
-def draw(retriever: Retriever, parts: Explained, image_id: int, word: str | None) -> Image.Image:
+def draw(
+    retriever: Retriever, evidence: QueryEvidence, image_id: int, word: str | None
+) -> Image.Image:
     """Draws the evidence of all words, or of all occurrences of one word, over an image.
 
     Raises ValueError if the word is unknown, there is no map, or the image cannot be opened.
     """
-    if parts.has_no_map:
+    if evidence.has_no_map:
         raise ValueError(NO_MAP)
     if word is not None and word.strip():  # use the form that the pack knows
         word = retriever.reworded(word)
-    cells = _cells(parts, word)
+    cells = _cells(evidence, word)
     if retriever.reads_sets and retriever.image(image_id).moment:
         image, box, smooth = draw_sheet(retriever, image_id), (0.0, 0.0, 1.0, 1.0), False
     else:
@@ -76,7 +78,7 @@ def draw_sheet(retriever: Retriever, image_id: int) -> Image.Image:
 
     Raises ValueError if no frame can be opened.
     """
-    ids = retriever.index.clips.read_with(image_id)
+    ids = retriever.index.clips.window_of(image_id)
     rows, columns = sheet_shape(len(ids))
     side = min(_FRAME, SIDE // columns)
     sheet = Image.new("RGB", (columns * side, rows * side))
@@ -101,16 +103,16 @@ def draw_sheet(retriever: Retriever, image_id: int) -> Image.Image:
     return sheet
 
 
-def _cells(parts: Explained, word: str | None) -> np.ndarray:
+def _cells(evidence: QueryEvidence, word: str | None) -> np.ndarray:
     """The evidence (rows, columns) of all words, or of one; raises ValueError if it is unknown."""
-    total = np.zeros(parts.grid)
-    for term in parts.terms:
+    total = np.zeros(evidence.grid)
+    for term in evidence.terms:
         if word is None:
             total += term.cells[0].sum(axis=-1) + term.whole_sentence[0]
         else:
             matches = [token.casefold() == word.strip().casefold() for token in term.words]
             total += term.cells[0][..., matches].sum(axis=-1)
-    words = [token for term in parts.terms for token in term.words]
+    words = [token for term in evidence.terms for token in term.words]
     if word is not None and word.strip().casefold() not in map(str.casefold, words):
         choices = ", ".join(dict.fromkeys(words))
         raise ValueError(f'there is no word "{word[:80]}" in the query; choose one of {choices}')

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from polyview.app.explain.places import on_sheet, to_maps
-from polyview.app.search.retriever import Retriever, Term, combined
+from polyview.app.explain.places import to_maps, to_sheet
+from polyview.app.search.retriever import Retriever, Term, combine_terms
 from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
 
@@ -43,13 +43,13 @@ class TermEvidence:
 
 
 @dataclass(frozen=True)
-class Explained:
+class QueryEvidence:
     """Scores, and the evidence that adds up to them.
 
     Attributes:
         grid: rows and columns of an image's cells.
         scores: (n,) as in a search; (n, V) for each view with `per_view`.
-        terms: the distinct terms of nonzero weight, see `app.search.retriever.combined`.
+        terms: the distinct terms of nonzero weight, see `app.search.retriever.combine_terms`.
         seconds: for clips that are read as sets, the times of the frames on each of n sheets
             (`app/explain/places.py`); empty for others.
     """
@@ -74,7 +74,7 @@ def explain(
     images: Sequence[int] | Image.Image,
     *,
     per_view: bool = False,
-) -> Explained:
+) -> QueryEvidence:
     """Splits the scores that images have for a query.
 
     Args:
@@ -94,7 +94,7 @@ def explain(
     views = [Views(parts.total) for parts in image_parts]
     scores = np.zeros(views[0].embeddings.shape[: 2 if per_view else 1])  # (n, V) or (n,)
     evidence = []
-    for term in combined(terms):
+    for term in combine_terms(terms):
         subject = retriever.subject(term)
         split = []
         for name, method, parts, image in zip(names, methods, image_parts, views, strict=True):
@@ -106,10 +106,10 @@ def explain(
         evidence.append(_term_evidence(mean_evidence(split), term, retriever, images))
     seconds: tuple[tuple[float, ...], ...] = ()
     if retriever.reads_sets and not isinstance(images, Image.Image):
-        clips = [map(retriever.image, retriever.index.clips.read_with(i)) for i in images]
+        clips = [map(retriever.image, retriever.index.clips.window_of(i)) for i in images]
         seconds = tuple(tuple(f.moment.seconds for f in clip if f.moment) for clip in clips)
     rows, columns = evidence[0].whole_sentence.shape[-2:] if evidence else retriever.grid
-    return Explained((rows, columns), scores, tuple(evidence), seconds)
+    return QueryEvidence((rows, columns), scores, tuple(evidence), seconds)
 
 
 def _term_evidence(
@@ -127,7 +127,7 @@ def _term_evidence(
         words = [tokens.words[column] for column in columns]
     if retriever.reads_sets:  # a query image is one column
         table = table if has_words else table.sum(dim=-1, keepdim=True)
-        cells, whole_map = on_sheet(retriever, table.mT), on_sheet(retriever, sentence)
+        cells, whole_map = to_sheet(retriever, table.mT), to_sheet(retriever, sentence)
         total = table.sum(dim=(-2, -1)) + sentence.sum(dim=-1)
         base = split.base + total - cells.sum(dim=(-3, -2, -1)) - whole_map.sum(dim=(-2, -1))
     else:

@@ -35,12 +35,12 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
     method = retriever.methods.require_single(name)
     lens = torch.tensor(weights, dtype=torch.float32)
     query, gallery = retriever.views(words, name), retriever.gallery(name)
-    parts = []
+    chunks = []
     for chunk_ids, views in gallery.chunks():
         query = query.to(views.embeddings.device)
         pair = (method.score(v, query)[:, 0] for v in (method.weighted(views, lens), views))
-        parts.append((chunk_ids, *(scores.float().cpu().numpy() for scores in pair)))
-    ids, scores, plain_scores = map(np.concatenate, zip(*parts, strict=True))  # (N,) each
+        chunks.append((chunk_ids, *(scores.float().cpu().numpy() for scores in pair)))
+    ids, scores, plain_scores = map(np.concatenate, zip(*chunks, strict=True))  # (N,) each
     if retriever.index.clips:  # the best frame of each clip, with and without the lens
         files = retriever.index.files
         plain_scores = best_of_files(Scores(ids, plain_scores, ids), files).values

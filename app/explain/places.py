@@ -30,7 +30,7 @@ def attention_maps(
         return None
     values, regions = views.attention[0].float(), retriever.runtime.regions
     if retriever.reads_sets:
-        return on_sheet(retriever, values).cpu()
+        return to_sheet(retriever, values).cpu()
     if regions is None or not isinstance(image, int):
         return retriever.runtime.on_grid(values).cpu()
     adds_up = retriever.methods[name].attention_sums_to_one
@@ -45,7 +45,7 @@ def to_maps(retriever: Retriever, values: Tensor, images: Sequence[int] | Image.
     """
     regions = retriever.runtime.regions
     if retriever.reads_sets:
-        return on_sheet(retriever, values)
+        return to_sheet(retriever, values)
     if regions is None or isinstance(images, Image.Image):
         return retriever.runtime.on_grid(values)
     pairs = zip(images, values, strict=True)
@@ -66,7 +66,7 @@ def sheets(retriever: Retriever, images: Sequence[int]) -> tuple[list[int] | Non
     """The shape of clips' sheets, and the frames on each; None and [] if no sets are read."""
     if not retriever.reads_sets:
         return None, []
-    frames = [retriever.index.clips.read_with(image_id) for image_id in images]
+    frames = [retriever.index.clips.window_of(image_id) for image_id in images]
     return list(sheet_shape(max(map(len, frames)))), frames
 
 
@@ -76,7 +76,7 @@ def box(retriever: Retriever, image_id: int) -> list[float]:
     return list(retriever.info.preprocess.visible_box(*size))
 
 
-def on_sheet(retriever: Retriever, values: Tensor) -> Tensor:
+def to_sheet(retriever: Retriever, values: Tensor) -> Tensor:
     """Tiles values (..., T * n) of T frames, n features each, into sheets (..., rows, columns).
 
     Summaries of frames, which have no location, are dropped.

@@ -30,8 +30,8 @@ from torch import Tensor
 from polyview.app.gallery.images import (
     ImageError,
     Stamp,
+    decoder_versions,
     read_frames,
-    reader,
     suffix_of,
     unreadable,
 )
@@ -71,13 +71,13 @@ class Clips(dict[int, tuple[Moment, ...]]):
         windows = []
         for file_index in range(files) if file_id is None else [file_id]:
             count = len(self.get(file_index, ())) or 1
-            parts = -(-count // self._frames_per_set)
-            for part in range(parts):
-                frames = range(count * part // parts, count * (part + 1) // parts)
+            set_count = -(-count // self._frames_per_set)
+            for i in range(set_count):
+                frames = range(count * i // set_count, count * (i + 1) // set_count)
                 windows.append([file_index + frame * files for frame in frames])
         return windows
 
-    def read_with(self, image_id: int) -> list[int]:
+    def window_of(self, image_id: int) -> list[int]:
         """The ids of the images in the same window as an image, in time order."""
         windows = self.windows(self._collection.file_id(image_id))
         return next((window for window in windows if image_id in window), [image_id])
@@ -126,7 +126,7 @@ class Encoder:
         folder = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
         # files are saved with the features of all encoders, in one transaction
         encoders = hashlib.sha256("".join(sorted(self._encoders)).encode()).hexdigest()
-        decoders = f"{reader()}, sets of {self._frames_per_set}"
+        decoders = f"{decoder_versions()}, sets of {self._frames_per_set}"
         self.store = Store(cache / "galleries" / folder[:24], encoders[:24], decoders)
         self._digests: dict[str, bytes] = {}  # SHA-256 of files that were read, by name
         # features (N, d) of images whose sum is stored, by space and key; latest last
@@ -182,7 +182,7 @@ class Encoder:
             if space not in features:  # methods share features
                 features[space] = self._stored_vectors(list(chain.from_iterable(rows)), space)
             sets = [[features[space][self.key([f])] for f in by_key[key]] for key in missing]
-            padded, mask = pad_sets([torch.from_numpy(np.concatenate(parts)) for parts in sets])
+            padded, mask = pad_sets([torch.from_numpy(np.concatenate(arrays)) for arrays in sets])
             return self._runtime.image_views(padded, method, mask=mask).embeddings.cpu().numpy()
 
         views = {}
@@ -327,10 +327,10 @@ class Encoder:
     def _space(self, method: str) -> str:
         """The store's space for the features of a method's image encoder, shared by packs."""
         info, file = self._runtime.info, self._runtime.image_encoder_of(method)
-        parts = [asdict(info.preprocess), info.files[file].sha256 if file else None]
+        fields = [asdict(info.preprocess), info.files[file].sha256 if file else None]
         if self._runtime.methods[method].features_add_up:
-            parts.append("sum")
-        return f"features {hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
+            fields.append("sum")
+        return f"features {hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()}"
 
 
 def _key(digest: bytes, *moments: Moment | None) -> bytes:

@@ -24,7 +24,7 @@ from typing import BinaryIO, NamedTuple
 import PIL
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from polyview.app.gallery.video import VIDEOS, Moment, VideoError, middles, read_video, sample
+from polyview.app.gallery.video import VIDEOS, Moment, VideoError, frame_times, read_video, sample
 from polyview.models.files import DiskFullError, replacing
 from polyview.models.preprocess import flat_rgb, is_deep, to_rgb
 
@@ -169,15 +169,15 @@ def open_image(path: Path) -> Image.Image:
 
 def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Image:
     """Like `open_image`, for an open file that messages call `name`, or a frame of a clip."""
-    with _sentences(name):
+    with _convert_errors(name):
         if suffix_of(name) in VIDEOS:
             with closing(read_video(file, seconds=moment.seconds if moment else 0.0)) as frames:
                 return next(frames)[1]
         with _open_image(file, name) as image:
             if moment is None:
-                return _still(image)
+                return _to_working_size(image)
             image.seek(moment.frame)
-            return _small(flat_rgb(image))
+            return _shrink(flat_rgb(image))
 
 
 def read_frames(file: BinaryIO, name: str, frames_per_set: int = 1) -> Frames:
@@ -195,7 +195,7 @@ def read_frames(file: BinaryIO, name: str, frames_per_set: int = 1) -> Frames:
     Raises:
         ImageError: the file cannot be used.
     """
-    with _sentences(name):
+    with _convert_errors(name):
         if suffix_of(name) in VIDEOS:
             yield from read_video(file, frames_per_set)
             return
@@ -203,11 +203,11 @@ def read_frames(file: BinaryIO, name: str, frames_per_set: int = 1) -> Frames:
             if image.format in _ANIMATED and getattr(image, "is_animated", False):
                 yield from _animation(image, name, frames_per_set)
             else:
-                yield None, _still(image)
+                yield None, _to_working_size(image)
 
 
 @contextmanager
-def _sentences(name: str) -> Iterator[None]:
+def _convert_errors(name: str) -> Iterator[None]:
     """Turns every error of a decoder into an `ImageError`."""
     try:
         yield
@@ -241,7 +241,7 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
             f"{name} has {image.width} x {image.height} pixels, more than the "
             f"{allowed // 10**6} million allowed{kind}; make it smaller"
         )
-    if image.format in ("JPEG", "MPO") and _scans(file) > _MAX_SCANS:
+    if image.format in ("JPEG", "MPO") and _count_scans(file) > _MAX_SCANS:
         raise ImageError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; save it again")
     if len(image.info.get("exif") or b"") > _MAX_EXIF:
         raise ImageError(f"{name} has more than 1 MB of EXIF; save it without")
@@ -250,7 +250,7 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
         yield image
 
 
-def _still(image: Image.Image) -> Image.Image:
+def _to_working_size(image: Image.Image) -> Image.Image:
     """An image as upright RGB at working size; a large one is converted in bands.
 
     Converting a 16-bit image at full size would take thirty times the memory of its pixels.
@@ -259,7 +259,7 @@ def _still(image: Image.Image) -> Image.Image:
     width, height = image.size
     factor = max(width, height) // (2 * WORKING_SIDE)
     if width * height <= 2 * _BAND or factor < 2:
-        return _small(to_rgb(image))
+        return _shrink(to_rgb(image))
     white = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
     small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
     rows = max(1, _BAND // (width * factor)) * factor
@@ -267,17 +267,17 @@ def _still(image: Image.Image) -> Image.Image:
         band = image.crop((0, top, width, min(top + rows, height)))
         small.paste(flat_rgb(band, white).reduce(factor), (0, top // factor))
     small.getexif()[ExifTags.Base.Orientation] = image.getexif().get(ExifTags.Base.Orientation, 1)
-    return _small(to_rgb(small))
+    return _shrink(to_rgb(small))
 
 
-def _small(rgb: Image.Image) -> Image.Image:
+def _shrink(rgb: Image.Image) -> Image.Image:
     """Shrinks an RGB image to sides of at most 2,048 pixels and removes its metadata."""
     rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
     rgb.info = {}  # drop metadata, such as the location
     return rgb
 
 
-def _scans(file: BinaryIO) -> int:
+def _count_scans(file: BinaryIO) -> int:
     """Counts the scans of a JPEG, of which a file of a megabyte can contain 100,000."""
     file.seek(0)
     content, scans, end = file.read(), 0, 2
@@ -315,13 +315,13 @@ def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
     starts = accumulate(durations[:-1], initial=0.0)
     moments = [(Moment(start, number), None) for number, start in enumerate(starts)][still:]
     # `sample` takes pairs; the frames are decoded here
-    for moment, _ in sample(moments, middles(sum(durations), frames_per_set), frames_per_set):
+    for moment, _ in sample(moments, frame_times(sum(durations), frames_per_set), frames_per_set):
         image.seek(moment.frame)
-        yield moment, _small(flat_rgb(image))
+        yield moment, _shrink(flat_rgb(image))
 
 
 @cache
-def reader() -> str:
+def decoder_versions() -> str:
     """The versions of the decoders; refused files are read again when one changes."""
     heif, av = metadata.version("pillow_heif"), metadata.version("av")
     return f"rules {_RULES}, Pillow {PIL.__version__}, pillow-heif {heif}, PyAV {av}"

@@ -49,24 +49,24 @@ class Prepared:
     features: dict[str, Tensor]
 
 
-def place(info: PackInfo, kind: str = "views") -> Path:
+def path_of(info: PackInfo, kind: str = "views") -> Path:
     """The path of a pack's precomputed file, beside its folder (pack.json lists what is inside)."""
     return info.folder.parent / f"{info.folder.name}.{kind}.safetensors"
 
 
 def load(info: PackInfo, collection: Collection) -> Prepared | None:
     """Loads the data for `collection`, a pack's own images; None if no file matches."""
-    if not place(info).is_file():
+    if not path_of(info).is_file():
         return None
     clips, features = Clips(collection, info.image_encoder.frames), dict[str, Tensor]()
     try:
-        tensors, metadata = load_tensors(place(info))
+        tensors, metadata = load_tensors(path_of(info))
         if metadata.get("checksum") != info.checksum:
             return None
         for clip, moments in metadata.get("clips", {}).items():
             clips[int(clip)] = tuple(Moment(*values) for values in moments)
         if clips:
-            features, _ = load_tensors(place(info, "features"))
+            features, _ = load_tensors(path_of(info, "features"))
     except (SafetensorError, ValueError, TypeError, OSError) as error:
         _log.warning("the images are encoded again: %s", error)
         return None
@@ -100,10 +100,10 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
             for name in runtime.methods:
                 arrays = encoder.features(frames, name).values()  # (n, d) each
                 features[str(runtime.image_encoder_of(name))] = torch.stack([*arrays]).half()
-            save_tensors(place(info, "features"), features, {})  # before the views that need it
+            save_tensors(path_of(info, "features"), features, {})  # before the views that need it
         encoder.store.close()
-    save_tensors(place(info), {name: tensor.half() for name, tensor in views.items()}, metadata)
-    return [place(info), place(info, "features")] if clips else [place(info)]
+    save_tensors(path_of(info), {name: tensor.half() for name, tensor in views.items()}, metadata)
+    return [path_of(info), path_of(info, "features")] if clips else [path_of(info)]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -79,21 +79,21 @@ class Points:
 
     def __init__(self, address: str) -> None:
         try:
-            parts = urlsplit(address.strip())
-            port = parts.port or 6333
+            url = urlsplit(address.strip())
+            port = url.port or 6333
         except ValueError:  # malformed brackets or port
-            parts, port = urlsplit(""), 0
-        folder, _, self.name = unquote(parts.path).rpartition("/")
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
-        if parts.password is not None or parts.username is not None or "api_key" in options:
+            url, port = urlsplit(""), 0
+        folder, _, self.name = unquote(url.path).rpartition("/")
+        options = dict(parse_qsl(url.query, keep_blank_values=True))
+        if url.password is not None or url.username is not None or "api_key" in options:
             raise ValueError(
                 "a key in the address would be seen by whoever lists this machine's processes; "
                 f"give it in the variable {KEY}"
             )
         is_name = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", self.name) is not None
-        is_place = bool(parts.hostname) != bool(folder)  # either a server or a folder
-        is_qdrant = parts.scheme in ("qdrant", "qdrants") and options.keys() <= {"pictures"}
-        if not (port and is_name and is_place and is_qdrant):
+        is_location = bool(url.hostname) != bool(folder)  # either a server or a folder
+        is_qdrant = url.scheme in ("qdrant", "qdrants") and options.keys() <= {"pictures"}
+        if not (port and is_name and is_location and is_qdrant):
             raise ValueError(f'"{address[:200]}" names no collection of Qdrant; give {FORM}')
         self.pictures = Path(options["pictures"]).expanduser() if options else None
         if self.pictures is not None and not self.pictures.is_dir():
@@ -108,11 +108,11 @@ class Points:
         self._lock = threading.Lock() if folder else nullcontext()
         connection: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
         with warnings.catch_warnings(), self._translate_errors():
-            if parts.hostname:
-                socket.create_connection((parts.hostname, port), _CONNECT).close()
+            if url.hostname:
+                socket.create_connection((url.hostname, port), _CONNECT).close()
                 connection = {
-                    "host": parts.hostname, "port": port, "timeout": _ANSWER,
-                    "https": parts.scheme == "qdrants",
+                    "host": url.hostname, "port": port, "timeout": _ANSWER,
+                    "https": url.scheme == "qdrants",
                     "api_key": os.environ.get(KEY) or None,
                     "check_compatibility": False,  # would connect in a thread, and warn
                 }  # fmt: skip
@@ -224,7 +224,7 @@ class QdrantGallery(Gallery):
 
     Args:
         points: the collection.
-        places: point id -> image id, in the order of image ids.
+        image_ids: point id -> image id, in the order of image ids.
         name: the name of the method.
         method: the method.
         shape: (V, D) of the views.
@@ -236,7 +236,7 @@ class QdrantGallery(Gallery):
     def __init__(
         self,
         points: Points,
-        places: Mapping[str, int],
+        image_ids: Mapping[str, int],
         name: str,
         method: Method,
         shape: tuple[int, int],
@@ -245,8 +245,8 @@ class QdrantGallery(Gallery):
         super().__init__("images", method, device)
         self.shape, self.kept_as = shape, "float32 in Qdrant"
         self._points, self._name = points, name
-        self._places, self._names = places, list(places)
-        self._ids, self._count = np.arange(len(places)), len(places)
+        self._image_ids, self._names = image_ids, list(image_ids)
+        self._ids, self._count = np.arange(len(image_ids)), len(image_ids)
 
     @property
     def bytes(self) -> int:
@@ -288,7 +288,7 @@ class QdrantGallery(Gallery):
         needles = self._rows(query.embeddings).float().cpu()[:, None]  # (Q, 1, E)
         names = None if only is None else [self._names[i] for i in selected]
         points = self._points.candidates(self._name, needles.numpy(), k + _SPARE, names)
-        return np.sort([self._places[point] for point in points if point in self._places])
+        return np.sort([self._image_ids[point] for point in points if point in self._image_ids])
 
 
 def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[str, QdrantGallery]]]:
@@ -320,7 +320,7 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
         )
     entries.sort(key=lambda pair: pair[0].file)
     images = tuple(replace(image, image_id=i) for i, (image, _) in enumerate(entries))
-    places = {point: i for i, (_, point) in enumerate(entries)}
+    image_ids = {point: i for i, (_, point) in enumerate(entries)}
 
     def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
         check_pack(points, pack, runtime)
@@ -330,7 +330,7 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
                 "python -m polyview migrate"
             )
         return {
-            name: QdrantGallery(points, places, name, method, shapes[name], runtime.device)
+            name: QdrantGallery(points, image_ids, name, method, shapes[name], runtime.device)
             for name, method in runtime.methods.items()
         }
 
@@ -350,9 +350,9 @@ def check_pack(points: Points, pack: str, runtime: Runtime) -> None:
 def _image(payload: Mapping[str, Any], folder: Path | None) -> CollectionImage:
     """Builds an image from its untrusted payload; only files in `folder` are opened."""
     file = str(payload["file"])
-    parts = PurePosixPath(file)
-    is_unsafe = len(file) > _MAX_NAME or "\0" in file or ".." in parts.parts or parts.is_absolute()
-    if is_unsafe or parts.suffix.lower() not in SUFFIXES:
+    name = PurePosixPath(file)
+    is_unsafe = len(file) > _MAX_NAME or "\0" in file or ".." in name.parts or name.is_absolute()
+    if is_unsafe or name.suffix.lower() not in SUFFIXES:
         raise ValueError(f'"{file[:200]}" is not an image')
     root = None if folder is None else folder.resolve()
     path = (root or Path("nowhere")) / file

@@ -91,7 +91,7 @@ class CollectionImage:
         values = {name: getattr(self.truth, name) for name in ("setting", "time", "weather")}
         return {name: value for name, value in values.items() if value}
 
-    def reached(self) -> CollectionImage:
+    def require_file(self) -> CollectionImage:
         """Returns this image; raises ImageError if its file is not on this machine."""
         if self.known is None or (self.root is not None and self.path.is_file()):
             return self
@@ -102,7 +102,7 @@ class CollectionImage:
 
     def open(self) -> BufferedReader:
         """Opens the file. Raises ImageError if it cannot be opened."""
-        self.reached()
+        self.require_file()
         return open_file(self.path, self.file, self.root)
 
     def decode(self) -> Image.Image:
@@ -120,7 +120,7 @@ class CollectionImage:
         already, are shrunk and replace an existing thumbnail. Raises ImageError if the image cannot
         be opened or the thumbnail cannot be written, and OSError if the file does not exist.
         """
-        self.reached()
+        self.require_file()
         frame = f"|{self.moment.frame}" if self.moment else ""
         key = f"{self.path}|{Stamp.of(self.path)}{frame}"
         thumbnail = folder / f"{hashlib.sha256(os.fsencode(key)).hexdigest()[:24]}.webp"
@@ -202,26 +202,26 @@ def from_pack(pack: Path) -> Collection:
 
 
 def open_images(
-    place: Path, cache: Path, follow_links: bool = False, stopped: Event | None = None
+    path: Path, cache: Path, follow_links: bool = False, stopped: Event | None = None
 ) -> Collection:
     """The images of a folder, or of a ZIP archive.
 
     Args:
-        place: the folder or the archive.
+        path: the folder or the archive.
         cache: the user's cache folder, where archives are unpacked.
         follow_links: see `from_folder`.
         stopped: ends the unpacking when set.
 
     Raises:
-        FileNotFoundError: the place does not exist, or holds no image.
+        FileNotFoundError: the path does not exist, or holds no image.
         ValueError: the archive cannot be used; no extracted file remains.
         StoppedError: `stopped` was set.
         OSError: the archive cannot be read.
     """
-    if not place.is_file():
-        return from_folder(place, follow_links)
-    unpacked = from_folder(_unpack(place, cache / "archives", stopped or Event()))
-    return replace(unpacked, title=place.stem)
+    if not path.is_file():
+        return from_folder(path, follow_links)
+    unpacked = from_folder(_unpack(path, cache / "archives", stopped or Event()))
+    return replace(unpacked, title=path.stem)
 
 
 def from_folder(folder: Path, follow_links: bool = False) -> Collection:

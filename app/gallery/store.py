@@ -135,8 +135,8 @@ class Store:
         """
         arrays = [
             (_number(space), key, len(data), np.ascontiguousarray(data, np.float32).data)
-            for space, parts in vectors.items()
-            for key, data in parts.items()
+            for space, by_key in vectors.items()
+            for key, data in by_key.items()
         ]
         contents = []
         for path, (stamp, read_ns, content) in (files or {}).items():
@@ -163,8 +163,8 @@ class Store:
 
         def write(db: sqlite3.Connection) -> None:
             paths = [path for (path,) in db.execute("SELECT DISTINCT path FROM files")]
-            gone = [p for p in paths if p not in existing and not (root / os.fsdecode(p)).exists()]
-            db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in gone])
+            stale = [p for p in paths if p not in existing and not (root / os.fsdecode(p)).exists()]
+            db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in stale])
             digest = f"substr(key, 1, {DIGEST})"  # a frame's key starts with that of its clip
             unused = f"NOT {digest} IN (SELECT sha256 FROM files)"
             db.execute(f"DELETE FROM vectors WHERE typeof(key) = 'blob' AND {unused}")
@@ -178,11 +178,11 @@ class Store:
                 self._db.close()
             self._db = None
 
-    def _select(self, what: str, values: Iterable[object], *first: object) -> list[tuple]:
-        """Selects the rows whose column, named at the end of the query, is among `values`."""
+    def _select(self, query: str, values: Iterable[object], *first: object) -> list[tuple]:
+        """Selects the rows whose column, named at the end of the statement, is among `values`."""
         distinct = list(dict.fromkeys(values))
-        query = f"SELECT {what} IN ({', '.join('?' * len(distinct))})"
-        return self._run(lambda db: db.execute(query, [*first, *distinct]).fetchall(), [])
+        statement = f"SELECT {query} IN ({', '.join('?' * len(distinct))})"
+        return self._run(lambda db: db.execute(statement, [*first, *distinct]).fetchall(), [])
 
     def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         """Runs `work` in a transaction; returns `otherwise` if the file cannot be used."""

@@ -61,14 +61,14 @@ class Moment(NamedTuple):
     frame: int
 
 
-def middles(length: float, frames_per_set: int = 1) -> list[float]:
-    """The times in seconds of a clip's representative frames: the middles of equal slots.
+def frame_times(length: float, frames_per_set: int = 1) -> list[float]:
+    """The times in seconds of a clip's representative frames: the frame_times of equal slots.
 
     Args:
         length: length of the clip in seconds.
         frames_per_set: number of frames that are read as one set, the minimum number of slots.
 
-    >>> middles(2.0, 4), len(middles(20.5)), len(middles(36000.0))
+    >>> frame_times(2.0, 4), len(frame_times(20.5)), len(frame_times(36000.0))
     ([0.25, 0.75, 1.25, 1.75], 21, 64)
     """
     count = min(MOST, max(FEWEST if frames_per_set == 1 else frames_per_set, math.ceil(length)))
@@ -82,11 +82,11 @@ def sample(
 
     Args:
         frames: frames in time order, including those shown at the times.
-        times: ascending times in seconds, such as `middles`.
-        frames_per_set: see `middles`.
+        times: ascending times in seconds, such as `frame_times`.
+        frames_per_set: see `frame_times`.
 
     >>> clip = [(Moment(0.0, 0), "a"), (Moment(1.2, 1), "b"), (Moment(1.3, 2), "c")]
-    >>> [(moment.seconds, frame) for moment, frame in sample(clip, middles(2.0, 4), 4)]
+    >>> [(moment.seconds, frame) for moment, frame in sample(clip, frame_times(2.0, 4), 4)]
     [(0.25, 'a'), (0.75, 'a'), (1.25, 'b'), (1.75, 'c')]
     """
     pending, end = list(times), [(Moment(math.inf, 0), Any)]
@@ -222,11 +222,11 @@ class Clip:
         if seconds is not None:
             yield from sample(self._frames_from(seconds), [seconds])
         elif self._decode_all:
-            times = middles(self._duration, frames_per_set)
+            times = frame_times(self._duration, frames_per_set)
             yield from sample(self._frames_from(0.0), times, frames_per_set)
         else:  # a long clip: the last key frame before each time
             last_number = -1
-            for time in middles(self._duration, frames_per_set):
+            for time in frame_times(self._duration, frames_per_set):
                 for moment, frame in islice(self._frames_from(time), 1):
                     if frames_per_set > 1 or moment.frame != last_number:
                         yield moment, frame

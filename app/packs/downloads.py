@@ -115,9 +115,9 @@ def pack_folder(pack: str, cache: Path) -> Path:
             f"{error}. {preset.title} is not on this machine yet; it is fetched once, and then "
             "needs no network"
         ) from error
-    part, size = offer.parts[0], offer.missing_bytes
-    source = f"{preset.title} from {part.repo_id}@{part.commit[:8]}: {size / 1e6:,.0f} MB"
-    terms = f"licence {part.licence or 'not stated'}; {preset.time}"
+    repo, size = offer.repos[0], offer.missing_bytes
+    source = f"{preset.title} from {repo.repo_id}@{repo.commit[:8]}: {size / 1e6:,.0f} MB"
+    terms = f"licence {repo.licence or 'not stated'}; {preset.time}"
     print(f"polyview: fetching {source}, {terms}", file=sys.stderr, flush=True)
     with tqdm(total=size, unit="B", unit_scale=True, mininterval=0.5) as bar:
 
@@ -140,7 +140,7 @@ class Job(BaseModel):
     done: int  # bytes fetched
     total: int  # 0 during a conversion
     doing: str
-    pack: str  # the key of the pack among `Opened.packs`, once it is ready
+    pack: str  # the key of the pack among `AppState.packs`, once it is ready
     error: str  # the error message if the download failed
     _began: float = PrivateAttr(default_factory=time.monotonic)
 
@@ -225,7 +225,7 @@ class Downloads:
                 return find_cached(address, error)
             hint = "packs in folders on this machine load without the network"
             raise UnreachableError(f"{error}; {hint}") from error
-        repo = offer.parts[0]
+        repo = offer.repos[0]
         if kind == PACK and MANIFEST not in repo.missing:
             with suppress(ValueError):  # incomplete
                 return find_cached(f"{repo.repo_id}@{repo.commit}")
@@ -280,10 +280,10 @@ class Downloads:
             job.state, job.error = "failed", self._sentence(error)
 
 
-def without_paths(sentence: str) -> str:
+def remove_paths(sentence: str) -> str:
     """Shortens paths in a message to file names.
 
-    >>> without_paths('/home/me/hub/pack.json has 2 bytes; see http://host/owner/name')
+    >>> remove_paths('/home/me/hub/pack.json has 2 bytes; see http://host/owner/name')
     'pack.json has 2 bytes; see http://host/owner/name'
     """
     roots = (Path(constants.HF_HUB_CACHE), Path(tempfile.gettempdir()), Path.home(), Path.cwd())

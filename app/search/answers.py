@@ -141,10 +141,10 @@ def answer(
     terms = question.terms(retriever)
     texts = [term.words for term in terms if term.image is None]
     is_image = len(terms) == 1 and not (texts or question.more or question.less)
-    own_ids = (question.image_id, *question.more, *question.less)
-    own = {collection.file_id(image_id) for image_id in own_ids if image_id is not None}
-    result = retriever.search(terms, spec, k + len(own), only, captions=k if is_image else 0)
-    hits = [h for h in result.hits if not own or collection.file_id(h.image_id) not in own]
+    query_ids = (question.image_id, *question.more, *question.less)
+    omitted = {collection.file_id(image_id) for image_id in query_ids if image_id is not None}
+    result = retriever.search(terms, spec, k + len(omitted), only, captions=k if is_image else 0)
+    hits = [h for h in result.hits if not omitted or collection.file_id(h.image_id) not in omitted]
     result.searched -= len(result.hits) - len(hits)
     result.hits, result.k = hits[:k], k
     relevant = known_to_satisfy(collection, terms)

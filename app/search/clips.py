@@ -64,7 +64,7 @@ def window_features(
     index: Index, image_ids: Sequence[int], name: str
 ) -> tuple[Tensor, Tensor | None]:
     """Features (n, N, d) of the windows of images, and the mask (n, N) if their sizes differ."""
-    sets = [index.clips.read_with(image_id) for image_id in image_ids]
+    sets = [index.clips.window_of(image_id) for image_id in image_ids]
     features = _frame_features(index, sets, name)
     return pad_sets([torch.cat([features[i] for i in frames]) for frames in sets])
 
@@ -73,7 +73,7 @@ def _frame_features(
     index: Index, sets: Iterable[Sequence[int]], name: str, cached_only: bool = False
 ) -> dict[int, Tensor]:
     """Features (n, d) of all frames in sets, by id; with `cached_only`, only cached ones."""
-    images = [index.clips.image(image_id).reached() for image_id in dict.fromkeys(chain(*sets))]
+    images = [index.clips.image(frame).require_file() for frame in dict.fromkeys(chain(*sets))]
     return index.features(images, name, cached_only=cached_only)
 
 
@@ -90,7 +90,7 @@ def best_frames(
     """
     best = dict[int, int]()
     for start in range(0, len(windows), _SETS_AT_ONCE):
-        sets = {w: index.clips.read_with(w) for w in windows[start : start + _SETS_AT_ONCE]}
+        sets = {w: index.clips.window_of(w) for w in windows[start : start + _SETS_AT_ONCE]}
         rows = {
             name: _frame_features(index, sets.values(), name, cached_only=True) for name in query
         }

@@ -102,7 +102,7 @@ def compare(
         ValueError: the query or a column is not valid.
         Refusal: a gallery is not complete.
     """
-    packs = {"": home, **guests(home, beside)}
+    packs = {"": home, **find_peers(home, beside)}
     columns: dict[str, tuple[Column, Retriever, str]] = {}
     for key in keys:
         label, _, spec = key.strip().rpartition("/")
@@ -139,7 +139,7 @@ def compare(
     return comparison
 
 
-def guests(home: Retriever, beside: Iterable[Retriever]) -> dict[str, Retriever]:
+def find_peers(home: Retriever, beside: Iterable[Retriever]) -> dict[str, Retriever]:
     """The packs over the same images as `home`, by name.
 
     If several packs have the same name, a part of the checksum is appended.

@@ -57,11 +57,11 @@ class Term:
     name: str = "image"  # the name of an image, for people
 
 
-def combined(terms: Sequence[Term]) -> list[Term]:
+def combine_terms(terms: Sequence[Term]) -> list[Term]:
     """Adds up equal terms and drops terms with a total weight of 0.
 
     >>> dog, cat = Term("dog"), Term("cat")
-    >>> [(t.weight, t.words) for t in combined([dog, cat, dog, Term("cat", weight=-1.0)])]
+    >>> [(t.weight, t.words) for t in combine_terms([dog, cat, dog, Term("cat", weight=-1.0)])]
     [(2.0, 'dog')]
     """
     sums: dict[tuple[str, int], Term] = {}
@@ -151,7 +151,7 @@ class Retriever:
             pair, judgement = single(query), None
             caveat = gallery.caveat(only) if pair else ""
             calibration = pair and self.info.methods[pair[0]].calibration
-            sentence = pair and combined(terms)[0].words
+            sentence = pair and combine_terms(terms)[0].words
             if pair and calibration and sentence:
                 if scores is None:
                     scores = gallery.sample_scores(pair[1], None if only is None else ids)
@@ -233,7 +233,7 @@ class Retriever:
         the most evidence, summed over words (`models/evidence.py`), or by its first frame if the
         score cannot be split or if features would have to be computed.
         """
-        names, distinct = self.methods.names(spec), combined(terms)
+        names, distinct = self.methods.names(spec), combine_terms(terms)
         if not (self.reads_sets and self.index.clips):
             return list(image_ids)
         with suppress(ValueError):  # the score cannot be split
@@ -306,20 +306,20 @@ class Retriever:
 
     def _encode_terms(self, terms: Sequence[Term], spec: str) -> Query:
         """Encodes a query with each method of an ensemble."""
-        distinct = [(term.weight, self.subject(term)) for term in combined(terms)]
+        distinct = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
         features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection
 
-        def views(place: int, name: str) -> Views:
-            subject = distinct[place][1]
+        def views(index: int, name: str) -> Views:
+            subject = distinct[index][1]
             if not isinstance(subject, Image.Image):
                 return self.views(subject, name)
-            key = place, self.runtime.image_encoder_of(name)
+            key = index, self.runtime.image_encoder_of(name)
             if key not in features:
                 features[key] = self.runtime.image_features([subject], name)
             return self.runtime.image_views(features[key], name)
 
         return {
-            name: [(weight, views(place, name)) for place, (weight, _) in enumerate(distinct)]
+            name: [(weight, views(index, name)) for index, (weight, _) in enumerate(distinct)]
             for name in self.methods.names(spec)
         }
 
@@ -334,20 +334,20 @@ class Retriever:
 
         All are 0 if the terms cancel out. Each frame of a clip has its own score.
         """
-        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        pairs: list[tuple[np.ndarray, np.ndarray]] = []
         for name, terms in query.items():
             gallery = self._filled_gallery(query, name, texts)
             if not terms:
-                parts.append((gallery.ids(), np.zeros(len(gallery.ids()), np.float32)))
+                pairs.append((gallery.ids(), np.zeros(len(gallery.ids()), np.float32)))
             for weight, views in terms:
                 ids, values = gallery.scores(views)
-                parts.append((ids, weight / len(query) * values))
-        ids = parts[0][0]
-        if not all(np.array_equal(part_ids, ids) for part_ids, _ in parts):
+                pairs.append((ids, weight / len(query) * values))
+        ids = pairs[0][0]
+        if not all(np.array_equal(term_ids, ids) for term_ids, _ in pairs):
             # galleries may grow meanwhile, and a later method may fail to read an image
-            ids = reduce(np.intersect1d, [part_ids for part_ids, _ in parts])
-            parts = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in parts]
-        return Scores(ids, reduce(np.add, [values for _, values in parts]), ids)
+            ids = reduce(np.intersect1d, [term_ids for term_ids, _ in pairs])
+            pairs = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in pairs]
+        return Scores(ids, reduce(np.add, [values for _, values in pairs]), ids)
 
     def _best(
         self, query: Query, k: int, only: AbstractSet[int] | None = None, texts: bool = False

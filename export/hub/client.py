@@ -50,7 +50,7 @@ class UnreachableError(HubError):
 
 
 @contextmanager
-def one_sentence(address: str) -> Iterator[None]:
+def convert_errors(address: str) -> Iterator[None]:
     """Converts the client's errors to a `HubError` about an address."""
     try:
         yield
@@ -196,7 +196,7 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
         HubError: the Hub refused, or lists a file name that points outside the repository.
     """
     repo_id, revision = parse_hub_id(address)
-    with one_sentence(address):
+    with convert_errors(address):
         info = HfApi(token=token).model_info(
             repo_id, revision=revision, files_metadata=True, timeout=ANSWER
         )
@@ -263,6 +263,6 @@ def fetch_matching(
     """
     repo_id, revision = parse_hub_id(address)
     options |= {"revision": revision, "cache_dir": constants.HF_HUB_CACHE}
-    with one_sentence(address):
+    with convert_errors(address):
         api = HfApi(token=token)
         return Path(api.snapshot_download(repo_id, allow_patterns=[*patterns], **options))

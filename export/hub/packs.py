@@ -56,7 +56,7 @@ def push(pack: Path, address: str, private: bool = False, token: str | None = No
     if not (info.folder / CARD).is_file():  # its tag marks the repository
         files.append(CommitOperationAdd(CARD, card.render(info).encode()))
     api, message = HfApi(token=token), f"Pack {info.name}"
-    with client.one_sentence(address):
+    with client.convert_errors(address):
         api.create_repo(repo_id, private=private, exist_ok=True)
         if branch is not None:
             api.create_branch(repo_id, branch=branch, exist_ok=True)
@@ -188,7 +188,7 @@ def list_packs(author: str | None = None, token: Token = None) -> list[Sequence[
     Raises HubError if the Hub cannot be reached, or refuses.
     """
     rows = list[Sequence[str]]()
-    with client.one_sentence("the list of packs"):
+    with client.convert_errors("the list of packs"):
         models = HfApi(token=token).list_models(
             filter=card.TAG, author=author, limit=_MAX_LISTED, expand=["sha", "tags"]
         )

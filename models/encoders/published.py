@@ -98,8 +98,8 @@ class SampledViT(_VisionTransformer):
         centres: the centre patch of each view, row-major from 0; None for two default centres.
     """
 
-    kept: Tensor
-    place: Tensor
+    token_indices: Tensor
+    token_positions: Tensor
 
     def __init__(self, config: dict[str, Any], centres: tuple[int, ...] | None = None) -> None:
         super().__init__()
@@ -119,15 +119,15 @@ class SampledViT(_VisionTransformer):
         # position of each token in each view; past the end if the view lacks the token
         positions = torch.full((len(nearest), patches + 1), count + 1)
         positions.scatter_(1, tokens, torch.arange(count + 1).expand(len(nearest), -1))
-        self.register_buffer("kept", tokens, persistent=False)  # (n, count + 1)
-        self.register_buffer("place", positions, persistent=False)  # (n, N)
+        self.register_buffer("token_indices", tokens, persistent=False)  # (n, count + 1)
+        self.register_buffer("token_positions", positions, persistent=False)  # (n, N)
         self.dim = len(nearest) * int(self.model.config.hidden_size)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """See `ImageEncoder.forward`; d is n times the transformer's width."""
         tokens = self.model.embeddings(pixels)  # (B, N, h)
         views = []
-        for indices, positions in zip(self.kept, self.place, strict=True):
+        for indices, positions in zip(self.token_indices, self.token_positions, strict=True):
             hidden = tokens[:, indices]  # (B, count + 1, h)
             for layer in self.model.layers:
                 hidden = layer(hidden)

@@ -116,13 +116,13 @@ class TextRows(TextEncoder):
 def read_token(
     layers: Iterable[Any],
     hidden: Tensor,
-    place: Tensor,
+    position: Tensor,
     mask: Tensor | None = None,
     first_layer: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Runs the layers of CLIP or SigLIP and splits the last state of one token.
 
-    `hidden` (B, N, h) holds the embedded tokens, `place` (B,) the index of the token in each
+    `hidden` (B, N, h) holds the embedded tokens, `position` (B,) the index of the token in each
     sequence; `mask` (N, N) is added to the products of queries and keys. Returns the token's state
     (B, h), and the contribution (B, N, h) of each token to it through the attention of the layers
     from `first_layer` on, without the biases of `out_proj`.
@@ -135,12 +135,12 @@ def read_token(
         projections = attention.q_proj, attention.k_proj, attention.v_proj
         query, keys, values = (split_heads(p(normed), attention.num_heads) for p in projections)
         weights = attention_weights(query, keys, mask)  # (B, H, N, N)
-        token_weights = weights.transpose(1, 2)[rows, place]  # (B, H, N)
+        token_weights = weights.transpose(1, 2)[rows, position]  # (B, H, N)
         contribution = _contributions(token_weights, values, attention.out_proj.weight)  # (B, N, h)
         if number >= first_layer:
             contributions = contributions + contribution
         if layer is last:  # only the state of the token is needed
-            hidden = hidden[rows, place][:, None]  # (B, 1, h)
+            hidden = hidden[rows, position][:, None]  # (B, 1, h)
             attended = contribution.sum(dim=1, keepdim=True) + attention.out_proj.bias
         else:
             attended = attention.out_proj((weights @ values).transpose(1, 2).flatten(2))

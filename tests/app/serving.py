@@ -126,7 +126,7 @@ def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve
 @contextmanager
 def hosted(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[Server]:
     """The app in a thread of this process, where tests lower its limits; it starts in a second."""
-    from polyview.app.packs.opened import Opened  # with torch and gradio
+    from polyview.app.packs.state import AppState  # with torch and gradio
     from polyview.app.server import build, launch
     from polyview.app.settings import Settings
 
@@ -135,17 +135,17 @@ def hosted(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[S
     command = ["--port", str(port), "--device", "cpu", *map(str, arguments)]
     with patch.dict(os.environ, {"GRADIO_ANALYTICS_ENABLED": "False", **variables}):
         settings = Settings.from_argv(command)
-        opened = Opened(settings, folder / "cache")
-        app = build(settings, opened)
+        state = AppState(settings, folder / "cache")
+        app = build(settings, state)
         with log.open("w") as out, redirect_stdout(out):
             launch(app, settings)
     try:
-        opened.first.index.start()
-        assert opened.first.index.wait(PATIENCE)
+        state.first.index.start()
+        assert state.first.index.wait(PATIENCE)
         yield Server(url, log, os.getpid(), httpx.Client(base_url=f"{url}/api/v1", timeout=60))
     finally:
         app.get_blocks().close(verbose=False)
-        opened.close()
+        state.close()
 
 
 def free_port() -> int:

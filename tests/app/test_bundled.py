@@ -11,7 +11,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from polyview.app.packs.description import describe_gallery, mismatch
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.search.answers import Question, answer
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED, PHOTOGRAPHS, Settings
@@ -160,8 +160,8 @@ def test_a_folder_of_ones_own_is_searched_and_its_bad_files_are_listed(tmp_path:
         draw(3)[0].save(folder / "sub" / name)
     for name in ("rotated.jpg", "text.jpg", "bomb.png"):
         hostile.write(folder, name)
-    opened = Opened(Settings("photos_mini", folder, "cpu"), tmp_path / "cache")  # its former name
-    mine = opened.first
+    state = AppState(Settings("photos_mini", folder, "cpu"), tmp_path / "cache")  # its former name
+    mine = state.first
     assert mine.info.folder == PHOTOS
     finish(mine.index)
     for words, file in (("the ocean", "sea.png"), ("a brown dog on the grass", "lawn.jpg")):
@@ -174,7 +174,7 @@ def test_a_folder_of_ones_own_is_searched_and_its_bad_files_are_listed(tmp_path:
     assert {hit.file for hit in hits} == {"sub/mine.png", "rotated.jpg", "lawn.jpg", "sea.png"}
     result = answer(mine, Question(image=draw(3)[0]), "vse_infty", 5)
     assert (result.hits[0].file, result.captions) == ("sub/mine.png", [])
-    opened.close()
+    state.close()
 
 
 def test_the_former_name_of_the_pack_for_photographs_still_means_it() -> None:
@@ -187,16 +187,16 @@ def test_the_former_name_of_the_pack_for_photographs_still_means_it() -> None:
 
 @pytest.mark.slow
 def test_each_pack_says_which_images_it_does_not_know(tmp_path: Path) -> None:
-    opened = Opened(Settings(device="cpu"), tmp_path / "cache")
+    state = AppState(Settings(device="cpu"), tmp_path / "cache")
     random, folders = np.random.default_rng(0), {}
     for name in ("noise", "drawn"):
         (tmp_path / name).mkdir()
         for i in range(4):
             pixels = random.integers(256, size=(64, 96, 3), dtype=np.uint8)
-            image = Image.fromarray(pixels) if name == "noise" else opened.first.open(i)
+            image = Image.fromarray(pixels) if name == "noise" else state.first.open(i)
             image.save(tmp_path / name / f"{i}.png")
-        folders[name] = opened.open_place(str(tmp_path / name))
-    assert opened.retriever("", folders["noise"]).info.name == PHOTOGRAPHS
+        folders[name] = state.open_collection(str(tmp_path / name))
+    assert state.retriever("", folders["noise"]).info.name == PHOTOGRAPHS
     for pack, images, better in (
         ("scenes", folders["noise"], PHOTOGRAPHS),
         ("scenes", folders["drawn"], None),
@@ -204,9 +204,9 @@ def test_each_pack_says_which_images_it_does_not_know(tmp_path: Path) -> None:
         ("scenes", "scenes", None),
         (PHOTOGRAPHS, "scenes", "scenes"),
     ):
-        retriever = opened.retriever(pack, images)
+        retriever = state.retriever(pack, images)
         assert images == "scenes" or retriever.index.first_done.wait(60)
         result = mismatch(retriever)
         retriever.index.stop()
         assert (result.better if result else None) == better
-    opened.close()
+    state.close()

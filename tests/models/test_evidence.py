@@ -49,14 +49,14 @@ def test_parts_add_up_to_views_and_evidence_to_scores(method: Method) -> None:
     for made, parts, mask in ((views, image_parts, images[1]), (words, text_parts, texts[1])):
         torch.testing.assert_close(parts.total, made.embeddings, rtol=1e-4, atol=2e-6)
         assert not parts.rows[:, :, :-2].mT.masked_select(~mask[:, None, None]).any()
-    questions = [(text_parts, words, place) for place in range(3)] + [(image_parts, views, 2)]
-    for parts, encoded, place in questions:
-        item, own = Parts(parts.rows[place : place + 1]), encoded[place : place + 1]
+    questions = [(text_parts, words, index) for index in range(3)] + [(image_parts, views, 2)]
+    for parts, encoded, index in questions:
+        item, query = Parts(parts.rows[index : index + 1]), encoded[index : index + 1]
         results = method.evidence(image_parts, item)
         assert results.cells.shape == (4, 9, parts.rows.shape[2] - 2)
-        assert_adds_up(results, method.score(views, own)[:, 0])
+        assert_adds_up(results, method.score(views, query)[:, 0])
         by_view = method.evidence(image_parts, item, per_view=True)
-        assert_adds_up(by_view, method.view_scores(views, own)[..., 0].T)
+        assert_adds_up(by_view, method.view_scores(views, query)[..., 0].T)
 
 
 @torch.inference_mode()

@@ -152,7 +152,7 @@ def as_published(network: Any, ids: Tensor) -> Tensor:
 
 
 def naive(
-    model: Any, inputs: dict[str, Tensor], place: int, first: int = 0
+    model: Any, inputs: dict[str, Tensor], position: int, first: int = 0
 ) -> tuple[Tensor, Tensor]:
     """What each token brings to one token from a layer on (N, h), and that token's state (h,)."""
     output = model(**inputs, output_attentions=True, output_hidden_states=True)
@@ -166,9 +166,9 @@ def naive(
             own = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
             for token in range(len(values)):
                 part = attention.out_proj.weight[:, own] @ values[token, own]
-                brought[token] += weights[0, head, place, token] * part
+                brought[token] += weights[0, head, position, token] * part
     last = model.encoder(inputs_embeds=states[0], **masks(model, states[0])).last_hidden_state
-    return brought, last[0, place]
+    return brought, last[0, position]
 
 
 def masks(model: Any, hidden: Tensor) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def batches(
         if captions_per_image == 1:
             unique, rows = images, np.arange(len(images))
         if isinstance(data.features, Copies | Clips):
-            values = data.features.drawn(unique, random)
+            values = data.features.sample(unique, random)
         else:
             values = data.features[unique]
         features = torch.from_numpy(values).float()  # (I, n, d) or (I, 3, S, S)

@@ -24,7 +24,7 @@ from polyview.export.encoders.sources import describe_image_source, load_image_s
 from polyview.models.encoders import IMAGE_ENCODERS
 from polyview.models.files import no_such, replacing, write_whole
 from polyview.models.preprocess import Preprocess
-from polyview.training.data.image_files import ImageFiles, ahead, crops, find_damaged, in_threads
+from polyview.training.data.image_files import ImageFiles, crops, find_damaged, prefetch, thread_map
 from polyview.training.data.split import Copies, Split
 
 CACHE = Path("data/cache")
@@ -115,7 +115,7 @@ def _cache_file(split: Split, sha256: str, extraction: Extraction, end: str) -> 
     return extraction.cache / split.folder.parent.resolve().name / f"{split.folder.name}-{key}{end}"
 
 
-def without_damaged(split: Split, extraction: Extraction) -> Split:
+def drop_damaged(split: Split, extraction: Extraction) -> Split:
     """Removes the photographs that are listed as damaged in the cache.
 
     With `extraction.skip_damaged`, finds damaged photographs and writes the list if it is missing.
@@ -212,7 +212,7 @@ def _write_features(
         encode = _as_graph(encoder, preprocess.size)
     reasons, title = list[str](), f"features, {path.name}"
     with path.open("wb") as file, tqdm(total=len(images), desc=title, mininterval=1) as bar:
-        for batch in ahead(_decode_batches(images, preprocess)):
+        for batch in prefetch(_decode_batches(images, preprocess)):
             bar.update(len(batch))
             reasons += [square for square in batch if isinstance(square, str)]
             if reasons:
@@ -250,4 +250,4 @@ def _decode_batches(
             return str(error)
 
     for start in range(0, len(images), _BATCH):
-        yield in_threads(square, range(start, min(start + _BATCH, len(images))))
+        yield thread_map(square, range(start, min(start + _BATCH, len(images))))

@@ -55,7 +55,7 @@ class ImageFiles(Lazy[Image.Image]):
             raise ValueError(f"{path} is not a readable image: {reason}") from error
 
 
-def in_threads(make: Callable[[int], _Item], rows: Iterable[int]) -> list[_Item]:
+def thread_map(make: Callable[[int], _Item], rows: Iterable[int]) -> list[_Item]:
     """Calls `make` for every row in threads; Pillow decodes without the GIL."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(make, rows))
@@ -71,7 +71,7 @@ def find_damaged(images: ImageFiles) -> list[int]:
             return True
         return False
 
-    return np.flatnonzero(in_threads(is_damaged, range(len(images)))).tolist()
+    return np.flatnonzero(thread_map(is_damaged, range(len(images)))).tolist()
 
 
 def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:
@@ -123,7 +123,7 @@ def read_frames(path: Path, count: int) -> list[Image.Image]:
     return [frames[number] for number in np.searchsorted(ends, middles, side="right").tolist()]
 
 
-def ahead(stream: Iterator[_Item]) -> Iterator[_Item]:
+def prefetch(stream: Iterator[_Item]) -> Iterator[_Item]:
     """Prefetches the next item of a stream in a thread; items must not be None."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(next, stream, None)

@@ -26,13 +26,13 @@ from polyview.training.data.image_files import (
 )
 from polyview.training.data.photographs import (
     find_captions,
+    find_uncaptioned,
     name_of,
     open_photographs,
     read_folder,
-    uncaptioned,
 )
 from polyview.training.data.precomputed import is_precomputed, open_regions
-from polyview.training.data.split import SeenObjects, Split, grouped
+from polyview.training.data.split import SeenObjects, Split, flatten_captions
 from polyview.training.data.texts import build_tokenizer
 from polyview.training.data.videos import is_videos, open_videos
 from polyview.training.scenes.classes import names_of
@@ -112,7 +112,7 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
     starts = np.cumsum([0, *(len(split.images) for split in splits)])
     paths = [path for split in splits for path in split.images.paths]  # type: ignore[attr-defined]
     if without_captions:
-        paths += [path for folder in folders for path in uncaptioned(folder)]
+        paths += [path for folder in folders for path in find_uncaptioned(folder)]
     return replace(
         first,
         captions=[caption for split in splits for caption in split.captions],
@@ -125,14 +125,14 @@ def _open_scenes(folder: Path) -> Split:
     """Opens rendered scenes, with objects, foils and all relevant images."""
     data = load_scenes(folder)
     return Split(
-        *grouped([[caption.text for caption in scene.captions] for scene in data.scenes]),
+        *flatten_captions([[caption.text for caption in scene.captions] for scene in data.scenes]),
         Lazy(len(data.images), lambda row: Image.fromarray(data.images[row])),
         folder=folder,
         relevant=cache(partial(relevant_images, data.scenes)),
         objects=SeenObjects(
             list(data.instances),
             [caption.mentions for scene in data.scenes for caption in scene.captions],
-            [[names_of(thing.name) for thing in scene.objects] for scene in data.scenes],
+            [[names_of(item.name) for item in scene.objects] for scene in data.scenes],
         ),
         foils=partial(make_foils, data.scenes),
     )
@@ -146,7 +146,7 @@ def _open_clips(folder: Path) -> Split:
         return [frame.image for frame in rendered_frames(clips[row])]
 
     return Split(
-        *grouped([[caption.text for caption in clip.captions] for clip in clips]),
+        *flatten_captions([[caption.text for caption in clip.captions] for clip in clips]),
         clip_frames(draw, len(clips), FRAMES),
         frames=FRAMES,
         folder=folder,
@@ -169,14 +169,14 @@ def from_pack(pack: Path, split: str) -> Split:
             f'the gallery of {pack} is of the split "{gallery.split}"; for "{split}" add --data DIR'
         )
     images, captions = gallery.images, gallery.captions
-    texts = grouped([[caption.text for caption in image.captions] for image in images])
+    texts = flatten_captions([[caption.text for caption in image.captions] for image in images])
     if (regions := regions_of(info)) is not None:
         return Split(*texts, features=regions.all_features(), folder=pack / split)
     relevant = [np.array(caption.relevant) for caption in captions]
     paths = [gallery.folder / image.file for image in images]
     masks = [gallery.folder / image.mask for image in images if image.mask is not None]
     masks_by_row = Lazy(len(masks), lambda row: np.asarray(Image.open(masks[row]).convert("L")))
-    names = [[names_of(thing.name) for thing in image.objects] for image in images]
+    names = [[names_of(item.name) for item in image.objects] for image in images]
     mentions_and_names = [caption.mentions for caption in captions], names
     objects = SeenObjects(masks_by_row, *mentions_and_names)
     alike = [image.alike for image in images]
@@ -195,8 +195,8 @@ def from_pack(pack: Path, split: str) -> Split:
         return stills
     visible = [np.zeros((len(image.objects), frames), np.bool_) for image in images]
     for rows, image in zip(visible, images, strict=True):
-        for row, thing in zip(rows, image.objects, strict=True):
-            row[list(thing.frames)] = True
+        for row, item in zip(rows, image.objects, strict=True):
+            row[list(item.frames)] = True
     frame_images = clip_frames(lambda row: read_frames(paths[row], frames), len(paths), frames)
     moments = SeenObjects(visible, *mentions_and_names)
     return replace(stills, images=frame_images, frames=frames, moments=moments)

@@ -22,7 +22,7 @@ from typing import TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from polyview.training.data.image_files import ImageFiles
-from polyview.training.data.split import Split, grouped
+from polyview.training.data.split import Split, flatten_captions
 
 # usual file names of the data sets; preferred to other files in the folder
 KNOWN = {
@@ -88,7 +88,7 @@ class _Json(_Strict):
     annotations: list[_Annotation] | None = None
 
 
-_Entries = Iterator[tuple[str, str, list[str], str | None]]  # place, file, captions, split
+_Entries = Iterator[tuple[str, str, list[str], str | None]]  # location, file, captions, split
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -121,17 +121,17 @@ def read_captions(path: Path) -> list[Captioned]:
         raise ValueError(f"{path} is not text in UTF-8 ({error}); {_FIX}") from error
     reader = {".json": _from_json, ".jsonl": _from_lines}.get(path.suffix.lower(), _from_table)
     images: dict[str, Captioned] = {}
-    for place, file, captions, split in reader(path, text):
-        _check_name(place, file)
+    for location, file, captions, split in reader(path, text):
+        _check_name(location, file)
         image = images.setdefault(file, Captioned(file, [], split))
         if image.split != split:
             raise ValueError(
-                f'{place}: {file} is in the split "{split or ""}" here and in '
+                f'{location}: {file} is in the split "{split or ""}" here and in '
                 f'"{image.split or ""}" above; an image belongs to one'
             )
         lines = [" ".join(caption.split()) for caption in captions]
         if "" in lines:
-            raise ValueError(f"{place}: {file} has an empty caption; write it, or remove it")
+            raise ValueError(f"{location}: {file} has an empty caption; write it, or remove it")
         image.captions += lines
     for image in images.values():
         if not image.captions:
@@ -149,10 +149,10 @@ def _from_json(path: Path, text: str) -> _Entries:
             sentences = [sentence.raw for sentence in image.sentences]
             yield f"{path}: image {number}", files[image.id], sentences, image.split
     for number, entry in enumerate(content.annotations or ()):
-        place = f"{path}: annotation {number}"
+        location = f"{path}: annotation {number}"
         if entry.image_id not in files:
-            raise ValueError(f'{place}: no image has the "id" {entry.image_id!r:.60}; {_FIX}')
-        yield place, files[entry.image_id], [entry.caption], None
+            raise ValueError(f'{location}: no image has the "id" {entry.image_id!r:.60}; {_FIX}')
+        yield location, files[entry.image_id], [entry.caption], None
 
 
 def _from_lines(path: Path, text: str) -> _Entries:
@@ -168,7 +168,7 @@ def _from_table(path: Path, text: str) -> _Entries:
     columns: list[str] = []
     try:
         for row in rows:
-            cells, place = [cell.strip() for cell in row], f"{path}, line {rows.line_num}"
+            cells, location = [cell.strip() for cell in row], f"{path}, line {rows.line_num}"
             if not any(cells):
                 continue
             if not columns:
@@ -181,24 +181,24 @@ def _from_table(path: Path, text: str) -> _Entries:
                         )
             elif len(cells) != len(columns):
                 raise ValueError(
-                    f"{place} has {len(cells)} values, and the first line names {len(columns)}; "
+                    f"{location} has {len(cells)} values, and the first line names {len(columns)}; "
                     'put a caption that holds the separator into "quotation marks"'
                 )
             else:
-                yield from _entry(place, dict(zip(columns, cells, strict=True)))
+                yield from _entry(location, dict(zip(columns, cells, strict=True)))
     except csv.Error as error:
         raise ValueError(
             f"{path}, line {rows.line_num} is not readable ({error}); {_FIX}"
         ) from error
 
 
-def _entry(place: str, value: str | dict[str, str]) -> _Entries:
-    row = _parse(_Row, place, value)
+def _entry(location: str, value: str | dict[str, str]) -> _Entries:
+    row = _parse(_Row, location, value)
     captions = [row.captions] if isinstance(row.captions, str) else row.captions
-    yield place, row.file, captions, row.split or None
+    yield location, row.file, captions, row.split or None
 
 
-def _parse(kind: type[_Model], place: str, value: str | dict[str, str]) -> _Model:
+def _parse(kind: type[_Model], location: str, value: str | dict[str, str]) -> _Model:
     """Validates JSON text or the cells of a table row."""
     try:
         if isinstance(value, str):
@@ -207,15 +207,15 @@ def _parse(kind: type[_Model], place: str, value: str | dict[str, str]) -> _Mode
     except ValidationError as error:
         first = error.errors()[0]
         key = f'"{".".join(map(str, first["loc"]))}": ' if first["loc"] else ""
-        raise ValueError(f"{place} is not readable: {key}{first['msg']}; {_FIX}") from error
+        raise ValueError(f"{location} is not readable: {key}{first['msg']}; {_FIX}") from error
 
 
-def _check_name(place: str, file: str) -> None:
+def _check_name(location: str, file: str) -> None:
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f'{place} names the file "{file}", which leaves the folder of images')
+        raise ValueError(f'{location} names the file "{file}", which leaves the folder of images')
     if not file.isprintable() or not 1 <= len(path.name) <= _LONGEST_NAME:
-        raise ValueError(f"{place}: {file!a:.80} cannot be a file name; {_FIX}")
+        raise ValueError(f"{location}: {file!a:.80} cannot be a file name; {_FIX}")
 
 
 def _assign_splits(path: Path, images: list[Captioned]) -> None:
@@ -228,8 +228,8 @@ def _assign_splits(path: Path, images: list[Captioned]) -> None:
         )
     held_out = max(1, len(images) // HELD_OUT)
     order = sorted(without, key=lambda image: hashlib.sha256(image.file.encode()).hexdigest())
-    for place, image in enumerate(order):
-        image.split = "val" if place < held_out else "test" if place < 2 * held_out else "train"
+    for i, image in enumerate(order):
+        image.split = "val" if i < held_out else "test" if i < 2 * held_out else "train"
     for image in images:
         image.split = _SPLITS.get(str(image.split), image.split)
 
@@ -250,11 +250,11 @@ def open_photographs(data: Path, name: str) -> Split:
             f'{path} has no photographs in the split "{name}"; it has {counts or "none at all"}'
         )
     limit = None if name == "train" else EVALUATED_CAPTIONS
-    captions = grouped([image.captions[:limit] for image in selected])
+    captions = flatten_captions([image.captions[:limit] for image in selected])
     return Split(*captions, ImageFiles(_paths(path, selected)), folder=path.parent / name)
 
 
-def uncaptioned(data: Path) -> list[Path]:
+def find_uncaptioned(data: Path) -> list[Path]:
     """Returns the image files of a folder that its captions file does not list, sorted by name."""
     path, images = read_folder(data)
     skipped = {path, *_paths(path, images)}

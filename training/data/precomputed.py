@@ -145,10 +145,10 @@ def _drawing(row: int, boxes: np.ndarray | None) -> Image.Image:
     """Draws a placeholder for a photograph: its number and its region boxes (n, 4)."""
     image = Image.new("RGB", _DRAWN, _PAPER)
     pen = ImageDraw.Draw(image)
-    for place, box in enumerate([] if boxes is None else boxes):
+    for i, box in enumerate([] if boxes is None else boxes):
         near, far = (box[:2] * _DRAWN).round(), (box[2:] * _DRAWN).round() - 1
         corners = [*np.minimum(near, far).tolist(), *np.maximum(near, far).tolist()]
-        pen.rectangle(corners, outline=_LINES[place % len(_LINES)])
+        pen.rectangle(corners, outline=_LINES[i % len(_LINES)])
     pen.text((8, 6), f"image {row + 1}: regions, no photograph", fill=_INK)
     return image
 

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from polyview.models.preprocess import Preprocess
-from polyview.training.data.image_files import ImageFiles, in_threads
+from polyview.training.data.image_files import ImageFiles, thread_map
 from polyview.training.scenes.foils import Foil
 
 STEPS = 3  # maximum stride of clip frames in training (PVSE's data.py)
@@ -104,10 +104,10 @@ class Split:
                 f"frames={frames} chooses among the frames of clips, and {self.folder.parent} "
                 "holds none (training/data/videos.py); leave it at 0"
             )
-        clips = self.features.at_most(frames)
+        clips = self.features.limit_frames(frames)
         return replace(self, features=clips, lengths=clips.lengths)
 
-    def captions_each(self, count: int) -> Split:
+    def limit_captions(self, count: int) -> Split:
         """Selects the first `count` captions of each image, or all for 0.
 
         Raises ValueError if captions have kinds or objects, which would be lost.
@@ -119,8 +119,8 @@ class Split:
                 f"{count} captions per image would drop the kinds and objects of the captions of "
                 f"{self.folder.parent}; leave ranked_captions or --captions at 0"
             )
-        place = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)
-        return self.select(np.flatnonzero(place < count))
+        position = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)
+        return self.select(np.flatnonzero(position < count))
 
     def mask(self, rows: np.ndarray | slice, size: int) -> np.ndarray:
         """Returns the mask (B, size) of features that are not padding, for the images in `rows`."""
@@ -171,7 +171,7 @@ class Split:
         return replace(self, captions=captions, image_of=image_of, kinds=kinds[0] if kinds else ())
 
 
-def grouped(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
+def flatten_captions(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
     """Flattens the captions of images; also returns the row (N_txt,) of each caption's image."""
     rows = np.repeat(np.arange(len(captions)), [len(texts) for texts in captions])
     return [text for texts in captions for text in texts], rows
@@ -180,25 +180,25 @@ def grouped(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
 class Copies:
     """Features (N, n, d) of several versions of each image; indexing returns the first version."""
 
-    def __init__(self, parts: Sequence[np.ndarray]) -> None:
-        self.parts, self.shape = parts, parts[0].shape
+    def __init__(self, versions: Sequence[np.ndarray]) -> None:
+        self.versions, self.shape = versions, versions[0].shape
 
     def __len__(self) -> int:
-        return len(self.parts[0])
+        return len(self.versions[0])
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        return self.parts[0][rows]
+        return self.versions[0][rows]
 
-    def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Returns the features (B, n, d) of a random version of each image in `rows` (B,)."""
-        versions = random.integers(len(self.parts), size=len(rows))
-        return np.stack([self.parts[part][row] for part, row in zip(versions, rows, strict=True)])
+        numbers = random.integers(len(self.versions), size=len(rows))
+        return np.stack([self.versions[i][row] for i, row in zip(numbers, rows, strict=True)])
 
 
 class Clips:
     """Features of the frames of N clips (N, n, d), padded with zeros to the longest clip.
 
-    `paths` are .npy files of floats (T, d) in time order. `at_most` limits the number of frames.
+    `paths` are .npy files of floats (T, d) in time order. `limit_frames` limits their number.
 
     Attributes:
         lengths: (N,) int64, the number of frames read from each clip.
@@ -221,7 +221,7 @@ class Clips:
         """(N, n, d); n is the maximum of `lengths`."""
         return len(self._paths), int(self.lengths.max()), self._width
 
-    def at_most(self, frames: int) -> Clips:
+    def limit_frames(self, frames: int) -> Clips:
         """Returns a copy that reads at most `frames` evenly spaced frames per clip."""
         limited = copy.copy(self)
         limited.lengths = np.minimum(self._totals, frames)
@@ -234,7 +234,7 @@ class Clips:
         index = np.arange(len(self))[rows].tolist()
         return self._read([(row, _evenly(self._totals[row], self.lengths[row])) for row in index])
 
-    def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Returns features (B, n, d) of clips (B,), a random subsequence of each long clip.
 
         PVSE, section 3.5: "for videos longer than 8 frames we select random subsequences".
@@ -249,13 +249,13 @@ class Clips:
             runs.append((row, start + step * np.arange(count)))
         return self._read(runs)
 
-    def _read(self, places: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    def _read(self, frames_by_row: list[tuple[int, np.ndarray]]) -> np.ndarray:
         """Reads the frames at the indices (n,) of each clip, padded with zeros."""
-        parts = [_open(self._paths[row])[frames] for row, frames in places]
-        kind = np.result_type(*parts) if parts else np.float32
-        out = np.zeros((len(parts), *self.shape[1:]), kind)
-        for part, row in zip(parts, out, strict=True):
-            row[: len(part)] = part
+        arrays = [_open(self._paths[row])[frames] for row, frames in frames_by_row]
+        kind = np.result_type(*arrays) if arrays else np.float32
+        out = np.zeros((len(arrays), *self.shape[1:]), kind)
+        for array, row in zip(arrays, out, strict=True):
+            row[: len(array)] = array
         return out
 
 
@@ -272,14 +272,14 @@ def _open(path: Path) -> np.ndarray:
     return load_array(path, 2, "frames, numbers")
 
 
-def load_array(path: Path, axes: int, what: str) -> np.ndarray:
+def load_array(path: Path, axes: int, layout: str) -> np.ndarray:
     """Opens a memory-mapped .npy file of floats with `axes` non-empty axes."""
     try:
         values: np.ndarray = np.load(path, mmap_mode="r")
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a whole .npy file of numbers: {error}") from error
     if values.ndim != axes or 0 in values.shape or values.dtype.kind != "f":
-        raise ValueError(f"{path} must hold floats ({what}), not {values.dtype} {values.shape}")
+        raise ValueError(f"{path} must hold floats ({layout}), not {values.dtype} {values.shape}")
     return values
 
 
@@ -297,7 +297,7 @@ class Pixels:
         def square(row: int) -> np.ndarray:
             return np.asarray(self.preprocess.square(self.images[row]), np.uint8)
 
-        squares = in_threads(square, np.arange(len(self))[rows].tolist())
+        squares = thread_map(square, np.arange(len(self))[rows].tolist())
         return self.preprocess.planes(np.stack(squares))
 
 

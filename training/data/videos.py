@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
-from polyview.training.data.split import Clips, Split, grouped
+from polyview.training.data.split import Clips, Split, flatten_captions
 
 FEATURES = "features"
 ABSENT = "absent.txt"
@@ -54,7 +54,7 @@ def open_videos(folder: Path, name: str) -> Split:
             splits[clip] = split
     aliases = _NAMES.get(name, (name,))
     lists = product(("splits", "split"), aliases, (".txt", ".tsv"))
-    listed_clips = _read_list(*(folder / place / f"{alias}{end}" for place, alias, end in lists))
+    listed_clips = _read_list(*(folder / parent / f"{alias}{end}" for parent, alias, end in lists))
     if listed_clips is None:
         listed_clips = [clip for clip, split in splits.items() if split == name]
     absent = set(_read_list(folder / ABSENT) or ())
@@ -75,7 +75,7 @@ def open_videos(folder: Path, name: str) -> Split:
                 f"{missing[0]}; add it, or list unavailable clips in {ABSENT}, one a line"
             )
     features = Clips(list(files.values()))
-    texts = grouped([captions[clip] for clip in clips])
+    texts = flatten_captions([captions[clip] for clip in clips])
     return Split(*texts, features=features, lengths=features.lengths, folder=folder / name)
 
 

@@ -69,7 +69,7 @@ Point = tuple[float, float]  # accuracy of the highest cell in 0..1, and chance
 
 
 @dataclass(frozen=True)
-class Place:
+class Mention:
     """The visible objects of one kind that a caption names."""
 
     text: int  # row of the caption
@@ -78,14 +78,14 @@ class Place:
     name: str  # of the kind
 
 
-def named_places(runtime: Runtime, data: Split) -> list[Place]:
+def find_mentions(runtime: Runtime, data: Split) -> list[Mention]:
     """Finds the mentioned objects that captions call by any name of their kind.
 
     Raises ValueError if the pack reads ready-made features, which have no grid.
     """
     if runtime.info.image_encoder.file is None:
         raise ValueError("--evidence needs a grid of cells, but this pack reads region features")
-    objects, places = data.objects, list[Place]()
+    objects, mentions = data.objects, list[Mention]()
     if objects is None or not objects.names:
         return []
     tables = zip(object_shares(runtime, objects), objects.names, strict=True)
@@ -97,8 +97,8 @@ def named_places(runtime: Runtime, data: Split) -> list[Place]:
                 cells: np.ndarray = shares[:, values].sum(axis=1) > 0
                 tokens = find_words(data.captions[text], spans, kind)
                 if tokens and cells.any():
-                    places.append(Place(text, tokens, cells, kind[0]))
-    return places
+                    mentions.append(Mention(text, tokens, cells, kind[0]))
+    return mentions
 
 
 def find_words(text: str, spans: Sequence[tuple[int, int]], forms: Sequence[str]) -> list[int]:
@@ -120,7 +120,7 @@ def evidence_metrics(
     data: Split,
     features: Tensor | np.ndarray,
     covered: np.ndarray | None,
-    places: Sequence[Place],
+    mentions: Sequence[Mention],
 ) -> dict[str, float]:
     """Measures a method's evidence over features (N_img, N, d), see the module's docstring.
 
@@ -134,21 +134,21 @@ def evidence_metrics(
       `insertion`, `deletion_renewed` and `deletion_renewed_map`; and the intervals of the gains of
       evidence, such as `deletion_gain_random_low` and `_high`.
     """
-    assert isinstance(features, Tensor)  # `named_places` refuses packs of regions
+    assert isinstance(features, Tensor)  # `find_mentions` refuses packs of regions
     if data.frames > 1:
         return moment_metrics(runtime, name, data, features)
-    head, deleted = runtime.methods[name], evenly(len(data.captions), PAIRS)
+    head, deleted = runtime.methods[name], subsample_rows(len(data.captions), PAIRS)
     mentioning = deleted if covered is None else np.flatnonzero(covered.any(axis=1))
-    of_text = defaultdict[int, list[Place]](list)
-    for place in places:
-        of_text[place.text].append(place)
+    of_text = defaultdict[int, list[Mention]](list)
+    for mention in mentions:
+        of_text[mention.text].append(mention)
     texts = np.union1d(mentioning, deleted)
     maps, errors, words = dict[int, np.ndarray](), list[float](), list[Point]()
     for text, cells, error in _split_scores(runtime, name, head, data, features, texts):
         maps[text] = cells.sum(axis=1)
         errors.append(error)
-        for place in of_text[text]:
-            words.append(_point(cells[:, place.tokens].sum(axis=1), place.cells))
+        for mention in of_text[text]:
+            words.append(_point(cells[:, mention.tokens].sum(axis=1), mention.cells))
     values = {"evidence_error": max(errors)}
     if covered is not None:
         points = [_point(maps[text], covered[text] > 0) for text in mentioning.tolist()]
@@ -158,7 +158,7 @@ def evidence_metrics(
             torch.manual_seed(0)
             for weight in random_head.parameters():
                 weight.normal_(std=float(weight.std()) if weight.numel() > 1 else 1.0)
-        sample = mentioning[evenly(len(mentioning), _RANDOM_PAIRS)]
+        sample = mentioning[subsample_rows(len(mentioning), _RANDOM_PAIRS)]
         split = _split_scores(runtime, name, random_head, data, features, sample)
         points = [_point(cells.sum(axis=1), covered[text] > 0) for text, cells, _ in split]
         if points:
@@ -168,9 +168,9 @@ def evidence_metrics(
     return values | _recomputed_deletion(runtime, name, data, features, deleted)
 
 
-def evenly(count: int, most: int) -> np.ndarray:
-    """Returns evenly spaced rows of `count`, at most `most`."""
-    return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
+def subsample_rows(count: int, max_items: int) -> np.ndarray:
+    """Returns evenly spaced rows of `count`, at most `max_items`."""
+    return np.linspace(0, count - 1, min(count, max_items)).round().astype(np.int64)
 
 
 def peak_accuracy(values: np.ndarray, right: np.ndarray) -> float:
@@ -268,8 +268,8 @@ def _recomputed_deletion(
                 image_views = head.encode_image(images, is_present, attention=True)
                 scores.append(head.score(image_views, words).diagonal())
                 if by_map:
-                    own = head.view_scores(image_views, words).diagonal(dim1=1, dim2=2)
-                    winners = own.argmax(dim=0)
+                    pair_scores = head.view_scores(image_views, words).diagonal(dim1=1, dim2=2)
+                    winners = pair_scores.argmax(dim=0)
                     assert image_views.attention is not None  # every method has maps on request
                     values = image_views.attention[torch.arange(len(winners)), winners]  # (B, N)
                 else:

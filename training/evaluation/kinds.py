@@ -78,12 +78,12 @@ def _by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
-    """Whether captions (N_txt,) score their own image above all alike images; ties count half."""
+    """Whether captions (N_txt,) score their pairs image above all alike images; ties count half."""
     same = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
-    own = image_of, np.arange(len(image_of))
-    same[own] = False
+    pairs = image_of, np.arange(len(image_of))
+    same[pairs] = False
     rivals = np.where(same, scores, -np.inf).max(axis=0)
-    return (scores[own] > rivals) + 0.5 * (scores[own] == rivals)
+    return (scores[pairs] > rivals) + 0.5 * (scores[pairs] == rivals)
 
 
 def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:

@@ -48,7 +48,7 @@ from polyview.models.encoders.rows import (
 from polyview.models.files import write_whole
 from polyview.training.data.split import Split
 from polyview.training.evaluation import evidence
-from polyview.training.evaluation.evidence import Place
+from polyview.training.evaluation.evidence import Mention
 from polyview.training.evaluation.metrics import SEED, mean_interval
 from polyview.training.evaluation.report import Rows, format_value, print_rows
 from polyview.training.evaluation.views import mentioned_cells
@@ -298,20 +298,20 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
             "(a pack's own, or --data with those of python -m polyview scenes)"
         )
     mentioning = np.flatnonzero(covered.any(axis=1))
-    rows = mentioning[evidence.evenly(len(mentioning), CAPTIONS)]
-    deleted = set(rows[evidence.evenly(len(rows), evidence.PAIRS)].tolist())
-    places: dict[int, list[Place]] = {row: [] for row in rows.tolist()}
-    for place in evidence.named_places(runtime, data):
-        places.get(place.text, []).append(place)
-    names = sorted({place.name for each in places.values() for place in each})
+    rows = mentioning[evidence.subsample_rows(len(mentioning), CAPTIONS)]
+    deleted = set(rows[evidence.subsample_rows(len(rows), evidence.PAIRS)].tolist())
+    mentions: dict[int, list[Mention]] = {row: [] for row in rows.tolist()}
+    for mention in evidence.find_mentions(runtime, data):
+        mentions.get(mention.text, []).append(mention)
+    names = sorted({mention.name for each in mentions.values() for mention in each})
     by_name = dict(zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True))
-    for row, each in places.items():
+    for row, each in mentions.items():
         image = int(data.image_of[row])
         tokens = runtime.text_features([data.captions[row]], name)[0][0]  # (M, D)
         yield _Question("sentence", image, tokens.sum(dim=0), covered[row] > 0, row in deleted)
-        for place in each:
-            yield _Question("word", image, tokens[place.tokens].sum(dim=0), place.cells)
-            yield _Question("name", image, by_name[place.name], place.cells)
+        for mention in each:
+            yield _Question("word", image, tokens[mention.tokens].sum(dim=0), mention.cells)
+            yield _Question("name", image, by_name[mention.name], mention.cells)
 
 
 @torch.no_grad()
@@ -325,8 +325,8 @@ def _score_sets(encoder: Encoder, pixels: Tensor, text: Tensor, present: Tensor)
     counts, scores = present.sum(dim=1), tokens.new_empty(len(present))
     for count in counts.unique():  # sets of one size need no padding
         same = counts == count
-        places = present[same].nonzero()[:, 1].unflatten(0, (-1, int(count)))
-        hidden = model.encoder(inputs_embeds=tokens[places]).last_hidden_state
+        indices = present[same].nonzero()[:, 1].unflatten(0, (-1, int(count)))
+        hidden = model.encoder(inputs_embeds=tokens[indices]).last_hidden_state
         if isinstance(encoder, CLIPImageEncoder):
             embedding = joint_projection(encoder)(model.post_layernorm(hidden[:, 0]))
         else:

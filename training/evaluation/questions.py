@@ -55,10 +55,10 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
     questions = list(zip(data.captions, ["caption"] * len(truth), truth, strict=True))
     no_images, things = np.array([], np.int64), _things(data)
     names = sorted(things)
-    questions += [(_called(name, random), "thing", things[name]) for name in names]
+    questions += [(_name_phrase(name, random), "thing", things[name]) for name in names]
     for _ in range(_PAIRS):
         first, second = random.choice(names, 2, replace=False)
-        text = f"{_called(first, random)} and {_called(second, random)}"
+        text = f"{_name_phrase(first, random)} and {_name_phrase(second, random)}"
         questions.append((text, "pair", np.intersect1d(things[first], things[second])))
     vocabulary = runtime.reader.words()
     for _ in range(_MADE_UP):
@@ -68,7 +68,7 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
         questions.append((" ".join(words), "inserted", truth[row]))
         letters = " ".join(_nonsense(random) for _ in range(random.integers(1, 4)))
         questions.append((letters, "gibberish", no_images))
-        real = _called(str(random.choice(names)), random)
+        real = _name_phrase(str(random.choice(names)), random)
         questions.append((f"{with_article(_nonsense(random))} and {real}", "unknown", no_images))
         drawn_words = random.choice(vocabulary, random.integers(3, 8)).tolist()
         questions.append((" ".join(drawn_words), "random", no_images))
@@ -99,7 +99,7 @@ def _things(data: Split) -> dict[str, np.ndarray]:
     return {name: np.array(sorted(rows)) for name, rows in images.items()}
 
 
-def _called(name: str, random: np.random.Generator) -> str:
+def _name_phrase(name: str, random: np.random.Generator) -> str:
     return with_article(name) if random.random() < 0.5 else name
 
 

@@ -18,17 +18,17 @@ IMAGES_AT_ONCE = 32
 CAPTIONS_AT_ONCE = 256
 
 
-def half(data: Split, which: int) -> Split:
+def half(data: Split, index: int) -> Split:
     """Selects random half 0 or 1 of a split's photographs; raises ValueError for other images."""
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
         raise ValueError(f"{data.folder} has other splits; measure on one of those")
-    rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[which::2])
+    rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[index::2])
     images = ImageFiles([data.images.paths[row] for row in rows])
     part = data.select(np.flatnonzero(np.isin(data.image_of, rows)))
     return replace(part, image_of=np.searchsorted(rows, part.image_of), images=images)
 
 
-def as_read(runtime: Runtime, data: Split) -> Split:
+def limit_frames(runtime: Runtime, data: Split) -> Split:
     """Limits clips to the number of frames that a pack's methods were trained with.
 
     Raises ValueError if the methods were trained with different numbers of frames.
@@ -80,11 +80,11 @@ def image_features(runtime: Runtime, data: Split, method: str | None = None) -> 
             f"{source} holds ready-made features, but the pack reads images; name a folder of "
             "images"
         )
-    parts = []
+    batches = []
     for start in tqdm(range(0, total, IMAGES_AT_ONCE), desc="images", mininterval=1):
         rows = range(start, min(start + IMAGES_AT_ONCE, total))
-        parts.append(runtime.image_features([data.images[row] for row in rows], method))
-    features = torch.cat(parts)  # (images, n, d)
+        batches.append(runtime.image_features([data.images[row] for row in rows], method))
+    features = torch.cat(batches)  # (images, n, d)
     return features.reshape(data.image_count, -1, features.shape[2])
 
 
@@ -129,19 +129,19 @@ def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     return np.mean([scores[part] for part in name.split("+")], axis=0)
 
 
-def ensemble_parts(names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
+def ensemble_members(names: Iterable[str], known: Iterable[str], kind: str) -> list[str]:
     """Returns the methods or runs that occur in names and ensembles (`a+b`), each once.
 
-    `what`, "method" or "run", is for messages. Raises ValueError if a name is unknown, or an
+    `kind`, "method" or "run", is for messages. Raises ValueError if a name is unknown, or an
     ensemble repeats a name.
     """
-    known, parts = list(known), list[str]()
+    known, singles = list(known), list[str]()
     for name in names:
         members = name.split("+")
         if len(set(members)) < len(members):
-            raise ValueError(f'the ensemble "{name}" names a {what} twice; name each once')
-        parts += [part for part in members if part not in parts]
-    for part in parts:
-        if part not in known:
-            raise ValueError(unknown_name(what, part, known))
-    return parts
+            raise ValueError(f'the ensemble "{name}" names a {kind} twice; name each once')
+        singles += [single for single in members if single not in singles]
+    for single in singles:
+        if single not in known:
+            raise ValueError(unknown_name(kind, single, known))
+    return singles

@@ -41,15 +41,15 @@ def own_scores(
 
     `score` is `Method.score` or `Method.view_scores`; `at_once` images are scored together.
     """
-    scores, places = [], []
+    scores, text_rows = [], []
     for start in range(0, len(images), at_once):
         rows = np.flatnonzero((image_of >= start) & (image_of < start + at_once))
         if len(rows):
             block = score(images[start : start + at_once], texts[torch.from_numpy(rows)])
-            own = block[..., image_of[rows] - start, np.arange(len(rows))]  # of (..., b, R)
-            scores.append(own.float().cpu().numpy())
-            places.append(rows)
-    table: np.ndarray = np.concatenate(scores, axis=-1)[..., np.concatenate(places).argsort()]
+            pair_scores = block[..., image_of[rows] - start, np.arange(len(rows))]  # of (..., b, R)
+            scores.append(pair_scores.float().cpu().numpy())
+            text_rows.append(rows)
+    table: np.ndarray = np.concatenate(scores, axis=-1)[..., np.concatenate(text_rows).argsort()]
     return table
 
 

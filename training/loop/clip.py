@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from polyview.models.encoders.huggingface import build_network, quiet
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.batches import Batch, batches
-from polyview.training.data.image_files import ahead
+from polyview.training.data.image_files import prefetch
 from polyview.training.data.open_split import describe_data, open_split
 from polyview.training.data.texts import END, PAD, START, TokenTable, build_tokenizer
 from polyview.training.evaluation.metrics import retrieval_metrics
@@ -62,7 +62,7 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         """See `Loop`."""
         config, seed = self.config, (self.config.seed, epoch)
         options = config.text.unknown_rate, config.captions_per_image
-        return ahead(batches(self.train, self.tables[0], config.batch_size, seed, *options))
+        return prefetch(batches(self.train, self.tables[0], config.batch_size, seed, *options))
 
     def losses(self, batch: Batch, epoch: int) -> dict[str, Tensor]:  # noqa: ARG002
         """See `Loop`."""

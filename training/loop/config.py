@@ -234,13 +234,13 @@ def _read(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
         if last not in table:
             raise ValueError(f'recipe {name} drops "{setting}", which {base} does not have')
         del table[last]
-    return _joined(inherited, values)
+    return _merge(inherited, values)
 
 
-def _joined(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def _merge(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """Merges nested dictionaries; `values` override `base`."""
     nested = {
-        key: _joined(base[key], value)
+        key: _merge(base[key], value)
         for key, value in values.items()
         if isinstance(value, dict) and isinstance(base.get(key), dict)
     }

@@ -30,13 +30,8 @@ from polyview.models.files import sha256_of, write_whole
 from polyview.models.layers import FeatureProjection
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.batches import Batch, batches
-from polyview.training.data.features import (
-    Extraction,
-    read_features,
-    refuse_missing,
-    without_damaged,
-)
-from polyview.training.data.image_files import ahead
+from polyview.training.data.features import Extraction, drop_damaged, read_features, refuse_missing
+from polyview.training.data.image_files import prefetch
 from polyview.training.data.open_split import (
     describe_data,
     holds_features,
@@ -83,7 +78,7 @@ class Trainer(Loop[TrainConfig, Batch]):
             train.require_twins()
         train.refuse_copies("feature_copies", config.feature_copies)
         self.train = train.with_frames(config.frames).first(config.train_images)
-        self.val = val.with_frames(config.frames).captions_each(config.ranked_captions)
+        self.val = val.with_frames(config.frames).limit_captions(config.ranked_captions)
         with torch.random.fork_rng():  # building an encoder draws random numbers
             self.image_dim, summary = self._open_backbone()
         vocabulary = self.train.captions
@@ -180,7 +175,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         options = config.text.unknown_rate, config.captions_per_image, candidates
         parts = (batches(*data, seed, *options) for seed in seeds)
         stream = islice(chain.from_iterable(parts), self.steps)
-        return stream if self.encoder is None else ahead(stream)
+        return stream if self.encoder is None else prefetch(stream)
 
     def losses(self, batch: Batch, epoch: int) -> dict[str, Tensor]:
         """See `Loop`."""
@@ -233,14 +228,14 @@ def build_trainer(
     """Builds a trainer on the splits that a configuration names; see `Trainer`."""
     data, extraction = Path(config.data), extraction or Extraction()
     splits = open_training(data, config.also), open_split(data, "val")
-    train, val = (without_damaged(split, extraction) for split in splits)
+    train, val = (drop_damaged(split, extraction) for split in splits)
     return Trainer(config, train, val, out, resume=resume, extraction=extraction)
 
 
 def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
     """Raises ValueError if a method reads [CLS] elements that an encoder does not have."""
-    own = method.own_summaries
-    lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in own]
+    sides = method.own_summaries
+    lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in sides]
     if method.summary_token and lacking:
         raise ValueError(
             f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
@@ -320,7 +315,7 @@ def run_views(
     """
     description = describe_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
-    split = without_damaged(open_split(data or Path(config.data), part), extraction)
+    split = drop_damaged(open_split(data or Path(config.data), part), extraction)
     data, reads_images = split.folder.parent, bool(description.backbone_sha256)
     if holds_features(data) == reads_images:
         reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]
@@ -343,7 +338,7 @@ def run_views(
         split = split.with_pixels(Preprocess.from_json(encoder_spec["preprocess"]))
     elif reads_images:
         split = read_features(split, config.backbone, extraction)
-    split = split.with_frames(config.frames).captions_each(config.ranked_captions)
+    split = split.with_frames(config.frames).limit_captions(config.ranked_captions)
     table = TokenTable(Tokenizer.from_str(run.tokenizer), split.captions)
     model = DualEncoder(parts.head, parts.text_encoder, config, parts.image_encoder)
     views = encode_split(model.to(device).eval(), split, table, device)

@@ -81,7 +81,7 @@ class Draft:
         """Names groups in random order."""
         return [self.name(groups[i], exact=exact) for i in self.rng.permutation(len(groups))]
 
-    def place(self, scene: Scene | Clip, *, time: bool = False, weather: bool = False) -> str:
+    def describe(self, scene: Scene | Clip, *, time: bool = False, weather: bool = False) -> str:
         """Describes the setting, and time and weather if known; adds them to the fact."""
         period = sky = ""
         self.fact["setting"] = scene.setting
@@ -206,7 +206,7 @@ def _animal(
     names = draft.names(chosen)
     detail = draft.chance(0.4)
     night = draft.chance(0.5)
-    place = draft.place(scene, time=detail and night, weather=detail and not night)
+    place = draft.describe(scene, time=detail and night, weather=detail and not night)
     return draft.fill(draft.pick(SENTENCES["placed"]), "animal", x=names, s=place)
 
 
@@ -243,7 +243,7 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]
     text = draft.pick(SENTENCES["relations"][kind]).format(**dict(zip("abc", names, strict=False)))
     if draft.chance(0.12):
-        text += f", {draft.place(scene)}"
+        text += f", {draft.describe(scene)}"
     return Caption(text, "relation", draft.mentions(), draft.fact)
 
 
@@ -251,13 +251,13 @@ def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     """Writes a caption about the place, often with time, weather and objects."""
     has_time, has_weather = scene.time is not None, scene.weather is not None
     if has_time and has_weather and draft.chance(0.08):
-        place = draft.place(scene, time=True, weather=True)
+        place = draft.describe(scene, time=True, weather=True)
         return draft.fill(draft.pick(SENTENCES["bare_place"]), "setting", s=place)
     with_time, with_weather = draft.chance(0.55), draft.chance(0.55)
     details = int(with_time and has_time) + int(with_weather and has_weather)
     count = 2 if draft.chance({0: 0.55, 1: 0.25, 2: 0.12}[details]) else 1
     names = draft.names(_sample(groups, count, draft.rng))
-    place = draft.place(scene, time=with_time, weather=with_weather)
+    place = draft.describe(scene, time=with_time, weather=with_weather)
     return draft.fill(draft.pick(SENTENCES["placed"]), "setting", x=names, s=place)
 
 

@@ -57,7 +57,7 @@ def _placed(clip: Clip, draft: Draft) -> str:
     names = [_name(clip, draft, index) for index in others[: 2 if draft.chance(0.4) else 1]]
     is_still = clip.change is None
     with_time, with_weather = is_still and draft.chance(0.5), is_still and draft.chance(0.5)
-    place = draft.place(clip, time=with_time, weather=with_weather)
+    place = draft.describe(clip, time=with_time, weather=with_weather)
     return draft.pick(_PLACED).format(x=join(names), s=place)
 
 
@@ -66,7 +66,7 @@ def _motion(clip: Clip, draft: Draft) -> str:
     if clip.change is None:
         return _event(clip, draft, 2)
     draft.fact["change"] = clip.change
-    place = draft.place(clip)
+    place = draft.describe(clip)
     text = draft.pick(SENTENCES["changes"][clip.change]).format(s=place)
     if draft.chance(0.6):
         other = int(draft.rng.integers(2, len(clip.objects)))
@@ -76,14 +76,14 @@ def _motion(clip: Clip, draft: Draft) -> str:
 
 def _order(clip: Clip, draft: Draft) -> str:
     """Writes a caption about the actions of both actors in order."""
-    first, second = sorted((0, 1), key=lambda index: clip.deed_of(index).start)
+    first, second = sorted((0, 1), key=lambda index: clip.action_of(index).start)
     earlier, later = _event(clip, draft, first), _event(clip, draft, second)
     return draft.pick(SENTENCES["order"]).format(e=earlier, f=later)
 
 
 def _event(clip: Clip, draft: Draft, index: int) -> str:
     """Writes a clause about an object's action and adds the action to the fact."""
-    item, deed, number = clip.objects[index], clip.deed_of(index), len(draft.groups)
+    item, deed, number = clip.objects[index], clip.action_of(index), len(draft.groups)
     fact: dict[str, Any] = {"object": number, "kind": deed.kind}
     name, other_name = _name(clip, draft, index), ""
     if deed.before is not None:

@@ -59,8 +59,8 @@ def make_foils(scenes: Sequence[Truth]) -> list[Foil]:
         pairs = list(permutations(objects, 2))
         for number, kind in enumerate(KINDS):
             rng = np.random.default_rng([SEED, image, number])
-            for place in rng.permutation(len(pairs)).tolist():
-                first, second = pairs[place]
+            for pair_index in rng.permutation(len(pairs)).tolist():
+                first, second = pairs[pair_index]
                 facts = _facts(kind, scene, first, second, rng)
                 if facts and satisfies(scene, facts[0]) and not satisfies(scene, facts[1]):
                     foils.append(Foil(image, kind, _text(facts[0]), _text(facts[1])))

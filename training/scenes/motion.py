@@ -38,7 +38,7 @@ LASTING = (
     *("enters_left", "enters_right", "leaves_left", "leaves_right", "takes_off", "drops_in"),
     *("grows", "shrinks", "moves_right", "moves_left", "tips_over", "passes_front"),
 )
-"""Actions of a mover; with `passes_front` it passes in front of the object `Deed.before`."""
+"""Actions of a mover; with `passes_front` it passes in front of the object `Action.before`."""
 
 OPPOSITE = dict(zip(LASTING[::2], LASTING[1::2], strict=True))
 OPPOSITE |= {second: first for first, second in OPPOSITE.items()}
@@ -59,7 +59,7 @@ _ATTEMPTS = 200
 
 
 @dataclass(frozen=True)
-class Deed:
+class Action:
     """An action of an object for `EVENT_FRAMES`."""
 
     kind: str  # of `PASSING` or `LASTING`
@@ -79,7 +79,7 @@ class MovingObject:
     mirrored: bool
     tilt: float  # counter-clockwise rotation in degrees
     aloft: bool  # whether the object floats and casts no shadow
-    deed: Deed | None = None  # None for a still object
+    deed: Action | None = None  # None for a still object
 
     @property
     def kind(self) -> ObjectClass:
@@ -125,7 +125,7 @@ class Clip:
     objects: tuple[MovingObject, ...]  # two actors, the mover unless there is a change, others
     captions: tuple[ClipCaption, ...] = ()
 
-    def deed_of(self, index: int) -> Deed:
+    def action_of(self, index: int) -> Action:
         """Returns the action of an actor or the mover."""
         deed = self.objects[index].deed
         assert deed is not None
@@ -227,7 +227,7 @@ def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
         y = float(rng.uniform(38, 78) if high else rng.uniform(148, 178))
         x = float(rng.uniform(46, 92) if side == 0 else rng.uniform(132, 178))
         actor = _object(rng, kind, x, y, size, high)
-        actors.append(replace(actor, deed=Deed(action, start)))
+        actors.append(replace(actor, deed=Action(action, start)))
     return actors
 
 
@@ -269,7 +269,7 @@ def _draw(
             target = int(rng.integers(len(others) - 1))
             passed_index = 3 + target  # the actors and the mover come first
             others[0] = replace(others[0], y=others[1 + target].y + 4)
-        others[0] = replace(others[0], deed=Deed(does, start, passed_index))
+        others[0] = replace(others[0], deed=Action(does, start, passed_index))
     seed = int(rng.integers(2**31))
     change_start, objects = start if change else 0, (*actors, *others)
     return Clip(name, setting, time, weather, change, change_start, horizon, seed, objects)

@@ -108,8 +108,8 @@ def clip_frames(clip: Clip) -> Iterator[Frame]:
         if clip.change is not None:
             changed = min(max((number - clip.change_start + 1) / _CHANGE_FRAMES, 0.0), 1.0)
         canvas = Image.blend(start, end, changed) if changed else start.copy()
-        indices, places = zip(*clip.placements(number), strict=True)
-        layout = replace(layouts[changed >= 0.5], placements=places)
+        indices, placements = zip(*clip.placements(number), strict=True)
+        layout = replace(layouts[changed >= 0.5], placements=placements)
         instances, outlines = compose(canvas, layout)
         image = weather_front(canvas, layout, np.random.default_rng((clip.seed, number)))
         visible = [0.0] * len(clip.objects)
@@ -144,8 +144,8 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
         alpha = image.getchannel("A")
         canvas.paste(Image.fromarray(colors.clip(0, 255).astype(np.uint8)), corner, alpha)
         solid = np.asarray(alpha) > 127
-        places = np.argwhere(solid) + corner[::-1]
-        rows, columns = places[((places >= 0) & (places < SIZE)).all(axis=1)].T
+        points = np.argwhere(solid) + corner[::-1]
+        rows, columns = points[((points >= 0) & (points < SIZE)).all(axis=1)].T
         instances[rows, columns] = index
         box = (0, 0, 0, 0)
         if len(rows):

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from polyview.app.gallery.scan import from_folder
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.search.answers import parse
 from polyview.app.search.retriever import Retriever
 from polyview.app.server import build
@@ -33,9 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def served(pack: Path, folder: Path, cache: Path, host: str = "127.0.0.1") -> TestClient:
     settings = Settings(str(pack), folder, "cpu", host=host)
-    opened = Opened(settings, cache)
-    finish(opened.first.index)
-    return TestClient(build(settings, opened), base_url="http://127.0.0.1/api/v1")
+    state = AppState(settings, cache)
+    finish(state.first.index)
+    return TestClient(build(settings, state), base_url="http://127.0.0.1/api/v1")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from polyview.app.main import OneLine
+from polyview.app.main import OneLineFormatter
 from tests.app import hostile
 from tests.app.api.conftest import ask, data_uri, encoded, refused
 from tests.app.conftest import draw
@@ -252,7 +252,7 @@ def test_reading_and_uploads_end_with_the_process(
 
 def test_a_line_of_the_log_is_one_short_line() -> None:
     record = logging.makeLogRecord({"msg": "%s", "args": ("x\nforged\x1b[2J" * 999,)})
-    line = OneLine("polyview: %(message)s").format(record)
+    line = OneLineFormatter("polyview: %(message)s").format(record)
     assert len(line) <= 1000
     assert line.isprintable()
 

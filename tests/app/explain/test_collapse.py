@@ -11,13 +11,13 @@ import torch
 
 from polyview.app.explain import collapse as module
 from polyview.app.explain.collapse import (
-    collapsed,
     count_all_wins,
     count_wins,
+    is_collapsed,
     map_overlap,
     mean_similarity,
     measure,
-    meter,
+    measure_in_background,
 )
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_folder
@@ -112,14 +112,14 @@ def test_the_meter_reads_the_gallery(
     assert result.similarity is not None
     for more, expected in ((-1e-4, True), (1e-4, False)):  # known before the meter was read
         monkeypatch.setattr(module, "COLLAPSED", result.similarity + more)
-        assert collapsed(many_retriever, "mv_vse") is expected
+        assert is_collapsed(many_retriever, "mv_vse") is expected
     monkeypatch.setattr(module, "COLLAPSED", -1.0)
-    assert not collapsed(many_retriever, "vse_infty")  # one view
+    assert not is_collapsed(many_retriever, "vse_infty")  # one view
 
 
 def finished(retriever: Retriever, name: str) -> Reading:
     deadline = time.monotonic() + SECONDS
-    while not ((reading := meter(retriever, name)).result or reading.problem):
+    while not ((reading := measure_in_background(retriever, name)).result or reading.problem):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return reading
@@ -130,10 +130,10 @@ def test_a_reading_is_taken_in_the_background_and_once(
 ) -> None:
     measuring = Mock(wraps=measure)
     monkeypatch.setattr(module, "measure", measuring)
-    assert meter(many_retriever, "pvse").progress == "measuring"
+    assert measure_in_background(many_retriever, "pvse").progress == "measuring"
     result = finished(many_retriever, "pvse").result
     assert result is not None
-    assert meter(many_retriever, "pvse").result is result
+    assert measure_in_background(many_retriever, "pvse").result is result
     measuring.assert_called_once()
 
 
@@ -142,7 +142,7 @@ def test_without_captions_similarity_and_overlap_are_left(
 ) -> None:
     runtime, folder = many_retriever.runtime, many_pack / "gallery/images"
     retriever = Retriever(runtime, from_folder(folder), tmp_path)
-    assert "waits for the gallery" in meter(retriever, "avse").progress
+    assert "waits for the gallery" in measure_in_background(retriever, "avse").progress
     finish(retriever.index)
     result = finished(retriever, "avse").result
     assert (result.wins, result.in_use) == (None, None)

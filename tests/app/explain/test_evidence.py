@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from polyview.app.explain.evidence import Explained, explain
+from polyview.app.explain.evidence import QueryEvidence, explain
 from polyview.app.search.answers import parse
 from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
@@ -17,7 +17,7 @@ QUERIES = {TEXT: 1, "2: a dog + grass - 0.5: people": 3, "dog + dog": 1, "dog - 
 IMAGES = [303, 0, 303]
 
 
-def sums(results: Explained) -> np.ndarray:
+def sums(results: QueryEvidence) -> np.ndarray:
     """What the terms' evidence adds up to: (n,), or (n, V)."""
     return sum(
         (

@@ -11,7 +11,7 @@ from PIL import Image
 
 from polyview.app.api import evidence
 from polyview.app.explain.drawing import draw as draw_evidence
-from polyview.app.explain.evidence import Explained, TermEvidence, explain
+from polyview.app.explain.evidence import QueryEvidence, TermEvidence, explain
 from polyview.app.gallery import encode
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.retriever import Retriever, Term
@@ -79,7 +79,7 @@ def test_a_gallery_keeps_sums_and_few_rows(clip: Retriever, tmp_path: Path) -> N
 def test_where_all_is_a_summary_there_is_no_map(clip: Retriever) -> None:
     zeros = np.zeros((1, 8, 8))
     term = TermEvidence(Term("dog"), ("dog",), zeros[..., None], zeros, np.ones(1))
-    summary = Explained((8, 8), np.ones(1), (term,))
+    summary = QueryEvidence((8, 8), np.ones(1), (term,))
     assert summary.has_no_map
     with pytest.raises(ValueError, match="No map can be drawn"):
         draw_evidence(clip, summary, 2, "dog")

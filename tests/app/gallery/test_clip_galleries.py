@@ -89,8 +89,8 @@ def test_a_clip_is_a_row_for_each_window_and_a_still_image_is_one(
     assert {place: len(moments) for place, moments in clips.items()} == {1: 10, 2: TOGETHER}
     # of 10 frames: 3, 3 and 4
     assert [window[0] for window in clips.windows(1)] == [1, 1 + 3 * 4, 1 + 6 * 4]
-    assert clips.read_with(1 + 5 * 4) == [1 + place * 4 for place in (3, 4, 5)]
-    assert (clips.windows(0), clips.read_with(3)) == ([[0]], [3])
+    assert clips.window_of(1 + 5 * 4) == [1 + place * 4 for place in (3, 4, 5)]
+    assert (clips.windows(0), clips.window_of(3)) == ([[0]], [3])
     assert len(index) == 4
     for gallery in index.images.values():
         assert sorted(gallery.ids().tolist()) == [0, 1, 2, 3, 13, 25]

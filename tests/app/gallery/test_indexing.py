@@ -82,7 +82,7 @@ def test_refused_files_are_not_opened_again_unless_another_reader_does(
     again = fill(counting, photos, tmp_path / "cache")
     opening.assert_not_called()
     assert [refusal.reason.replace("moved", "broken") for refusal in again.refused] == reasons
-    monkeypatch.setattr(encode, "reader", lambda: "a newer one")
+    monkeypatch.setattr(encode, "decoder_versions", lambda: "a newer one")
     again = fill(counting, photos, tmp_path / "cache")
     assert [call.args[1] for call in opening.call_args_list] == ["moved.png"]
     assert len(again.refused) == 1
@@ -213,8 +213,8 @@ def test_views_that_come_with_a_pack_are_used_instead_of_encoding_its_images(
     runtime, own = Counting(Runtime.load(pack, "cpu")), from_pack(pack)
     index = finish(Index(runtime, own, tmp_path / "cache"))  # type: ignore[arg-type]
     assert (runtime.images, len(index)) == (0, IMAGES)
-    place = prepared.place(load_info(pack))
-    place.write_bytes(place.read_bytes()[:-9])
+    path = prepared.path_of(load_info(pack))
+    path.write_bytes(path.read_bytes()[:-9])
     encoded = finish(Index(runtime, own, tmp_path / "cache"))  # type: ignore[arg-type]
     assert (runtime.images, len(encoded)) == (IMAGES, IMAGES)
     assert "the images are encoded again" in caplog.text
@@ -236,5 +236,5 @@ def test_another_pack_or_gallery_ignores_views_that_come_with_a_pack(
     fill(counting, pack / "gallery" / "images", tmp_path / "cache")
     assert counting.images == IMAGES
     changed = variant(tiny_pack, tmp_path / "changed", 9)
-    shutil.copy(prepared.place(info), prepared.place(load_info(changed)))
+    shutil.copy(prepared.path_of(info), prepared.path_of(load_info(changed)))
     assert prepared.load(load_info(changed), from_pack(changed)) is None

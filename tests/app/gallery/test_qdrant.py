@@ -19,7 +19,7 @@ from polyview.app.gallery.index import Gallery, Match
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.qdrant import Point, Points, QdrantError, QdrantGallery, open_points
 from polyview.app.gallery.scan import Collection, from_folder
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.search.answers import Question, answer
 from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import Settings
@@ -212,7 +212,7 @@ def test_the_command_fills_what_the_app_opens(
     assert f"{IMAGES} images written, 0 existed" in printed
     address = f"{address}?pictures={local.folder}"
     assert f"--gallery '{address}'" in printed
-    distant = Opened(Settings(str(many_pack), address, device="cpu"), tmp_path).first
+    distant = AppState(Settings(str(many_pack), address, device="cpu"), tmp_path).first
     finish(distant.index)
     assert str(distant.index.progress) == f"{IMAGES} images ready"
     for spec in [*distant.methods, "vsepp+mv_vse"]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.settings import Settings
 from tests.export.conftest import server as hub
 
@@ -12,5 +12,5 @@ __all__ = ["hub"]
 
 
 @pytest.fixture
-def opened(tiny_pack: Path, tmp_path: Path) -> Opened:
-    return Opened(Settings(str(tiny_pack), device="cpu"), tmp_path / "app")
+def state(tiny_pack: Path, tmp_path: Path) -> AppState:
+    return AppState(Settings(str(tiny_pack), device="cpu"), tmp_path / "app")

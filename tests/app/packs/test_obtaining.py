@@ -16,7 +16,7 @@ from polyview.app.access import Refusal
 from polyview.app.api.shell import main as search
 from polyview.app.packs.description import describe
 from polyview.app.packs.downloads import Downloads, Job, make_offer, pack_folder
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.settings import Settings
 from polyview.export.hub.client import UnreachableError
 from polyview.export.obtain import CLIP, PACK, VSE_INFTY, look, obtain
@@ -34,8 +34,8 @@ SIGLIP_224, SIGLIP_256 = "google/siglip-base-patch16-224", "google/siglip-base-p
 
 
 @pytest.fixture
-def downloads(opened: Opened) -> Downloads:
-    return opened.downloads
+def downloads(state: AppState) -> Downloads:
+    return state.downloads
 
 
 def stock(hub: HubState, repo_id: str, files: dict[str, bytes], licence: str | None = None) -> str:
@@ -94,14 +94,14 @@ def test_the_hub_is_asked_for_sizes_and_licences_and_nothing_is_fetched(
     stock(hub, "owner/old", {"config.json": b"{}", "pytorch_model.bin": b"x"})
 
     packed = look(PACK, ID)
-    whole = sum(map(len, hub.repos[ID].commits[packed.parts[0].commit].values()))
+    whole = sum(map(len, hub.repos[ID].commits[packed.repos[0].commit].values()))
     assert (packed.missing_bytes, packed.unknown) == (whole, 0)
-    assert packed.parts[0].licence == "apache-2.0"
-    sizes = look(CLIP, f"{NET}@main").parts[0].files
+    assert packed.repos[0].licence == "apache-2.0"
+    sizes = look(CLIP, f"{NET}@main").repos[0].files
     assert sizes["model.safetensors"] == (tmp_path / "clip/model.safetensors").stat().st_size
     assert "pytorch_model.bin" not in sizes
     vse = look(VSE_INFTY, f"{VSE}/f30k")
-    assert [part.licence for part in vse.parts] == [None, "apache-2.0"]
+    assert [part.licence for part in vse.repos] == [None, "apache-2.0"]
     assert vse.missing_bytes == len(stored.getvalue()) + 12
     for kind, address, sentence in (
         (PACK, "owner/nothing", "there is no owner/nothing at"),
@@ -142,7 +142,7 @@ def test_offline_is_a_sentence_and_a_folder_still_loads(
 
 
 def test_a_pack_is_fetched_and_found_again(
-    hub: HubState, downloads: Downloads, opened: Opened, tiny_pack: Path, tmp_path: Path
+    hub: HubState, downloads: Downloads, state: AppState, tiny_pack: Path, tmp_path: Path
 ) -> None:
     stock_pack(hub, tiny_pack, ID, {"huge.bin": bytes(3_000_000)}, title="From the Hub")
     hub.damaged.add("vsepp/head.safetensors")
@@ -153,18 +153,18 @@ def test_a_pack_is_fetched_and_found_again(
 
     hub.damaged.clear()
     job = fetch(downloads, PACK, ID)
-    retriever = opened.retriever(job.pack)
+    retriever = state.retriever(job.pack)
     assert retriever.info.title == "From the Hub"
     commit = hub.repos[ID].branches["main"]
     assert describe(retriever)["pack"]["from"] == {"repository": ID, "commit": commit}
-    assert describe(opened.first)["pack"]["from"] is None
+    assert describe(state.first)["pack"]["from"] is None
     assert not any("huge.bin" in request for request in fetched(hub))
     hub.down = True
     assert fetch(downloads, PACK, ID).pack == job.pack
 
 
 def test_a_cancelled_download_leaves_nothing_and_another_may_follow(
-    hub: HubState, downloads: Downloads, opened: Opened, tmp_path: Path
+    hub: HubState, downloads: Downloads, state: AppState, tmp_path: Path
 ) -> None:
     stock_clip(hub, tmp_path / "clip")
     hub.faults["GET .*model.safetensors"] = Fault("trickle", 100)  # so that it cannot have ended
@@ -185,7 +185,7 @@ def test_a_cancelled_download_leaves_nothing_and_another_may_follow(
             break
         time.sleep(0.1)
     assert (job.state, job.pack, again.state) == ("cancelled", "", "ready")
-    assert list(opened.packs()[again.pack].methods) == ["clip"]
+    assert list(state.packs()[again.pack].methods) == ["clip"]
     assert leftovers(tmp_path) == []
 
 
@@ -223,11 +223,11 @@ def test_a_preset_is_fetched_by_name_and_then_needs_no_network(
     )
     assert len(printed.out.splitlines()) == 3
     hub.down, asked = True, len(hub.requests)
-    opened = Opened(Settings("tinyclip", images, "cpu"), tmp_path / "app")
-    info = opened.first.info
+    state = AppState(Settings("tinyclip", images, "cpu"), tmp_path / "app")
+    info = state.first.info
     assert (list(info.methods), info.licence) == (["clip"], "mit")
     assert f"{TINY}@{commit}" in info.credits
-    assert fetch(opened.downloads, CLIP, "tinyclip").pack == opened.first_pack
+    assert fetch(state.downloads, CLIP, "tinyclip").pack == state.first_pack
     assert len(hub.requests) == asked
     assert leftovers(tmp_path) == []
 
@@ -239,7 +239,7 @@ def test_of_several_repositories_the_first_with_safe_weights_is_taken(
     stock(hub, SIGLIP_256, read(save_clip(tmp_path / "twin", SIGLIP)))
     offer = make_offer(CLIP, "siglip")
     assert offer.address == SIGLIP_256
-    assert not any("pytorch_model" in name for name in offer.parts[0].files)
+    assert not any("pytorch_model" in name for name in offer.repos[0].files)
     assert fetched(hub) == []
 
 
@@ -249,14 +249,14 @@ def public(
     tiny_pack: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Opened:
+) -> AppState:
     """A public app that knows the Hub; its machine's owner has a token."""
     monkeypatch.setenv("HF_TOKEN", READER)
     settings = Settings(str(tiny_pack), device="cpu", host="0.0.0.0", allow_packs=ALLOWED)
-    return Opened(settings, tmp_path / "cache with a space")
+    return AppState(settings, tmp_path / "cache with a space")
 
 
-def load(public: Opened, address: str) -> str:
+def load(public: AppState, address: str) -> str:
     """The title of a pack that a visitor fetched, or the sentence of the refusal."""
     try:
         job = fetch(public.downloads, PACK, address)
@@ -278,7 +278,7 @@ def cached_bytes(name: str) -> int:
     return sum(path.stat().st_size for path in files if path.is_file() and not path.is_symlink())
 
 
-def test_the_owners_token_is_not_used(public: Opened, hub: HubState, tiny_pack: Path) -> None:
+def test_the_owners_token_is_not_used(public: AppState, hub: HubState, tiny_pack: Path) -> None:
     stock_pack(hub, tiny_pack, "owner/secret")
     hub.repos["owner/secret"].private = True
     assert "here is no owner/secret" in load(public, "owner/secret")
@@ -287,7 +287,7 @@ def test_the_owners_token_is_not_used(public: Opened, hub: HubState, tiny_pack: 
     assert cached_bytes("secret") == 0
 
 
-def test_only_what_was_allowed_is_asked_for(public: Opened, hub: HubState, tiny_pack: Path) -> None:
+def test_only_allowed_packs_are_requested(public: AppState, hub: HubState, tiny_pack: Path) -> None:
     stock_pack(hub, tiny_pack, "owner/unknown")
     allowed = "may be loaded here; name one of clip_tiny, photos, scenes, scenes_moving"
     revisions = (f"owner/shapes@{revision}" for revision in ("main", "refs/pr/1", "../../x"))
@@ -296,7 +296,7 @@ def test_only_what_was_allowed_is_asked_for(public: Opened, hub: HubState, tiny_
     assert hub.requests == []
 
 
-def test_the_limits_of_visitors_hold(public: Opened, hub: HubState, tiny_pack: Path) -> None:
+def test_the_limits_of_visitors_hold(public: AppState, hub: HubState, tiny_pack: Path) -> None:
     stated = json.loads((tiny_pack / "pack.json").read_text("utf-8"))["files"]
     stated["image_encoder.onnx"]["bytes"] = hub.stated["image_encoder.onnx"] = 2_100_000_000
     stock_pack(hub, tiny_pack, "owner/large", files=stated)
@@ -307,7 +307,7 @@ def test_the_limits_of_visitors_hold(public: Opened, hub: HubState, tiny_pack: P
 
 
 def test_allowed_packs_load_by_themselves_and_only_their_own_files_are_fetched(
-    public: Opened, hub: HubState, tiny_pack: Path
+    public: AppState, hub: HubState, tiny_pack: Path
 ) -> None:
     stock_pack(hub, tiny_pack, "owner/altered", title="Altered", credits="A thief")
     big = {"gallery/big.bin": bytes(3_000_000)}

@@ -19,7 +19,7 @@ from polyview.app.gallery.index import Gallery, subsample
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search import retriever as module
 from polyview.app.search.answers import parse
-from polyview.app.search.retriever import Retriever, Term, combined
+from polyview.app.search.retriever import Retriever, Term, combine_terms
 from polyview.export.methods import Methods
 from polyview.export.pack.calibration import Calibration
 from polyview.export.pack.schema import Metrics
@@ -90,9 +90,9 @@ def test_algebra_of_scores(retriever: Retriever) -> None:
 def test_equal_images_are_one_term(retriever: Retriever) -> None:
     image, other = Image.new("RGB", (4, 4)), Image.new("RGB", (4, 4))
     own = [Term(image=retriever.image(i)) for i in (3, 3, 4)]
-    terms = combined([Term(image=image), Term(image=other), *own, Term(image=image)])
+    terms = combine_terms([Term(image=image), Term(image=other), *own, Term(image=image)])
     assert [term.weight for term in terms] == [2, 1, 2, 1]
-    assert combined(parse("0.1: a + 0.2: a - 0.3: a")) == []  # sums are rounded
+    assert combine_terms(parse("0.1: a + 0.2: a - 0.3: a")) == []  # sums are rounded
 
 
 def test_a_view_wins_where_all_terms_agree(views_retriever: Retriever) -> None:

@@ -100,7 +100,7 @@ def test_views_read_their_own_patches_alone() -> None:
         hidden = layer(hidden)
     torch.testing.assert_close(first[:, :16], hidden)
     # centres spread by default, and must exist
-    assert SampledViT(CONFIG).kept[:, 1].tolist() == [1 + 5, 1 + 10]  # of 4 x 4 patches
+    assert SampledViT(CONFIG).token_indices[:, 1].tolist() == [1 + 5, 1 + 10]  # of 4 x 4 patches
     with pytest.raises(ValueError, match="patches from 0 to 15"):
         SampledViT(CONFIG, (3, 16))
     with pytest.raises(ValueError, match="not 32"):

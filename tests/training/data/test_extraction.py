@@ -18,12 +18,12 @@ from polyview.training.data import features
 from polyview.training.data.batches import batches
 from polyview.training.data.features import (
     Extraction,
+    drop_damaged,
     extract,
     feature_file,
     read_features,
-    without_damaged,
 )
-from polyview.training.data.image_files import ImageFiles, ahead, crops
+from polyview.training.data.image_files import ImageFiles, crops, prefetch
 from polyview.training.data.open_split import open_split
 from polyview.training.data.photographs import open_photographs
 from polyview.training.data.split import Copies, Split
@@ -117,9 +117,9 @@ def test_damaged_pictures_are_all_named_and_left_out_on_request(
     assert all(f"{paths[row]} is not a readable image" in str(caught.value) for row in (2, 7))
     assert "--skip-damaged" in str(caught.value)
     assert not list(how.cache.rglob("*.npy"))  # whole or absent
-    assert len(without_damaged(train, how).images) == 10
-    without_damaged(train, replace(how, skip_damaged=True))
-    whole = read_features(without_damaged(train, how), backbone, how)  # by the list of the former
+    assert len(drop_damaged(train, how).images) == 10
+    drop_damaged(train, replace(how, skip_damaged=True))
+    whole = read_features(drop_damaged(train, how), backbone, how)  # by the list of the former
     assert (len(whole.features), len(whole.captions)) == (8, 40)
     assert whole.image_of.tolist() == np.repeat(np.arange(8), 5).tolist()
     assert whole.captions[10].startswith("A grey field")  # of the fourth photograph
@@ -146,7 +146,7 @@ def test_another_look_is_a_part_of_the_picture_and_always_the_same(
     data = read_features(train, backbone, how, copies=3)  # kept beside the images
     assert isinstance(data.features, Copies)
     assert data.features.shape == (10, 4, WIDTH)
-    assert len({part[0].tobytes() for part in data.features.parts}) == 3
+    assert len({part[0].tobytes() for part in data.features.versions}) == 3
     assert np.array_equal(read_features(train, backbone, how).features[:], data.features[:])
     assert len(list(how.cache.rglob("*.npy"))) == 3
 
@@ -184,7 +184,7 @@ def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Pa
     assert data.features.shape == (8, 3, SIZE, SIZE)
     table = TokenTable(build_tokenizer(data.captions), data.captions)
     whole, early = (batches(data, table, 4, (0, 0)) for _ in range(2))
-    for batch, same in zip(whole, ahead(early), strict=True):
+    for batch, same in zip(whole, prefetch(early), strict=True):
         for row, image in enumerate(batch.image_ids):
             with Image.open(world / f"photos/images/{int(image):03}.jpg") as picture:
                 assert torch.equal(batch.features[row], torch.from_numpy(preprocess([picture])[0]))

@@ -22,7 +22,7 @@ from polyview.training.data.precomputed import main, open_regions
 from polyview.training.data.split import Clips
 from polyview.training.data.texts import TokenTable, build_tokenizer
 from polyview.training.data.videos import open_videos
-from polyview.training.evaluation.scoring import as_read
+from polyview.training.evaluation.scoring import limit_frames
 from polyview.training.loop.config import TrainConfig, load_recipe
 from polyview.training.loop.trainer import build_trainer
 from tests.clips import LAYOUTS, PARTS, SENTENCES, WIDTH, names, sentence, write_clips
@@ -194,10 +194,10 @@ def test_splits_are_those_of_the_annotations(layout: str, tmp_path: Path) -> Non
         assert data.lengths[data.image_of].tolist() == [3 * i + 1 for i in own]
         assert data.features.shape == (count, 3 * count - 2, WIDTH)
         assert read_features(open_split(folder, part), NOWHERE).image_count == count
-        first = data.captions_each(1)
+        first = data.limit_captions(1)
         assert first.captions == data.captions[::each]
         assert first.image_of.tolist() == list(range(count))
-        assert data.captions_each(0) is data
+        assert data.limit_captions(0) is data
     with pytest.raises(FileNotFoundError, match='no clips of the split "moon"'):
         open_split(folder, "moon")
     assert next(iter(summary(folder))).endswith("ready-made features")
@@ -242,14 +242,14 @@ def test_frames_are_spread_evenly_or_drawn(mrw: Path) -> None:
     assert whole.shape == (8, 4, WIDTH)
     assert whole[[0, 1, 7], :, 0].tolist() == [[0, 0, 0, 0], [0, 1, 2, 3], [2, 8, 13, 19]]
     assert not whole[0, 1:].any()
-    drawn = [clips.drawn(np.arange(8), np.random.default_rng(seed))[:, :, 0] for seed in range(60)]
+    drawn = [clips.sample(np.arange(8), np.random.default_rng(seed))[:, :, 0] for seed in range(60)]
     steps = np.diff(np.stack(drawn), axis=2)
     assert (steps[:, 1] == 1).all()  # as long as what is looked at
     assert {tuple(row) for row in steps[:, 7]} == {(1, 1, 1), (2, 2, 2), (3, 3, 3)}
     starts = np.stack(drawn)[:, 7, 0]
     assert starts.min() <= 2
     assert 12 <= starts.max() <= 18
-    again = clips.drawn(np.arange(8), np.random.default_rng(0))[:, :, 0]
+    again = clips.sample(np.arange(8), np.random.default_rng(0))[:, :, 0]
     assert np.array_equal(again, drawn[0])
 
 
@@ -266,5 +266,5 @@ def test_a_pack_over_clips_looks_at_as_many_frames(mrw: Path, tmp_path: Path) ->
         evaluate.main([*source, "--data", str(mrw), "--split", "test", "--json", str(out)])
         rsums.append(json.loads(out.read_text())["methods"]["vse_infty"]["rsum"])
     assert rsums[0] == pytest.approx(rsums[1])
-    data = as_read(Runtime.load(pack, "cpu"), open_split(mrw, "test"))
+    data = limit_frames(Runtime.load(pack, "cpu"), open_split(mrw, "test"))
     assert data.features.shape == (4, 4, WIDTH)

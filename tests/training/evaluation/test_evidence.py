@@ -18,7 +18,7 @@ from polyview.export.pack.reading import load_info
 from polyview.models import Views
 from polyview.training.data.split import SeenObjects, Split
 from polyview.training.evaluate import main
-from polyview.training.evaluation.evidence import _score_sets, deletion_areas, named_places
+from polyview.training.evaluation.evidence import _score_sets, deletion_areas, find_mentions
 from polyview.training.evaluation.views import (
     caption_cosines,
     faithfulness,
@@ -134,7 +134,7 @@ def test_words_are_found_on_every_visible_object_of_their_kind_and_no_other() ->
             spans=[piece.span() for piece in re.finditer(r"\S{1,4}", text)]
         ),
     )
-    places = named_places(runtime, data)
+    places = find_mentions(runtime, data)
     assert [(place.text, place.tokens, place.cells.tolist()) for place in places] == [
         (0, [1, 2], [True, False, False, True]),
         (0, [5, 6, 7, 8], [False, True, False, False]),

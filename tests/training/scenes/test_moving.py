@@ -25,8 +25,8 @@ from polyview.training.scenes.motion import (
     FRAMES,
     OPPOSITE,
     PASSING,
+    Action,
     Clip,
-    Deed,
     MovingObject,
 )
 from polyview.training.scenes.render import SEEN, clip_frames
@@ -56,7 +56,7 @@ def test_clips_are_those_of_the_shipped_gallery(clips: list[Clip]) -> None:
 
 @pytest.mark.parametrize("action", PASSING)
 def test_a_passing_action_moves_its_object_in_its_frames_alone(action: str) -> None:
-    item = MovingObject("dog", 0, 112.0, 150.0, 60.0, False, 0.0, False, Deed(action, 5))
+    item = MovingObject("dog", 0, 112.0, 150.0, 60.0, False, 0.0, False, Action(action, 5))
     places = [item.at(frame) for frame in range(FRAMES)]
     before, during, after = places[:5], places[5 : 5 + EVENT_FRAMES], places[5 + EVENT_FRAMES :]
     assert len({*before, *after}) == 1
@@ -86,12 +86,12 @@ def test_twins_show_the_same_actors_as_often_in_the_other_order(clips: list[Clip
             for clip in (item, other)
         ]
         assert places[0] == places[1]
-        first, second = item.deed_of(0), item.deed_of(1)
+        first, second = item.action_of(0), item.action_of(1)
         swapped = replace(first, start=second.start), replace(second, start=first.start)
-        assert (other.deed_of(0), other.deed_of(1)) == swapped
+        assert (other.action_of(0), other.action_of(1)) == swapped
         if item.change is None and other.change is None:
             assert item.objects[2].name == other.objects[2].name
-            assert OPPOSITE[item.deed_of(2).kind] == other.deed_of(2).kind
+            assert OPPOSITE[item.action_of(2).kind] == other.action_of(2).kind
 
 
 @pytest.mark.font
@@ -173,7 +173,7 @@ def test_halves_exchanged_show_what_the_twin_shows(folder: Path) -> None:
     assert np.array_equal(data.features[:], np.concatenate([features, turned_round]))
     for row, clip in enumerate(clips):
         objects = list(clip.objects)
-        for index, deed in enumerate((clip.deed_of(0), clip.deed_of(1))):
+        for index, deed in enumerate((clip.action_of(0), clip.action_of(1))):
             assert deed.start % half + EVENT_FRAMES <= half
             moved = replace(deed, start=(deed.start + half) % FRAMES)
             objects[index] = replace(objects[index], deed=moved)

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from polyview.app.access import Refusal
 from polyview.app.gallery.images import unreadable
 from polyview.app.gallery.scan import Collection, from_pack, from_uploads, open_images
-from polyview.app.packs.downloads import Downloads, pack_folder, without_paths
+from polyview.app.packs.downloads import Downloads, pack_folder, remove_paths
 from polyview.app.packs.uploads import Uploads
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED, PHOTOGRAPHS, SCENES, Settings, bundled_packs
@@ -41,7 +41,7 @@ class _Opening(NamedTuple):
     stopped: threading.Event  # ends the opening when set
 
 
-class Opened:
+class AppState:
     """Opens packs over collections and keeps a limited number; safe to use from threads.
 
     Args:
@@ -67,7 +67,7 @@ class Opened:
         self._folders: dict[str, Path] = {}  # of loaded packs, by key
         self._runtimes: WeakValueDictionary[str, Runtime] = WeakValueDictionary()  # in use
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
-        self._places: OrderedDict[str, Collection] = OrderedDict()  # opened folders, by key
+        self._collections: OrderedDict[str, Collection] = OrderedDict()  # opened folders, by key
         self._openings: dict[str, _Opening] = {}  # under way, or failed and not reported yet
         self._ready: Callable[[Runtime], Any] | None = None  # makes galleries of images in Qdrant
         self._start = ""  # the key of --gallery
@@ -79,7 +79,7 @@ class Opened:
 
             self._start = "qdrant"
             images, self._ready = open_points(Points(settings.gallery))
-            self._places["qdrant"] = images
+            self._collections["qdrant"] = images
         elif settings.gallery is not None:
             self._start, opening = self._open(settings.gallery)
             wait([opening.images])
@@ -131,7 +131,7 @@ class Opened:
         """
         if not pack:
             pack, info = self.first_pack, self.first.info
-            is_owned = collection in self._places and not self.private
+            is_owned = collection in self._collections and not self.private
             if collection.startswith(("folder-", "upload-")) and not is_owned:
                 pack = PHOTOGRAPHS if info.name == SCENES or info.has_regions else pack
             elif collection and collection in self.packs():
@@ -140,7 +140,7 @@ class Opened:
             return pack, self._first_collection
         return pack, collection or self._default_collection(pack)
 
-    def beside(self, retriever: Retriever) -> list[Retriever]:
+    def open_peers(self, retriever: Retriever) -> list[Retriever]:
         """Other open retrievers for comparisons, without those over uploads."""
         with self._lock:
             retrievers = list(self._retrievers.items())
@@ -172,7 +172,7 @@ class Opened:
     def collections(self) -> dict[str, dict[str, Any]]:
         """Kind, title and number of pictures of each collection, by key; without uploads."""
         entries: dict[str, dict[str, Any]] = {}
-        for key, images in list(self._places.items()):
+        for key, images in list(self._collections.items()):
             count = len(images.images)
             entries[key] = {"kind": "folder", "title": images.title, "pictures": count}
         for key, info in self.packs().items():
@@ -183,9 +183,9 @@ class Opened:
 
     def sends_files(self, collection: str) -> bool:
         """Whether original files may be sent, with metadata: the owner's only to the owner."""
-        return self.private or collection not in self._places
+        return self.private or collection not in self._collections
 
-    def open_place(self, place: str) -> str:
+    def open_collection(self, place: str) -> str:
         """Starts opening a folder or ZIP archive of this machine; returns its key.
 
         Raises:
@@ -224,8 +224,8 @@ class Opened:
             images = open_images(path, self.cache, self.settings.follow_links, stopped)
             with self._lock:
                 self._close(key)  # the files may have changed
-                self._places[key] = images
-                for oldest in [k for k in self._places if k != self._start][:-MAX_FOLDERS]:
+                self._collections[key] = images
+                for oldest in [k for k in self._collections if k != self._start][:-MAX_FOLDERS]:
                     self._close(oldest)
             opening.images.set_result(images)
         except Exception as error:
@@ -247,7 +247,7 @@ class Opened:
             opening.images.result()
         return True
 
-    def waiting(self, collection: str) -> tuple[str, int] | None:
+    def pending_stage(self, collection: str) -> tuple[str, int] | None:
         """The stage and number of files of a collection that is not being read yet; else None."""
         if not self._check_opening(collection):
             return "opening", 0
@@ -275,7 +275,7 @@ class Opened:
         with self._lock:
             upload = self.uploads.use(key)
             upload.images = from_uploads(upload.folder, list(upload.files))
-            self._close_over(key)
+            self._close_retrievers(key)
         return self.retriever(pack, key)
 
     def sweep(self, making_room: bool = False) -> None:
@@ -304,15 +304,15 @@ class Opened:
 
     def public_message(self, error: Exception) -> str:
         """The message of an error; in a public app, without paths of this machine."""
-        return str(error) if self.private else without_paths(str(error))
+        return str(error) if self.private else remove_paths(str(error))
 
     def _close(self, key: str) -> None:
         """Closes a collection and its retrievers."""
-        self._places.pop(key, None)
-        self._close_over(key)
+        self._collections.pop(key, None)
+        self._close_retrievers(key)
         self.uploads.delete(key)
 
-    def _close_over(self, collection: str) -> None:
+    def _close_retrievers(self, collection: str) -> None:
         """Closes the retrievers over a collection."""
         for names in [names for names in self._retrievers if names[1] == collection]:
             self._retrievers.pop(names).index.stop()
@@ -320,7 +320,7 @@ class Opened:
     def _make(self, pack: str, collection: str) -> Retriever:
         """Makes a retriever, without starting to read."""
         images = self._images(collection)
-        if collection in self._places and pack not in self._folders:
+        if collection in self._collections and pack not in self._folders:
             # otherwise a visitor could make every bundled pack read all of the owner's images
             self.require_owner(f"only the packs {', '.join(self._folders)} may search these images")
         runtime = self._runtime(pack)
@@ -334,8 +334,8 @@ class Opened:
     def _images(self, collection: str) -> Collection:
         """The images of a collection."""
         with self._lock:
-            if images := self._places.get(collection):
-                self._places.move_to_end(collection)
+            if images := self._collections.get(collection):
+                self._collections.move_to_end(collection)
                 return images
         if not self._check_opening(collection):
             raise ValueError("this collection is still being opened; try again in a moment")

@@ -10,9 +10,9 @@ import pytest
 
 from polyview.app.access import Refusal
 from polyview.app.api.library import Library
-from polyview.app.packs import opened as module
+from polyview.app.packs import state as module
 from polyview.app.packs import uploads
-from polyview.app.packs.opened import Opened
+from polyview.app.packs.state import AppState
 from polyview.app.search.answers import Question
 from polyview.app.settings import Settings
 from tests.app.api.conftest import encoded
@@ -20,28 +20,28 @@ from tests.app.conftest import draw, variant
 from tests.regions import shared_world
 
 
-def upload(opened: Opened, count: int = 1) -> str:
-    key = opened.new_upload()
+def upload(state: AppState, count: int = 1) -> str:
+    key = state.new_upload()
     for i in range(count):
-        opened.uploads.add(key, f"{i}.png", encoded(i))
+        state.uploads.add(key, f"{i}.png", encoded(i))
     return key
 
 
 def test_uploads_nobody_used_are_deleted_with_their_files(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
+    state: AppState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = upload(opened)
-    folder = opened.uploads[key].folder
-    retriever = opened.start_upload(key, "")
-    assert opened.retriever("", key) is retriever
+    key = upload(state)
+    folder = state.uploads[key].folder
+    retriever = state.start_upload(key, "")
+    assert state.retriever("", key) is retriever
     assert retriever.index.wait(60)
     monkeypatch.setattr(uploads, "UPLOAD_SECONDS", -1.0)
-    opened.sweep()
+    state.sweep()
     assert not folder.exists()
     for ask in (
-        lambda: opened.retriever("", key),
-        lambda: opened.uploads.add(key, "x.png", b"x"),
-        lambda: opened.waiting(key),
+        lambda: state.retriever("", key),
+        lambda: state.uploads.add(key, "x.png", b"x"),
+        lambda: state.pending_stage(key),
     ):
         with pytest.raises(Refusal, match="upload the files again"):
             ask()
@@ -54,28 +54,28 @@ def test_a_sweep_survives_a_missing_temporary_folder(
     assert uploads.Uploads().unused() == []
 
 
-def test_uploads_are_bounded(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    small, large = upload(opened), upload(opened, 3)
-    opened.sweep()
-    assert set(opened.uploads) == {small, large}
+def test_uploads_are_bounded(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = upload(state), upload(state, 3)
+    state.sweep()
+    assert set(state.uploads) == {small, large}
     for name, value in (("ALL_BYTES", 10), ("SPARE_BYTES", 10**18), ("MAX_FILES", 1)):
         with monkeypatch.context() as limited:
             limited.setattr(uploads, name, value)
             with pytest.raises(ValueError, match=r"no room for more files|files already"):
-                opened.uploads.add(small, "1.png", b"123456")
-    assert len(opened.uploads[small].files) == 1
-    (opened.uploads[large].folder / "encoded").mkdir()  # what is computed of an upload counts
-    (opened.uploads[large].folder / "encoded" / "views").write_bytes(bytes(200_000))
+                state.uploads.add(small, "1.png", b"123456")
+    assert len(state.uploads[small].files) == 1
+    (state.uploads[large].folder / "encoded").mkdir()  # what is computed of an upload counts
+    (state.uploads[large].folder / "encoded" / "views").write_bytes(bytes(200_000))
     monkeypatch.setattr(uploads, "ALL_BYTES", 100_000)
-    opened.sweep()
-    assert set(opened.uploads) == {small}
+    state.sweep()
+    assert set(state.uploads) == {small}
     monkeypatch.setattr(uploads, "MAX_UPLOADS", 2)
-    second = upload(opened)
+    second = upload(state)
     with pytest.raises(Refusal, match="ten minutes"):
-        opened.new_upload()
-    opened.uploads[small].used = time.monotonic() - uploads.YOUNG_SECONDS - 1
-    third = opened.new_upload()
-    assert set(opened.uploads) == {second, third}
+        state.new_upload()
+    state.uploads[small].used = time.monotonic() - uploads.YOUNG_SECONDS - 1
+    third = state.new_upload()
+    assert set(state.uploads) == {second, third}
 
 
 def test_strangers_make_no_other_pack_read_the_owner_s_images(
@@ -83,21 +83,21 @@ def test_strangers_make_no_other_pack_read_the_owner_s_images(
 ) -> None:
     draw(1)[0].save(tmp_path / "x.png")
     settings = Settings(str(tiny_pack), tmp_path, "cpu", host="0.0.0.0")
-    opened = Opened(settings, tmp_path / "cache")
-    (key,) = (key for key in opened.collections() if key.startswith("folder-"))
-    assert opened.retriever("", key) is opened.retriever()
+    state = AppState(settings, tmp_path / "cache")
+    (key,) = (key for key in state.collections() if key.startswith("folder-"))
+    assert state.retriever("", key) is state.retriever()
     with pytest.raises(Refusal, match=r"only the packs .* may search these images"):
-        opened.retriever("scenes", key)
+        state.retriever("scenes", key)
 
 
-def test_places_that_cannot_be_are_refused(opened: Opened) -> None:
+def test_places_that_cannot_be_are_refused(state: AppState) -> None:
     for place in ("~nosuchuser/x", "x" * 5000):
         with pytest.raises(ValueError, match=r"\".*\" cannot be read \("):
-            opened.open_place(place)
+            state.open_collection(place)
 
 
 def test_folders_and_packs_make_room(
-    opened: Opened, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: AppState, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_FOLDERS", 2)
     monkeypatch.setattr(module, "MAX_RETRIEVERS", 2)
@@ -106,46 +106,46 @@ def test_folders_and_packs_make_room(
         folder = tmp_path / str(i)
         folder.mkdir()
         draw(i)[0].save(folder / "x.png")
-        keys.append(opened.open_place(str(folder)))
-        opened.retriever(opened.first_pack, keys[-1])
+        keys.append(state.open_collection(str(folder)))
+        state.retriever(state.first_pack, keys[-1])
     with pytest.raises(Refusal, match="open the folder again"):
-        opened.retriever("", keys[0])
-    assert opened.retriever(opened.first_pack, keys[2]).collection.title == "2"
+        state.retriever("", keys[0])
+    assert state.retriever(state.first_pack, keys[2]).collection.title == "2"
     for length in (8, 9):
-        pack = opened.add_pack(variant(tiny_pack, tmp_path / f"pack {length}", length))
-        opened.retriever(pack, keys[2])
-    assert len(opened._retrievers) <= 3
-    assert len(opened._runtimes) <= 3
-    assert opened.retriever() is opened.first
-    opened.close()
+        pack = state.add_pack(variant(tiny_pack, tmp_path / f"pack {length}", length))
+        state.retriever(pack, keys[2])
+    assert len(state._retrievers) <= 3
+    assert len(state._runtimes) <= 3
+    assert state.retriever() is state.first
+    state.close()
 
 
 def test_a_bundled_pack_without_images_opens_on_the_scenes(tmp_path: Path) -> None:
-    opened = Opened(Settings("clip_tiny", device="cpu"), tmp_path / "cache")
-    assert opened.first.info.name == "clip_tiny"
-    assert len(opened.first.collection.images) == 1000
-    assert opened.resolve("", "") == ("clip_tiny", "scenes")
-    opened.close()
+    state = AppState(Settings("clip_tiny", device="cpu"), tmp_path / "cache")
+    assert state.first.info.name == "clip_tiny"
+    assert len(state.first.collection.images) == 1000
+    assert state.resolve("", "") == ("clip_tiny", "scenes")
+    state.close()
 
 
 def test_a_pack_that_reads_no_images_searches_its_own_alone(
-    opened: Opened, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    state: AppState, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     pack, sentence = shared_world(tmp_path_factory) / "pack", "reads no images"
     (tmp_path / "mine").mkdir()
     draw(0)[0].save(tmp_path / "mine/a.png")
     with pytest.raises(ValueError, match=sentence):
-        Opened(Settings(str(pack), tmp_path / "mine", device="cpu"), tmp_path / "cache")
+        AppState(Settings(str(pack), tmp_path / "mine", device="cpu"), tmp_path / "cache")
     with pytest.raises(ValueError, match=sentence):
         Library(pack, tmp_path / "mine", device="cpu")
-    key, folder = opened.add_pack(pack), opened.open_place(str(tmp_path / "mine"))
+    key, folder = state.add_pack(pack), state.open_collection(str(tmp_path / "mine"))
     with pytest.raises(ValueError, match=sentence):
-        opened.retriever(key, folder)
-    assert opened.retriever("", folder).info.name == "shapes"
-    own = opened.retriever(key)
+        state.retriever(key, folder)
+    assert state.retriever("", folder).info.name == "shapes"
+    own = state.retriever(key)
     assert own.index.wait(60)
     query = Question(image_id=3).terms(own)
     assert own.search(query, "vsepp", 1).hits[0].image_id == 3
     with pytest.raises(ValueError, match=sentence):  # an image of another pack's gallery
-        own.search(Question(image_id=0).terms(opened.first), "vsepp", 1)
-    opened.close()
+        own.search(Question(image_id=0).terms(state.first), "vsepp", 1)
+    state.close()
