@@ -32,7 +32,9 @@ def main(argv: Sequence[str]) -> None:
     browsers = map(shutil.which, ("chromium-headless-shell", "chromium"))
     browser_file = os.environ.get("CHROMIUM") or next(filter(None, browsers), None)
     if browser_file is None:
-        raise SystemExit("the screenshots need Chromium: apt-get install chromium, or set CHROMIUM")
+        raise SystemExit(
+            "the screenshots need Chromium: install chromium-headless-shell, or set CHROMIUM"
+        )
     out.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -134,7 +134,7 @@ class Runtime:
                 f"{file} gives {tuple(features.shape[1:])} features for an image, but pack.json "
                 f"says {(len(self.boxes), dim)}; export it again"
             )
-        return features.to(self.device)
+        return features
 
     def unfamiliar(self, images: Sequence[Image.Image]) -> np.ndarray | None:
         """Whether each image differs from the pack's training images, (B,) bool; see `Domain`.

@@ -36,7 +36,6 @@ EXPECTED: dict[tuple[str, ...], tuple[int | str, str]] = {
     TRAIN: (0, "--recipe"),
     ("search", "--help"): (0, "--paths0"),
     ("evaluate", "--pack", "nowhere"): ("there is no folder nowhere", ""),
-    ("serach",): (2, "\n  search\n"),
     ("--pack", "nowhere"): (1, "polyview: there is no folder nowhere"),
 }
 
@@ -84,6 +83,8 @@ def test_the_command_is_installed(installed: Path) -> None:
     done = run(installed, command, "search", "a panda", "--pack", "scenes", "-k", "3")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(".webp\n") == 3
+    wrong = run(installed, command, "serach")
+    assert (wrong.returncode, "search" in wrong.stderr) == (2, True)
 
 
 @pytest.mark.slow

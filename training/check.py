@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         verdict = "right; next best is" if row.right else "WRONG: the model wants"
         gain = f"{row.gain:+.3f} +- {row.error:.3f}"
         print(
-            f"  {row.step:18} {gain}  {verdict if row.error else 'right; the same is'}: {row.way}"
+            f"  {row.step:26} {gain}  {verdict if row.error else 'right; the same is'}: {row.way}"
         )
     if not rows[0].right:
         print(f"fix the {rows[0].step} first: {rows[0].way}")

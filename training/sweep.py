@@ -122,6 +122,11 @@ class Sweep(Choice):
             )
         return self
 
+    @property
+    def title(self) -> str:
+        """The first sentence of the description."""
+        return " ".join(self.description.split()).partition(". ")[0].removesuffix(".")
+
     def points(self, row: SweepRow) -> list[tuple[str, ...]]:
         """Returns the grid points of a row as settings; one empty point without a grid."""
         axes = [
@@ -326,20 +331,20 @@ def to_markdown(lines: Sequence[Sequence[str]]) -> list[str]:
 def ablation(sweep: Sweep, lines: Sequence[Sequence[str]], hardware: str) -> dict[str, Any]:
     """Returns an ablation as the app's Results screen reads it, from the cells of `table`."""
     config = sweep.config(sweep.rows[0], (), ())
-    title, _, note = " ".join(sweep.description.split()).partition(". ")
+    note = " ".join(sweep.description.split()).partition(". ")[2]
     budget = f"{config.train_images:,} training images, {config.epochs} epochs, "
     budget += f"batches of {config.batch_size}; {sweep.split} split."
     return {
         "name": sweep.name,
-        "title": title.removesuffix("."),
+        "title": sweep.title,
         "paper": " ".join(sweep.paper.split()),
         "found": " ".join(sweep.found.split()),
         "command": f"python -m polyview sweep {sweep.name}",
         "hardware": hardware,
-        "seeds": list(sweep.seeds),
+        "seeds": list(sweep.seeds or (0,)),
         "columns": [*SHOWN, f'against "{sweep.baseline}", 95 % interval'],
         "rows": [
-            [label, *(float(number) for number in numbers), difference]
+            [label, *(None if n == "-" else float(n) for n in numbers), difference]
             for label, *numbers, difference in select(lines, [*SHOWN, DIFFERENCE])[1:]
         ],
         "note": f"{note} {budget}".strip(),
@@ -365,9 +370,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--list", action="store_true", help="list the sweeps")
     add("--rows", nargs="+", metavar="LABEL", help="train only these rows")
     add("--report", action="store_true", help="train nothing; print the recorded table")
-    help_text = (
-        f"also write the table between the sweep's marks in {PAGE}, or of an ablation for the app"
-    )
+    help_text = f"also write the table into {PAGE}; for an ablation, the app's JSON"
     add("--write", action="store_true", help=help_text)
     add("--out", type=Path, default=Path("runs/sweeps"), help="folder of the runs")
     add("--results", type=Path, help=f"folder of the CSV; {RESULTS}, or --out beside --set")
@@ -380,7 +383,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     if options.list or not options.names:
         for name in sweep_names():
-            print(f"{name}: {load_sweep(name).description.strip().split('.')[0]}")
+            print(f"{name}: {load_sweep(name).title}")
         return
     if options.data:
         features = holds_features(Path(options.data))
@@ -396,6 +399,8 @@ def _run(sweep: Sweep, options: argparse.Namespace) -> None:
     if unknown := [label for label in chosen if label not in labels]:
         names = "\n".join(labels)
         raise ValueError(f'sweep {sweep.name} has no row "{unknown[0]}"; its rows are:\n{names}')
+    if options.write and options.set:
+        raise ValueError("--write records the sweep as it is; leave out --set and --data")
     record = Record(options.results or (options.out if options.set else RESULTS), sweep.name)
     if not options.report:
         for jobs in (trial_jobs, functools.partial(final_jobs, record=record)):
@@ -403,9 +408,12 @@ def _run(sweep: Sweep, options: argparse.Namespace) -> None:
             run_jobs(own, record, options.out, options.jobs, options.threads)
     cells = table(sweep, options.set, record)
     print("\n".join([sweep.description.strip(), "", *to_markdown(cells)]))
+    if options.write and len(cells) <= len(sweep.rows):
+        raise ValueError(f"sweep {sweep.name} is not complete; run it without --report first")
     if options.write and sweep.paper:
-        hardware = " and ".join(sorted({line["hardware"] for line in record.lines}))
-        values = ablation(sweep, cells, hardware)
+        finals = [line for line in record.lines if line["phase"] == "final"]
+        machines = " and ".join(sorted({line["hardware"] for line in finals}))
+        values = ablation(sweep, cells, machines)
         write_whole(ABLATIONS / f"{sweep.name}.json", json.dumps(values, indent=1) + "\n")
     elif options.write:
         start, end = f"<!-- sweep {sweep.name} -->\n", f"<!-- end {sweep.name} -->"

@@ -88,7 +88,7 @@ def compare(
     like: p.Like = None,
 ) -> comparison.Comparison:
     """Ranks the images by several methods and measures their agreement."""
-    terms, peers = Question(query, like).terms(retriever), state.open_peers(retriever)
+    terms, peers = Question(query, like).terms(retriever), state.other_retrievers(retriever)
     result = comparison.compare(retriever, peers, terms, methods, k, like)
     thumbnails = retriever.thumbnails(list(result.ranks))
     for hit in (hit for column in result.columns for hit in column.hits):

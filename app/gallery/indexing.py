@@ -137,7 +137,7 @@ class Index:
         self.clips = Clips(collection, runtime.info.image_encoder.frames)
         self.progress = Progress("pictures", 0, self.files)
         self._runtime, self._collection = runtime, collection
-        self._is_complete = ready is not None  # whether the images need no encoding
+        self._needs_no_encoding = ready is not None  # whether the images need no encoding
         # precomputed features (n, d) by image encoder and image id, see `Prepared`
         self._features: dict[str, dict[int, Tensor]] = {}
         self._first_files: dict[bytes, str] = {}  # the first file of each content
@@ -247,7 +247,7 @@ class Index:
 
     def _fill_images(self) -> None:
         """Adds the views of precomputed features, loads precomputed views, or reads the files."""
-        if self._is_complete:
+        if self._needs_no_encoding:
             return
         info, images = self._runtime.info, self._collection
         if (regions := self._runtime.regions) is not None:
@@ -262,7 +262,7 @@ class Index:
                 file: dict(zip(frames, features, strict=True))
                 for file, features in loaded.features.items()
             }
-            self.clips, self._is_complete = loaded.clips, True
+            self.clips, self._needs_no_encoding = loaded.clips, True
             for name, views in loaded.views.items():
                 self.images[name].add([window[0] for window in windows], views)
         else:

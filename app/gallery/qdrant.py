@@ -201,16 +201,15 @@ class Points:
         except UnexpectedResponse as error:
             if error.status_code in (401, 403):
                 raise QdrantError(f"{server} rejects the API key; set {KEY}") from error
+            advice = "check the server"
+            if error.status_code == 404:
+                advice = "create the collection with python -m polyview migrate"
             reason = f"{error.status_code}: {error.reason_phrase:.200}"
-            raise QdrantError(
-                f"{server} rejects the request ({reason}); create the collection with "
-                "python -m polyview migrate"
-            ) from error
+            raise QdrantError(f"{server} rejects the request ({reason}); {advice}") from error
         except (ResponseHandlingException, OSError, RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise QdrantError(
-                f"{server} gives no valid answer ({reason}); check the address"
-            ) from error
+            problem = "does not answer" if isinstance(error, OSError) else "gives no valid answer"
+            raise QdrantError(f"{server} {problem} ({reason}); check the address") from error
 
 
 class QdrantGallery(Gallery):

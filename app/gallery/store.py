@@ -178,10 +178,10 @@ class Store:
                 self._db.close()
             self._db = None
 
-    def _select(self, query: str, values: Iterable[object], *first: object) -> list[tuple]:
-        """Selects the rows whose column, named at the end of the statement, is among `values`."""
+    def _select(self, fragment: str, values: Iterable[object], *first: object) -> list[tuple]:
+        """Selects the rows whose column, named at the end of `fragment`, is among `values`."""
         distinct = list(dict.fromkeys(values))
-        statement = f"SELECT {query} IN ({', '.join('?' * len(distinct))})"
+        statement = f"SELECT {fragment} IN ({', '.join('?' * len(distinct))})"
         return self._run(lambda db: db.execute(statement, [*first, *distinct]).fetchall(), [])
 
     def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:

@@ -62,7 +62,7 @@ class Moment(NamedTuple):
 
 
 def frame_times(length: float, frames_per_set: int = 1) -> list[float]:
-    """The times in seconds of a clip's representative frames: the frame_times of equal slots.
+    """The times in seconds of a clip's representative frames: the middles of equal slots.
 
     Args:
         length: length of the clip in seconds.
@@ -196,7 +196,7 @@ class Clip:
 
         self._container, self._errors = container, av.FFmpegError
         if not container.streams.video:
-            raise VideoError("has no video stream; remove the file")
+            raise VideoError("has no video stream, so it is left out")
         self._stream = stream = container.streams.video[0]
         context = stream.codec_context
         codec = "an unknown codec" if context is None else context.name

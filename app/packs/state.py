@@ -140,7 +140,7 @@ class AppState:
             return pack, self._first_collection
         return pack, collection or self._default_collection(pack)
 
-    def open_peers(self, retriever: Retriever) -> list[Retriever]:
+    def other_retrievers(self, retriever: Retriever) -> list[Retriever]:
         """Other open retrievers for comparisons, without those over uploads."""
         with self._lock:
             retrievers = list(self._retrievers.items())

@@ -73,7 +73,9 @@ def _frame_features(
     index: Index, sets: Iterable[Sequence[int]], name: str, cached_only: bool = False
 ) -> dict[int, Tensor]:
     """Features (n, d) of all frames in sets, by id; with `cached_only`, only cached ones."""
-    images = [index.clips.image(frame).require_file() for frame in dict.fromkeys(chain(*sets))]
+    images = [
+        index.clips.image(frame_id).require_file() for frame_id in dict.fromkeys(chain(*sets))
+    ]
     return index.features(images, name, cached_only=cached_only)
 
 

@@ -82,7 +82,7 @@ class Comparison(BaseModel):
 
 def compare(
     home: Retriever,
-    beside: Iterable[Retriever],
+    others: Iterable[Retriever],
     terms: Sequence[Term],
     keys: Sequence[str],
     k: int,
@@ -92,7 +92,7 @@ def compare(
 
     Args:
         home: the retriever of the pack in use.
-        beside: retrievers of other open packs; those over the same images can take part.
+        others: retrievers of other open packs; those over the same images can take part.
         terms: at least one.
         keys: the distinct columns, see the top of the module; "a+b" equals "b+a".
         k: number of images in each column, at least 1.
@@ -102,7 +102,7 @@ def compare(
         ValueError: the query or a column is not valid.
         Refusal: a gallery is not complete.
     """
-    packs = {"": home, **find_peers(home, beside)}
+    packs = {"": home, **find_peers(home, others)}
     columns: dict[str, tuple[Column, Retriever, str]] = {}
     for key in keys:
         label, _, spec = key.strip().rpartition("/")
@@ -139,12 +139,12 @@ def compare(
     return comparison
 
 
-def find_peers(home: Retriever, beside: Iterable[Retriever]) -> dict[str, Retriever]:
+def find_peers(home: Retriever, others: Iterable[Retriever]) -> dict[str, Retriever]:
     """The packs over the same images as `home`, by name.
 
     If several packs have the same name, a part of the checksum is appended.
     """
-    peers = [p for p in beside if p.collection is home.collection or _images(p) == _images(home)]
+    peers = [p for p in others if p.collection is home.collection or _images(p) == _images(home)]
     infos = [pack.info for pack in peers]
     names = Counter(info.name for info in infos)
     labels = [i.name if names[i.name] == 1 else f"{i.name}@{i.identity[:8]}" for i in infos]

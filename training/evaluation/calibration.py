@@ -271,8 +271,8 @@ def calibrate_pack(
             name: replace(each, **changes.get(name, {})) for name, each in info.methods.items()
         }
         file = info.image_encoder.file
-        arrays = (features[name] for name in records if runtime.image_encoder_of(name) == file)
-        if refit and isinstance(images := next(arrays, None), Tensor):  # not ready-made features
+        tensors = (features[name] for name in records if runtime.image_encoder_of(name) == file)
+        if refit and isinstance(images := next(tensors, None), Tensor):  # not ready-made features
             info = replace(info, domain=Domain.fit(images.cpu().numpy()))
         write_info(replace(info, methods=entries))
     if rows:

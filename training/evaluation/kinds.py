@@ -78,7 +78,7 @@ def _by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
-    """Whether captions (N_txt,) score their pairs image above all alike images; ties count half."""
+    """Whether captions (N_txt,) score their own image above all alike images; ties count half."""
     same = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
     pairs = image_of, np.arange(len(image_of))
     same[pairs] = False

@@ -72,7 +72,7 @@ def print_mistakes(
     if k < 1:
         raise ValueError(f"--k must be at least 1, not {k}")
     relevant = data.relevant() if data.relevant else np.empty((len(data.captions), 0), int)
-    right = [(label, *rows) for label, rows in zip(data.image_of.tolist(), relevant, strict=True)]
+    right = [(image, *rows) for image, rows in zip(data.image_of.tolist(), relevant, strict=True)]
     captions = [*map(mistakes.Caption, data.captions, right, data.kinds or [""] * len(right))]
     ranks = mistakes.rank_captions(
         captions, matrices, data.image_count, lambda name, part: matrices[name].T[part]

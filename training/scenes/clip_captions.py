@@ -83,15 +83,15 @@ def _order(clip: Clip, draft: Draft) -> str:
 
 def _event(clip: Clip, draft: Draft, index: int) -> str:
     """Writes a clause about an object's action and adds the action to the fact."""
-    item, deed, number = clip.objects[index], clip.action_of(index), len(draft.groups)
-    fact: dict[str, Any] = {"object": number, "kind": deed.kind}
+    item, action, number = clip.objects[index], clip.action_of(index), len(draft.groups)
+    fact: dict[str, Any] = {"object": number, "kind": action.kind}
     name, other_name = _name(clip, draft, index), ""
-    if deed.before is not None:
-        other_name = _name(clip, draft, deed.before)
+    if action.before is not None:
+        other_name = _name(clip, draft, action.before)
         fact["before"] = number + 1
     draft.fact.setdefault("events", []).append(fact)
     verb = "flies" if item.aloft else _WAYS.get(item.kind.group, "slides")
-    return draft.pick(SENTENCES["events"][deed.kind]).format(a=name, b=other_name, go=verb)
+    return draft.pick(SENTENCES["events"][action.kind]).format(a=name, b=other_name, go=verb)
 
 
 def _name(clip: Clip, draft: Draft, index: int) -> str:

@@ -79,7 +79,7 @@ class MovingObject:
     mirrored: bool
     tilt: float  # counter-clockwise rotation in degrees
     aloft: bool  # whether the object floats and casts no shadow
-    deed: Action | None = None  # None for a still object
+    deed: Action | None = None  # its key in clips.jsonl; None for a still object
 
     @property
     def kind(self) -> ObjectClass:
@@ -127,9 +127,9 @@ class Clip:
 
     def action_of(self, index: int) -> Action:
         """Returns the action of an actor or the mover."""
-        deed = self.objects[index].deed
-        assert deed is not None
-        return deed
+        action = self.objects[index].deed
+        assert action is not None
+        return action
 
     @property
     def layouts(self) -> tuple[Layout, Layout]:

@@ -41,8 +41,8 @@ def test_evidence_lies_on_patches_and_words_and_adds_up(clip: Retriever) -> None
         cells, whole = np.array(why.cells), np.array(why.whole_sentence)
         assert why.base + cells.sum() + whole.sum() == pytest.approx(why.score, abs=1e-4)
         table = method.evidence(clip.parts([hit.image_id], "clip"), query).cells[0]  # (65, M)
-        marks = sorted(clip.read(TEXT).special)
-        words = [column for column in range(table.shape[1]) if column not in marks]
+        special = sorted(clip.read(TEXT).special)
+        words = [column for column in range(table.shape[1]) if column not in special]
         expected = table[1:, words]  # the first row is the summary's
         np.testing.assert_allclose(cells.reshape(64, 3), expected, atol=1e-4)
         assert np.abs(cells).max() > 1e-3

@@ -273,7 +273,7 @@ def test_the_key_is_sent_the_search_is_exact_and_bad_answers_are_sentences(
 def test_an_absent_server_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert migrate.main(["--to", "qdrant://127.0.0.1:9/photos"]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("polyview: Qdrant at qdrant://127.0.0.1:9/photos gives no valid answer")
+    assert error.startswith("polyview: Qdrant at qdrant://127.0.0.1:9/photos does not answer")
 
 
 def test_what_is_no_address_is_a_sentence() -> None:
