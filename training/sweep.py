@@ -92,7 +92,7 @@ class Sweep(Choice):
         name: the file name without its suffix.
         description: what the sweep compares, and how; the first sentence is its title.
         paper: what a paper varied, and where; only for ablations.
-        found: what the paper found; empty if it did not measure this.
+        finding: what the paper found; empty if it did not measure this.
         rows: rows of the table.
         trial: additional settings that make trials cheaper.
         split: the split of the final metrics; points are always chosen on "val".
@@ -102,7 +102,7 @@ class Sweep(Choice):
     name: str
     description: str
     paper: str = ""
-    found: str = ""
+    finding: str = ""
     rows: tuple[SweepRow, ...] = Field(min_length=1)
     trial: tuple[str, ...] = ()
     split: Literal["val", "test"] = "val"
@@ -338,7 +338,7 @@ def ablation(sweep: Sweep, lines: Sequence[Sequence[str]], hardware: str) -> dic
         "name": sweep.name,
         "title": sweep.title,
         "paper": " ".join(sweep.paper.split()),
-        "found": " ".join(sweep.found.split()),
+        "found": " ".join(sweep.finding.split()),
         "command": f"python -m polyview sweep {sweep.name}",
         "hardware": hardware,
         "seeds": list(sweep.seeds or (0,)),
@@ -409,7 +409,7 @@ def _run(sweep: Sweep, options: argparse.Namespace) -> None:
     cells = table(sweep, options.set, record)
     print("\n".join([sweep.description.strip(), "", *to_markdown(cells)]))
     if options.write and len(cells) <= len(sweep.rows):
-        raise ValueError(f"sweep {sweep.name} is not complete; run it without --report first")
+        raise ValueError(f"sweep {sweep.name} lacks trained rows; run it whole, then --write")
     if options.write and sweep.paper:
         finals = [line for line in record.lines if line["phase"] == "final"]
         machines = " and ".join(sorted({line["hardware"] for line in finals}))
