@@ -6,7 +6,8 @@ with another pack or other images. Values are in half precision, which changes s
 0.001.
 
 If a pack reads the frames of clips as sets, the views are those of windows. A second file has the
-features of all frames, which determine the best frame of a hit.
+features of all frames, which determine the best frame of a hit: the distinct features (U, n, d) of
+an image encoder, and at NAME.rows the row of each frame (F,). Frames of a still moment share a row.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from polyview.export.runtime import Runtime
 from polyview.models.checkpoint import load_tensors, save_tensors
 
 _log = logging.getLogger(__name__)
+_ROWS = ".rows"
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,10 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
         for clip, moments in metadata.get("clips", {}).items():
             clips[int(clip)] = tuple(Moment(*values) for values in moments)
         if clips:
-            features, _ = load_tensors(path_of(info, "features"))
-    except (SafetensorError, ValueError, TypeError, OSError) as error:
+            stored, _ = load_tensors(path_of(info, "features"))
+            for name in [name for name in stored if not name.endswith(_ROWS)]:
+                features[name] = stored[name][stored[name + _ROWS]]
+    except (SafetensorError, LookupError, ValueError, TypeError, OSError) as error:
         _log.warning("the images are encoded again: %s", error)
         return None
     windows = clips.windows()
@@ -99,7 +103,10 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
             frames, features = list(chain.from_iterable(rows)), dict[str, Tensor]()
             for name in runtime.methods:
                 arrays = encoder.features(frames, name).values()  # (n, d) each
-                features[str(runtime.image_encoder_of(name))] = torch.stack([*arrays]).half()
+                stacked = torch.stack([*arrays]).half()  # (F, n, d)
+                distinct, index = torch.unique(stacked.float(), dim=0, return_inverse=True)
+                encoder_name = str(runtime.image_encoder_of(name))
+                features |= {encoder_name: distinct.half(), encoder_name + _ROWS: index}
             save_tensors(path_of(info, "features"), features, {})  # before the views that need it
         encoder.store.close()
     save_tensors(path_of(info), {name: tensor.half() for name, tensor in views.items()}, metadata)

@@ -32,9 +32,9 @@ def write_gallery(
 ) -> None:
     """Writes the gallery of a pack from scenes, or from pairs of twin clips, atomically.
 
-    Scenes become WebP files with masks (PNG), clips animated WebP files; `gallery.json` has the
-    captions and the ground truth. `count` limits the scenes or clips, from the first. Raises
-    FileExistsError if `out` exists.
+    Scenes become WebP files with masks (lossless WebP), clips animated WebP files; `gallery.json`
+    has the captions and the ground truth. `count` limits the scenes or clips, from the first.
+    Raises FileExistsError if `out` exists.
     """
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
@@ -63,10 +63,10 @@ def write_gallery(
 def _draw_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
     """Writes the image and the mask of a scene; returns the file names and the objects."""
     scene: Scene = data.scenes[row]
-    files = {"file": f"images/{scene.id}.webp", "mask": f"masks/{scene.id}.png"}
+    files = {"file": f"images/{scene.id}.webp", "mask": f"masks/{scene.id}.webp"}
     image = Image.fromarray(data.images[row])
     image.save(folder / files["file"], quality=_SCENE_QUALITY, method=6)
-    Image.fromarray(data.instances[row]).save(folder / files["mask"], optimize=True)
+    Image.fromarray(data.instances[row]).save(folder / files["mask"], lossless=True, method=6)
     objects = [{"name": o.name, "color": o.color, "box": o.box} for o in scene.objects]
     return {**files, "objects": objects}
 
