@@ -1,4 +1,4 @@
-"""Measures the speed of searches: `python -m benchmarks.gallery latency|index|mistakes`.
+"""Measures the speed of searches: `python -m benchmarks.gallery latency|index`.
 
 `latency`: text queries, one at a time, end to end (tokenizer, ONNX text encoder, head, exact top-k)
 with captions of a pack's own gallery, compared with the text encoder alone in the same run.
@@ -7,9 +7,6 @@ with captions of a pack's own gallery, compared with the text encoder alone in t
 `index`: galleries of 10,000 to a million random clustered images, compared with brute force in
 NumPy over float32 (for Sinkhorn matching, with the method's own scores of all images). Recall is
 measured against the ten best of brute force. A million images of 4 x 512 take 15 GB.
-
-`mistakes`: time and peak memory of ranking captions over random images, as for the screen Mistakes:
-`mistakes --rules max --sizes 100000 --queries 5000`.
 """
 
 import argparse
@@ -25,28 +22,25 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from timeit import timeit
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from polyview import models
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_pack
-from polyview.app.search.mistakes import file_scores
 from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
-from polyview.export.mistakes import Caption, rank_captions
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware, processor
 from polyview.models import Method, Views
 
+T = TypeVar("T")
 CLIENTS, BEST = 16, 10
 WARM_UP = 20  # queries before the timed ones
 PROBES = 64  # queries for the gallery's own measurement of recall
 CHUNK = 4096  # images drawn or scored at once
-_PART = 512  # images drawn at once while peak memory is measured
 # rule -> method, its arguments, views and width of an image, views of a query
 RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
     "cosine": ("vse_infty", {"embed_dim": 1024}, 1, 1024, 1),
@@ -60,10 +54,11 @@ RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
 def main(argv: Sequence[str]) -> int:
     """Measures and prints a table; see the module docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery")
-    parser.add_argument("what", choices=["latency", "index", "mistakes"])
+    parser.add_argument("what", choices=["latency", "index"])
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes", help="for `latency`")
     parser.add_argument("--queries", type=int, default=40, help="queries for each number")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[], help="numbers of images")
+    sizes = [10**4, 10**5, 10**6]
+    parser.add_argument("--sizes", type=int, nargs="+", default=sizes, help="numbers of images")
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES))
     parser.add_argument("--record", action="store_true", help="store the medians beside the pack")
     options = parser.parse_args(argv)
@@ -78,14 +73,11 @@ def main(argv: Sequence[str]) -> int:
             path = options.pack.parent / f"{options.pack.name}.speed.json"
             path.write_text(json.dumps(results | {"command": command}, indent=1) + "\n", "utf-8")
         return 0
-    if options.what == "index":
-        print(f"{'rule':<9} {'images':>9} {'store':<42} {'MB':>7} {'build s':>8} recall", end="")
-        print(f" {'p50':>9} {'p95':>9} {f'/s, {CLIENTS} users':>12}")
-    measure = index_rows if options.what == "index" else rank_queries
-    sizes = {"index": [10**4, 10**5, 10**6], "mistakes": [10**4, 10**5]}[options.what]
+    print(f"{'rule':<9} {'images':>9} {'store':<42} {'MB':>7} {'build s':>8} recall", end="")
+    print(f" {'p50':>9} {'p95':>9} {f'/s, {CLIENTS} users':>12}")
     for rule in options.rules:
-        for size in options.sizes or sizes:
-            measure(rule, size, options.queries)
+        for size in options.sizes:
+            index_rows(rule, size, options.queries)
     return 0
 
 
@@ -100,25 +92,26 @@ def latency(pack: Path, queries: int) -> dict[str, Any]:
         rows = np.linspace(0, len(captions) - 1, queries).round().astype(int)
         texts = [captions[row] for row in rows]
         images, median = len(retriever.index), {}
+        terms = [[Term(text)] for text in texts]
         print(f"{pack.name}, {images:,} images, one query at a time")
         print(f"{'method':<12} {'p50':>8} {'p95':>8} {'encoder p50':>12} {'ratio':>6}")
         for name in runtime.methods:
             encode = partial(runtime.text_features, method=name)
             search = partial(retriever.search, spec=name, k=BEST)
-            encoder = np.median(milliseconds(lambda text, f=encode: f([text]), texts))  # type: ignore[misc]
-            elapsed = milliseconds(lambda text, f=search: f([Term(text)]), texts)  # type: ignore[misc]
+            encoder = np.median(milliseconds(encode, [[text] for text in texts], WARM_UP))
+            elapsed = milliseconds(search, terms, WARM_UP)
             p50, p95 = np.percentile(elapsed, [50, 95]).round(3)
             print(f"{name:<12} {p50:>8.2f} {p95:>8.2f} {encoder:>12.2f} {p50 / encoder:>6.2f}")
             median[name] = float(p50)
-    machine = hardware(runtime.device)
-    return {"median": median, "queries": queries, "pictures": images, "hardware": machine}
+    counts = {"queries": queries, "pictures": images}
+    return {"median": median, **counts, "hardware": hardware(runtime.device)}
 
 
-def milliseconds(act: Callable[[str], object], texts: Sequence[str]) -> np.ndarray:
-    """The milliseconds (len(texts),) that `act` takes for each text, after a warm-up."""
-    for text in texts[:WARM_UP]:
-        act(text)
-    return np.array([1000 * timeit(partial(act, text), number=1) for text in texts])
+def milliseconds(act: Callable[[T], object], queries: Sequence[T], warm_up: int = 0) -> np.ndarray:
+    """The milliseconds (Q,) that `act` takes for each query; the first `warm_up` run twice."""
+    for query in queries[:warm_up]:
+        act(query)
+    return np.array([1000 * timeit(partial(act, query), number=1) for query in queries])
 
 
 def index_rows(rule: str, size: int, queries: int) -> None:
@@ -133,7 +126,7 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     all_queries = [Views(torch.from_numpy(text[None])) for text in texts]
     timed_queries, probes = all_queries[:queries], all_queries[queries:]
     search = brute_force(images, method)
-    truth = [search(query) for query in timed_queries]
+    truth = [*map(search, timed_queries)]
     began, gallery = time.perf_counter(), Gallery("images", method, expected=size)
     for start in range(0, size, CHUNK):
         part = torch.from_numpy(images[start : start + CHUNK])
@@ -144,8 +137,8 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     def search_gallery(query: Views) -> list[int]:
         return [hit.id for hit in gallery.search(query, BEST)]
 
-    hits = [search_gallery(query) for query in timed_queries]
-    recall = np.mean([len({*a} & {*b}) / len(b) for a, b in zip(hits, truth, strict=True)])
+    pairs = zip(map(search_gallery, timed_queries), truth, strict=True)
+    recall = np.mean([len({*a} & {*b}) / len(b) for a, b in pairs])
     for store, way, memory, seconds, share in (
         ("brute force", search, images.nbytes, 0.0, 1.0),
         (f"polyview ({gallery.kept_as})", search_gallery, gallery.bytes, build, recall),
@@ -156,32 +149,6 @@ def index_rows(rule: str, size: int, queries: int) -> None:
             f"{share:>6.3f} {times}",
             flush=True,
         )
-
-
-def rank_queries(rule: str, size: int, queries: int) -> None:
-    """Measures the time and peak memory of ranking queries over random images."""
-    import resource  # POSIX only
-
-    name, arguments, views, dim, query_views = RULES[rule]
-    torch.manual_seed(0)
-    method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KB at the peak
-    gallery = Gallery("images", method, expected=size)
-    for start in range(0, size, _PART):
-        ids = range(start, min(start + _PART, size))
-        gallery.add(ids, F.normalize(torch.randn(len(ids), views, dim), dim=2))
-    texts = Views(F.normalize(torch.randn(queries, query_views, dim), dim=2))
-    captions = [Caption("", [query % size]) for query in range(queries)]
-    began = time.perf_counter()
-    rank_captions(captions, [name], size, lambda _, part: file_scores(gallery, texts[part], size))
-    seconds = time.perf_counter() - began
-    peak_bytes = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-    print(
-        f"{rule}: {queries:,} captions over {size:,} images in {seconds:.1f} s; views "
-        f"{gallery.bytes / 2**20:,.0f} MB ({gallery.kept_as}), peak "
-        f"{peak_bytes / gallery.bytes:.2f} times as much",
-        flush=True,
-    )
 
 
 def draw(size: int, views: int, dim: int) -> np.ndarray:
@@ -226,12 +193,10 @@ def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[in
 
 def timed(search: Callable[[Views], list[int]], queries: Sequence[Views]) -> list[float]:
     """Milliseconds p50 and p95 of one client, and queries/s of `CLIENTS` concurrent clients."""
-    elapsed = [1000 * timeit(partial(search, query), number=1) for query in queries]
+    elapsed = milliseconds(search, queries)
     with ThreadPoolExecutor(CLIENTS) as clients:
-        start = time.perf_counter()
-        list(clients.map(search, queries))
-        rate = len(queries) / (time.perf_counter() - start)
-    return [*np.percentile(elapsed, [50, 95]).tolist(), rate]
+        seconds = timeit(lambda: list(clients.map(search, queries)), number=1)
+    return [*np.percentile(elapsed, [50, 95]).tolist(), len(queries) / seconds]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from timeit import timeit
 from typing import NamedTuple
@@ -68,30 +68,25 @@ def plain_sinkhorn(method: AVSE, images: Views, texts: Views) -> Tensor:
         l2_normalize(views.embeddings.unflatten(2, (-1, method.block_dim)).flatten(1, 2))
         for views in (images, texts)
     )
+    p, q, z = visual.shape[1], textual.shape[1], method.dustbin
+    row_sums = torch.tensor([1.0] * p + [float(q)]).log()
+    column_sums = torch.tensor([1.0] * q + [float(p)]).log()
     scores = []
     for rows in visual.split(64):
         affinity = torch.einsum("ipd,tqd->itpq", rows, textual).flatten(0, 1)  # (C, p, q), Eq. (1)
-        plan = _plain_log_plan(affinity, method.dustbin, method.config.iterations)
+        bottom = torch.cat([affinity, z.expand(len(affinity), 1, q)], dim=1)
+        augmented = torch.cat([bottom, z.expand(len(affinity), p + 1, 1)], dim=2)
+        v = torch.zeros(q + 1)
+        for _ in range(method.config.iterations):
+            u = row_sums - torch.logsumexp(augmented + v[..., None, :], dim=2)
+            v = column_sums - torch.logsumexp(augmented + u[:, :, None], dim=1)
+        plan = augmented + u[:, :, None] + v[:, None]  # logarithm, (C, p + 1, q + 1)
         scores.append(plan[:, :-1, :-1].exp().amax(dim=1).sum(dim=1).view(len(rows), -1))  # Eq. (2)
     return torch.cat(scores)
 
 
-def _plain_log_plan(affinity: Tensor, z: Tensor, iterations: int) -> Tensor:
-    """The logarithm of the plans (C, p + 1, q + 1) of affinities (C, p, q)."""
-    pairs, p, q = affinity.shape
-    bottom = torch.cat([affinity, z.expand(pairs, 1, q)], dim=1)
-    augmented = torch.cat([bottom, z.expand(pairs, p + 1, 1)], dim=2)
-    row_sums = torch.tensor([1.0] * p + [float(q)]).log()
-    column_sums = torch.tensor([1.0] * q + [float(p)]).log()
-    u, v = torch.zeros(pairs, p + 1), torch.zeros(pairs, q + 1)
-    for _ in range(iterations):
-        u = row_sums - torch.logsumexp(augmented + v[:, None], dim=2)
-        v = column_sums - torch.logsumexp(augmented + u[:, :, None], dim=1)
-    return augmented + u[:, :, None] + v[:, None]
-
-
-def gpo_rows(sizes: Sizes) -> list[Row]:
-    """GPO, forward and backward."""
+def rows_of(sizes: Sizes) -> Iterator[Row]:
+    """GPO, forward and backward; AVSE's whole score matrix, with two and four blocks per view."""
     gpo = GPO.released()
     mask = torch.ones(sizes.batch, sizes.regions, dtype=torch.bool)
     features = torch.randn(*mask.shape, sizes.embed_dim, requires_grad=True)
@@ -102,12 +97,7 @@ def gpo_rows(sizes: Sizes) -> list[Row]:
         pool(features, mask).backward(upstream)
 
     title = f"GPO, {sizes.batch} x {sizes.regions} x {sizes.embed_dim}, forward and backward"
-    return [(title, partial(run, partial(plain_gpo, gpo)), partial(run, gpo.pool), ">= 7.5 x")]
-
-
-def sinkhorn_rows(sizes: Sizes) -> list[Row]:
-    """AVSE's whole score matrix, with two and with four blocks in each view."""
-    rows: list[Row] = []
+    yield title, partial(run, partial(plain_gpo, gpo)), partial(run, gpo.pool), ">= 7.5 x"
     for blocks in (2, 4):
         block_dim = sizes.embed_dim // blocks
         method = AVSE(4, sizes.embed_dim, AVSEConfig(sizes.embed_dim, block_dim)).eval()
@@ -115,21 +105,14 @@ def sinkhorn_rows(sizes: Sizes) -> list[Row]:
             block_views(torch.randn(count, views, sizes.embed_dim), block_dim)
             for count, views in ((sizes.images, 2), (sizes.texts, 1))
         )
-        runs = partial(plain_sinkhorn, method, images, texts), partial(method.score, images, texts)
-        title = f"Sinkhorn, {sizes.images} x {sizes.texts}, d2 = {block_dim}"
-        rows.append((title, *runs, ">= 25 x"))
-    return rows
+        plain = torch.no_grad()(partial(plain_sinkhorn, method, images, texts))
+        own = torch.no_grad()(partial(method.score, images, texts))
+        yield f"Sinkhorn, {sizes.images} x {sizes.texts}, d2 = {block_dim}", plain, own, ">= 25 x"
 
 
 def block_views(embeddings: Tensor, block_dim: int) -> Views:
     """Embeddings (B, V, D) as AVSE's views, whose blocks have unit length."""
     return Views(l2_normalize(embeddings.unflatten(-1, (-1, block_dim))).flatten(-2))
-
-
-def measure(runs: tuple[Run, Run], repeats: int, clock: Callable[[], float]) -> list[float]:
-    """The best times of two runs that take turns, in seconds; the first turn warms up."""
-    turns = [[timeit(run, timer=clock, number=1) for run in runs] for _ in range(repeats + 1)]
-    return [min(times) for times in zip(*(turns[1:] or turns), strict=True)]
 
 
 def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
@@ -145,12 +128,14 @@ def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
     print(f"torch {torch.__version__}, {options.threads} thread(s), best of {options.repeats or 1}")
     print(f"{'':<62} {'baseline ms':>12} {'ours ms':>10} {'ratio':>7}   target")
     torch.manual_seed(0)
-    for rows in (gpo_rows, sinkhorn_rows):
-        for title, *runs, target in rows(sizes or Sizes()):
-            with torch.set_grad_enabled(rows is gpo_rows):
-                baseline, ours = measure((runs[0], runs[1]), options.repeats, clock)
-            times = f"{baseline * 1e3:>12.1f} {ours * 1e3:>10.1f} {baseline / ours:>6.1f}x"
-            print(f"{title:<62} {times}   {target}", flush=True)
+    for title, plain, own, target in rows_of(sizes or Sizes()):
+        turns = [
+            [timeit(run, timer=clock, number=1) for run in (plain, own)]
+            for _ in range(options.repeats + 1)
+        ]
+        baseline, ours = map(min, zip(*(turns[1:] or turns), strict=True))  # the first warms up
+        times = f"{baseline * 1e3:>12.1f} {ours * 1e3:>10.1f} {baseline / ours:>6.1f}x"
+        print(f"{title:<62} {times}   {target}", flush=True)
     return 0
 
 

@@ -36,10 +36,3 @@ def test_the_gallery_finds_what_brute_force_finds(capsys: pytest.CaptureFixture[
         assert recall == 1.0
         assert 0 < p50 <= p95
         assert rate > 0
-
-
-def test_ranking_captions_prints_a_time(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["mistakes", "--sizes", "600", "--rules", "max", "--queries", "7"]
-    assert gallery.main(arguments) == 0
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert line.startswith("max: 7 captions over 600 images in ")
