@@ -137,9 +137,7 @@ def bundled_packs() -> list[str]:
 
 def bundled_pack(name: str) -> Path | None:
     """The folder of a bundled pack; None for an unknown name."""
-    from polyview.export.pack.schema import current_name  # imports torch, which takes seconds
-
-    valid, folder = name.replace("_", "").isalnum(), BUNDLED / current_name(name)
+    valid, folder = name.replace("_", "").isalnum(), BUNDLED / name
     return folder if valid and (folder / "pack.json").is_file() else None
 
 

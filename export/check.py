@@ -80,7 +80,7 @@ class PackCheck:
             results.append(_compare(step, way, pack_margins, margins))
         for step, way, changed, reference in self._other_tokens(tokens):
             baseline = pack_margins
-            if reference:
+            if reference is not tokens:
                 baseline = self._margins(images, self._text_views(reference))
             margins = self._margins(images, self._text_views(changed))
             results.append(_compare(step, way, baseline, margins))
@@ -119,14 +119,10 @@ class PackCheck:
         for kind in get_args(Filter):
             yield "interpolation", kind, replace(preprocess, filter=kind)(self.images)
 
-    def _other_tokens(self, tokens: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
-        """Yields step, variant, changed tokens, and those to compare with instead of `tokens`."""
-        texts, limit, vocabulary, special = (
-            self.texts,
-            self.limit,
-            self.vocabulary,
-            self.special_ids,
-        )
+    def _other_tokens(self, tokens: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens]]:
+        """Yields step, variant, changed tokens, and those to compare them with."""
+        texts, limit = self.texts, self.limit
+        vocabulary, special = self.vocabulary, self.special_ids
 
         def read(others: Iterable[str]) -> Tokens:
             return [self.runtime.tokenize(text).ids for text in others]
@@ -139,18 +135,18 @@ class PackCheck:
                 remaining = limit - len(start + end)
                 prefix, suffix = ([vocabulary[name] for name in part] for part in (start, end))
                 changed = [[*prefix, *ids[:remaining], *suffix] for ids in words]
-                yield step, template, changed, None
-        yield step, "TEXT alone", [ids or tokens[0] for ids in words], None
+                yield step, template, changed, tokens
+        yield step, "TEXT alone", [ids or tokens[0] for ids in words], tokens
         for name in sorted(vocabulary.keys() & {*PADDINGS}):
             padded = [ids + [vocabulary[name]] * (limit - len(ids)) for ids in tokens]
-            yield step, f"{name} up to {limit} tokens", padded, None
-        yield "prompt", PROMPT.format("TEXT"), read(map(PROMPT.format, texts)), None
+            yield step, f"{name} up to {limit} tokens", padded, tokens
+        yield "prompt", PROMPT.format("TEXT"), read(map(PROMPT.format, texts)), tokens
         bare: Tokens = []
         for text, ids in zip(texts, tokens, strict=True):
             prefix, suffix = ([*takewhile(special.__contains__, s)] for s in (ids, ids[::-1]))
             content_ids = self.tokenizer.encode(text, add_special_tokens=False).ids
             bare.append([*prefix, *content_ids[: limit - len(prefix + suffix)], *suffix[::-1]])
-        yield "prompt", "TEXT alone", bare, None
+        yield "prompt", "TEXT alone", bare, tokens
         yield "lower case", "lower case", read(map(str.lower, texts)), read(map(str.upper, texts))
         plain = [" ".join(re.findall(r"\w+", text)) for text in texts]
         # one comma of each text, or a comma after every word if commas are unknown
@@ -186,8 +182,6 @@ def choose_pairs(owners: Sequence[int], count: int = PAIRS) -> dict[int, int]:
     first_captions = {image: row for row, image in reversed([*enumerate(owners)])}
     images = sorted(first_captions)
     if len(images) < FEWEST:
-        raise ValueError(
-            f"a check needs {FEWEST} images with captions, and these have {len(images)}"
-        )
+        raise ValueError(f"a check needs {FEWEST} images with captions, not {len(images)}")
     positions = np.unique(np.linspace(0, len(images) - 1, count).astype(int))
     return {images[position]: first_captions[images[position]] for position in positions}

@@ -28,12 +28,8 @@ DESCRIPTION = "Zero-shot retrieval with CLIP (ICML 2021) or SigLIP (ICCV 2023), 
 def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = None) -> PackInfo:
     """Builds a pack of zero-shot CLIP or SigLIP in the folder `out`; see `build_pack`.
 
-    For `source` see `export/encoders/sources.py`. `gallery` is a folder with `gallery.json` to copy
-    into the pack.
-
-    Raises:
-        FileNotFoundError: the source does not exist.
-        ValueError: the source is not a CLIP or SigLIP, or cannot be fetched.
+    For `source` and errors see `export/encoders/sources.py`; ValueError if it is not a CLIP or
+    SigLIP. `gallery` is a folder with `gallery.json` to copy into the pack.
     """
     projected = f"{source}#projected"
     images, preprocess, _ = load_image_source(projected, rounded=False)

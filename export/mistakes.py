@@ -107,12 +107,11 @@ def compare(
     hits_a, hits_b = rank_a <= k, rank_b <= k
     cells = np.select([hits_a & hits_b, hits_a, hits_b], ["both", "a", "b"], "neither")
     columns = [values.tolist() for values in (cells, rank_a, rank_b, labels)]
-    optional_columns = [
-        [None if i < 0 else i for i in indices.tolist()] for indices in (first_a, first_b, suspects)
-    ]
+    for indices in (first_a, first_b, suspects):
+        columns.append([None if i < 0 else i for i in indices.tolist()])
     texts = [caption.text for caption in captions]
     kinds = [c.kind or _LENGTHS[bisect_left((6, 9, 12), len(c.text.split()))] for c in captions]
-    return [*map(Outcome, range(len(texts)), texts, kinds, *columns, *optional_columns)]
+    return [*map(Outcome, range(len(texts)), texts, kinds, *columns)]
 
 
 def is_exact(captions: Iterable[Caption]) -> bool:

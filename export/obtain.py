@@ -59,8 +59,8 @@ def look(kind: str, address: str, token: client.Token = None) -> Offer:
         names = list(filter_repo_objects(repo.files, allow_patterns=ENCODER_FILES))
         if not any(name.endswith(".safetensors") for name in names):
             raise NoWeightsError(
-                f"{address} has no safetensors weights, the only format that is read; name a "
-                f"revision that does, such as {repo.repo_id}@refs/pr/1, or another CLIP"
+                f"{address} has no safetensors weights; name a revision that does, such as "
+                f"{repo.repo_id}@refs/pr/1, or another CLIP"
             )
     elif MANIFEST not in repo.files:
         raise HubError(f"{address} is not a pack: it has no {MANIFEST}")
@@ -72,19 +72,13 @@ def look(kind: str, address: str, token: client.Token = None) -> Offer:
 def obtain(
     offer: Offer, out: Path, progress: client.Progress, cancelled: Event, visitor: bool = False
 ) -> Path:
-    """Downloads an offer, and converts published weights into a pack.
+    """Downloads an offer from `look`, and converts published weights into a pack.
 
-    Args:
-        offer: from `look`.
-        out: the folder of a converted pack, which is replaced; a pack stays in the client's cache.
-        progress: see `Progress`; gets 0 of 0 bytes during a conversion.
-        cancelled: ends the download when it is set. A conversion is not interrupted, but its result
-            is removed.
-        visitor: restricts visitors of a public app to packs within the limits of
-            `export/hub/packs.py`, without a token.
-
-    Returns the pack's folder. Raises CancelledError if `cancelled` was set, ValueError if the
-    download or the conversion failed.
+    A converted pack replaces the folder `out`; a pack stays in the client's cache. `progress` gets
+    0 of 0 bytes during a conversion. `cancelled` ends a download; a conversion is not interrupted,
+    but its result is removed. A `visitor` gets only packs, within the limits of
+    `export/hub/packs.py` and without a token. Returns the pack's folder. Raises CancelledError if
+    `cancelled` was set, ValueError if the download or the conversion failed.
     """
 
     def report(done: int, total: int, doing: str) -> None:

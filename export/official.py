@@ -91,8 +91,7 @@ def convert_vse_infty(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSid
     source = settings.backbone_source.removeprefix("vsepp_")
     if source not in LAYOUTS:
         raise ValueError(
-            f'{checkpoint.path}: its backbone_source is "{source}", which selects the layout '
-            f"of the CNN; known are {', '.join(LAYOUTS)}"
+            f'{checkpoint.path}: its backbone_source is "{source}"; known: {", ".join(LAYOUTS)}'
         )
     preprocess = replace(IMAGENET, size=int(256 * settings.input_scale_factor))
     if source == "detector":
@@ -111,15 +110,13 @@ def convert_mv_vse(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSide:
 def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSide:
     """PVSE: a torchvision ResNet, PIE-Nets over cells or the frames of a clip.
 
-    In the models of clips (MRW, TGIF) the ResNet computes one feature per frame, for a bi-GRU and a
-    PIE-Net. The pack's image encoder is that ResNet: an image is a clip of one frame. The release
-    repeats the last frame of a short clip; here it does not.
+    In the models of clips (MRW, TGIF) the ResNet computes one feature per frame, and an image is a
+    clip of one frame. The release repeats the last frame of a short clip; here it does not.
     """
     settings, state = checkpoint.options, checkpoint.state
     if settings.order:
         raise ValueError(
-            f"{checkpoint.path} was trained with the order similarity (order=True), which is not "
-            "offered; convert a checkpoint of the cosine"
+            f"{checkpoint.path} uses the order similarity (order=True); only the cosine is offered"
         )
     legacy = settings.legacy if options.legacy_text is None else options.legacy_text
     attention, frames = "method.image_net.w2.weight", "method.image_global.gru.weight_ih_l0"
@@ -156,16 +153,12 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
 def _text_side(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
-    """A text encoder with random weights, and its tokenizer.
-
-    Either BERT with its uncased word pieces, or word embeddings with a GRU of 0 to 2 directions
-    over the words of a JSON file with `word2idx`, as SCAN published it. VSE-infinity appends the
-    word <mask>. Texts of words start with <start> and end with <end>; the tokenizer approximates
-    nltk's word_tokenize, which the releases call.
-    """
+    """A text encoder with random weights, and its tokenizer."""
     is_worded = options.release in ("pvse", "mv_vse") or "text.embed.weight" in checkpoint.state
     if _PIECES in checkpoint.state or not is_worded:
         return _bert_encoder(checkpoint, options)
+    # word embeddings with a GRU of 0 to 2 directions; the tokenizer approximates nltk's
+    # word_tokenize, which the releases call
     rows, word_dim = checkpoint.shape("text.embed.weight")
     words = _read_words(checkpoint, options.vocab, rows, options.release == "vse_infty")
     tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
@@ -186,8 +179,7 @@ def _read_words(checkpoint: Checkpoint, path: Path | None, rows: int, mask: bool
     """The words of `rows` embeddings with their ids; with `mask`, <mask> may be appended."""
     if path is None:
         raise ValueError(
-            f"{checkpoint.path} does not store its words; name their list, a JSON file with "
-            "word2idx, with --vocab"
+            f"{checkpoint.path} does not store its words; name a JSON file of word2idx with --vocab"
         )
     if path.is_file() and path.read_bytes()[:1] == b"\x80":
         raise ValueError(
@@ -214,10 +206,10 @@ def _bert_encoder(
     advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
     folder = find_folder(name, advice) or fetch_matching(name, BERT_FILES)
     rows, tokenizer = checkpoint.shape(_PIECES)[0], read_tokenizer(folder)
-    if tokenizer.get_vocab_size() != rows:
+    if (pieces := tokenizer.get_vocab_size()) != rows:
         raise ValueError(
-            f"{folder} lists {tokenizer.get_vocab_size()} word pieces, but {checkpoint.path} has "
-            f"embeddings of {rows}; name those it was trained with"
+            f"{folder} lists {pieces} word pieces, but {checkpoint.path} has embeddings of {rows}; "
+            "name those it was trained with"
         )
     return BertTextEncoder(_read_config("bert", folder)), tokenizer
 
@@ -248,10 +240,7 @@ def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) 
 
 
 def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
-    """Resizes stored position embeddings (1, 1 + n * n, h) to `side` x `side` patches, in place.
-
-    The release resizes them in every pass, here it is done once; both use bicubic interpolation.
-    """
+    """Resizes positions (1, 1 + n * n, h) in place, as the release does in every pass."""
     stored = checkpoint.shape(_POSITIONS)[1] - 1
     old_side = round(stored**0.5)
     if old_side == side or old_side**2 != stored:
@@ -273,9 +262,9 @@ CONVERSIONS = {
 def convert(options: argparse.Namespace) -> PackInfo:
     """Builds the pack of a released checkpoint from the options of `make_parser`."""
     name, releases = options.release, read_releases()
-    release = releases[name]
+    release = releases.pop(name)
     for owner, other in releases.items():
-        for option in other.options if owner != name else ():
+        for option in other.options:
             if getattr(options, option) is not None:
                 flag = f"--{option.replace('_', '-')}"
                 raise ValueError(f"{flag} is for --from {owner}; leave it out with {name}")
@@ -305,8 +294,7 @@ def convert(options: argparse.Namespace) -> PackInfo:
         gallery=options.gallery,
         half=False,  # the weights stay as they were published
     )
-    method = METHODS[name]
-    folders = origin.partition("@")[0].split("/")
+    method, folders = METHODS[name], origin.partition("@")[0].split("/")
     # the name of the folder, or of the file without suffix
     short_name = folders[-2] if len(folders) > 3 else folders[-1].partition(".")[0]
     labels = labels_from(

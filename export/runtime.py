@@ -1,4 +1,4 @@
-"""Runs the models of a pack: images and texts to features (ONNX), and features to views (torch).
+"""Runs the methods of a pack: images and texts to features (ONNX), features to views (torch).
 
 An image, a text and their score:
 
@@ -19,14 +19,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from polyview.export.methods import Methods, load_head
+from polyview import models
+from polyview.export.pack.gallery import regions_of
 from polyview.export.pack.reading import load_info
-from polyview.export.pack.regions import regions_of
 from polyview.export.pack.schema import PackInfo
 from polyview.export.pack.validation import PackError
 from polyview.export.sessions import Device, Sessions
 from polyview.export.texts import TextReader, Tokens, load_tokenizer
-from polyview.models import Views
+from polyview.models import Method, Views
+from polyview.models.checkpoint import check_fit, load_strict, load_tensors
 from polyview.models.evidence import Parts
 from polyview.models.views import grid_boxes, lengths_to_mask
 
@@ -38,6 +39,47 @@ WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
 TEXT_INPUTS = ["ids", "lengths"]
 Encode = Callable[..., Views]  # `Method.encode_image` or `Method.encode_text`
 Split = Callable[[Tensor, Tensor], Parts]  # `Method.image_parts` or `Method.text_parts`
+
+
+class Methods(dict[str, Method]):
+    """A pack's methods by name; names joined by "+" are an ensemble, whose scores are averaged.
+
+    An unknown name raises ValueError. `best_first` orders the names by R-precision of text-to-image
+    retrieval, then by rsum; methods without metrics come last, in reverse order. `best` is the
+    first name.
+    """
+
+    def __init__(self, methods: dict[str, Method], info: PackInfo) -> None:
+        super().__init__(methods)
+        values = {name: m.metrics.values for name, m in info.methods.items() if m.metrics}
+        quality = {n: (v.get("t2i_rprecision", 0), v.get("rsum", 0)) for n, v in values.items()}
+        measured = sorted(quality, key=lambda name: quality[name], reverse=True)
+        self.best_first = (*measured, *(n for n in reversed(info.methods) if n not in quality))
+        self.best = self.best_first[0]
+
+    def __missing__(self, name: str) -> Method:
+        name, names = str(name)[:80], ", ".join(self)
+        raise ValueError(f'there is no method "{name}" in this pack; choose one of {names}')
+
+    def names(self, spec: str) -> tuple[str, ...]:
+        """Splits "a" or "a+b" into names; raises ValueError if a name is unknown or repeated."""
+        names = tuple(part.strip() for part in str(spec).split("+"))
+        for name in names:
+            self[name]  # raises for an unknown name
+        if len(set(names)) < len(names):
+            raise ValueError(f'the ensemble "{spec[:80]}" names a method twice; name each once')
+        return names
+
+    def require_single(self, name: str) -> Method:
+        """The method of a name; raises ValueError for an unknown name or an ensemble."""
+        names = self.names(name)
+        if len(names) > 1:
+            raise ValueError(f'"{name[:80]}" names {len(names)} methods; choose one of them')
+        return self[names[0]]
+
+    def title(self, spec: str) -> str:
+        """The display name of a method or an ensemble."""
+        return " + ".join(self[name].title for name in self.names(spec))
 
 
 class Runtime:
@@ -150,9 +192,8 @@ class Runtime:
         """Raises ValueError if the pack has no image encoder."""
         if self.info.image_encoder.file is None:
             raise ValueError(
-                f"the pack {self.info.name} searches features that were computed elsewhere, "
-                f"{self.info.image_encoder.dim} numbers for each region, and reads no images; "
-                "choose a pack with an image encoder"
+                f"the pack {self.info.name} searches features that were computed elsewhere, and "
+                "reads no images; choose a pack with an image encoder"
             )
 
     def start_image_encoder(self) -> None:
@@ -173,13 +214,9 @@ class Runtime:
     ) -> Views:
         """Turns image features (B, N, d) into views (B, V, D).
 
-        Args:
-            features: a tensor, or an array, which may be memory-mapped and is read in batches.
-            method: a method of the pack.
-            attention: also compute the (B, V, N) maps.
-            mask: (B, N) bool, for sets that differ in size; None if all elements are real.
-
-        Raises ValueError if the method is unknown, or the features have another width.
+        An array may be memory-mapped and is read in batches. `attention` also computes the maps
+        (B, V, N). `mask` (B, N) bool is for sets that differ in size; None if all elements are
+        real. Raises ValueError if the method is unknown, or the features have another width.
         """
         head = self.methods[method]
         return self.in_batches(head.encode_image, features, self._mask(features, mask), attention)
@@ -230,12 +267,9 @@ class Runtime:
             inputs = dict(zip(TEXT_INPUTS, values, strict=True))
             # one thread on a CPU: small batches gain nothing from more
             batch = self._sessions.run(entry.text_encoder, inputs, self.device.type == "cpu")
-            if batch.shape != (len(rows), longest, entry.text_dim):
-                raise PackError(
-                    f"{entry.text_encoder} gives features {tuple(batch.shape)} for token ids "
-                    f"{(len(rows), longest)}, but pack.json states a width of {entry.text_dim}; "
-                    "export it again"
-                )
+            if batch.shape != (expected := (len(rows), longest, entry.text_dim)):
+                file, shape = entry.text_encoder, tuple(batch.shape)
+                raise PackError(f"{file} gives features {shape}, not {expected}; export it again")
             return batch
 
         with ThreadPoolExecutor(self.threads) as pool:
@@ -271,15 +305,32 @@ class Runtime:
         """Runs a head over features (B, N, d) and mask (B, N) in batches, which bounds memory."""
         batches = []
         for i in range(0, len(features), HEAD_BATCH):
-            rows = slice(i, i + HEAD_BATCH)
-            batch = features[rows]
+            batch, rows = features[i : i + HEAD_BATCH], mask[i : i + HEAD_BATCH]
             if isinstance(batch, np.ndarray):
                 batch = torch.from_numpy(np.array(batch, np.float32))
-            inputs = batch.to(self.device), mask[rows].to(self.device)
+            inputs = batch.to(self.device), rows.to(self.device)
             batches.append(encode(*inputs, attention=attention))
         embeddings = torch.cat([batch.embeddings for batch in batches])  # (B, V, D)
         maps = [batch.attention for batch in batches if batch.attention is not None]
         return Views(embeddings, torch.cat(maps) if maps else None)
+
+
+def load_head(info: PackInfo, name: str) -> Method:
+    """Loads a method of a pack in eval mode; raises PackError if its weights do not fit."""
+    entry = info.methods[name]
+    try:
+        tensors, _ = load_tensors(info.folder / entry.head)
+        key, sizes = entry.method or name, (entry.image_dim, entry.text_dim)
+        with torch.device("meta"):  # allocates no memory until the weights fit the stated sizes
+            method = models.build(key, *sizes, entry.arguments)
+        check_fit(method, tensors, entry.head)
+        method = models.build(key, *sizes, entry.arguments)
+        load_strict(method, tensors, entry.head)
+    except (TypeError, ValueError) as error:
+        raise PackError(f"the pack {info.folder} does not load: {error}") from error
+    if entry.title is not None:
+        method.title = entry.title  # type: ignore[misc]  # overrides the class
+    return method.eval().requires_grad_(False)
 
 
 def _parts(encode: Encode, split: Split, features: Tensor, mask: Tensor) -> Parts:

@@ -122,8 +122,8 @@ class Sessions:
             else:
                 output = torch.from_numpy(session.run(None, inputs)[0])
         except Exception as error:  # onnxruntime's error classes have no common base
-            reason = _reason(error)
-            raise PackError(f"{file} cannot be computed; export it again ({reason})") from error
+            message = f"{file} cannot be computed; export it again ({_reason(error)})"
+            raise PackError(message) from error
         if output.dtype != torch.float32:
             kind = str(output.dtype).removeprefix("torch.")
             raise PackError(f"{file} gives {kind} instead of float32; export it again")
@@ -143,10 +143,8 @@ class Sessions:
         try:
             session = ort.InferenceSession(path, options, providers=self._providers)
         except Exception as error:  # onnxruntime's error classes have no common base
-            reason = _reason(error)
-            raise PackError(
-                f"onnxruntime cannot load {path}; export it again ({reason})"
-            ) from error
+            message = f"onnxruntime cannot load {path}; export it again ({_reason(error)})"
+            raise PackError(message) from error
         names = [node.name for node in session.get_inputs()]
         if names != inputs:
             raise PackError(f"{path} has the inputs {names} instead of {inputs}; export it again")
@@ -160,10 +158,7 @@ class Sessions:
 
 @cache
 def _bound_memory() -> None:
-    """Registers one bounded allocator for all sessions on the CPU, once in a process.
-
-    Without a bound, an ONNX file of a few bytes could allocate any amount of memory.
-    """
+    """Bounds the CPU's memory: an ONNX file of a few bytes could allocate any amount."""
     limit = _MAX_MEMORY
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limit = min(limit, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)

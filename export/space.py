@@ -17,7 +17,7 @@ from typing import Any
 from huggingface_hub import SpaceCardData, SpaceHardware, metadata_load
 
 from polyview.export.pack.reading import list_files, load_info
-from polyview.export.pack.schema import MANIFEST, PackInfo, current_name
+from polyview.export.pack.schema import MANIFEST, PackInfo
 from polyview.models.files import replacing_folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,19 +48,12 @@ def build_space(
     torch_index: str | None = None,
     root: Path = ROOT,
 ) -> Path:
-    """Builds a Space in the folder `out`, atomically.
+    """Builds a Space in the new or empty folder `out`, atomically.
 
-    Args:
-        out: a new or empty folder.
-        packs: bundled names or folders; the app starts with the first.
-        hardware: one of `HARDWARE`.
-        torch_index: an extra package index, such as one with CPU builds of torch.
-        root: the repository.
-
-    Raises:
-        FileExistsError: `out` is not an empty folder.
-        FileNotFoundError: a pack is missing.
-        ValueError: a pack is damaged or cannot be searched.
+    `packs` are bundled names or folders; the app starts with the first. `hardware` is one of
+    `HARDWARE`; `torch_index` an extra package index, such as one with CPU builds of torch; `root`
+    the repository. Raises FileExistsError if `out` is not an empty folder, FileNotFoundError if a
+    pack is missing, ValueError if a pack is damaged or cannot be searched.
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise FileExistsError(f"{out} is not an empty folder; choose another place for the Space")
@@ -71,8 +64,7 @@ def build_space(
         raise ValueError(f'two packs are called "{duplicates[0]}"; name each once')
     if infos[0].gallery is None:
         raise ValueError(
-            f'the pack "{first}" has no images, so a Space cannot start with it; '
-            f"name one with a gallery first, such as --pack {FIRST} --pack {first}"
+            f'the pack "{first}" has no images; name one with a gallery first: --pack {FIRST}'
         )
     front: dict[str, Any] = metadata_load(root / "README.md") or {}
     front["suggested_hardware"] = hardware
@@ -87,20 +79,20 @@ def build_space(
         for info in infos:
             _copy_pack(info, draft / BUNDLED, root / BUNDLED)
         shutil.copyfile(root / "LICENSE", draft / "LICENSE")
-        page = page.format(front=yaml, title=front["title"], packs="\n".join(rows))
-        (draft / "README.md").write_text(page, "utf-8")
         requirements = (root / "requirements.txt").read_text("utf-8")
-        requirements = _requirements(requirements, hardware, torch_index)
-        (draft / "requirements.txt").write_text(requirements, "utf-8")
-        if first != FIRST:
-            (draft / "start.py").write_text(_STARTER.format(pack=first), "utf-8")
+        texts = {
+            "README.md": page.format(front=yaml, title=front["title"], packs="\n".join(rows)),
+            "requirements.txt": _requirements(requirements, hardware, torch_index),
+        } | ({"start.py": _STARTER.format(pack=first)} if first != FIRST else {})
+        for name, text in texts.items():
+            (draft / name).write_text(text, "utf-8")
     return out
 
 
 def _find_pack(name: str, bundled: Path) -> PackInfo:
     """Finds and checks a pack by its bundled name or its folder."""
-    if name == Path(name).name and (bundled / current_name(name) / MANIFEST).is_file():
-        return load_info(bundled / current_name(name))
+    if name == Path(name).name and (bundled / name / MANIFEST).is_file():
+        return load_info(bundled / name)
     if not Path(name).is_dir():
         names = ", ".join(sorted(path.parent.name for path in bundled.glob(f"*/{MANIFEST}")))
         raise FileNotFoundError(
@@ -111,13 +103,13 @@ def _find_pack(name: str, bundled: Path) -> PackInfo:
 
 def _copy_pack(info: PackInfo, target: Path, bundled: Path) -> None:
     """Copies a pack; for a bundled pack, also the files beside it."""
-    files = {info.folder / name: Path(info.name) / name for name in list_files(info)}
+    files = {target / info.name / name: info.folder / name for name in list_files(info)}
     if info.folder.parent == bundled:
         for pattern in (f"{info.name}.*", f"ablations/{info.name}/*.json"):
-            files |= {path: path.relative_to(bundled) for path in bundled.glob(pattern)}
-    for path, name in files.items():
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target / name)
+            files |= {target / path.relative_to(bundled): path for path in bundled.glob(pattern)}
+    for copy, path in files.items():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 def _requirements(text: str, hardware: str, torch_index: str | None) -> str:

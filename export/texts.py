@@ -58,10 +58,11 @@ def load_tokenizer(path: Path) -> Tokenizer:
         # Not from the file: two parsers may read different values for a duplicate key.
         tokenizer = Tokenizer.from_str(json.dumps({**content, "decoder": None}))
     except Exception as error:  # tokenizers raises the bare Exception
-        raise PackError(
-            f"{path} is not a readable tokenizer: {error}; export the pack again"
-        ) from error
-    return _without_padding_and_truncation(tokenizer)
+        advice = "export the pack again"
+        raise PackError(f"{path} is not a readable tokenizer: {error}; {advice}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()  # `TextReader` truncates texts, and reports it
+    return tokenizer
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
@@ -80,11 +81,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
                 tokenizer = auto.from_pretrained(folder, local_files_only=True).backend_tokenizer
     except Exception as error:  # tokenizers raises the bare Exception
         raise ValueError(f"{folder} holds no tokenizer that can be read: {error}") from error
-    return _without_padding_and_truncation(_rebuild_siglip(tokenizer))
-
-
-def _without_padding_and_truncation(tokenizer: Tokenizer) -> Tokenizer:
-    """Turns off padding and truncation: `TextReader` truncates texts, and reports it."""
+    tokenizer = _rebuild_siglip(tokenizer)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
@@ -132,25 +129,21 @@ def _check_part(section: str, part: Any) -> None:
             for inner in part.get(key) or ():
                 _check_part(section, inner)
         return
-    allowed = _PARTS[section].split()
-    if kind not in allowed:
+    if kind not in (allowed := _PARTS[section].split()):
         raise ValueError(f"its {section} contains {kind!r:.60}; allowed are {', '.join(allowed)}")
     pattern = (part.get("pattern") or {}).get("Regex", r"\s+")
     if pattern not in _PATTERNS:
         raise ValueError(
-            f"its {section} has the regular expression {pattern!r:.60}, which neither our packs "
-            "nor BERT, CLIP or SigLIP use"
+            f"its {section} has the regular expression {pattern!r:.60}, which is not allowed"
         )
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of a text."""
+    """The tokens of a text; an unknown word is one token."""
 
     ids: list[int]  # at least one, at most the pack's `max_length`
-    # each token as text, without word markers (CLIP's </w>, SigLIP's leading ▁); an unknown word
-    # is one token
-    words: list[str]
+    words: list[str]  # tokens as text, without word markers (CLIP's </w>, SigLIP's leading ▁)
     truncated: bool  # whether tokens beyond `max_length` were cut off
     unknown: Mapping[int, str]  # index in `words` -> unknown word as typed
     spans: Sequence[tuple[int, int]]  # start and end of each token in the stripped text

@@ -1,4 +1,4 @@
-"""Builds a pack from run folders: `python -m polyview export --help`."""
+"""Reads run folders, and builds packs of them: `python -m polyview export --help`."""
 
 import argparse
 import re
@@ -6,15 +6,29 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
 
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import nn
+
+from polyview import models
 from polyview.export.build.command import labels_from, pack_parser, run_command
-from polyview.export.build.pack import PackParts, build_pack
-from polyview.export.build.trained import DataRecord, TrainedRun, load_run
-from polyview.export.encoders.sources import LOGS, is_pack, load_image_source
-from polyview.export.pack.schema import Labels, PackInfo
-from polyview.export.pack.validation import check
+from polyview.export.build.pack import TOKENIZER, MethodParts, PackParts, build_pack
+from polyview.export.encoders.sources import (
+    LOGS,
+    RUN_WEIGHTS,
+    is_pack,
+    load_image_source,
+    load_text_source,
+)
+from polyview.export.pack.schema import Labels, PackInfo, Width
+from polyview.export.pack.validation import OPEN, Count, Line, Name, check
 from polyview.models import METHODS
+from polyview.models.checkpoint import load_strict, load_tensors
+from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
+from polyview.models.encoders.encoder import ImageEncoder
+from polyview.models.files import sha256_of
 from polyview.models.preprocess import Preprocess
 
 CONFIG = "config.toml"
@@ -25,6 +39,120 @@ _GLYPHS = "Noto Color Emoji (OFL 1.1)"  # source of the scenes' images
 _NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
 
 
+@dataclass(frozen=True, config=OPEN)
+class EncoderSpec:
+    """An encoder's description, written by training."""
+
+    arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
+    arguments: dict[str, Any]  # arguments of its constructor
+    source: str | None = None  # of a published encoder, see `export/encoders/sources.py`
+    sha256: str | None = None  # of a frozen text encoder, which methods may share
+    max_length: Annotated[int, Field(ge=1)] | None = None  # maximum number of tokens in training
+
+    def build(self, registry: Mapping[str, type[Any]], where: str) -> Any:
+        """Builds the encoder with random weights; raises ValueError if `arch` is unknown."""
+        if self.arch not in registry:
+            raise ValueError(f'{where}: unknown arch "{self.arch}"; known: {", ".join(registry)}')
+        return registry[self.arch](**self.arguments)
+
+
+@dataclass(frozen=True, config=OPEN)
+class DataRecord:
+    """The training data; "scenes" are rendered images, "features" precomputed features."""
+
+    kind: Literal["scenes", "photographs", "features"]
+    name: Line  # display name, such as "Flickr8k and COCO"
+    images: Count
+    captions: Count  # may be 0 for an image encoder
+    teacher: Line | None = None  # source of the encoder that an image encoder was distilled from
+
+
+@dataclass(frozen=True, config=OPEN)
+class RunRecord:
+    """The description of a method's run, written by training."""
+
+    kind: Literal["run"]  # an image encoder's run has another kind
+    method: Name
+    arguments: dict[str, Any]
+    image_dim: Width
+    text_dim: Width
+    text_encoder: EncoderSpec
+    config: dict[str, Any]
+    backbone_sha256: str  # empty for precomputed features
+    tokenizer_sha256: str
+    image_encoder: EncoderSpec | None = None
+    data: DataRecord | None = None  # None in runs of early versions
+    frames: Annotated[int, Field(ge=1)] = 1  # frames of a clip, read as one set
+
+
+class TrainedRun(NamedTuple):
+    """A method's run with its modules."""
+
+    folder: Path
+    record: RunRecord
+    tokenizer: str  # JSON
+    parts: MethodParts
+
+
+def describe_run(folder: Path) -> RunRecord:
+    """Reads the description of a method's run; raises as `load_run` does."""
+    path = folder / RUN_WEIGHTS
+    _, values = load_tensors(path)
+    if values.get("kind") == "image_backbone":
+        raise ValueError(f"{folder} holds an image encoder; name the run of a method over it")
+    return check(RunRecord, values, str(path))
+
+
+def load_run(
+    folder: Path,
+    encoder: ImageEncoder | None,
+    encoder_spec: Mapping[str, Any],
+    *,
+    rounded: bool = False,
+) -> TrainedRun:
+    """Reads a method's run folder.
+
+    `encoder` is the run's image encoder and `encoder_spec` its `describe_image_source`, None and
+    empty for precomputed features. `rounded` rounds a published text encoder to half precision, as
+    in training. Raises FileNotFoundError if weights or tokenizer are missing, ValueError if the
+    folder is not a method's run, or was trained with other encoders or another tokenizer.
+    """
+    weights_path, tokenizer = str(folder / RUN_WEIGHTS), folder / TOKENIZER
+    record, (tensors, _) = describe_run(folder), load_tensors(folder / RUN_WEIGHTS)
+    if not record.backbone_sha256 and encoder_spec:
+        raise ValueError(f"{folder} was trained on ready-made features; leave --backbone out")
+    if record.backbone_sha256 != encoder_spec.get("sha256", ""):
+        data = f"another image encoder than {encoder_spec['source']}" if encoder_spec else "images"
+        raise ValueError(
+            f"{folder} was trained on {data}; name the backbone of its config.toml with --backbone"
+        )
+    if not tokenizer.is_file():
+        raise FileNotFoundError(f"there is no {TOKENIZER} in {folder}; copy the whole run folder")
+    if sha256_of(tokenizer) != record.tokenizer_sha256:
+        raise ValueError(f"{tokenizer} is not the tokenizer that {folder} was trained with")
+
+    def fill(module: nn.Module, prefix: str) -> Any:
+        weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        load_strict(module, weights, weights_path)
+        return module.eval()
+
+    if record.image_encoder is not None:  # trained together with the method
+        encoder = fill(record.image_encoder.build(IMAGE_ENCODERS, weights_path), "image_encoder.")
+    text = record.text_encoder
+    if text.sha256 is None or text.source is None:
+        text_encoder = fill(text.build(TEXT_ENCODERS, weights_path), "text_encoder.")
+    else:
+        text_encoder, _, text_about = load_text_source(text.source, rounded=rounded)
+        if text_about["sha256"] != text.sha256:
+            raise ValueError(
+                f"{folder} was trained with another text encoder than {text.source}; train again"
+            )
+    method = models.build(record.method, record.image_dim, record.text_dim, record.arguments)
+    modules = encoder, text_encoder, fill(method, "method.")
+    parts = MethodParts(*modules, record.arguments, record.config, text.sha256, record.method)
+    return TrainedRun(folder, record, tokenizer.read_text("utf-8"), parts)
+
+
 def export_runs(
     out: Path,
     backbone: str | Path | None,
@@ -32,25 +160,21 @@ def export_runs(
     labels: Labels | argparse.Namespace,
     gallery: Path | None = None,
 ) -> PackInfo:
-    """Builds a pack from trained runs; see `build_pack`.
+    """Builds a pack from trained runs in the folder `out`, which is replaced; see `build_pack`.
 
     Args:
-        out: the folder of the pack; an existing folder is replaced.
-        backbone: source of the image encoder, see `export/encoders/sources.py`; None for runs that
-            were trained on precomputed features, which the pack then takes as input.
-        runs: run folders of the methods, all trained on that backbone with the same tokenizer; a
-            run that fine-tuned the backbone has its own image encoder. "NAME=FOLDER" names a model,
-            so that a pack can hold several models of one method.
-        labels: the pack's labels for people; or command-line options, which override the labels
-            derived from the runs.
+        out: the folder of the pack.
+        backbone: source of the image encoder, see `export/encoders/sources.py`; None for runs on
+            precomputed features, which the pack then takes as input.
+        runs: run folders of the methods, all trained on that backbone with the same tokenizer.
+            "NAME=FOLDER" names a model, so that a pack can hold several models of one method.
+        labels: the pack's labels; or command-line options, which override labels derived from runs.
         gallery: a folder with `gallery.json` to copy into the pack.
 
-    Raises:
-        FileNotFoundError: a folder does not exist, or has no weights.
-        ValueError: the run folders do not fit together, or a value is not valid.
+    Raises FileNotFoundError if a folder does not exist or has no weights, ValueError if the runs do
+    not fit together or a value is not valid.
     """
-    encoder, preprocess, encoder_spec = None, Preprocess(), dict[str, Any]()
-    logs = dict[str, Path]()
+    encoder, preprocess, encoder_spec, logs = None, Preprocess(), dict[str, Any](), {}
     if backbone is not None:
         encoder, preprocess, encoder_spec = load_image_source(backbone, rounded=False)
         logs = _history(str(backbone))
@@ -90,8 +214,7 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
     folders = f"{run.folder} and {first.folder}"
     if run.tokenizer != first.tokenizer:
         raise ValueError(
-            f"{folders} have different tokenizers, but a pack holds one; train both with the same "
-            "captions and text settings"
+            f"{folders} have different tokenizers; train both with the same captions and settings"
         )
     for key in ("image_dim", "frames"):
         value, first_value = getattr(run.record, key), getattr(first.record, key)
@@ -105,22 +228,16 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
 def _labels_for(
     options: argparse.Namespace, encoder: Mapping[str, Any], runs: Sequence[TrainedRun]
 ) -> Labels:
-    """Completes the labels of the command line with labels derived from the training data.
-
-    `encoder` describes the image encoder; it is empty for runs on precomputed features. A licence
-    is derived only for rendered scenes.
-    """
+    """Labels of the command line, else of the training data; a licence only for rendered scenes."""
     derived, pack = dict[str, str](), encoder.get("pack", {"licence": "", "title": ""})
     data = [run.record.data for run in runs if run.record.data is not None]
     if len(data) == len(runs):
         names = " and ".join(dict.fromkeys(record.name for record in data))
         scenes = all(record.kind == "scenes" for record in data)
-        data_credits = (
-            _GLYPHS if scenes else f"{'Images' if encoder else 'Features'} and captions: {names}"
-        )
+        content = f"{'Images' if encoder else 'Features'} and captions: {names}"
         sources = [run.record.text_encoder.source for run in runs]
         texts = [f"text encoder {source}" for source in sources if source]
-        credit_list = [data_credits, _encoder_credits(encoder), *texts]
+        credit_list = [_GLYPHS if scenes else content, _encoder_credits(encoder), *texts]
         titles = ", ".join(METHODS[run.record.method].title for run in runs)
         counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
         slug = re.sub(r"[^a-z0-9]+", "_", data[0].name.lower()).strip("_")[:64]
@@ -150,7 +267,6 @@ def _labels_for(
 
 
 def _encoder_credits(record: Mapping[str, Any]) -> str:
-    """The credits of an image encoder; empty without one."""
     if "pack" in record:
         return str(record["pack"]["credits"])
     if "data" not in record:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 import polyview.models
 from polyview.export.hub.packs import resolve
-from polyview.export.pack.schema import MANIFEST, current_name
+from polyview.export.pack.schema import MANIFEST
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import Device
 from polyview.models import METHODS, Method, Views
@@ -49,7 +49,7 @@ def load(pack: str | Path, method: str | None = None, *, device: Device = "auto"
         FileNotFoundError: the pack does not exist.
         ValueError: the pack is damaged, has no such method, or the device cannot be used.
     """
-    folder = bundled() / current_name(str(pack))
+    folder = bundled() / str(pack)
     if not (folder / MANIFEST).is_file():
         folder = resolve(str(pack))
     return Model(Runtime.load(folder, device), method)

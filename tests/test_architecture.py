@@ -25,7 +25,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"encoders"},
         {"hub"},
         {"runtime"},
-        {"sessions", "texts", "methods"},
+        {"sessions", "texts"},
         {"pack", "mistakes"},
     ],
     "training": [

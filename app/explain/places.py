@@ -24,7 +24,7 @@ def attention_maps(
     those of `Retriever.grid`, or of a contact sheet of frames. A map holds shares that sum to 1, or
     cosines if `Method.attention_sums_to_one` is False. The share of a region is spread over its box
     and added where boxes overlap; a cell shows the largest cosine of its regions
-    (`export/pack/regions.py`).
+    (`export/pack/gallery.py`).
     """
     if views.attention is None:
         return None

@@ -21,7 +21,7 @@ import torch
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import PHOTOGRAPHS, SCENES
 from polyview.export.hub.client import cached_commit
-from polyview.export.pack.schema import PackInfo, current_name
+from polyview.export.pack.schema import PackInfo
 from polyview.export.pack.validation import read_json
 
 _LISTED = 1000  # maximum number of files listed
@@ -190,7 +190,7 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     info, index, domain = retriever.info, retriever.index, retriever.info.domain
     if retriever.collection.comes_with(info.folder):
         return None
-    if current_name(info.name) == PHOTOGRAPHS:
+    if info.name == PHOTOGRAPHS:
         sentence = "This pack was trained on photographs; these images are drawn scenes."
         return Mismatch(sentence, SCENES) if retriever.collection.relevant else None
     names = [name for name, method in info.methods.items() if method.image_encoder is None]

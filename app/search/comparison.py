@@ -20,7 +20,6 @@ from polyview.app.search.answers import describe, known_to_satisfy, remark
 from polyview.app.search.clips import Scores, nearest_frame
 from polyview.app.search.hits import Hit
 from polyview.app.search.retriever import Retriever, Term
-from polyview.export.pack.schema import current_name
 
 _RUNS = 3  # timed answers of a column; their median is its time
 _ENOUGH = 1.0  # seconds after which a column is not timed again
@@ -106,7 +105,6 @@ def compare(
     columns: dict[str, tuple[Column, Retriever, str]] = {}
     for key in keys:
         label, _, spec = key.strip().rpartition("/")
-        label = label if label in packs else current_name(label)
         if label not in packs:
             labels = ", ".join(filter(None, packs)) or "none"
             raise ValueError(

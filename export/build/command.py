@@ -46,10 +46,8 @@ def run_command(
     """
     options = parser.parse_args(argv)
     try:
-        if options.out.exists() and not options.force:
-            raise FileExistsError(
-                f"{options.out} exists; choose another folder, or replace it with --force"
-            )
+        if (out := options.out).exists() and not options.force:
+            raise FileExistsError(f"{out} exists; choose another folder, or add --force")
         info = build(options)
     except (ValueError, OSError) as error:
         print(f"export failed: {error}", file=sys.stderr)

@@ -5,21 +5,27 @@ and moved into place only if it passes. Numbers: the largest difference of featu
 scores, relative to the larger of 1 and the largest magnitude, must not exceed `TOLERANCE`. Ranking:
 every row and column of the scores must have torch's order; scores that differ by at most `TIE`
 (float32 noise) may swap.
+
+Encoders become ONNX with a dynamic batch size and length. Weights are stored in half precision, and
+computed in float32: each is followed by a Cast, which onnxruntime folds when it loads the file.
 """
 
 import copy
+import io
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from torch import Tensor, nn
 
-from polyview.export.build.graph import export_image_encoder, export_text_encoder
 from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import describe_file, load_info, summarize_gallery, write_info
 from polyview.export.pack.schema import (
@@ -50,6 +56,8 @@ RANKED, FEW = 48, 4  # images of the last probe; FEW if they are larger than LAR
 LARGE = 256  # side of an image in pixels
 SET = 7  # elements of an image in probes of precomputed features
 SEED = 20240
+OPSET = 17
+_WORTH_CASTING = 16  # minimum number of values for which half precision and a Cast save space
 
 
 @dataclass(frozen=True)
@@ -67,11 +75,6 @@ class MethodParts:
     config: dict[str, Any]  # training configuration
     shared_text: str | None = None  # identity of a text encoder that several methods share
     key: str = ""  # key of `models.METHODS`; empty if it equals the name in the pack
-
-    @property
-    def modules(self) -> list[nn.Module]:
-        """The encoders and the head, without a missing image encoder."""
-        return [m for m in (self.image_encoder, self.text_encoder, self.head) if m is not None]
 
 
 @dataclass(frozen=True)
@@ -93,14 +96,12 @@ class PackParts:
 def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
     """Builds a pack; an existing folder at `out` is replaced only if the new pack is correct.
 
-    Raises:
-        ValueError: a weight exceeds the range of half precision, the gallery lacks features, or the
-            pack differs from torch.
-        DiskFullError: the disk has no space left; the incomplete pack is deleted.
+    Raises ValueError if a weight exceeds the range of half precision, the gallery lacks features,
+    or the pack differs from torch; DiskFullError if the disk has no space left.
     """
     packed = copy.deepcopy(parts) if parts.half else parts  # shared modules stay shared
     for name, method in packed.methods.items() if parts.half else ():
-        for module in method.modules:
+        for module in filter(None, (method.image_encoder, method.text_encoder, method.head)):
             module.load_state_dict(round_to_half(module.state_dict(), name))
     with replacing_folder(out) as draft:
         info = _write_parts(draft, labels, packed)
@@ -135,8 +136,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
         gallery_files = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]
         if encoder is None and REGIONS not in gallery_files:
             raise ValueError(
-                f"{parts.gallery} holds only images, but the pack reads ready-made features; make "
-                "its gallery with python -m polyview region-gallery"
+                f"{parts.gallery} lacks features; make it with python -m polyview region-gallery"
             )
         _copy(gallery.folder, work / FOLDER, [*gallery_files, *gallery.files])
         paths += [work / FOLDER / file for file in gallery_files]
@@ -185,6 +185,69 @@ def _write_method(work: Path, name: str, method: MethodParts, parts: PackParts) 
     )
 
 
+def export_image_encoder(encoder: nn.Module, size: int, path: Path) -> None:
+    """Writes an image encoder: `pixels` (B, 3, size, size) -> `features` (B, N, d)."""
+    axes = {"pixels": ["B"], "features": ["B"]}
+    _export(encoder, {"pixels": torch.zeros(2, 3, size, size)}, axes, path)
+
+
+def export_text_encoder(encoder: nn.Module, path: Path) -> None:
+    """Writes a text encoder: `ids` (B, L), `lengths` (B,), int64 -> `features` (B, L, d)."""
+    inputs = {"ids": torch.ones(2, 5, dtype=torch.int64), "lengths": torch.tensor([5, 3])}
+    axes = {"ids": ["B", "L"], "lengths": ["B"], "features": ["B", "L"]}
+    _export(encoder, inputs, axes, path)
+
+
+def _export(
+    encoder: nn.Module, inputs: dict[str, Tensor], axes: dict[str, list[str]], path: Path
+) -> None:
+    """Traces an encoder in eval mode; `axes` names the dynamic axes of each input and output."""
+    for part in encoder.modules():
+        # A trace of torch's fused attention masks with infinity, which packs must not contain.
+        if callable(choose := getattr(part, "set_attn_implementation", None)):
+            choose("eager")
+    # The dynamo exporter gives only the first recurrent network of a process a dynamic length.
+    # Constants are not folded, because half precision cannot represent convolutions merged with
+    # batch norms exactly; onnxruntime folds constants when it loads the file.
+    traced = io.BytesIO()
+    with warnings.catch_warnings():
+        # The trace may be wrong for other batch sizes and lengths; `check_parity` tries several.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            encoder.eval(),
+            tuple(inputs.values()),
+            traced,  # type: ignore[arg-type]  # tracing also accepts files in memory
+            input_names=list(inputs),
+            output_names=["features"],
+            dynamic_axes={name: dict(enumerate(names)) for name, names in axes.items()},
+            opset_version=OPSET,
+            do_constant_folding=False,
+            dynamo=False,
+        )
+    model = onnx.load_from_string(traced.getvalue())
+    _store_in_half(model.graph)
+    onnx.checker.check_model(model, full_check=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, path)
+
+
+def _store_in_half(graph: onnx.GraphProto) -> None:
+    """Converts, in place, every weight that half precision represents exactly."""
+    casts = []
+    for tensor in graph.initializer:
+        if tensor.data_type != TensorProto.FLOAT:
+            continue
+        values, name = numpy_helper.to_array(tensor), tensor.name
+        half = values.astype(np.float16)
+        if values.size < _WORTH_CASTING or not np.array_equal(half.astype(np.float32), values):
+            continue
+        tensor.CopyFrom(numpy_helper.from_array(half, f"{name}.half"))
+        casts.append(helper.make_node("Cast", [f"{name}.half"], [name], to=TensorProto.FLOAT))
+    nodes = [*casts, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
 def _copy(source: Path, target: Path, files: Sequence[str]) -> None:
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
@@ -208,15 +271,12 @@ def check_parity(
             drift = float((values - reference).abs().max()) / scale if same_shape else float("inf")
             if not drift <= TOLERANCE:
                 raise ValueError(
-                    f"{name}: {quantity} of the pack differ from torch by {drift:.2g} {sizes} "
-                    f"(tolerance {TOLERANCE:g}); the export is wrong and was not kept"
+                    f"{name}: {quantity} of the pack differ from torch by {drift:.2g} {sizes}, "
+                    f"more than {TOLERANCE:g}; the export was not kept"
                 )
             max_drift = max(max_drift, drift)
         if not same_ranking(actual["scores"], expected["scores"]):
-            raise ValueError(
-                f"{name}: the pack ranks differently from torch {sizes}, although numbers differ "
-                f"by {max_drift:.2g} only; the export was not kept"
-            )
+            raise ValueError(f"{name}: the pack ranks differently from torch {sizes}; not kept")
     scores, trained_scores = expected["scores"], _run_torch(original, *probe)["scores"]
     # for each row and each column, whether the argmax is the same
     same_best = torch.cat([scores.argmax(dim) == trained_scores.argmax(dim) for dim in (0, 1)])

@@ -91,9 +91,7 @@ class Checkpoint:
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a weight; raises ValueError if it is missing."""
         if name not in self.state:
-            raise ValueError(
-                f"{self.path} lacks {name}; is it a checkpoint of another release (--from)?"
-            )
+            raise ValueError(f"{self.path} lacks {name}; check its release, --from")
         return tuple(self.state[name].shape)
 
     def count(self, start: str) -> int:
@@ -107,9 +105,8 @@ class Checkpoint:
         try:
             load_strict(module, counters | self.state, str(self.path))
         except ValueError as error:
-            raise ValueError(
-                f"{error}; check --from, and that config.json is that of its BERT or ViT"
-            ) from error
+            advice = "check --from, and that config.json is that of its BERT or ViT"
+            raise ValueError(f"{error}; {advice}") from error
         module.eval().requires_grad_(False)
 
 
@@ -138,10 +135,7 @@ def read_checkpoint(path: Path, names: Mapping[str, str]) -> Checkpoint:
 
 
 def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
-    """The weights under the release's names, without the prefix `module.` of `DataParallel`.
-
-    If there are two dictionaries, names start with `model[0].` (images) or `model[1].` (texts).
-    """
+    """The weights under the release's names, without the prefix `module.` of `DataParallel`."""
     is_pair, weights = isinstance(model, list | tuple), dict[str, Tensor]()
     for side, part in enumerate(model if is_pair else [model]):
         tensors = isinstance(part, Mapping) and all(isinstance(v, Tensor) for v in part.values())
@@ -155,12 +149,12 @@ def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """The entries whose values are numbers, strings, or lists of these."""
-    kinds = str | int | float | None
-    return {
-        key: value
-        for key, value in values.items()
-        if all(isinstance(v, kinds) for v in (value if isinstance(value, list) else [value]))
-    }
+
+    def is_plain(value: Any) -> bool:
+        items = value if isinstance(value, list) else [value]
+        return all(isinstance(item, str | int | float | None) for item in items)
+
+    return {key: value for key, value in values.items() if is_plain(value)}
 
 
 def _load(path: Path) -> Any:
@@ -171,9 +165,8 @@ def _load(path: Path) -> Any:
         # the errors of torch's readers and of its unpickler have no common base class
         if match := re.search(r"GLOBAL ([\w.]+)", str(error)):
             raise ValueError(
-                f"{path} needs the Python object {match[1]} to load, and loading others than "
-                "tensors, plain values and argparse.Namespace can run code; save its weights again "
-                "as plain tensors where you trust it"
+                f"{path} needs the Python object {match[1]} to load, which can run code; save its "
+                "weights again as plain tensors where you trust it"
             ) from error
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise ValueError(
@@ -187,10 +180,7 @@ def find_checkpoint(address: str, token: Token = None) -> Repo:
     owner, name, *inner_path = [*filter(None, path.split("/")), "", ""]
     repository, prefix = f"{owner}/{name}{separator}{revision}", "/".join(filter(None, inner_path))
     if not is_hub_id(repository):
-        raise HubError(
-            "--hub takes owner/name/FOLDER_OR_FILE, such as cccjc/vse-infty/f30k_wsl_grid_bert, "
-            f'not "{address}"'
-        )
+        raise HubError(f'--hub takes owner/name/FOLDER_OR_FILE[@REVISION], not "{address}"')
     repo = inspect_repo(repository, token)
     checkpoints = sorted(name for name in repo.files if name.endswith(_CHECKPOINTS))
     candidates = [file for file in checkpoints if f"{file}/".startswith(prefix and f"{prefix}/")]

@@ -39,8 +39,8 @@ from polyview.models.preprocess import Preprocess
 
 RUN_WEIGHTS = "best.safetensors"
 PROJECTED, FRAME = "projected", "frame"
-LOGS = "training/backbone"  # folder in a pack with recipe and curves of its image encoder
-CLIP_LOGS = "training/clip"  # the same for a CLIP that Polyview trained
+# folders in a pack with recipe and curves of its image encoder, or of a CLIP that Polyview trained
+LOGS, CLIP_LOGS = "training/backbone", "training/clip"
 PARTS = (1, 3)  # rows and columns of a frame's parts, whose averages are concatenated
 MAX_LENGTH = 128  # maximum number of tokens of a text; captions are far shorter
 _WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors")
@@ -77,12 +77,9 @@ def load_image_source(
     """Loads an image encoder in eval mode, its preprocessing, and `describe_image_source`.
 
     `rounded` rounds the weights to half precision, as in packs, so that heads train on the same
-    features as in search.
-
-    Raises:
-        FileNotFoundError: the folder does not exist, or has no weights.
-        ValueError: the source is not an image encoder, its files do not fit together, or it cannot
-            be fetched.
+    features as in search. Raises FileNotFoundError if the folder does not exist or has no weights,
+    ValueError if the source is not an image encoder, its files do not fit together, or it cannot be
+    fetched.
     """
     location = _locate(source)
     spec = _describe_image(location)
@@ -138,9 +135,7 @@ def _locate(source: str | Path) -> _Source:
     """Finds the folder of a source; fetches a source on the Hub."""
     name, _, part = str(source).partition("#")
     if part not in ("", PROJECTED, FRAME):
-        raise ValueError(
-            f'"{source}": after # there can only be "{PROJECTED}" or "{FRAME}", not "{part}"'
-        )
+        raise ValueError(f'"{source}": after # there can only be "{PROJECTED}" or "{FRAME}"')
     advice = "name a run folder, a pack, a Hugging Face folder, or a Hub id as owner/name"
     try:
         folder = find_folder(name, advice) or fetch_matching(name, ENCODER_FILES)
@@ -148,8 +143,7 @@ def _locate(source: str | Path) -> _Source:
         raise ValueError(f"there is no folder {name}, and on the Hub: {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
         raise FileNotFoundError(
-            f"there is no weights file in {name}: it holds neither {RUN_WEIGHTS} (a training run) "
-            f"nor {MANIFEST} (a pack) nor config.json (a Hugging Face model)"
+            f"there is no weights file in {name}: no {RUN_WEIGHTS}, {MANIFEST} or config.json"
         )
     return _Source(folder, str(source), part)
 
@@ -164,9 +158,7 @@ def _describe_image(source: _Source) -> dict[str, Any]:
     elif is_pack(source.folder):
         spec = _describe_packed(source)
     elif source.part == FRAME:
-        raise ValueError(
-            f'{source.name}: "#{FRAME}" works only with encoders trained by Polyview; leave it out'
-        )
+        raise ValueError(f'{source.name}: "#{FRAME}" is only for encoders trained by Polyview')
     else:
         return _describe_published(source, _IMAGES)
     if source.part == FRAME:  # one feature per image
@@ -186,14 +178,12 @@ def _digest(identity: list[Any]) -> Any:
 
 
 def _describe_packed(source: _Source) -> dict[str, Any]:
-    """Describes a pack's image encoder; its architecture is in the logs of its training."""
     info = read_info(source.folder)  # skips the checks of heads and gallery, which are not used
     file, network = info.image_encoder.file, _trained_network(source)
     if file is None or network is None:
         raise PackError(
-            f"the image encoder of the pack {source.folder} cannot be trained over: the pack has "
-            f"no {LOGS}/config.toml with its widths and blocks; name the encoder's run folder, or "
-            "its Hub id"
+            f"the encoder of {source.folder} cannot be trained over: the pack has no {LOGS}/"
+            "config.toml with its widths and blocks; name the encoder's run folder or Hub id"
         )
     check_file(info, file)
     preprocess = info.preprocess.to_json()
@@ -245,7 +235,6 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
 
 
 def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[str, Any]:
-    """The description of an encoder in a Hugging Face folder."""
     images, projected = architectures is _IMAGES, source.part == PROJECTED
     part = "vision" if images else "text"
     if not (source.folder / "config.json").is_file():
@@ -299,20 +288,17 @@ def _read_config(source: _Source) -> dict[str, Any]:
             auto = import_transformers().AutoConfig
             config = auto.from_pretrained(source.folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{source.name}: its config.json cannot be read: {_first_line(error)}"
-        ) from error
-    content: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
-    return content
+        reason = _first_line(error)
+        raise ValueError(f"{source.name}: its config.json cannot be read: {reason}") from error
+    return dict[str, Any](json.loads(config.to_json_string(use_diff=False)))
 
 
 def _weight_files(source: _Source) -> list[Path]:
     paths = sorted(path for pattern in _WEIGHTS for path in source.folder.glob(pattern))
     if not paths:
         raise FileNotFoundError(
-            f"{source.name} has no {_WEIGHTS[0]}; an older pytorch_model.bin is a pickle and is "
-            "not read. Name a revision with safetensors (on the Hub often owner/name@refs/pr/1) or "
-            "save the model again with transformers' save_pretrained"
+            f"{source.name} has no {_WEIGHTS[0]}; pickles are not read. Name a revision with "
+            "safetensors (often owner/name@refs/pr/1), or save it with `save_pretrained`"
         )
     return paths
 
@@ -335,9 +321,8 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
                 output_loading_info=True,
             )
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise ValueError(
-            f"the weights of {source.name} do not load: {_first_line(error)}"
-        ) from error
+        reason = _first_line(error)
+        raise ValueError(f"the weights of {source.name} do not load: {reason}") from error
 
     def encoder_name(name: str) -> str:
         part, _, inner_name = name.partition(".")
@@ -348,9 +333,9 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
     names = encoder.state_dict().keys()
     missing = sorted({encoder_name(name) for name in report["missing_keys"]} & names)
     if missing:
-        model_type = _read_config(source)["model_type"]
+        kind = model.config.model_type
         raise ValueError(
-            f"{source.name} lacks {len(missing)} of the weights of a {model_type} model, first "
+            f"{source.name} lacks {len(missing)} of the weights of a {kind} model, first "
             f"{missing[0]}; its config.json and its weights do not belong together"
         )
     tensors = {encoder_name(name): tensor for name, tensor in network.state_dict().items()}

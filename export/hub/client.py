@@ -74,8 +74,7 @@ def _to_hub_error(error: BaseException, address: str) -> HubError:
                 f"check the name, and {_LOGIN}"
             )
         case hf.RevisionNotFoundError():
-            advice = "leave it out, or name a branch, tag or commit"
-            return HubError(f"{address}: there is no such revision; {advice}")
+            return HubError(f"{address}: there is no such revision; name a branch, tag or commit")
         case hf.OfflineModeIsEnabled():
             return UnreachableError("HF_HUB_OFFLINE is set; unset it")
         case hf.LocalEntryNotFoundError():
@@ -114,8 +113,7 @@ def parse_hub_id(text: str) -> tuple[str, str | None]:
     >>> parse_hub_id("owner/name@refs/pr/1")
     ('owner/name', 'refs/pr/1')
     """
-    match = _HUB_ID.fullmatch(text)
-    if match is None:
+    if (match := _HUB_ID.fullmatch(text)) is None:
         raise ValueError(f'"{text[:200]}" is not a Hub id; write owner/name or owner/name@v1')
     return match["id"], match["revision"]
 
@@ -124,10 +122,7 @@ def find_folder(name: str, advice: str) -> Path | None:
     """Finds a local folder; returns None if `name` is a repository on the Hub.
 
     Folders take precedence. If a folder `owner` exists, `owner/name` without a revision must be a
-    folder, too.
-
-    Raises:
-        FileNotFoundError: `name` is neither; the message suggests a similar name, or the `advice`.
+    folder, too. If `name` is neither, raises FileNotFoundError with a similar name or `advice`.
     """
     folder = Path(os.path.expanduser(name))  # noqa: PTH111  # keeps the path of an unknown user
     if folder.is_dir():
@@ -150,12 +145,6 @@ def cached_commit(folder: Path) -> tuple[str, str] | None:
     return repo_id.replace("--", "/", 1), folder.name
 
 
-def cache_folder(repo_id: str, commit: str) -> Path:
-    """The folder of a commit in the client's cache, which may not exist yet."""
-    name = repo_folder_name(repo_id=repo_id, repo_type="model")
-    return Path(constants.HF_HUB_CACHE, name, "snapshots", commit)
-
-
 @dataclass(frozen=True)
 class Repo:
     """The files of one commit of a repository."""
@@ -173,14 +162,14 @@ class Repo:
     @property
     def folder(self) -> Path:
         """The folder of the commit in the client's cache; it may not exist."""
-        return cache_folder(self.repo_id, self.commit)
+        name = repo_folder_name(repo_id=self.repo_id, repo_type="model")
+        return Path(constants.HF_HUB_CACHE, name, "snapshots", self.commit)
 
     @property
     def missing(self) -> dict[str, int | None]:
         """The files that are not in the client's cache, with their bytes."""
         folder = self.folder
-        sizes = self.files.items()
-        return {name: size for name, size in sizes if not (folder / name).exists()}
+        return {name: size for name, size in self.files.items() if not (folder / name).exists()}
 
     def only(self, names: Iterable[str]) -> "Repo":
         """The same commit, restricted to some files."""
@@ -190,10 +179,8 @@ class Repo:
 def inspect_repo(address: str, token: Token = None) -> Repo:
     """Lists the files of a repository; nothing is fetched.
 
-    Raises:
-        ValueError: the address is not a Hub address.
-        UnreachableError: the Hub cannot be reached.
-        HubError: the Hub refused, or lists a file name that points outside the repository.
+    Raises ValueError if the address is not a Hub address, UnreachableError if the Hub cannot be
+    reached, HubError if it refuses or lists a file name that points outside the repository.
     """
     repo_id, revision = parse_hub_id(address)
     with convert_errors(address):
@@ -204,12 +191,10 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
         hub = constants.ENDPOINT
         raise HubError(f"{address}: the server at {hub} names no commit; check HF_ENDPOINT")
     files = {file.rfilename: file.size for file in info.siblings or []}
-    for name in files:
-        if not _stays_inside(name):
-            raise HubError(
-                f"{address} lists a file {name[:200]!r}, which is not a path inside the "
-                "repository; nothing of it is fetched"
-            )
+    if outside := [name for name in files if not _stays_inside(name)]:
+        raise HubError(
+            f"{address} lists {outside[0][:200]!r}, which is not a path inside the repository"
+        )
     card = info.card_data
     licence = card and (card.get("license_name") or card.get("license"))
     if isinstance(licence, list):

@@ -1,12 +1,11 @@
-"""Packs on the Hub: push, pull and list (`python -m polyview hub`); finds a pack by its name.
+"""Packs on the Hub: push and pull (`python -m polyview hub`); finds a pack by its name.
 
 A pack on the Hub is a model repository with a pack's files, marked by the tag in its model card
-(`export/pack/card.py`). For addresses and tokens see `export/hub/client.py`.
+(`export/pack/reading.py`). For addresses and tokens see `export/hub/client.py`.
 """
 
 import argparse
 import logging
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,17 +16,15 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants, scan_cache_dir
 
 from polyview.export.hub import client
 from polyview.export.hub.client import HubError, Progress, Repo, Token, UnreachableError
-from polyview.export.pack import card, schema
+from polyview.export.pack import schema
 from polyview.export.pack.gallery import read_gallery
-from polyview.export.pack.reading import list_files, load_info, read_info
+from polyview.export.pack.reading import list_files, load_info, read_info, render_card
 from polyview.export.pack.schema import CARD, FOLDER, INDEX, MANIFEST
 from polyview.export.pack.validation import MAX_JSON, PackError
-from polyview.models import METHODS
 from polyview.models.files import write_whole
 
 _log = logging.getLogger(__name__)
 _MAX_CARD = 10**6  # bytes of README.md; a larger file is not fetched
-_MAX_LISTED = 100  # maximum number of packs in a list
 # Limits of one pack that visitors of a public app may load.
 MAX_BYTES, MAX_FILES = 2 * 10**9, 20_000
 SPARE = 10**9  # bytes of the disk that must stay free
@@ -37,24 +34,20 @@ def push(pack: Path, address: str, private: bool = False, token: str | None = No
     """Uploads a pack to a model repository in one commit; returns the URL of the commit.
 
     The pack is checked first, and only its own files are uploaded. Repository and branch are
-    created if they do not exist; `private` applies to a new repository.
-
-    Raises:
-        FileNotFoundError: a file of the pack is missing.
-        PackError: the pack is damaged, or the licence of its weights is unknown.
-        HubError: the Hub refused or could not be reached.
+    created if they do not exist; `private` applies to a new repository. Raises FileNotFoundError if
+    a file of the pack is missing, PackError if the pack is damaged or its licence is unknown,
+    HubError if the Hub refused or could not be reached.
     """
     repo_id, branch = client.parse_hub_id(address)
     info = load_info(pack)
     if info.licence.lower() == schema.UNKNOWN_LICENCE:
         raise PackError(
-            f"{pack} does not state the licence of its weights; ask their authors, and export the "
-            "pack again with --licence"
+            f"{pack} does not state the licence of its weights; export it again with --licence"
         )
     # upload_folder would miss files of a cached pack, which are links
     files = [CommitOperationAdd(name, info.folder / name) for name in list_files(info)]
     if not (info.folder / CARD).is_file():  # its tag marks the repository
-        files.append(CommitOperationAdd(CARD, card.render(info).encode()))
+        files.append(CommitOperationAdd(CARD, render_card(info).encode()))
     api, message = HfApi(token=token), f"Pack {info.name}"
     with client.convert_errors(address):
         api.create_repo(repo_id, private=private, exist_ok=True)
@@ -75,14 +68,10 @@ def pull(
 
     The cached branch or tag is updated only when the pack is complete and correct: a failed pull
     keeps the previous version, and an invalid pack is deleted. With `commit`, the address must
-    still resolve to it. A `visitor` is subject to `MAX_BYTES`, `MAX_FILES` and `SPARE`.
-
-    Returns:
-        The folder of the commit, with verified sizes and checksums.
-
-    Raises:
-        UnreachableError: the Hub cannot be reached, and the cache lacks the pack.
-        HubError: the Hub refused, or the repository is not a complete pack.
+    still resolve to it. A `visitor` is subject to `MAX_BYTES`, `MAX_FILES` and `SPARE`. Returns the
+    folder of the commit, with verified sizes and checksums. Raises UnreachableError if the Hub
+    cannot be reached and the cache lacks the pack, HubError if the Hub refused, or the repository
+    is not a complete pack.
     """
     try:
         repo = client.inspect_repo(address, token)
@@ -129,8 +118,7 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
             raise PackError(f"it lacks {name}")
         if name in sizes and repo.files[name] not in (None, sizes[name]):
             raise PackError(
-                f"{name} has {repo.files[name]:,} bytes on the Hub, but pack.json says "
-                f"{sizes[name]:,}"
+                f"{name} has {repo.files[name]} bytes on the Hub, but pack.json says {sizes[name]}"
             )
     if CARD in repo.files and (repo.files[CARD] or 0) <= _MAX_CARD:
         names.add(CARD)
@@ -169,71 +157,34 @@ def find_cached(address: str, error: UnreachableError | None = None) -> Path:
 def resolve(pack: str) -> Path:
     """Finds a pack's folder (see `find_folder`), or pulls `owner/name[@revision]` from the Hub.
 
-    Raises:
-        FileNotFoundError: `pack` is neither a folder nor the address of a repository.
-        HubError: the repository cannot be fetched, or is not a pack.
+    Raises FileNotFoundError if `pack` is neither, HubError if no pack can be fetched.
     """
-    path = Path(os.path.expanduser(pack))  # noqa: PTH111  # keeps the path of an unknown user
-    renamed = path.with_name(schema.current_name(path.name)) if path.name else path
-    if not path.is_dir() and renamed.is_dir():
-        return renamed
     advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
     return client.find_folder(pack, advice) or pull(pack)
-
-
-def list_packs(author: str | None = None, token: Token = None) -> list[Sequence[str]]:
-    """Lists the packs on the Hub, or of one owner; a token may add private packs.
-
-    Returns rows of address, commit, licence, methods, and whether the commit is in the cache.
-    Raises HubError if the Hub cannot be reached, or refuses.
-    """
-    rows = list[Sequence[str]]()
-    with client.convert_errors("the list of packs"):
-        models = HfApi(token=token).list_models(
-            filter=card.TAG, author=author, limit=_MAX_LISTED, expand=["sha", "tags"]
-        )
-        for model in models:
-            tags, commit = model.tags or [], model.sha or ""
-            licences = [tag.partition(":")[2] for tag in tags if tag.startswith("license:")]
-            methods = [method for method in METHODS if method in tags]
-            cached = "yes" if client.cache_folder(model.id, commit).is_dir() else "no"
-            cells = ", ".join(licences) or "?", ", ".join(methods) or "?", cached
-            rows.append((model.id, commit[:8], *cells))
-    return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m polyview hub", description="Share packs.")
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--token", help="access token (default: HF_TOKEN, then that of hf auth login)"
-    )
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("push", parents=[shared], help="upload a pack")
+    command = commands.add_parser("push", help="upload a pack")
     command.add_argument("pack", type=Path, help="the pack's folder")
     command.add_argument("address", help="owner/name, or owner/name@branch")
     command.add_argument("--private", action="store_true", help="make a new repository private")
     purpose = "download a pack, print its commit and its folder"
-    command = commands.add_parser("pull", parents=[shared], help=purpose)
+    command = commands.add_parser("pull", help=purpose)
     command.add_argument("address", help="owner/name, or owner/name@branch, tag or commit")
-    purpose = "packs on the Hub, and which of them are cached"
-    command = commands.add_parser("list", parents=[shared], help=purpose)
-    command.add_argument("--author", help="only this owner's")
+    for command in commands.choices.values():
+        token = "access token (default: HF_TOKEN, then that of hf auth login)"
+        command.add_argument("--token", help=token)
     options = parser.parse_args(argv)
     try:
         if options.command == "push":
             print(push(options.pack, options.address, options.private, options.token))
-        elif options.command == "pull":
+        else:
             folder = pull(options.address, options.token)
             print("@".join(client.cached_commit(folder) or ()), file=sys.stderr)
             print(folder)
-        else:
-            header = ("PACK", "COMMIT", "LICENCE", "METHODS", "CACHED")
-            rows = [header, *list_packs(options.author, options.token)]
-            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-            for row in rows:
-                print("  ".join(map(str.ljust, row, widths)).rstrip())
     except (ValueError, FileNotFoundError) as error:
         print(f"{options.command} failed: {error}", file=sys.stderr)
         return 1

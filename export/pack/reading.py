@@ -8,28 +8,44 @@ A pack is a folder, or a Hub repository with the same files:
     <method>/image_encoder.onnx  the same, if the method has its own image encoder
     <method>/text_encoder.onnx   ids (B, L), lengths (B,) -> features (B, L, d)
     <method>/head.safetensors    the heads, for `models.build`
-    gallery/                     optional, see `export/pack/gallery.py` and `regions.py`
+    gallery/                     optional, see `export/pack/gallery.py`
     training/                    optional: recipes and logs
     README.md                    the model card, rendered from pack.json
 """
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from polyview.export.pack import card, schema
+from polyview.export.pack import schema
 from polyview.export.pack.gallery import GalleryInfo, read_gallery
 from polyview.export.pack.schema import CARD, FOLDER, MANIFEST, FileInfo, GallerySummary, PackInfo
 from polyview.export.pack.validation import PackError, check, read_json
+from polyview.models import METHODS
 from polyview.models.checkpoint import load_tensors
 from polyview.models.files import no_such, sha256_of, write_whole
 
 _DOMAINS = ("", "ai.onnx")  # the two names of ONNX's default operator domain
+TAG = "polyview"  # marks packs on the Hub
+# The Hub's identifiers of licences: SPDX identifiers in lower case.
+_HUB_LICENCES = """
+    apache-2.0 mit bsd-2-clause bsd-3-clause isc unlicense mpl-2.0 gpl-2.0 gpl-3.0 lgpl-3.0 agpl-3.0
+    openrail cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nc-sa-4.0
+    cc-by-nd-4.0 cc-by-nc-nd-4.0
+"""
+# The metrics of the papers, which the card shows in percent; pack.json has all metrics.
+_LABELS = {
+    f"{key}_{measure}": f"{direction} {name}"
+    for key, direction in (("i2t", "image to text"), ("t2i", "text to image"))
+    for measure, name in (("r1", "R@1"), ("r5", "R@5"), ("r10", "R@10"), ("map_at_r", "mAP@R"))
+} | {"rsum": "rsum, the sum of the six recalls"}
 
 
 def load_info(path: Path, verify: bool = True) -> PackInfo:
@@ -48,9 +64,8 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
         images = None if verify else (summary.images_sha256, summary.images_bytes)
         if summarize_gallery(gallery, images) != summary:
             raise PackError(
-                f"the gallery of {info.folder} is not the one that pack.json describes, "
-                f"{summary.images} images with {summary.captions} captions of the split "
-                f"{summary.split}, and their SHA-256; fetch the pack again"
+                f"the gallery of {info.folder} is not the one that pack.json describes, with "
+                f"{summary.images} images and {summary.captions} captions; fetch the pack again"
             )
     return info
 
@@ -114,9 +129,47 @@ def summarize_gallery(
 
 def write_info(info: PackInfo) -> None:
     """Writes pack.json and the model card into the pack's folder, each atomically."""
-    write_whole(info.folder / CARD, card.render(info))
+    write_whole(info.folder / CARD, render_card(info))
     content = json.dumps(info.to_json(), indent=2, ensure_ascii=False) + "\n"
     write_whole(info.folder / MANIFEST, content)
+
+
+def render_card(info: PackInfo) -> str:
+    """The card as Markdown with the Hub's front matter: licence, tags and retrieval results."""
+    measured = {name: m.metrics for name, m in info.methods.items() if m.metrics is not None}
+    results = [
+        EvalResult(
+            task_type="image-text-retrieval",
+            task_name="Image-text retrieval",
+            dataset_type=info.name,
+            dataset_name=f"{info.title}, {metrics.split}",
+            dataset_split=metrics.split,
+            metric_type=key,
+            metric_value=round(metrics.values[key], 1),
+            metric_name=f"{method}, {label}",
+        )
+        for method, metrics in measured.items()
+        for key, label in _LABELS.items()
+        if key in metrics.values
+    ]
+    methods = dict.fromkeys(entry.method or name for name, entry in info.methods.items())
+    licence = info.licence.lower()
+    is_hub_licence = licence in _HUB_LICENCES.split()
+    # an identifier for other licences, whose names are in the text
+    identifier = re.sub(r"[^a-z0-9.]+", "-", licence).strip("-") or "unknown"
+    front = ModelCardData(
+        language="en",
+        library_name="polyview",
+        license=licence if is_hub_licence else "other",
+        license_name=None if is_hub_licence else identifier,
+        model_name=info.title if results else None,
+        eval_results=results or None,
+        pipeline_tag="feature-extraction",
+        tags=[TAG, "image-text-retrieval", "visual-semantic-embedding", "onnx", *methods],
+    )
+    values: dict[str, Any] = {"info": info, "known": METHODS, "labels": _LABELS}
+    template = str(Path(__file__).with_name("card.md"))
+    return f"{ModelCard.from_template(front, template, measured=measured, **values)}\n"
 
 
 def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackInfo:
@@ -179,8 +232,7 @@ def check_weights(path: Path) -> None:
             )
         if isinstance(part, onnx.TensorProto) and (part.data_location or part.external_data):
             raise PackError(
-                f"{path}: tensor {part.name!s:.60} is in another file; export it again with all "
-                "weights inside"
+                f"{path}: tensor {part.name!s:.60} is in another file; export all weights inside"
             )
 
 

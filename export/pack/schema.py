@@ -22,9 +22,8 @@ from polyview.models.preprocess import Preprocess
 FORMAT = 1
 MANIFEST, CARD = "pack.json", "README.md"
 FOLDER, INDEX = "gallery", "gallery.json"
-REGIONS = "regions.safetensors"  # beside INDEX, see `export/pack/regions.py`
+REGIONS = "regions.safetensors"  # beside INDEX, see `export/pack/gallery.py`
 UNKNOWN_LICENCE = "unknown"  # for weights whose authors state no licence
-_FORMER_NAMES = {"photos_mini": "photos"}  # names in existing commands, variables and links
 MAX_MANIFEST = 2**20  # bytes of pack.json
 MAX_FILE = 2**31 - 1  # bytes of any other file; no ONNX file can be larger
 Width = Annotated[int, Field(ge=1, le=65_536)]  # width of features
@@ -152,23 +151,17 @@ class PackInfo(Labels):
         for name, method in self.methods.items():
             if method.image_dim != dim:
                 raise ValueError(
-                    f"methods.{name}.image_dim is {method.image_dim}, but the image encoder's "
-                    f"features have {dim} dimensions"
+                    f"methods.{name}.image_dim is {method.image_dim}, but the encoder's is {dim}"
                 )
             if method.image_encoder is not None and file is None:
                 raise ValueError(
-                    f"methods.{name} has an image encoder of its own, but the pack reads no "
-                    "images; name a file in image_encoder, or export the pack again"
+                    f"methods.{name} has an image encoder of its own, but the pack reads no images"
                 )
         if self.domain and {len(self.domain.mean), len(self.domain.deviation)} != {2 * dim}:
-            raise ValueError(
-                f"domain.mean and domain.deviation must have {2 * dim} numbers each, for features "
-                f"of {dim} dimensions"
-            )
+            raise ValueError(f"domain.mean and domain.deviation must have {2 * dim} numbers each")
         if self.has_regions and (self.gallery is None or file is not None):
             raise ValueError(
-                f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder; "
-                "leave it out, or export the pack again"
+                f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder"
             )
         referenced = [self.tokenizer.file, file, self.gallery.file if self.gallery else None]
         for method in self.methods.values():
@@ -201,7 +194,7 @@ class PackInfo(Labels):
 
     @property
     def has_regions(self) -> bool:
-        """Whether the gallery has precomputed features, see `export/pack/regions.py`."""
+        """Whether the gallery has precomputed features, see `export/pack/gallery.py`."""
         return f"{FOLDER}/{REGIONS}" in self.files
 
     def to_json(self) -> dict[str, Any]:
@@ -212,22 +205,12 @@ class PackInfo(Labels):
         return {"format": FORMAT, **values}
 
 
-def current_name(name: str) -> str:
-    """The new name of a renamed bundled pack; any other name unchanged.
-
-    >>> current_name("photos_mini"), current_name("scenes")
-    ('photos', 'scenes')
-    """
-    return _FORMER_NAMES.get(name, name)
-
-
 def parse_info(values: Any, folder: Path) -> PackInfo:
     """Validates the content of a pack.json; raises PackError, which names the first wrong value."""
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         version = values.get("format") if isinstance(values, dict) else None
         raise PackError(
-            f"{MANIFEST} is of format {version!r:.20}, but this version of Polyview reads format "
-            f"{FORMAT}; update Polyview, or export the pack again"
+            f"{MANIFEST} is of format {version!r:.20}, but only {FORMAT} is read; update Polyview"
         )
     content = {key: value for key, value in values.items() if key != "format"}
     return replace(validation.check(PackInfo, content, MANIFEST), folder=folder)

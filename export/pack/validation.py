@@ -80,9 +80,7 @@ def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     if (size := path.stat().st_size) > max_bytes:
-        raise PackError(
-            f"{path} has {size:,} bytes, more than the {max_bytes:,} allowed; make it smaller"
-        )
+        raise PackError(f"{path} has {size:,} bytes, more than the {max_bytes:,} allowed")
     try:
         return from_json(path.read_bytes(), allow_inf_nan=False)
     except ValueError as error:

@@ -2,7 +2,6 @@
 
 import csv
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,8 @@ from polyview.app.packs.state import AppState
 from polyview.app.search.answers import Question, answer
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED, PHOTOGRAPHS, Settings
-from polyview.export.hub.packs import resolve
 from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import read_info
-from polyview.export.pack.schema import current_name
 from polyview.models import argument_defaults
 from polyview.training.data.image_files import read_frames
 from polyview.training.data.open_split import from_pack
@@ -160,7 +157,7 @@ def test_a_folder_of_ones_own_is_searched_and_its_bad_files_are_listed(tmp_path:
         draw(3)[0].save(folder / "sub" / name)
     for name in ("rotated.jpg", "text.jpg", "bomb.png"):
         hostile.write(folder, name)
-    state = AppState(Settings("photos_mini", folder, "cpu"), tmp_path / "cache")  # its former name
+    state = AppState(Settings(PHOTOGRAPHS, folder, "cpu"), tmp_path / "cache")
     mine = state.first
     assert mine.info.folder == PHOTOS
     finish(mine.index)
@@ -175,14 +172,6 @@ def test_a_folder_of_ones_own_is_searched_and_its_bad_files_are_listed(tmp_path:
     result = answer(mine, Question(image=draw(3)[0]), "vse_infty", 5)
     assert (result.hits[0].file, result.captions) == ("sub/mine.png", [])
     state.close()
-
-
-def test_the_former_name_of_the_pack_for_photographs_still_means_it() -> None:
-    info = read_info(PHOTOS)
-    before = replace(info, name="photos_mini", title="Photographs, small")
-    assert before.checksum == info.checksum  # so what was encoded under that name holds
-    assert current_name(before.name) == PHOTOGRAPHS  # a copy, such as one on the Hub
-    assert resolve(str(BUNDLED / "photos_mini")) == PHOTOS
 
 
 @pytest.mark.slow

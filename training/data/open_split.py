@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from polyview.export.pack.gallery import load_gallery
+from polyview.export.pack.gallery import load_gallery, regions_of
 from polyview.export.pack.reading import load_info
-from polyview.export.pack.regions import regions_of
 from polyview.training.data.image_files import (
     ImageFiles,
     Lazy,

@@ -13,7 +13,7 @@ Of five equal rows only the first is used. Features are memory-mapped.
 `python -m polyview region-gallery --data DIR --split test --out runs/gallery`
 
 turns a split into the gallery of a pack without an image encoder, so that the app can search it.
-The gallery contains the features (`export/pack/regions.py`). With `--images DIR --names FILE` it
+The gallery contains the features (`export/pack/gallery.py`). With `--images DIR --names FILE` it
 also contains the photographs; FILE lists their names in the order of the features. Otherwise each
 image is a drawing of its region boxes.
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from polyview.export.pack.regions import write_regions
+from polyview.export.pack.gallery import write_regions
 from polyview.export.pack.schema import INDEX
 from polyview.models.files import replacing_folder
 from polyview.models.preprocess import to_rgb

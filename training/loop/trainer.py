@@ -15,13 +15,13 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from polyview import models
-from polyview.export.build.trained import describe_run, load_run
 from polyview.export.encoders.sources import (
     describe_image_source,
     describe_text_source,
     load_image_source,
 )
 from polyview.export.pack.validation import check
+from polyview.export.to_onnx import describe_run, load_run
 from polyview.models import Method, Views
 from polyview.models.checkpoint import load_strict, load_tensors
 from polyview.models.encoders import IMAGE_ENCODERS

@@ -20,10 +20,9 @@ from polyview.app.gallery.scan import from_pack
 from polyview.app.search import retriever as module
 from polyview.app.search.answers import parse
 from polyview.app.search.retriever import Retriever, Term, combine_terms
-from polyview.export.methods import Methods
 from polyview.export.pack.calibration import Calibration
 from polyview.export.pack.schema import Metrics
-from polyview.export.runtime import Runtime
+from polyview.export.runtime import Methods, Runtime
 from tests.app.conftest import IMAGES, find, maps_of
 
 METHODS = ("vsepp", "vse_infty")

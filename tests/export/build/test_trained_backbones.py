@@ -10,8 +10,7 @@ from PIL import Image
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export.build.pack import IMAGE_ENCODER
-from polyview.export.pack.card import render
-from polyview.export.pack.reading import load_info
+from polyview.export.pack.reading import load_info, render_card
 from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
 from polyview.training import train
@@ -64,7 +63,7 @@ def test_a_method_brings_the_image_encoder_it_was_trained_with(world: Path) -> N
     assert all(getattr(m.parity, "ranking", False) for m in both.methods.values())
     content = json.loads((world / "both/pack.json").read_text())
     assert "image_encoder" not in content["methods"]["base_attn"]
-    assert 'polyview.load("PATH_OR_HUB_ID", "mvam")' in render(alone)
+    assert 'polyview.load("PATH_OR_HUB_ID", "mvam")' in render_card(alone)
 
 
 def test_each_method_reads_and_searches_images_through_its_encoder(

@@ -1,6 +1,5 @@
-"""The real client against a local server: push, pull, list, refusals and faults."""
+"""The real client against a local server: push, pull, refusals and faults."""
 
-import json
 import re
 from pathlib import Path
 
@@ -225,19 +224,3 @@ def test_command_line(
     assert f"{ID}@{commit}\n" in errors
     assert main(["pull", "owner/other"]) == 1
     assert "pull failed: there is no owner/other" in capsys.readouterr().err
-
-    def rows(*arguments: str) -> list[list[str]]:
-        assert main(["list", *arguments]) == 0
-        return [line.split() for line in capsys.readouterr().out.splitlines()]
-
-    stocked.repos["ann/secret"].card = stocked.repos[ID].card
-    stocked.repos["ann/other"] = Repo(card={"tags": ["onnx"]})
-    stocked.repos["ann/other"].add_commit("main", {"README.md": b"no pack"})
-    methods = ", ".join(json.loads((pack / "pack.json").read_text())["methods"])
-    header = ["PACK", "COMMIT", "LICENCE", "METHODS", "CACHED"]
-    assert rows() == [header, [ID, commit[:8], "apache-2.0", methods, "yes"]]
-    assert rows("--author", "ann") == [header]
-    secret = rows("--author", "ann", "--token", READER)[1]
-    assert (secret[0], secret[-1]) == ("ann/secret", "no")
-    after = stocked.repos[ID].add_commit("main", {"new.txt": b"new"})
-    assert rows()[1][1:2] + rows()[1][-1:] == [after[:8], "no"]

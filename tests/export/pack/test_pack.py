@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from polyview.export.pack import card
 from polyview.export.pack.gallery import load_gallery
-from polyview.export.pack.reading import load_info, update_metrics
+from polyview.export.pack.reading import TAG, load_info, render_card, update_metrics
 from polyview.export.pack.validation import PackError
 from polyview.models import METHODS
 from tests.export.conftest import NAME, TRAINED
@@ -159,7 +158,7 @@ def test_metrics_are_written_and_the_card_with_them(copied: Path) -> None:
 
 def test_the_card_says_what_pack_json_says(pack: Path) -> None:
     info, text = load_info(pack), (pack / "README.md").read_text("utf-8")
-    assert text == card.render(info)
+    assert text == render_card(info)
     results = text.split("## Results")[1].split("##")[0]
     assert "Not measured yet" in results
     assert "|" not in results
@@ -170,6 +169,6 @@ def test_the_card_says_what_pack_json_says(pack: Path) -> None:
     front = ModelCard(text).data.to_dict()  # as the Hub reads it
     assert (front["license"], front["pipeline_tag"]) == ("apache-2.0", "feature-extraction")
     assert (front["library_name"], front["language"]) == ("polyview", "en")
-    assert {card.TAG, *TRAINED} <= set(front["tags"])
-    other = ModelCard(card.render(replace(info, licence='My "own": licence'))).data.to_dict()
+    assert {TAG, *TRAINED} <= set(front["tags"])
+    other = ModelCard(render_card(replace(info, licence='My "own": licence'))).data.to_dict()
     assert (other["license"], other["license_name"]) == ("other", "my-own-licence")

@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from polyview.export import to_onnx
-from polyview.export.pack.gallery import load_gallery
-from polyview.export.pack.regions import Regions
+from polyview.export.pack.gallery import Regions, load_gallery
 from polyview.export.pack.schema import REGIONS
 from polyview.export.runtime import Runtime
 from polyview.training import evaluate
