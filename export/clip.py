@@ -1,7 +1,4 @@
-"""Builds a pack of CLIP or SigLIP with the pre-trained weights: `python -m polyview clip --help`.
-
-python -m polyview clip --from wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M --out PACK
-"""
+"""Builds a pack of pre-trained CLIP or SigLIP: `python -m polyview clip --help`."""
 
 import argparse
 import sys

@@ -2,12 +2,10 @@
 
 python -m polyview official --from vse_infty --hub cccjc/vse-infty/f30k_wsl_grid_bert --out PACK
 python -m polyview official --from vse_infty model_best.pth --vocab f30k_vocab.json --out PACK
-python -m polyview official --from pvse model_best.pth.tar --vocab vocab.json --out PACK
 python -m polyview official --from avse model_best.pth --text-backbone bert-base-uncased --out PACK
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,16 +20,10 @@ from torch import nn
 from torch.nn import functional
 
 from polyview import models
-from polyview.export.build.command import labels_from, pack_parser, run_command
+from polyview.export.build import released
+from polyview.export.build.command import labels_from, pack_name, pack_parser, run_command
 from polyview.export.build.pack import MethodParts, PackParts, build_pack
-from polyview.export.build.released import (
-    BERT_FILES,
-    BERT_ID,
-    Checkpoint,
-    find_checkpoint,
-    read_checkpoint,
-    read_releases,
-)
+from polyview.export.build.released import BERT_ID, Checkpoint
 from polyview.export.hub.client import fetch, fetch_matching, find_folder
 from polyview.export.pack.schema import UNKNOWN_LICENCE, PackInfo
 from polyview.export.pack.validation import OPEN, check, read_json
@@ -204,7 +196,7 @@ def _bert_encoder(
 ) -> tuple[TextEncoder, Tokenizer]:
     name = options.text_backbone or BERT_ID
     advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
-    folder = find_folder(name, advice) or fetch_matching(name, BERT_FILES)
+    folder = find_folder(name, advice) or fetch_matching(name, released.BERT_FILES)
     rows, tokenizer = checkpoint.shape(_PIECES)[0], read_tokenizer(folder)
     if (pieces := tokenizer.get_vocab_size()) != rows:
         raise ValueError(
@@ -261,7 +253,7 @@ CONVERSIONS = {
 
 def convert(options: argparse.Namespace) -> PackInfo:
     """Builds the pack of a released checkpoint from the options of `make_parser`."""
-    name, releases = options.release, read_releases()
+    name, releases = options.release, released.read_releases()
     release = releases.pop(name)
     for owner, other in releases.items():
         for option in other.options:
@@ -273,11 +265,11 @@ def convert(options: argparse.Namespace) -> PackInfo:
     if options.hub is None:
         path, origin = options.checkpoint, options.checkpoint.name
     else:
-        repo = find_checkpoint(options.hub)
+        repo = released.find_checkpoint(options.hub)
         (file,) = repo.files
         fetch(repo)
         path, origin = repo.folder / file, f"{repo.repo_id}/{file}@{repo.commit}"
-    checkpoint = read_checkpoint(path, release.names)
+    checkpoint = released.read_checkpoint(path, release.names)
     images = CONVERSIONS[name](checkpoint, options)
     text, tokenizer = _text_side(checkpoint, options)
     head = models.build(name, images.dim, text.dim, images.arguments)
@@ -299,7 +291,7 @@ def convert(options: argparse.Namespace) -> PackInfo:
     short_name = folders[-2] if len(folders) > 3 else folders[-1].partition(".")[0]
     labels = labels_from(
         options,
-        name=re.sub(r"[^a-z0-9]+", "_", f"{name}_{short_name}".lower()).strip("_")[:64],
+        name=pack_name(f"{name}_{short_name}"),
         title=f"{method.title}, the authors' weights",
         licence=UNKNOWN_LICENCE,
         credits=(

@@ -119,10 +119,9 @@ class Runtime:
         return cls(load_info(pack), device, threads)
 
     def image_encoder_of(self, method: str | None) -> str | None:
-        """The ONNX file of a method's image encoder, or of the pack's if `method` is None.
+        """The ONNX file of a method's image encoder, or of the pack's; None if features are ready.
 
-        Methods with the same file share features. Returns None for precomputed features; raises
-        ValueError for an unknown method.
+        Methods with the same file share features. Raises ValueError for an unknown method.
         """
         if method is None:
             return self.info.image_encoder.file
@@ -130,10 +129,9 @@ class Runtime:
         return self.info.methods[method].image_encoder or self.info.image_encoder.file
 
     def image_features(self, images: Sequence[Image.Image], method: str | None = None) -> Tensor:
-        """Encodes images of any size and mode, at least one, into (B, N, d) features.
+        """Encodes at least one image of any size and mode into (B, N, d) features.
 
-        `method` selects the image encoder, see `image_encoder_of`. Raises ValueError if there is no
-        image, or the method is unknown.
+        `method` selects the encoder, see `image_encoder_of`. Raises ValueError for an unknown one.
         """
         if not images:
             raise ValueError("there is no image to encode; give at least one")
@@ -162,8 +160,8 @@ class Runtime:
         have the shape that pack.json states.
         """
         size, dim = self.preprocess.size, self.info.image_encoder.dim
-        is_valid_shape = len(pixels) > 0 and pixels.shape[1:] == (3, size, size)
-        if not is_valid_shape or pixels.dtype != np.float32:
+        shape = max(1, len(pixels)), 3, size, size
+        if pixels.shape != shape or pixels.dtype != np.float32:
             raise ValueError(
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
@@ -183,8 +181,7 @@ class Runtime:
 
         A few dozen images are enough to judge a gallery. None if the pack has no `Domain`.
         """
-        domain = self.info.domain
-        if domain is None:
+        if (domain := self.info.domain) is None:
             return None
         return domain.distances(self.image_features(images).cpu().numpy()) > domain.limit
 
@@ -197,10 +194,7 @@ class Runtime:
             )
 
     def start_image_encoder(self) -> None:
-        """Starts the pack's image encoder before its first use; see `require_images`.
-
-        Raises PackError if onnxruntime cannot load it.
-        """
+        """Starts the pack's image encoder; PackError if it does not load. See `require_images`."""
         self.require_images()
         self._sessions.start(str(self.info.image_encoder.file), ["pixels"])
 
@@ -295,8 +289,7 @@ class Runtime:
         """Checks the width of image features; returns their mask (B, N), by default all True."""
         dim, shape = self.info.image_encoder.dim, tuple(features.shape)
         if len(shape) != 3 or shape[2] != dim:
-            pack = self.info.name
-            raise ValueError(f"the pack {pack} reads features (B, N, {dim}), not {shape}")
+            raise ValueError(f"the pack {self.info.name} reads features (B, N, {dim}), not {shape}")
         return torch.ones(features.shape[:2], dtype=torch.bool) if mask is None else mask
 
     def in_batches(

@@ -125,8 +125,7 @@ class Sessions:
             message = f"{file} cannot be computed; export it again ({_reason(error)})"
             raise PackError(message) from error
         if output.dtype != torch.float32:
-            kind = str(output.dtype).removeprefix("torch.")
-            raise PackError(f"{file} gives {kind} instead of float32; export it again")
+            raise PackError(f"{file} gives {output.dtype} instead of float32; export it again")
         if not bool(output.sum().isfinite()):  # a sum is cheaper than testing every value
             raise PackError(f"{file} gives NaN or infinity; fetch or export it again")
         return output

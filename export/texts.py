@@ -88,12 +88,9 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 
 def _rebuild_siglip(published: Tokenizer) -> Tokenizer:
-    """Rebuilds the tokenizer of SigLIP or SigLIP 2; returns any other tokenizer unchanged.
-
-    Only the vocabulary is used: files encode the other steps in several ways, such as a table in
-    SentencePiece's format, or leave them to the processor. NFKC replaces the table; the two differ
-    only for rare characters.
-    """
+    """Rebuilds the tokenizer of SigLIP or SigLIP 2; returns any other tokenizer unchanged."""
+    # Only the vocabulary is used: files encode the other steps in several ways, or leave them to
+    # the processor. NFKC replaces SentencePiece's table; they differ for rare characters only.
     content = json.loads(published.to_str())
     steps: list[normalizers.Normalizer] = [normalizers.Lowercase()]
     if isinstance(published.model, Unigram):
@@ -202,11 +199,7 @@ class TextReader:
 
 
 def pad(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Pads token ids with 0 to (B, M) int64; also returns the lengths (B,) int64.
-
-    >>> [array.tolist() for array in pad([[5], [6, 7]])]
-    [[[5, 0], [6, 7]], [1, 2]]
-    """
+    """Pads token ids with 0 to (B, M) int64; also returns the lengths (B,) int64."""
     lengths = np.array([len(row) for row in ids], np.int64)
     rows = [[*row, *[0] * (int(lengths.max()) - len(row))] for row in ids]
     return np.array(rows, np.int64), lengths

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from polyview import models
-from polyview.export.build.command import labels_from, pack_parser, run_command
+from polyview.export.build.command import labels_from, pack_name, pack_parser, run_command
 from polyview.export.build.pack import TOKENIZER, MethodParts, PackParts, build_pack
 from polyview.export.encoders.sources import (
     LOGS,
@@ -213,15 +213,11 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
     first = next(iter(trained.values()), run)
     folders = f"{run.folder} and {first.folder}"
     if run.tokenizer != first.tokenizer:
-        raise ValueError(
-            f"{folders} have different tokenizers; train both with the same captions and settings"
-        )
+        raise ValueError(f"{folders} have different tokenizers; train both with the same captions")
     for key in ("image_dim", "frames"):
-        value, first_value = getattr(run.record, key), getattr(first.record, key)
-        if value != first_value:
-            raise ValueError(
-                f"{folders} read features of {key} {value} and {first_value}; make two packs"
-            )
+        values = getattr(run.record, key), getattr(first.record, key)
+        if values[0] != values[1]:
+            raise ValueError(f"{folders} read features of {key} {values}; make two packs")
     trained[name] = run
 
 
@@ -240,9 +236,8 @@ def _labels_for(
         credit_list = [_GLYPHS if scenes else content, _encoder_credits(encoder), *texts]
         titles = ", ".join(METHODS[run.record.method].title for run in runs)
         counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
-        slug = re.sub(r"[^a-z0-9]+", "_", data[0].name.lower()).strip("_")[:64]
         derived = {
-            "name": "scenes" if scenes else slug,
+            "name": "scenes" if scenes else pack_name(data[0].name),
             "title": "Scenes" if scenes else names[:200],
             "description": f"{titles}, trained on {names} ({counts}).",
             "credits": "; ".join(dict.fromkeys(filter(None, credit_list))),
@@ -252,8 +247,8 @@ def _labels_for(
         elif not options.licence:
             base = f" over {encoder['source']}" if encoder else ""
             raise ValueError(
-                f"the licence of weights trained on {derived['name']}{base} is not known; state it "
-                'with --licence, for example --licence CC-BY-NC-4.0, or --licence "research only"'
+                f"the licence of weights trained on {derived['name']}{base} is not known; state "
+                'it, such as --licence CC-BY-NC-4.0, or --licence "research only"'
             )
     if options.name:
         derived["title"] = options.name.replace("_", " ").capitalize()
@@ -291,8 +286,8 @@ def _history(source: str) -> dict[str, Path]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = pack_parser("export", "Build a pack from run folders.")
-    backbone = "image encoder: run folder, pack, Hugging Face folder or Hub id; none for runs on "
-    parser.add_argument("--backbone", help=backbone + "ready-made features")
+    backbone = "image encoder: run, pack, Hugging Face folder or Hub id; none for features"
+    parser.add_argument("--backbone", help=backbone)
     run = "run folder of a method; repeat; NAME=FOLDER if two are of one method"
     parser.add_argument("--run", action="append", required=True, help=run)
 

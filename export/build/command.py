@@ -1,6 +1,7 @@
 """Command-line options and errors of `polyview clip`, `polyview export` and `polyview official`."""
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +28,11 @@ def pack_parser(command: str, purpose: str, **labels: str) -> argparse.ArgumentP
     for label, meaning in _LABELS.items():
         parser.add_argument(f"--{label}", default=labels.get(label), help=meaning)
     return parser
+
+
+def pack_name(text: str) -> str:
+    """A valid pack name from any text."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:64]
 
 
 def labels_from(options: argparse.Namespace, **defaults: str) -> Labels:

@@ -14,7 +14,7 @@ import copy
 import io
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,19 +26,10 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from torch import Tensor, nn
 
+from polyview.export.pack import schema
 from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import describe_file, load_info, summarize_gallery, write_info
-from polyview.export.pack.schema import (
-    FOLDER,
-    INDEX,
-    REGIONS,
-    ImageEncoderInfo,
-    Labels,
-    MethodInfo,
-    PackInfo,
-    Parity,
-    TokenizerInfo,
-)
+from polyview.export.pack.schema import FOLDER, INDEX, REGIONS, Labels, MethodInfo, PackInfo
 from polyview.export.runtime import Runtime
 from polyview.models import METHODS, Method
 from polyview.models.checkpoint import round_to_half, save_tensors
@@ -52,8 +43,7 @@ TOKENIZER = "tokenizer.json"
 LOGS = ("config.toml", "log.csv")
 TOLERANCE = 1e-4
 TIE = 1e-5
-RANKED, FEW = 48, 4  # images of the last probe; FEW if they are larger than LARGE
-LARGE = 256  # side of an image in pixels
+RANKED, FEW, LARGE = 48, 4, 256  # images of the last probe; FEW if larger than LARGE pixels
 SET = 7  # elements of an image in probes of precomputed features
 SEED = 20240
 OPSET = 17
@@ -114,13 +104,10 @@ def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
 
 
 def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
-    """Writes a pack without its parity, which `build_pack` measures."""
     (work / TOKENIZER).write_text(parts.tokenizer, "utf-8")
     for name, folder in parts.logs.items():
         _copy(folder, work / "training" / name, [log for log in LOGS if (folder / log).is_file()])
-    methods = {
-        name: _write_method(work, name, method, parts) for name, method in parts.methods.items()
-    }
+    methods = {k: _write_method(work, k, method, parts) for k, method in parts.methods.items()}
     encoder, size = parts.image_encoder, parts.preprocess.size
     file, grid, summary = None, (1, 1), False
     if encoder is not None:
@@ -144,8 +131,8 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
         folder=work,
         **asdict(labels),
         preprocess=parts.preprocess,
-        image_encoder=ImageEncoderInfo(file, parts.image_dim, grid, summary, parts.frames),
-        tokenizer=TokenizerInfo(TOKENIZER, parts.max_length),
+        image_encoder=schema.ImageEncoderInfo(file, parts.image_dim, grid, summary, parts.frames),
+        tokenizer=schema.TokenizerInfo(TOKENIZER, parts.max_length),
         methods=methods,
         files={path.relative_to(work).as_posix(): describe_file(path) for path in paths},
         gallery=None if parts.gallery is None else summarize_gallery(load_gallery(work / FOLDER)),
@@ -248,7 +235,7 @@ def _store_in_half(graph: onnx.GraphProto) -> None:
     graph.node.extend(nodes)
 
 
-def _copy(source: Path, target: Path, files: Sequence[str]) -> None:
+def _copy(source: Path, target: Path, files: Iterable[str]) -> None:
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / file, target / file)
@@ -256,7 +243,7 @@ def _copy(source: Path, target: Path, files: Sequence[str]) -> None:
 
 def check_parity(
     runtime: Runtime, name: str, rounded: MethodParts, original: MethodParts
-) -> Parity:
+) -> schema.Parity:
     """Compares a method of a pack on the CPU with its torch modules; ValueError if they differ.
 
     `rounded` has the pack's weights, `original` the trained weights.
@@ -277,21 +264,15 @@ def check_parity(
             max_drift = max(max_drift, drift)
         if not same_ranking(actual["scores"], expected["scores"]):
             raise ValueError(f"{name}: the pack ranks differently from torch {sizes}; not kept")
-    scores, trained_scores = expected["scores"], _run_torch(original, *probe)["scores"]
+    scores, trained = expected["scores"], _run_torch(original, *probe)["scores"]
     # for each row and each column, whether the argmax is the same
-    same_best = torch.cat([scores.argmax(dim) == trained_scores.argmax(dim) for dim in (0, 1)])
-    change = float((scores - trained_scores).abs().max())
-    return Parity(max_drift, True, change, float(same_best.float().mean()))
+    same_best = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
+    change, share = float((scores - trained).abs().max()), float(same_best.float().mean())
+    return schema.Parity(max_drift, ranking=True, fp16_numbers=change, fp16_ranking=share)
 
 
 def same_ranking(scores: Tensor, reference: Tensor) -> bool:
-    """Whether two score matrices (B_img, B_txt) order every row and every column alike, up to ties.
-
-    >>> same_ranking(torch.tensor([[0.1, 0.3]]), torch.tensor([[0.2, 0.4]]))
-    True
-    >>> same_ranking(torch.tensor([[0.1, 0.3]]), torch.tensor([[0.4, 0.2]]))
-    False
-    """
+    """Whether scores (B_img, B_txt) order every row and every column alike, up to ties."""
     slack = TIE * max(1.0, float(reference.abs().max()))
     for candidate, expected in ((scores, reference), (scores.T, reference.T)):
         reordered = expected.gather(1, candidate.argsort(dim=1, descending=True))
@@ -301,15 +282,11 @@ def same_ranking(scores: Tensor, reference: Tensor) -> bool:
 
 
 def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields pixels (B_img, 3, S, S) float32, ids (B_txt, L) int64 and lengths (B_txt,).
-
-    The first three probes are noise of several shapes. The last, for the rankings, holds the first
-    images of the pack's gallery and their captions, or noise if the pack has no gallery. A pack
-    without an image encoder gets features (B_img, N, d) instead of pixels.
-    """
+    """Yields pixels (B_img, 3, S, S) or features (B_img, N, d); ids (B_txt, L); lengths."""
     rng, encoder = np.random.default_rng(SEED), runtime.info.image_encoder
     longest, side = runtime.info.tokenizer.max_length, runtime.preprocess.size
     shapes = [(1, 1, 1), (3, 5, min(7, longest)), (2, 3, longest)]  # images, texts, tokens
+    # the last probe, for the rankings, is the start of the gallery, or noise
     if runtime.info.gallery is None:
         ranked = FEW if side > LARGE else RANKED
         shapes.append((ranked, ranked, min(12, longest)))
@@ -330,8 +307,7 @@ def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarr
         if runtime.regions is not None:
             inputs = runtime.regions.features(range(len(entries))).numpy()
         else:
-            files = [Image.open(gallery.folder / entry.file) for entry in entries]
-            inputs = runtime.preprocess(files)
+            inputs = runtime.preprocess(Image.open(gallery.folder / e.file) for e in entries)
         yield inputs, *runtime.reader.batch(captions)
 
 
@@ -350,9 +326,8 @@ def _run_torch(
 def _run_pack(
     runtime: Runtime, name: str, pixels: np.ndarray, ids: np.ndarray, lengths: np.ndarray
 ) -> dict[str, Tensor]:
-    images = torch.from_numpy(pixels)
-    if runtime.info.image_encoder.file is not None:
-        images = runtime.pixel_features(pixels, name)
+    encodes = runtime.info.image_encoder.file is not None
+    images = runtime.pixel_features(pixels, name) if encodes else torch.from_numpy(pixels)
     return _outputs(runtime.methods[name], images, *runtime.token_features(ids, lengths, name))
 
 

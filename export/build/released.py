@@ -67,11 +67,7 @@ def read_releases() -> dict[str, Release]:
 
 
 def rename(key: str, names: Mapping[str, str]) -> str | None:
-    """Our name for a released weight, "-" if it is unused, or None if no prefix matches.
-
-    >>> rename("layer.11.out.bias", {"layer.*.out.": "image.blocks.*."})
-    'image.blocks.11.bias'
-    """
+    """Our name for a released weight, "-" if it is unused, or None if no prefix matches."""
     for released_prefix, our_prefix in names.items():
         if match := re.match(re.escape(released_prefix).replace(r"\*", r"(\d+)"), key):
             prefix = our_prefix.replace("*", "".join(match.groups()))

@@ -108,11 +108,7 @@ def is_hub_id(text: str) -> bool:
 
 
 def parse_hub_id(text: str) -> tuple[str, str | None]:
-    """Splits a Hub id into repository and revision; neither can point outside the cache folder.
-
-    >>> parse_hub_id("owner/name@refs/pr/1")
-    ('owner/name', 'refs/pr/1')
-    """
+    """Splits a Hub id into repository and revision; neither can point outside the cache folder."""
     if (match := _HUB_ID.fullmatch(text)) is None:
         raise ValueError(f'"{text[:200]}" is not a Hub id; write owner/name or owner/name@v1')
     return match["id"], match["revision"]
@@ -133,12 +129,7 @@ def find_folder(name: str, advice: str) -> Path | None:
 
 
 def cached_commit(folder: Path) -> tuple[str, str] | None:
-    """The repository and the commit of a folder in the client's cache; None for other folders.
-
-    >>> cached_commit(Path("hub/models--owner--name/snapshots/0a1b"))
-    ('owner/name', '0a1b')
-    >>> cached_commit(Path("runs/pack"))
-    """
+    """The repository and the commit of a folder in the client's cache; None for other folders."""
     kind, _, repo_id = folder.parent.parent.name.partition("--")
     if folder.parent.name != "snapshots" or kind != "models" or "--" not in repo_id:
         return None

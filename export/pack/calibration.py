@@ -85,11 +85,10 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True, config=STRICT)
 class Calibration:
-    """The fitted weights of one method; the bias is the last weight.
+    """The fitted weights of one method, the bias last, and the data, command and seed of the fit.
 
     `question` applies to `Background.features`, `hit` to `Background.hit_features`, and `refusal`
-    to `Background.sizes` for the log odds below which nothing matches. The other fields record the
-    fit: data, command line, hardware, and seed of the queries.
+    to `Background.sizes` for the log odds below which nothing matches.
     """
 
     question: tuple[Weight, Weight, Weight, Weight, Weight, Weight, Weight]

@@ -72,10 +72,8 @@ PlainPath = Annotated[
 def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
     """Reads a JSON file of at most `max_bytes`.
 
-    Raises:
-        FileNotFoundError: the file does not exist.
-        PackError: the file is too large, is not JSON in UTF-8, or has NaN, Infinity or a lone
-            surrogate.
+    Raises FileNotFoundError if the file does not exist, PackError if it is too large, is not JSON
+    in UTF-8, or has NaN, Infinity or a lone surrogate.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -90,12 +88,9 @@ def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
 def check(kind: type[T], values: Any, where: str = "") -> T:
     """Builds a value of a type, usually a pydantic dataclass, from plain values.
 
-    Args:
-        kind: the type, configured as `STRICT` or `OPEN`.
-        values: dictionaries, lists, strings and numbers, as read from JSON or TOML.
-        where: the beginning of the error message, such as `pack.json`.
-
-    Raises PackError, which names the first wrong value by its dotted key, and the requirement.
+    The type is configured as `STRICT` or `OPEN`; `values` are as read from JSON or TOML. Raises
+    PackError, which begins with `where` (such as "pack.json"), and names the first wrong value by
+    its dotted key, and the requirement.
     """
     # from JSON, a strict type accepts a list for a tuple and an object for a dataclass
     try:

@@ -16,8 +16,6 @@ from tests.export.editing import edited, relist
 
 PACK = BUNDLED / "clip_tiny"
 TOKENIZER = "tokenizer.json"
-PROMPT = "a picture of three dogs and a red car on a beach at night with"
-SPACES = {"type": "Split", "pattern": {"Regex": r"\s+"}, "behavior": "Removed", "invert": False}
 Break = Callable[[Path], object]
 
 
@@ -72,9 +70,7 @@ BREAKS: dict[str, tuple[str, int, Break]] = {
     "blue for red": ("channels", 24, blue_first),
     "cropped": ("crop", 50, preprocessing(fit="crop", resize=192)),
     "no end mark": ("special tokens and padding", 24, around("<start>", after=())),
-    "a prompt": ("prompt", 50, around("<start>", *PROMPT.split(), after=("<end>",))),
     "upper case": ("lower case", 24, tokenizer(lambda v: v.update(normalizer={"type": "NFKC"}))),
-    "commas": ("punctuation", 24, tokenizer(lambda values: values.update(pre_tokenizer=SPACES))),
 }
 
 
