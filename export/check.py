@@ -85,7 +85,6 @@ class PackCheck:
         return sorted(best, key=lambda verdict: (verdict.right, -verdict.gain))
 
     def _image_views(self, pixels: np.ndarray) -> Views:
-        """Views of pixels (N, 3, S, S)."""
         features = self.runtime.pixel_features(pixels, self.method)
         return self.runtime.image_views(features, self.method)
 
@@ -117,7 +116,6 @@ class PackCheck:
     def _other_tokens(self, tokens: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens]]:
         """Yields step, variant, changed tokens, and those to compare them with."""
         limit, vocabulary, special = self.limit, self.vocabulary, self.special_ids
-
         step = "special tokens and padding"
         words = [[i for i in ids if i not in special] for ids in tokens]
         for template in TEMPLATES:

@@ -294,13 +294,12 @@ def _read_config(source: _Source) -> dict[str, Any]:
 
 
 def _weight_files(source: _Source) -> list[Path]:
-    paths = sorted(path for pattern in _WEIGHTS for path in source.folder.glob(pattern))
-    if not paths:
-        raise FileNotFoundError(
-            f"{source.name} has no {_WEIGHTS[0]}; pickles are not read. Name a revision with "
-            "safetensors (often owner/name@refs/pr/1), or save it with `save_pretrained`"
-        )
-    return paths
+    if paths := sorted(path for pattern in _WEIGHTS for path in source.folder.glob(pattern)):
+        return paths
+    raise FileNotFoundError(
+        f"{source.name} has no {_WEIGHTS[0]}; pickles are not read. Name a revision with "
+        "safetensors (often owner/name@refs/pr/1), or save it with `save_pretrained`"
+    )
 
 
 def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dict[str, Tensor]:

@@ -55,15 +55,12 @@ class GalleryCaption:
 
 @dataclass(frozen=True, config=OPEN)
 class GalleryObject:
-    """One object in an image; `box` is relative xyxy in 0..1.
-
-    In a clip, `frames` are the frames that show the object, and `box` is its box in the clearest.
-    """
+    """One object in an image."""
 
     name: Line
-    box: tuple[Share, Share, Share, Share]
+    box: tuple[Share, Share, Share, Share]  # relative xyxy; in a clip, in the clearest frame
     color: Line | None = None
-    frames: Rows = ()
+    frames: Rows = ()  # frames of a clip that show the object
 
     def __post_init__(self) -> None:
         if not (self.box[0] < self.box[2] and self.box[1] < self.box[3]):
@@ -112,10 +109,9 @@ class GalleryInfo:
 
 
 def load_gallery(path: Path) -> GalleryInfo:
-    """Reads the gallery in a folder or in a pack, and checks that its files exist.
+    """Reads the gallery of a folder or a pack, and checks that its files exist.
 
-    Raises FileNotFoundError if there is no gallery or it lacks a file, PackError if `gallery.json`
-    is invalid.
+    Raises FileNotFoundError if there is none or it lacks a file, PackError if it is invalid.
     """
     return read_gallery(path / FOLDER if (path / MANIFEST).is_file() else path)
 
@@ -135,8 +131,7 @@ def read_gallery(folder: Path, files: bool = True) -> GalleryInfo:
                 ("mentions", mentions, len(image.objects)),
                 ("relevant", relevant, len(index.images)),
             ):
-                if indices and indices[-1] >= count:
-                    last = indices[-1]
+                if indices and (last := indices[-1]) >= count:
                     raise PackError(f"{location}.{key} must be 0 to {count - 1}, not {last}")
             if row not in relevant:
                 raise PackError(f"{location}.relevant must contain the caption's own image, {row}")
@@ -229,8 +224,7 @@ def regions_of(info: PackInfo) -> Regions | None:
     expected = info.gallery.images, info.image_encoder.dim
     if regions.shape[::2] != expected:
         raise PackError(
-            f"the regions of {info.folder} are of {regions.shape[0]} images and {regions.shape[2]} "
-            f"dimensions, but must be of {expected[0]} and {expected[1]}; export it again"
+            f"the regions of {info.folder} are of (images, d) {regions.shape[::2]}, not {expected}"
         )
     return regions
 

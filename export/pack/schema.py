@@ -100,13 +100,10 @@ class MethodInfo:
     config: dict[str, Any]  # the full training configuration
     parity: Parity | None  # None before `build_pack` has measured it
     metrics: Metrics | None = None  # None before `training.evaluate` writes them
-    # its own ONNX file; None if it uses the pack's image encoder
-    image_encoder: Annotated[PlainPath | None, Omitted] = None
+    image_encoder: Annotated[PlainPath | None, Omitted] = None  # its own ONNX file
     calibration: Annotated[Calibration | None, Omitted] = None  # maps its scores to probabilities
-    # quality of the calibration on other data
-    calibration_metrics: Annotated[Metrics | None, Omitted] = None
-    # key of `models.METHODS`; None if it equals the name in the pack
-    method: Annotated[Name | None, Omitted] = None
+    calibration_metrics: Annotated[Metrics | None, Omitted] = None  # measured on other data
+    method: Annotated[Name | None, Omitted] = None  # key of `models.METHODS`, if not its name
     title: Annotated[Line | None, Omitted] = None  # display name; None for the title of its class
 
 
@@ -149,20 +146,14 @@ class PackInfo(Labels):
     def __post_init__(self) -> None:
         dim, file = self.image_encoder.dim, self.image_encoder.file
         for name, method in self.methods.items():
-            if method.image_dim != dim:
-                raise ValueError(
-                    f"methods.{name}.image_dim is {method.image_dim}, but the encoder's is {dim}"
-                )
+            if (width := method.image_dim) != dim:
+                raise ValueError(f"methods.{name}.image_dim is {width}, but the encoder's is {dim}")
             if method.image_encoder is not None and file is None:
-                raise ValueError(
-                    f"methods.{name} has an image encoder of its own, but the pack reads no images"
-                )
+                raise ValueError(f"methods.{name} has an image encoder, but the pack has none")
         if self.domain and {len(self.domain.mean), len(self.domain.deviation)} != {2 * dim}:
             raise ValueError(f"domain.mean and domain.deviation must have {2 * dim} numbers each")
         if self.has_regions and (self.gallery is None or file is not None):
-            raise ValueError(
-                f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder"
-            )
+            raise ValueError(f"{REGIONS} is for the gallery of a pack without an image encoder")
         referenced = [self.tokenizer.file, file, self.gallery.file if self.gallery else None]
         for method in self.methods.values():
             referenced += [method.text_encoder, method.head, method.image_encoder]
@@ -207,10 +198,9 @@ class PackInfo(Labels):
 
 def parse_info(values: Any, folder: Path) -> PackInfo:
     """Validates the content of a pack.json; raises PackError, which names the first wrong value."""
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        version = values.get("format") if isinstance(values, dict) else None
-        raise PackError(
-            f"{MANIFEST} is of format {version!r:.20}, but only {FORMAT} is read; update Polyview"
-        )
+    version = values.get("format") if isinstance(values, dict) else None
+    if version != FORMAT:
+        message = f"is of format {version!r:.20}, but only {FORMAT} is read; update Polyview"
+        raise PackError(f"{MANIFEST} {message}")
     content = {key: value for key, value in values.items() if key != "format"}
     return replace(validation.check(PackInfo, content, MANIFEST), folder=folder)
