@@ -1,7 +1,7 @@
 """Compares the results of two methods: ranks, counts, a paired test, kinds and words.
 
-Used by the app's screen Mistakes and `training.evaluate --mistakes`. N is the number of images, Q
-the number of captions. Ranks start at 1; images with equal scores keep their order.
+N is the number of images, Q the number of captions. Ranks start at 1; images with equal scores keep
+their order.
 """
 
 import csv
@@ -165,9 +165,7 @@ def typical_words(some: Collection[Outcome], others: Collection[Outcome]) -> lis
     Each has `word` and `ratio`, the ratio of the shares of captions with the word, after adding
     half a caption to each count. The log ratio is at least `_SURE` standard errors.
     """
-    in_some, in_others = (
-        Counter(w for row in rows for w in row.words()) for rows in (some, others)
-    )
+    in_some, in_others = (Counter(w for row in p for w in row.words()) for p in (some, others))
     m, n, candidates = len(some) + 1, len(others) + 1, list[tuple[float, str, float]]()
     for word in in_some:
         x, y = in_some[word] + 0.5, in_others[word] + 0.5

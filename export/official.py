@@ -145,7 +145,6 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
 def _text_side(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
-    """A text encoder with random weights, and its tokenizer."""
     is_worded = options.release in ("pvse", "mv_vse") or "text.embed.weight" in checkpoint.state
     if _PIECES in checkpoint.state or not is_worded:
         return _bert_encoder(checkpoint, options)
@@ -214,7 +213,6 @@ def _read_config(kind: str, folder: Path | None) -> dict[str, Any]:
 
 
 def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) -> ResNet:
-    """A ResNet with random weights and the sizes of the checkpoint's weights."""
     bottleneck = "image.layer1.0.conv3.weight" in checkpoint.state
     last = "conv3" if bottleneck else "conv2"
     stages = [f"image.layer{stage + 1}." for stage in range(STAGES)]

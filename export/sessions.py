@@ -53,11 +53,9 @@ def hardware(device: torch.device | None = None) -> str:
 def processor() -> str:
     """The processor's name, or its architecture if the name is unknown."""
     table = Path("/proc/cpuinfo")
-    if table.is_file():
-        for line in table.read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = table.read_text("utf-8").splitlines() if table.is_file() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def default_threads() -> int:
@@ -69,8 +67,8 @@ def default_threads() -> int:
 class Sessions:
     """The ONNX sessions of the pack in a folder, each started at its first use; thread-safe.
 
-    The device "cuda" requires onnxruntime to use CUDA; with "auto" it may fall back to the CPU.
-    Operators on the CPU use `threads`, at least 1; None for `default_threads`.
+    "cuda" requires onnxruntime to use CUDA; with "auto" it may fall back to the CPU. Operators on
+    the CPU use `threads`, at least 1; None for `default_threads`.
     """
 
     def __init__(self, folder: Path, device: Device, threads: int | None = None) -> None:
@@ -144,8 +142,7 @@ class Sessions:
         except Exception as error:  # onnxruntime's error classes have no common base
             message = f"onnxruntime cannot load {path}; export it again ({_reason(error)})"
             raise PackError(message) from error
-        names = [node.name for node in session.get_inputs()]
-        if names != inputs:
+        if (names := [node.name for node in session.get_inputs()]) != inputs:
             raise PackError(f"{path} has the inputs {names} instead of {inputs}; export it again")
         if self._strict and CUDA not in session.get_providers():
             raise ValueError(
@@ -171,7 +168,6 @@ def _bound_memory() -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of onnxruntime's message, shortened and without prefixes."""
     if "Available memory" in str(error):
         return "it needs more memory than allowed"
     line = next(iter(str(error).splitlines()), type(error).__name__)

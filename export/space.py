@@ -1,10 +1,7 @@
 """Builds the folder of a Hugging Face Space: `python -m polyview space --out DIR`.
 
-README.md            the repository's front matter, changed for the Space, and a description
-requirements.txt     the repository's, without GPU packages for a machine without a GPU
-polyview/ app/ models/ export/   the code, without training, tests and benchmarks
-app/bundled/         the chosen packs, and the files beside them
-start.py             only if the app starts with another pack than `scenes`
+It has the code without training, the chosen packs and the files beside them, README.md and
+requirements.txt for the machine, and start.py if the app starts with another pack than `scenes`.
 """
 
 import argparse
@@ -90,7 +87,6 @@ def build_space(
 
 
 def _find_pack(name: str, bundled: Path) -> PackInfo:
-    """Finds and checks a pack by its bundled name or its folder."""
     if name == Path(name).name and (bundled / name / MANIFEST).is_file():
         return load_info(bundled / name)
     if not Path(name).is_dir():

@@ -117,7 +117,6 @@ def _rebuild_siglip(published: Tokenizer) -> Tokenizer:
 
 
 def _check_part(section: str, part: Any) -> None:
-    """Raises ValueError if a component, or one inside a sequence, is not allowed."""
     if part is None:
         return
     kind = part.get("type") if isinstance(part, dict) else part

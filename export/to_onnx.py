@@ -202,7 +202,6 @@ def export_runs(
 
 
 def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None:
-    """Adds a run under a name; raises ValueError if it cannot share a pack with the others."""
     if name in trained:
         raise ValueError(
             f"{run.folder} and {trained[name].folder} both hold {name}; give one of them another "

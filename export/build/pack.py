@@ -111,9 +111,9 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
     encoder, size = parts.image_encoder, parts.preprocess.size
     file, grid, summary = None, (1, 1), False
     if encoder is not None:
+        grid, summary = encoder.grid(size), encoder.summary_token
         # if no method reads the pack's encoder: the first method's own
-        file, grid = f"{next(iter(methods))}/{IMAGE_ENCODER}", encoder.grid(size)
-        summary = encoder.summary_token
+        file = f"{next(iter(methods))}/{IMAGE_ENCODER}"
         if any(method.image_encoder is encoder for method in parts.methods.values()):
             file = IMAGE_ENCODER
             export_image_encoder(encoder, size, work / file)

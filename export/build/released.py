@@ -25,8 +25,7 @@ BERT_ID = "google-bert/bert-base-uncased"  # source of the word pieces of VSE-in
 BERT_FILES = ("config.json", "tokenizer.json", "vocab.txt")
 _CHECKPOINTS = (".pth", ".pth.tar", ".pt", ".ckpt", ".tar", ".bin")
 _BEST = "model_best"  # prefix of the best epoch's checkpoint in every release
-# Counters of batch norms, used only in training; not every release stores them.
-_COUNTER = "num_batches_tracked"
+_COUNTER = "num_batches_tracked"  # of batch norms, for training only; not every release stores it
 
 
 @dataclass(frozen=True, config=OPEN)
@@ -144,13 +143,9 @@ def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries whose values are numbers, strings, or lists of these."""
-
-    def is_plain(value: Any) -> bool:
-        items = value if isinstance(value, list) else [value]
-        return all(isinstance(item, str | int | float | None) for item in items)
-
-    return {key: value for key, value in values.items() if is_plain(value)}
+    kind = str | int | float | None
+    lists = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
+    return {k: values[k] for k, v in lists.items() if all(isinstance(item, kind) for item in v)}
 
 
 def _load(path: Path) -> Any:
@@ -165,9 +160,8 @@ def _load(path: Path) -> Any:
                 "weights again as plain tensors where you trust it"
             ) from error
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise ValueError(
-            f"{path} is not a complete PyTorch checkpoint ({reason}); download it again"
-        ) from error
+        message = f"{path} is not a complete PyTorch checkpoint ({reason}); download it again"
+        raise ValueError(message) from error
 
 
 def find_checkpoint(address: str, token: Token = None) -> Repo:

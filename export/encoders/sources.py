@@ -132,7 +132,6 @@ def is_pack(folder: Path) -> bool:
 
 
 def _locate(source: str | Path) -> _Source:
-    """Finds the folder of a source; fetches a source on the Hub."""
     name, _, part = str(source).partition("#")
     if part not in ("", PROJECTED, FRAME):
         raise ValueError(f'"{source}": after # there can only be "{PROJECTED}" or "{FRAME}"')
@@ -282,7 +281,6 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
 
 
 def _read_config(source: _Source) -> dict[str, Any]:
-    """The network's configuration, including defaults, as JSON."""
     try:
         with quiet():
             auto = import_transformers().AutoConfig
@@ -303,7 +301,6 @@ def _weight_files(source: _Source) -> list[Path]:
 
 
 def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dict[str, Tensor]:
-    """Weights under the encoder's names, through `from_pretrained`."""
     model: Any = encoder.model
     network_class = type(model)
     if getattr(encoder, "projection", None) is not None:

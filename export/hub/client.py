@@ -69,10 +69,8 @@ def _to_hub_error(error: BaseException, address: str) -> HubError:
         case hf.GatedRepoError():
             return HubError(f"{address} is gated; accept its conditions on its page, then {_LOGIN}")
         case hf.RepositoryNotFoundError():
-            return HubError(
-                f"there is no {address} at {hub}, or it is private or the token is not valid; "
-                f"check the name, and {_LOGIN}"
-            )
+            reason = "or it is private or the token is not valid; check the name, and"
+            return HubError(f"there is no {address} at {hub}, {reason} {_LOGIN}")
         case hf.RevisionNotFoundError():
             return HubError(f"{address}: there is no such revision; name a branch, tag or commit")
         case hf.OfflineModeIsEnabled():
@@ -83,20 +81,14 @@ def _to_hub_error(error: BaseException, address: str) -> HubError:
             status, headers = error.response.status_code, error.response.headers
             advice = _ADVICE.get(status, "try again later")
             kind = UnreachableError if status == 429 or status >= 500 else HubError
-            return kind(
-                f"the Hub at {hub} refuses {address}, status {status}; "
-                f"{advice.format(wait=headers.get('Retry-After', 'some')[:20])}"
-            )
+            advice = advice.format(wait=headers.get("Retry-After", "some")[:20])
+            return kind(f"the Hub at {hub} refuses {address}, status {status}; {advice}")
         case httpx2.TransportError() | httpx2.TooManyRedirects():
-            return UnreachableError(
-                f"the Hub at {hub} cannot be reached ({error}); check the connection and "
-                "HF_ENDPOINT, or try again later"
-            )
+            advice = "check the connection and HF_ENDPOINT, or try again later"
+            return UnreachableError(f"the Hub at {hub} cannot be reached ({error}); {advice}")
         case json.JSONDecodeError() | hf.FileMetadataError():
-            return UnreachableError(
-                f"the server at {hub} is not a Hugging Face Hub; check HF_ENDPOINT, and whether "
-                "the network requires a login"
-            )
+            advice = "check HF_ENDPOINT, and whether the network requires a login"
+            return UnreachableError(f"the server at {hub} is not a Hugging Face Hub; {advice}")
         case OSError(errno=errno.ENOSPC):
             return HubError(f"{address}: the disk is full; make room and try again")
     return HubError(f"{address}: {str(error).partition(chr(10))[0]}")

@@ -126,7 +126,6 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
 
 
 def _check_limits(repo: Repo) -> None:
-    """Raises PackError for a pack that exceeds the limits of visitors."""
     total, count = sum(size or 0 for size in repo.files.values()), len(repo.files)
     if unknown := [name for name, size in repo.files.items() if size is None]:
         raise PackError(f"the Hub states no size for {unknown[0]}")

@@ -55,7 +55,6 @@ class Background(NamedTuple):
     unknown: np.ndarray  # see `unknown_share`
 
     def _logs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Logarithms of the numbers of words and images."""
         return np.log(self.words), np.log(np.minimum(self.images, _MAX_IMAGES))
 
     def features(self) -> np.ndarray:
@@ -127,8 +126,7 @@ class Calibration:
         """
         if count < _MIN_IMAGES:
             return None
-        tenth = best[min(len(best), TENTH) - 1]
-        share = unknown_share(words, unknown)
+        tenth, share = best[min(len(best), TENTH) - 1], unknown_share(words, unknown)
         values = best[0], tenth, scores.mean(), scores.std(), count, len(words), share
         background = Background(*(np.array([value]) for value in values))
         logit = self.logits(background)

@@ -175,9 +175,8 @@ def render_card(info: PackInfo) -> str:
 def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackInfo:
     """Writes a method's measured values into pack.json and renders the model card again.
 
-    `metrics` are the values of `Metrics`; `seed` defaults to the training configuration's. Returns
-    the new description of the pack. Raises PackError if the pack has no such method, or the metrics
-    are incomplete.
+    `metrics` are the values of `Metrics`; `seed` defaults to that of the training. Returns the new
+    description. Raises PackError if the pack has no such method, or the metrics are incomplete.
     """
     info = load_info(pack, verify=False)
     if method not in info.methods:
@@ -191,13 +190,10 @@ def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackI
 
 
 def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
-    """Raises PackError for links to files outside the pack.
-
-    In the Hub client's cache, a pack is `models--owner--name/snapshots/commit`, with links to
-    `blobs` beside `snapshots`, which may be links to `blobs` in the root of the cache.
-    """
     root = folder.resolve()
     allowed = [root]
+    # In the Hub client's cache, a pack is `models--owner--name/snapshots/commit`, with links to
+    # `blobs` beside `snapshots`, which may be links to `blobs` in the root of the cache.
     if root.parent.name == "snapshots":
         allowed += [parent / "blobs" for parent in root.parents[1:3]]
     for path in (folder / name for name in names):
@@ -211,7 +207,6 @@ def check_weights(path: Path) -> None:
 
     Raises PackError if the file is not readable; if a safetensors file holds NaN or infinity; or if
     an ONNX file has operators of another domain than ONNX's own, or tensors in a second file.
-    (`Sessions.run` refuses a network's output that is not finite.)
     """
     if path.suffix == ".safetensors":
         try:
