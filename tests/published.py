@@ -19,46 +19,28 @@ FIRST, SHARDS, SIGLIP, SIGLIP_2 = "first upload", "shards", "SigLIP", "SigLIP 2"
 WORDS = ["a", "red", "dog", "cat", "on", "the", "beach", "two", "cars", "plate", "of", "food"]
 CLIP_MARKS = ["<|startoftext|>", "<|endoftext|>"]
 BERT_MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-_LAYERS: dict[str, Any] = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-}
-_PROCESSOR: dict[str, Any] = {
-    **dict.fromkeys(("do_resize", "do_rescale", "do_normalize"), True),
-    **{
-        "rescale_factor": 1 / 255,
-        "image_mean": [0.48, 0.46, 0.41],
-        "image_std": [0.27, 0.26, 0.28],
-    },
-}
-STRETCH = {"size": {"height": SIZE, "width": SIZE}, "resample": 2}
-CROP = {
-    "size": {"shortest_edge": SIZE + 4},
-    "do_center_crop": True,
-    "crop_size": {"height": SIZE, "width": SIZE},
-    "resample": 3,
-}
+_LAYERS: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 24}
+_LAYERS |= {"num_hidden_layers": 2, "num_attention_heads": 2}
+_PROCESSOR: dict[str, Any] = dict.fromkeys(("do_resize", "do_rescale", "do_normalize"), True)
+_PROCESSOR |= {"rescale_factor": 1 / 255}
+_PROCESSOR |= {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]}
+_SQUARE = {"height": SIZE, "width": SIZE}
+STRETCH = {"size": _SQUARE, "resample": 2}
+CROP: dict[str, Any] = {"size": {"shortest_edge": SIZE + 4}, "resample": 3}
+CROP |= {"do_center_crop": True, "crop_size": _SQUARE}
 CROP_SHARE = {"size": {"shortest_edge": SIZE}, "crop_pct": 0.875, "resample": 3}
 _MOBILE = {"depth_multiplier": 0.25, "image_size": SIZE, "finegrained_output": False}
+_VIT = {**_LAYERS, "image_size": SIZE, "patch_size": PATCH}
+_DISTILBERT = {"dim": 16, "hidden_dim": 24, "n_layers": 2, "n_heads": 2}
 _RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16, 16, 24], "depths": [1, 1, 1, 1]}
 IMAGE_MODELS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "mobilenet_v2": ("MobileNetV2", _MOBILE, "MobileNetV2ImageProcessor", CROP),
     "resnet": ("ResNet", _RESNET, "ConvNextImageProcessor", CROP_SHARE),
-    "vit": (
-        "ViT",
-        {**_LAYERS, "image_size": SIZE, "patch_size": PATCH},
-        "ViTImageProcessor",
-        STRETCH,
-    ),
+    "vit": ("ViT", _VIT, "ViTImageProcessor", STRETCH),
 }
 TEXT_MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertModel", _LAYERS),
-    "distilbert": (
-        "DistilBertForMaskedLM",
-        {"dim": 16, "hidden_dim": 24, "n_layers": 2, "n_heads": 2},
-    ),
+    "distilbert": ("DistilBertForMaskedLM", _DISTILBERT),
     "roberta": ("RobertaForMaskedLM", {**_LAYERS, "pad_token_id": 0}),
     "electra": ("ElectraForPreTraining", {**_LAYERS, "embedding_size": 8}),
 }
@@ -67,9 +49,7 @@ TEXT_MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 def save_image_model(folder: Path, kind: str) -> Path:
     """A vision network in the Hub's format, one of `IMAGE_MODELS`."""
     name, settings, processor, values = IMAGE_MODELS[kind]
-    network = _build(f"{name}ForImageClassification", settings, 1)
-    settle(network)
-    network.save_pretrained(folder)
+    settle(_build(f"{name}ForImageClassification", settings, 1)).save_pretrained(folder)
     save_processor(folder, processor, values)
     return folder
 
@@ -108,10 +88,8 @@ def _save_clip(folder: Path, first: bool, vision: dict[str, Any], seed: int) -> 
     kind: Any = CLIPTokenizer  # which takes pairs, whatever it declares
     tokenizer = kind(vocab=vocabulary, merges=merges, model_max_length=CONTEXT)
     start, end = (0, 2) if first else (vocabulary[mark] for mark in CLIP_MARKS)
-    text = {
-        **{**_LAYERS, "bos_token_id": start, "pad_token_id": 1, "eos_token_id": end},
-        **{"vocab_size": len(vocabulary), "max_position_embeddings": CONTEXT},
-    }
+    text = {**_LAYERS, "bos_token_id": start, "pad_token_id": 1, "eos_token_id": end}
+    text |= {"vocab_size": len(vocabulary), "max_position_embeddings": CONTEXT}
     config = {"text_config": text, "vision_config": vision, "projection_dim": 10}
     network, size = spread(_build("CLIPModel", config, seed)), vision["image_size"]
     network.save_pretrained(folder, **({} if first else {"max_shard_size": "20KB"}))

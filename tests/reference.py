@@ -3,10 +3,9 @@
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from polyview.models.gpo import GPO
-from polyview.models.pvse import PIENet
 
 
 def gpo_pool(gpo: GPO, features: Tensor) -> Tensor:
@@ -26,9 +25,7 @@ def gpo_pool(gpo: GPO, features: Tensor) -> Tensor:
     pooled = torch.zeros(dim)
     for i in range(dim):
         ranked = sorted(features[:, i].tolist(), reverse=True)
-        pooled[i] = sum(
-            t * value for t, value in zip(theta.tolist(), ranked, strict=True)
-        )  # Eq. (2)
+        pooled[i] = sum(t * v for t, v in zip(theta.tolist(), ranked, strict=True))  # Eq. (2)
     return pooled
 
 
@@ -53,25 +50,3 @@ def sinkhorn(affinity: Tensor, z: float, iterations: int) -> Tensor:
             for row in plan:
                 row[j] *= scale
     return torch.tensor(plan)
-
-
-def last_states(gru: nn.GRU, elements: Tensor) -> Tensor:
-    """The final states of torch's bi-GRU over a whole sequence without padding, (N, D) -> (H,)."""
-    _, last = gru(elements[None])  # (2, 1, H / 2)
-    return last[:, 0].flatten()
-
-
-def pie_net(net: PIENet, local: Tensor, whole: Tensor) -> Tensor:
-    """PVSE Eqs. (2)-(4) for one set, (N, D) and (H,) -> (K, H)."""
-    w1, w2 = net.w1.weight, net.w2.weight
-    embeddings = []
-    for head in w2:
-        scores = [math.exp(float(head @ torch.tanh(w1 @ x))) for x in local]  # Eq. (2)
-        mixed = torch.stack([s / sum(scores) * x for s, x in zip(scores, local, strict=True)]).sum(
-            dim=0
-        )
-        residual = 1 / (1 + torch.exp(-(net.w3.weight @ mixed + net.w3.bias)))  # Eq. (3)
-        z = whole + residual
-        spread = ((z - z.mean()).square().mean() + net.norm.eps).sqrt()
-        embeddings.append((z - z.mean()) / spread * net.norm.weight + net.norm.bias)  # Eq. (4)
-    return torch.stack(embeddings)

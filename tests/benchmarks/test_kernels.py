@@ -11,11 +11,6 @@ from polyview.models.gpo import GPO
 from polyview.models.views import lengths_to_mask
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 def test_plain_gpo_is_gpo() -> None:
     gpo = GPO.released()
     features, mask = torch.randn(3, 7, 5), lengths_to_mask(torch.tensor([7, 1, 4]), 7)

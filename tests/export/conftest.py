@@ -30,6 +30,7 @@ from tests.once import made_once
 
 TRAINED = tuple(OBJECTIVES)  # all methods but CLIP
 NAME = TRAINED[0]
+Factors = Mapping[str, float] | None
 SIZE, IMAGE_DIM, TEXT_DIM = 64, 12, 8
 BACKBONE = {"widths": [6, 8, IMAGE_DIM], "blocks": [1, 1]}
 CAPTIONS = ["a red dog on the beach", "two apples left of a car", "the cat sleeps at night"]
@@ -42,7 +43,7 @@ def head_arguments(name: str) -> dict[str, Any]:
     return {key: value for key, value in {"embed_dim": 16, "mlp_dim": 8}.items() if key in known}
 
 
-def settle(module: nn.Module) -> nn.Module:
+def settle(module: Any) -> Any:
     """Gives batch-norms statistics as training would leave them, and switches to evaluation."""
     for part in module.modules():
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
@@ -55,20 +56,15 @@ def write_backbone(folder: Path) -> Path:
     """An image encoder's run folder with random weights."""
     preprocess = {"size": SIZE, "mean": [0.5] * 3, "std": [0.25] * 3, "fit": "stretch"}
     about = {"kind": "image_backbone", "arch": "scene_net", "arguments": BACKBONE}
+    about["preprocess"] = preprocess
     encoder = settle(SceneNet(tuple(BACKBONE["widths"]), tuple(BACKBONE["blocks"])))
-    save_tensors(
-        folder / "best.safetensors", encoder.state_dict(), {**about, "preprocess": preprocess}
-    )
+    save_tensors(folder / "best.safetensors", encoder.state_dict(), about)
     (folder / "log.csv").write_text("epoch,loss\n0,1.0\n")
     return folder
 
 
 def write_run(
-    folder: Path,
-    name: str,
-    backbone: Path,
-    captions: list[str] = CAPTIONS,
-    factors: Mapping[str, float] | None = None,
+    folder: Path, name: str, backbone: Path, captions: list[str] = CAPTIONS, factors: Factors = None
 ) -> Path:
     """A method's run folder with random weights; those whose name holds a text times a factor."""
     tokenizer = build_tokenizer(captions)
@@ -114,10 +110,10 @@ def write_gallery(folder: Path, count: int = 6) -> Path:
     (folder / "masks").mkdir()
     entries: list[dict[str, Any]] = []
     for i in range(count):
-        pixels = rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)
-        Image.fromarray(pixels).save(folder / f"images/test-{i:06}.webp", lossless=True)
+        name, pixels = f"images/test-{i:06}.webp", rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / name, lossless=True)
         caption = {"text": CAPTIONS[i % len(CAPTIONS)], "relevant": [i]}
-        entries.append({"file": f"images/test-{i:06}.webp", "captions": [caption]})
+        entries.append({"file": name, "captions": [caption]})
     Image.fromarray(np.zeros((SIZE, SIZE), np.uint8)).save(folder / "masks/test-000000.png")
     entries[0] |= {
         **{"mask": "masks/test-000000.png", "setting": "beach", "time": "day", "weather": None},
@@ -194,8 +190,7 @@ def edit(copied: Path) -> Callable[[Callable[[dict[str, Any]], object]], Path]:
     """Changes the copied pack's pack.json in place and returns the pack."""
 
     def apply(change: Callable[[dict[str, Any]], object]) -> Path:
-        path = copied / "pack.json"
-        with edited(path) as values:
+        with edited(copied / "pack.json") as values:
             change(values)
         return copied
 

@@ -32,7 +32,7 @@ class Fault:
     """What happens to an answer.
 
     `kind` is "cut", the connection after `at` bytes; "trickle", from there a byte every 10 ms;
-    "silent"; "redirect" to the same address; "status" `at` with `headers`; or "login", a page of a
+    "silent"; "status" `at` with `headers`; or "login", a page of a
     network that wants one.
     """
 
@@ -45,8 +45,7 @@ class Fault:
 class Repo:
     """One repository: commits are {path: content}, branches are names of commits.
 
-    `card` is the front matter of its README.md. Everybody may list the files of a gated repository,
-    but only WRITER may fetch them.
+    `card` is the front matter of its README.md. The files of a gated repository are only listed.
     """
 
     private: bool = False
@@ -90,9 +89,8 @@ def running_hub() -> Iterator[HubState]:
         listening.listen()
         state.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         app = _Hub(state).app()
-        server = uvicorn.Server(
-            uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=0)
-        )
+        settings: Any = {"log_level": "critical", "lifespan": "off"}
+        server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=0, **settings))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         try:
@@ -101,11 +99,6 @@ def running_hub() -> Iterator[HubState]:
             state.over.set()
             server.should_exit = True
             thread.join()
-
-
-def sha256(content: bytes) -> str:
-    """Hexadecimal SHA-256."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def refusal(status: int, code: str = "", message: str = "") -> HTTPException:
@@ -151,10 +144,8 @@ class _Hub:
 
     async def tree(self, request: Request) -> Response:
         repo, _, commit = self.repo_of(request)
-        listing = [
-            {"type": "file", "path": path, "size": len(content), "oid": sha256(content)}
-            for path, content in repo.commits[commit].items()
-        ]
+        files = repo.commits[commit].items()
+        listing = [{"type": "file", "path": p, "size": len(c), "oid": p} for p, c in files]
         return JSONResponse(listing)
 
     async def resolve(self, request: Request) -> Response:
@@ -163,10 +154,9 @@ class _Hub:
         content = repo.commits[commit].get(path)
         if content is None:
             raise refusal(404, "EntryNotFound", "Entry not found")
-        if repo.gated and self.token_of(request) != WRITER:
-            status = 403 if self.token_of(request) == READER else 401
-            raise refusal(status, "GatedRepo", "Access to this model is restricted")
-        stated = sha256(content)
+        if repo.gated:
+            raise refusal(403, "GatedRepo", "Access to this model is restricted")
+        stated = hashlib.sha256(content).hexdigest()
         if path in self.state.damaged:
             content = content[:-1] + bytes([content[-1] ^ 255])
         return Response(content, headers={"X-Repo-Commit": commit, "ETag": f'"{stated}"'})
@@ -177,8 +167,7 @@ class _Hub:
         repo_id = f"{content['organization']}/{content['name']}"
         url = f"{self.state.url}/{repo_id}"
         if repo_id in self.state.repos:
-            error = {"error": "You already created this model repo", "url": url}
-            return JSONResponse(error, 409, {"X-Error-Message": error["error"]})
+            return JSONResponse({"error": "You already created this model repo", "url": url}, 409)
         self.state.repos[repo_id] = Repo(private=content.get("visibility") == "private")
         self.state.repos[repo_id].add_commit("main", {".gitattributes": b""})
         return JSONResponse({"url": url})
@@ -219,8 +208,6 @@ class _Hub:
             return Response(status_code=503) if self.state.down else await call_next(request)
         if fault.kind == "status":
             return Response(status_code=fault.at, headers=fault.headers)
-        if fault.kind == "redirect":
-            return Response(status_code=307, headers={"Location": request.url.path})
         if fault.kind == "login":
             return HTMLResponse("<!DOCTYPE html><title>Welcome to the guest network</title>")
         while fault.kind == "silent" and not self.state.over.is_set():

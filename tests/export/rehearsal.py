@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,7 +31,6 @@ _QUESTION = "a dog"
 class Answers(NamedTuple):
     """The answers of a started Space."""
 
-    seconds: float  # from its start to its first page
     info: dict[str, Any]  # of /info, once all images were searchable
     hits: list[dict[str, Any]]  # of a search
     reported: bool  # whether it told ZeroGPU's device server that it can borrow a GPU
@@ -75,13 +73,12 @@ def start_and_ask(folder: Path, python: str, installed: bool = True) -> Answers:
         }
         if front["suggested_hardware"] == ZEROGPU:
             environment |= {"SPACES_ZERO_GPU": "true", "SPACES_ZERO_DEVICE_API_URL": device_url}
-        log, began = Path(place, "log.txt"), time.monotonic()
+        log = Path(place, "log.txt")
         with log.open("wb") as out:
             command = [python, front["app_file"]]
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
         try:
             await_page(url, process, log, 300)
-            seconds = time.monotonic() - began
             http = httpx.Client(base_url=f"{url}/api/v1", timeout=60)
             server = Server(url, log, process.pid, http)
             server.await_stage("ready")
@@ -89,7 +86,7 @@ def start_and_ask(folder: Path, python: str, installed: bool = True) -> Answers:
         finally:
             process.terminate()
             process.wait(20)
-        return Answers(seconds, info, hits, "/startup-report" in reports)
+        return Answers(info, hits, "/startup-report" in reports)
 
 
 @contextmanager
@@ -123,23 +120,20 @@ def main() -> None:
     parser.add_argument("--python", default="python3.12", help="default: python3.12")
     parser.add_argument("--index", metavar="URL", help="an extra package index")
     options = parser.parse_args()
-    folder, begun = options.folder.absolute(), time.monotonic()
+    folder = options.folder.absolute()
     with tempfile.TemporaryDirectory(prefix="polyview-space-") as place:
         try:
             python = install(folder, options.python, Path(place), options.index)
-            print(f"installed in {time.monotonic() - begun:.0f} s", flush=True)
             answers = start_and_ask(folder, python)
         except (AssertionError, OSError, ValueError, subprocess.CalledProcessError) as error:
             sys.exit(f"the Space does not work: {error}")
     on_zerogpu = (metadata_load(folder / "README.md") or {})["suggested_hardware"] == ZEROGPU
     if on_zerogpu and not answers.reported:
         sys.exit("the Space does not work: it declared no function for ZeroGPU, which would end it")
-    gallery = answers.info["gallery"]
+    title, gallery = answers.info["pack"]["title"], answers.info["gallery"]
     print(
-        f"first page after {answers.seconds:.1f} s; {answers.info['pack']['title']} on "
-        f"{answers.info['device']} ({', '.join(answers.info['providers'])}), "
+        f"{title} on {answers.info['device']} ({', '.join(answers.info['providers'])}), "
         f'{gallery["searchable"]} images; {len(answers.hits)} hits for "{_QUESTION}"'
-        + ("; ZeroGPU was told of a function" if answers.reported else "")
     )
 
 

@@ -29,12 +29,11 @@ def weights(name: str, module: nn.Module) -> State:
     """Random weights under the names of a module's."""
     state: State = {}
     for key, value in module.state_dict().items():
-        if not value.is_floating_point():
-            state[f"{name}.{key}"] = torch.full_like(value, 7)
-        elif key.endswith("running_var"):
-            state[f"{name}.{key}"] = torch.rand_like(value) + 0.5
-        else:
-            state[f"{name}.{key}"] = torch.randn_like(value) * 0.4
+        drawn = torch.full_like(value, 7)
+        if value.is_floating_point():
+            variance = key.endswith("running_var")
+            drawn = torch.rand_like(value) + 0.5 if variance else torch.randn_like(value) * 0.4
+        state[f"{name}.{key}"] = drawn
     return state
 
 

@@ -33,8 +33,7 @@ def test_ranks_are_those_of_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs[0, 4, right[4]] = -np.inf
     ranks = mistakes.rank_captions(captions, "a", 12, lambda name, part: scores[name][part])
     rank, first, _ = ranks["a"]
-    assert rank[[3, 4]].tolist() == [UNRANKED, UNRANKED]
-    assert (first[3], first[4] >= 0) == (-1, True)
+    assert (rank[3], rank[4], first[3]) == (UNRANKED, UNRANKED, -1)
     pairs[0, 3, 4] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         mistakes.rank_captions(captions, "a", 12, lambda name, part: scores[name][part])
@@ -64,8 +63,8 @@ def test_cells_and_kinds_add_up() -> None:
 
 def test_the_sign_test_is_the_binomial_tail() -> None:
     for wins, losses in ((0, 0), (1, 0), (5, 5), (3, 17), (60, 41)):
-        count, least = wins + losses, min(wins, losses)
-        tail = sum(math.comb(count, i) for i in range(least + 1)) / 2**count
+        count = wins + losses
+        tail = sum(math.comb(count, i) for i in range(min(wins, losses) + 1)) / 2**count
         for pair in ((wins, losses), (losses, wins)):
             assert mistakes.sign_test(*pair) == pytest.approx(min(1, 2 * tail))
 
@@ -96,14 +95,12 @@ def test_words_of_wins() -> None:
     found = mistakes.summarize([*b, *a])
     assert found["words_a"][0] == {"word": "four", "ratio": round(27.5 / 37 / (0.5 / 25), 3)}
     assert {about["word"] for about in found["words_b"]} == {"a", "an", "cat", "owl"}
-    assert all(about["ratio"] > 1 for about in found["words_b"])
     assert mistakes.typical_words(a, a) == []
 
 
 def test_words_of_a_caption() -> None:
     first, second = outcome("A dog's two-seater, a DOG", kind="x"), outcome("1, 2")
     assert first.words() == {"a", "dog's", "two-seater", "dog"}
-    assert second.words() == {"1", "2"}
     conditions = ("", "x", "word:DOG", "word:x")
     assert [first.matches(kind) for kind in conditions] == [True, True, True, False]
     assert [second.matches(kind) for kind in conditions] == [True, False, False, False]

@@ -12,7 +12,7 @@ from PIL import Image
 from polyview.export.pack.validation import PackError
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import Sessions, default_threads
-from tests.export.conftest import IMAGE_DIM, NAME, SIZE, TRAINED
+from tests.export.conftest import IMAGE_DIM, NAME, SIZE
 
 TEXTS = ["a dog", "two apples left of a red car at night on the beach", "zebra", "the cat"]
 
@@ -26,24 +26,6 @@ def noise_images(count: int) -> list[Image.Image]:
     """Noise images of the encoder's size."""
     rng = np.random.default_rng(count)
     return [Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)) for _ in range(count)]
-
-
-@torch.no_grad()
-def test_views_are_those_of_the_head(runtime: Runtime) -> None:
-    """Features and scores are compared with torch when a pack is built."""
-    features = runtime.image_features(noise_images(5))
-    mask = torch.ones(features.shape[:2], dtype=torch.bool)
-    for name in TRAINED:
-        head, words = runtime.methods[name], runtime.text_features(TEXTS, name)
-        images = runtime.image_views(features, name, attention=True)
-        texts = runtime.text_views(TEXTS, name, attention=True)
-        for views, expected in (
-            (images, head.encode_image(features, mask, attention=True)),
-            (texts, head.encode_text(*words, attention=True)),
-        ):
-            assert views.attention is not None
-            torch.testing.assert_close(views.embeddings, expected.embeddings)
-            torch.testing.assert_close(views.attention, expected.attention)
 
 
 def test_batches_do_not_change_features(runtime: Runtime) -> None:
@@ -61,15 +43,10 @@ def test_many_texts_equal_single_ones(runtime: Runtime) -> None:
     together = runtime.text_views(texts, NAME).embeddings
     alone = runtime.text_views([texts[149]], NAME).embeddings
     torch.testing.assert_close(together[149:], alone, atol=1e-5, rtol=1e-4)
-    features, mask = runtime.text_features(["dog", "a red dog"], NAME)
-    assert mask.tolist() == [[True, False, False], [True, True, True]]
-    assert features[0, 1:].abs().max() == 0
 
 
 def test_unknown_words_are_alike_and_spaces_and_case_do_not_matter(runtime: Runtime) -> None:
     assert runtime.tokenize("Zebra unicorns").words == ["[UNK]", "[UNK]"]
-    first, second = runtime.text_views(["zebra unicorns", "xylophone mango"], NAME).embeddings
-    torch.testing.assert_close(first, second)
     assert runtime.tokenize("  A  RED\tdog\n").ids == runtime.tokenize("a red dog").ids
 
 
@@ -114,9 +91,7 @@ def test_onnxruntime_without_cuda_is_reported(pack: Path, monkeypatch: pytest.Mo
     assert session.get_providers() == ["CPUExecutionProvider"]  # the one really in use
 
 
-def test_encoder_that_contradicts_pack_json_is_refused(
-    edit: Callable[[Callable[[dict[str, Any]], object]], Path],
-) -> None:
+def test_contradicting_encoder(edit: Callable[[Callable[[dict[str, Any]], object]], Path]) -> None:
     pack = edit(lambda values: values["image_encoder"].update(grid=[2, 8]))
     assert Runtime.load(pack, "cpu").image_features(noise_images(1)).shape == (1, 16, IMAGE_DIM)
     pack = edit(lambda values: values["image_encoder"].update(grid=[4, 5]))

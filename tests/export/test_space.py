@@ -18,11 +18,11 @@ from tests.export.rehearsal import start_and_ask
 
 pytestmark = pytest.mark.slow
 MACHINE = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
-HARDWARE = [  # with the requirements that it has, and those that it lacks
-    ("cpu-basic", {"onnxruntime"}, {"onnxruntime-gpu", "spaces"}),
-    ("t4-small", {"onnxruntime-gpu"}, {"onnxruntime", "spaces"}),
-    ("zero-a10g", {"onnxruntime", "spaces"}, {"onnxruntime-gpu"}),
-]
+HARDWARE = {  # and what it requires of onnxruntime, onnxruntime-gpu and spaces
+    "cpu-basic": {"onnxruntime"},
+    "t4-small": {"onnxruntime-gpu"},
+    "zero-a10g": {"onnxruntime", "spaces"},
+}
 
 
 @pytest.fixture
@@ -84,10 +84,9 @@ def assert_imports_are_met(space: Path) -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
-            for name in names:
+            # the objectives are only to train a method of one's own
+            for name in {*names} - {"polyview.training.objectives"}:
                 top = name.split(".")[0]
-                if name == "polyview.training.objectives":
-                    continue  # only to train a method of one's own
                 if top == "polyview":
                     inner = Path(*name.split(".")[1:])
                     places = (space / inner, space / "polyview" / inner)
@@ -97,14 +96,11 @@ def assert_imports_are_met(space: Path) -> None:
                     assert known & required, f"{path}: {name}"
 
 
-def test_it_starts_and_answers_on_a_pack_of_ones_own(
-    pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_starts(pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "space"
     arguments = ["--out", str(folder), "--pack", str(pack), "--hardware", "zero-gpu"]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
-    assert " MB, for zero-a10g\n" in printed
     assert "--sdk gradio --flavor zero-a10g" in printed
     assert f"hf upload YOU/SPACE {folder} --type space" in printed
     assert main(arguments) == 1
@@ -121,25 +117,20 @@ def test_it_starts_and_answers_on_a_pack_of_ones_own(
 
 def test_each_hardware_has_its_own_requirements(root: Path, tmp_path: Path) -> None:
     index = "https://wheels.example/cpu"
-    for hardware, has, lacks in HARDWARE:
+    for hardware, expected in HARDWARE.items():
         folder = build_space(tmp_path / hardware, ["scenes"], hardware, index, root)
         assert [path.name for path in (folder / "models").iterdir()] == ["code.py"]
         required = requirements_of(folder)
-        assert has <= required.keys()
-        assert not lacks & required.keys()
+        assert required.keys() & {"onnxruntime", "onnxruntime-gpu", "spaces"} == expected
         newest = ["2.8.0", "2.11.0", "2.12.0", "2.13.0"]
         admitted = newest[:2] if hardware == "zero-a10g" else newest
         assert list(required["torch"].specifier.filter(newest)) == admitted
         lines = (folder / "requirements.txt").read_text().splitlines()
         assert lines[0] == f"--extra-index-url {index}"
-        front = metadata_load(folder / "README.md")
-        assert front is not None
-        assert front["suggested_hardware"] == hardware
+        assert f"suggested_hardware: {hardware}\n" in (folder / "README.md").read_text()
 
 
-def test_packs_that_do_not_fit_are_refused(
-    root: Path, copied: Path, small_pack: Path, tmp_path: Path
-) -> None:
+def test_packs_are_refused(root: Path, copied: Path, small_pack: Path, tmp_path: Path) -> None:
     out = tmp_path / "space"
     with pytest.raises(FileNotFoundError, match=r'no pack "../app"; name a bundled one \(scenes\)'):
         build_space(out, ["../app"], root=root)

@@ -56,15 +56,10 @@ def renamed(
         to: put in front of the new names.
     """
     out = {}
-    for key, value in data.items():
-        if not key.startswith(prefix):
-            continue
+    for key in (key for key in data if key.startswith(prefix)):
         rest = key.removeprefix(prefix)
-        for theirs, ours in names.items():
-            if rest.startswith(theirs):
-                rest = ours + rest.removeprefix(theirs)
-                break
-        out[to + rest] = value
+        theirs = next((name for name in names if rest.startswith(name)), "")
+        out[to + names.get(theirs, "") + rest.removeprefix(theirs)] = data[key]
     return out
 
 
@@ -79,25 +74,18 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     module.load_state_dict(dict(weights), strict=True)
 
 
-def check_gradients(
-    module: nn.Module, expected: Mapping[str, Tensor], tolerance: float = TOLERANCE
-) -> None:
+def check_gradients(module: nn.Module, expected: Mapping[str, Tensor]) -> None:
     """Compares the gradients of a module's parameters; none may be left out."""
     parameters = dict(module.named_parameters())
     assert parameters.keys() == expected.keys()
     for name, want in expected.items():
-        check(grad(parameters[name]), want, tolerance)
+        check(grad(parameters[name]), want)
 
 
 def released_gpo(data: Mapping[str, Tensor], prefix: str) -> GPO:
     """The official operator with a file's sizes and weights."""
-    hidden, positions = (
-        data[f"{prefix}gru.weight_hh_l0"].shape[1],
-        data[f"{prefix}gru.weight_ih_l0"],
-    )
+    positions, hidden = (data[f"{prefix}gru.weight_{k}h_l0"].shape[1] for k in "ih")
     gpo = GPO.released()
-    temperature = float(data.get("temperature", torch.tensor(gpo.temperature)))
-    first = int(data.get("first_position", torch.tensor(gpo.first_position)))
-    built = GPO(positions.shape[1], hidden, temperature, first, mlp=False)
+    built = GPO(positions, hidden, gpo.temperature, gpo.first_position, mlp=False)
     load_weights(built, renamed(data, prefix, GPO_NAMES))
     return built

@@ -10,6 +10,7 @@ from polyview.models.views import lengths_to_mask
 from polyview.models.vse_infty import VSEPP
 from tests.models.conftest import CASES, IMAGE_DIM, TEXT_DIM, build, label, sets
 
+Sets = tuple[Tensor, Tensor]  # features (B, N, d) and their mask (B, N)
 SPLIT = [
     *CASES,  # and what has no attention, weights that nothing trains, or a sharp integral
     ("vse_infty", {"pooling": "gcn_seq2seq", "text_pooling": "self_attention"}),
@@ -24,19 +25,14 @@ def method(request: pytest.FixtureRequest) -> Method:
     return build(request.param)
 
 
-def evidence_of(
-    method: Method, images: tuple[Tensor, Tensor], texts: tuple[Tensor, Tensor]
-) -> Evidence:
+def evidence_of(method: Method, images: Sets, texts: Sets) -> Evidence:
     return method.evidence(method.image_parts(*images), method.text_parts(*texts))
 
 
 def assert_adds_up(results: Evidence, scores: Tensor) -> None:
     """To 1e-4 of the score, or to what float32 can tell of its parts where they cancel out."""
-    parts = (
-        results.cells.abs().sum((-2, -1))
-        + results.whole_sentence.abs().sum(-1)
-        + results.base.abs()
-    )
+    parts = results.cells.abs().sum((-2, -1)) + results.whole_sentence.abs().sum(-1)
+    parts += results.base.abs()
     assert ((results.score - scores).abs() <= 1e-4 * scores.abs() + 1e-6 * (1 + parts)).all()
 
 
@@ -90,13 +86,12 @@ def test_ensembles_and_terms_add_up() -> None:
 
 def test_what_cannot_be_told_apart_goes_to_the_whole_sentence() -> None:
     images, texts = sets([9], IMAGE_DIM, 0), sets([5], TEXT_DIM, 1)
-    cases: list[tuple[dict[str, object], bool, bool]] = [
-        ({"views": 0}, False, True),
-        ({"views": 2}, True, True),
-        ({"fusion": "local"}, True, False),
-    ]
-    for arguments, of_words, of_sentence in cases:
-        results = evidence_of(build(("pvse", arguments)), images, texts)
+    for name, value, of_words, of_sentence in (
+        ("views", 0, False, True),
+        ("views", 2, True, True),
+        ("fusion", "local", True, False),
+    ):
+        results = evidence_of(build(("pvse", {name: value})), images, texts)
         assert bool(results.cells.any()) == of_words
         assert bool(results.whole_sentence.any()) == of_sentence
     summary = evidence_of(build(("base_cls", {})), images, texts)

@@ -1,20 +1,14 @@
 """Files and folders are written whole or not at all."""
 
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 import torch
 
+from polyview.models import files
 from polyview.models.checkpoint import load_tensors, save_tensors
-from polyview.models.files import (
-    DiskFullError,
-    no_such,
-    replacing,
-    replacing_folder,
-    sha256_of,
-    write_whole,
-)
 
 
 def fail_half_way(path: Path) -> None:
@@ -29,23 +23,23 @@ def fill_disk(path: Path) -> None:
 
 def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.txt"
-    write_whole(path, "ä")
-    assert sha256_of(path) == "33e6d73fee82904c8d7afb78de1154d1e8dc2a0edb08120e63df5b9385c2d9cc"
-    with pytest.raises(FileNotFoundError), replacing(path) as draft:
+    files.write_whole(path, "ä")
+    assert files.sha256_of(path) == hashlib.sha256(b"\xc3\xa4").hexdigest()
+    with pytest.raises(FileNotFoundError), files.replacing(path) as draft:
         fail_half_way(draft)
     assert path.read_text("utf-8") == "ä"
     assert list(path.parent.iterdir()) == [path]
     os.link(path, tmp_path / "old")  # the former file's bytes are never written over
-    write_whole(path, "new")
+    files.write_whole(path, "new")
     assert (path.read_text("utf-8"), (tmp_path / "old").read_text("utf-8")) == ("new", "ä")
 
 
 def test_a_folder_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
     path = tmp_path / "pack"
     for content in ("one", "two"):
-        with replacing_folder(path) as draft:
+        with files.replacing_folder(path) as draft:
             (draft / content).write_text(content)
-    with pytest.raises(FileNotFoundError), replacing_folder(path) as draft:
+    with pytest.raises(FileNotFoundError), files.replacing_folder(path) as draft:
         fail_half_way(draft / "three")
     assert [file.name for file in path.iterdir()] == ["two"]
     assert list(tmp_path.iterdir()) == [path]
@@ -53,9 +47,9 @@ def test_a_folder_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "pack"
-    for replaced in (replacing, replacing_folder):
+    for replaced in (files.replacing, files.replacing_folder):
         sentence = rf"full: {path} needs more than"
-        with pytest.raises(DiskFullError, match=sentence) as refused, replaced(path) as draft:
+        with pytest.raises(files.DiskFullError, match=sentence) as refused, replaced(path) as draft:
             fill_disk(draft / "a" if draft.is_dir() else draft)
         assert "\n" not in str(refused.value)
         assert not list(path.parent.iterdir())
@@ -69,7 +63,7 @@ def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
         ("rusn/a", f"mean {tmp_path}/runs?"),
         ("else", "else; look"),
     ):
-        assert no_such("folder", tmp_path / name, "look").endswith(end)
+        assert files.no_such("folder", tmp_path / name, "look").endswith(end)
 
 
 def test_tensors_and_their_description_come_back(tmp_path: Path) -> None:

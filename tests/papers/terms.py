@@ -37,8 +37,6 @@ def by_name(arrays: list[NamedArray]) -> dict[str, NamedArray]:
     return {array.name: array for array in arrays}
 
 
-def hinge_triplet(
-    scores: Tensor, positives: Tensor, margin: float, *, hardest: bool = True
-) -> Tensor:
+def hinge_triplet(scores: Tensor, own: Tensor, margin: float, *, hardest: bool = True) -> Tensor:
     """The hinge triplet loss, summed over pairs and both directions."""
-    return pair_costs(scores, positives, Hinge(margin, hardest)).sum()
+    return pair_costs(scores, own, Hinge(margin, hardest)).sum()

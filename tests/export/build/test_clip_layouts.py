@@ -33,7 +33,7 @@ ODD_TEXTS = ["A Red-Dog!", "  two\tcars ", "chairs on the beach", "ﬁsh №1", 
 
 @pytest.mark.parametrize("layout", [FIRST, SHARDS, SIGLIP, SIGLIP_2])
 def test_scores_and_ranking_are_those_of_transformers(layout: str, tmp_path: Path) -> None:
-    from transformers import AutoImageProcessor
+    from transformers import AutoImageProcessor, CLIPModel, SiglipModel
 
     source, pack = save_clip(tmp_path / "source", layout, 224), tmp_path / "pack"
     assert clip.main(["--from", str(source), "--out", str(pack), "--licence", "MIT"]) == 0
@@ -42,11 +42,14 @@ def test_scores_and_ranking_are_those_of_transformers(layout: str, tmp_path: Pat
         for text in ODD_TEXTS:
             assert runtime.tokenize(text).ids == _pieces(text), text
         assert runtime.tokenize("a zoo").words == ["a", "▁", "z", "o", "o", "</s>"]
-    images = _images(24)
+    noise = np.random.default_rng(0).integers(0, 256, (24, 6, 5, 3), np.uint8)
+    images = [Image.fromarray(coarse).resize((300, 260)) for coarse in noise]
     own = runtime.image_views(runtime.image_features(images), "clip")
     scores = runtime.methods["clip"].score(own, runtime.text_views(TEXTS, "clip"))
     assert scores.std(0).min() > 0.02  # of images, so that a ranking says something
-    network, ids = _network(layout, source), _ids(layout, source)
+    kind = SiglipModel if layout in (SIGLIP, SIGLIP_2) else CLIPModel
+    network: Any = kind.from_pretrained(source).half().float().eval()  # rounded as packs ship them
+    ids = _ids(layout, source)
     processor = AutoImageProcessor.from_pretrained(source, backend="pil")
     processed = processor(images=images, return_tensors="pt")["pixel_values"]
     for pixels, drift in ((torch.from_numpy(runtime.preprocess(images)), 2e-4), (processed, 5e-3)):
@@ -71,22 +74,6 @@ def test_a_siglip_without_a_head_or_an_end_mark_is_refused(tmp_path: Path) -> No
     with pytest.raises(ValueError, match="no pooling head"):
         clip.build_clip(tmp_path / "pack", str(source), LABELS)
     assert not (tmp_path / "pack").exists()
-
-
-def _images(count: int) -> list[Image.Image]:
-    random = np.random.default_rng(0)
-    coarse = [random.integers(0, 256, (6, 5, 3), np.uint8) for _ in range(count)]
-    size, filter_ = (300, 260), Image.Resampling.BICUBIC
-    return [Image.fromarray(noise).resize(size, filter_) for noise in coarse]
-
-
-def _network(layout: str, source: Path) -> Any:
-    """The reference, with weights rounded as packs ship them."""
-    import transformers
-
-    siglip = layout in (SIGLIP, SIGLIP_2)
-    kind = transformers.SiglipModel if siglip else transformers.CLIPModel
-    return kind.from_pretrained(source).half().float().eval()
 
 
 def _ids(layout: str, source: Path) -> dict[str, Tensor]:

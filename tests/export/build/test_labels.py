@@ -1,7 +1,6 @@
 """Where a pack is from: its card says what training knew, and guesses nothing."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +53,11 @@ def export(backbone: Path, run: Path, out: Path, *more: str) -> int:
     return to_onnx.main(["--backbone", f"{backbone}", "--run", f"{run}", "--out", f"{out}", *more])
 
 
-def relabel(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Changes what training wrote about weights."""
-    tensors, about = load_tensors(path)
-    change(about)
-    save_tensors(path, tensors, about)
+def relabel(folder: Path, **changes: Any) -> None:
+    """Changes what training wrote about weights; None removes it."""
+    tensors, about = load_tensors(folder / "best.safetensors")
+    about = {key: value for key, value in (about | changes).items() if value is not None}
+    save_tensors(folder / "best.safetensors", tensors, about)
 
 
 def test_photographs_need_a_licence_which_binds_what_is_trained_over_them(
@@ -74,40 +73,31 @@ def test_photographs_need_a_licence_which_binds_what_is_trained_over_them(
     assert load_info(out).title == "Holidays 2026"
     assert export(*made, "--force", "--licence", "CC-BY-NC-4.0") == 0
     first, card = load_info(out), (out / "README.md").read_text("utf-8")
-    assert (first.name, first.title, first.licence) == ("my_photos", "my_photos", "CC-BY-NC-4.0")
+    assert (first.title, first.licence) == ("my_photos", "CC-BY-NC-4.0")
     assert "trained on my_photos (16 images with 80 captions)" in first.description
-    assert "Images and captions: my_photos" in card
     assert not any(word in card for word in ("Noto", "Apache", "Scenes", "rendered"))
 
     run = train_over(trained, out, tmp_path / "run", "method=base_attn")
     assert export(out, run, more, "--licence", "CC-BY-4.0") == 1
-    printed = capsys.readouterr().err
-    assert 'the licence "CC-BY-4.0"' in printed
-    assert "use --licence CC-BY-NC-4.0" in printed
+    assert "use --licence CC-BY-NC-4.0" in capsys.readouterr().err
     assert not more.exists()
     assert export(out, run, more, "--licence", "research only") == 0
     info = load_info(more)
     assert info.files["image_encoder.onnx"] == first.files["image_encoder.onnx"]
     assert first.credits in info.credits
     assert "training/backbone/config.toml" in info.files
-    assert list(info.methods) == ["base_attn"]
 
 
 def test_rendered_scenes_are_free(trained: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(trained, tmp_path / "scenes"))
-    backbone, weights = root / "backbone", root / "run" / "best.safetensors"
-    relabel(backbone / "best.safetensors", lambda about: about.update(data=SCENES))
-    sha256 = load_image_source(backbone)[2]["sha256"]
-    relabel(weights, lambda about: about.update(data=SCENES, backbone_sha256=sha256))
-    assert export(backbone, root / "run", tmp_path / "pack") == 0
-    info = load_info(tmp_path / "pack")
-    assert (info.name, info.licence) == ("scenes", "Apache-2.0")
-    assert info.credits == "Noto Color Emoji (OFL 1.1)"
-    relabel(backbone / "best.safetensors", lambda about: about.pop("data"))
-    sha256 = load_image_source(backbone)[2]["sha256"]
-    relabel(weights, lambda about: about.update(backbone_sha256=sha256))
-    # nobody knows what that encoder has seen
-    assert export(backbone, root / "run", tmp_path / "other") == 1
+    backbone, run = root / "backbone", root / "run"
+    for data, status in ((SCENES, 0), (None, 1)):  # nobody knows what the other encoder has seen
+        relabel(backbone, data=data)
+        relabel(run, data=SCENES, backbone_sha256=load_image_source(backbone)[2]["sha256"])
+        assert export(backbone, run, tmp_path / "pack", "--force") == status
+        info = load_info(tmp_path / "pack")
+        assert (info.name, info.licence) == ("scenes", "Apache-2.0")
+        assert info.credits == "Noto Color Emoji (OFL 1.1)"
 
 
 @pytest.mark.parametrize("name", ["scenes", "photos"])

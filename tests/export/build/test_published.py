@@ -26,22 +26,19 @@ CASES = {  # image encoder -> text encoder, method, grid
 def write_run(folder: Path, images: Path, text: str, name: str) -> Path:
     """A run folder of a method with random weights over published encoders."""
     image_encoder, _, image_about = load_image_source(images, rounded=False)
-    modules, about_text = dict[str, Any](), dict[str, Any]()
     if text == "bigru":
         tokenizer = build_tokenizer(CAPTIONS)
         arguments = {"vocab_size": tokenizer.get_vocab_size(), "word_dim": 6, "hidden_dim": 8}
         encoder: Any = BiGRUTextEncoder(**arguments)
-        about_text = {"arch": "bigru", "arguments": arguments}
+        about_text: dict[str, Any] = {"arch": "bigru", "arguments": arguments}
     else:
         source = images if "clip" in text else save_bert(folder.with_name("texts"))
         encoder, tokenizer, about_text = load_text_source(source, rounded=False)
-    if text.startswith("frozen"):
-        about_text = {**about_text, "source": str(about_text["source"])}
-    else:
+    dims = image_encoder.dim, encoder.dim
+    modules = {"method": settle(build(name, *dims, head_arguments(name)))}
+    if not text.startswith("frozen"):
         modules["text_encoder"] = encoder
         about_text = {k: v for k, v in about_text.items() if k not in ("source", "sha256")}
-    dims = image_encoder.dim, encoder.dim
-    modules["method"] = settle(build(name, *dims, head_arguments(name)))
     save_run(folder, name, modules, tokenizer, about_text, dims, image_about["sha256"])
     return folder
 

@@ -1,18 +1,27 @@
-"""The command that builds a pack: what it writes, what it refuses, and that drift stops it."""
+"""The command that builds a pack: what it writes, what it refuses, and that drift stops it.
+
+ONNX files have the same weights in half the size; parity detects other rankings.
+"""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+import torch
+from onnx import TensorProto, numpy_helper
 
 from polyview.export import to_onnx
 from polyview.export.build import pack as pack_module
+from polyview.export.build.pack import check_parity, export_text_encoder, same_ranking
+from polyview.export.encoders.sources import load_image_source
 from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
+from polyview.models.checkpoint import round_to_half
+from polyview.models.encoders.bigru import BiGRUTextEncoder
 from tests.export.conftest import LABELS, NAME, write_backbone, write_run
 
 
@@ -23,9 +32,7 @@ def command(runs: Path, out: Path, *more: str) -> list[str]:
     return [*made, "--out", f"{out}", "--name", "tiny", "--title", "Tiny", *labels, *more]
 
 
-def test_a_pack_holds_several_models_of_a_method(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_models_of_mvam(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     again = Path(shutil.copytree(runs / "mvam", tmp_path / "again"))
     arguments = ["--run", f"{runs / 'mvam'}", "--run"]
     another = f"both hold mvam; give one of them another name: --run mvam_2={again}"
@@ -35,10 +42,9 @@ def test_a_pack_holds_several_models_of_a_method(
         assert sentence in capsys.readouterr().err
     assert to_onnx.main(command(runs, tmp_path / "out", *arguments, f"mvam_4_codes={again}")) == 0
     runtime = Runtime.load(tmp_path / "out", "cpu")
-    (first, other) = (runtime.methods[name] for name in ("mvam", "mvam_4_codes"))
-    assert type(first) is type(other)
-    assert (first.title, other.title) == ("MVAM", "MVAM, 4 codes")
-    views = [runtime.text_views(["a dog"], name).embeddings for name in ("mvam", "mvam_4_codes")]
+    names = ("mvam", "mvam_4_codes")
+    assert [runtime.methods[name].title for name in names] == ["MVAM", "MVAM, 4 codes"]
+    views = [runtime.text_views(["a dog"], name).embeddings for name in names]
     assert views[0].equal(views[1])
     card = (tmp_path / "out" / "README.md").read_text("utf-8")
     assert "| `mvam_4_codes` | MVAM, 4 codes | Cui et al., arXiv 2402.17237 |" in card
@@ -73,23 +79,17 @@ def test_a_wrong_weight_in_onnx_ends_with_an_error_and_without_a_pack(
         export(encoder, path)  # type: ignore[arg-type]
         model = onnx.load(path)
         largest = max(model.graph.initializer, key=lambda tensor: np.prod(tensor.dims))
-        values = numpy_helper.to_array(largest).copy()
-        values += 0.25
+        values = numpy_helper.to_array(largest) + np.float16(0.25)
         largest.CopyFrom(numpy_helper.from_array(values, largest.name))
         onnx.save(model, path)
 
     monkeypatch.setattr(pack_module, "export_text_encoder", export_wrongly)
     assert to_onnx.main(command(runs, tmp_path / "mine")) == 1
-    message = capsys.readouterr().err
-    assert NAME in message
-    assert "text features" in message
-    assert "more than 0.0001" in message
+    assert re.search(rf"{NAME}.*text features.*more than 0\.0001", capsys.readouterr().err)
     assert not list(tmp_path.iterdir())
 
 
-def test_what_does_not_belong_together_is_refused(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_misfits_are_named(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, other = tmp_path / "out", write_backbone(tmp_path / "other")
     with pytest.raises(ValueError, match="trained on another image encoder"):
         to_onnx.export_runs(out, other, [runs / NAME], LABELS)
@@ -102,3 +102,55 @@ def test_what_does_not_belong_together_is_refused(
         assert to_onnx.main(command(runs, out, option, f"{runs / mistyped}")) == 1
         assert f"; did you mean {runs / near}?" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_other_numbers_are_drift(runs: Path, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, _, about = load_image_source(runs / "backbone")
+    parts = to_onnx.load_run(runs / NAME, encoder, about).parts
+    for module in (parts.image_encoder, parts.text_encoder, parts.head):
+        assert module is not None
+        module.load_state_dict(round_to_half(module.state_dict(), NAME))
+    runtime = Runtime.load(pack, "cpu", threads=1)
+    weight = next(iter(runtime.methods[NAME].parameters()))
+    weight[0] += 0.5
+    with pytest.raises(ValueError, match=f"{NAME}: .* differ from torch by .*more than 0.0001"):
+        check_parity(runtime, NAME, parts, parts)
+    weight[0] -= 0.5
+
+    # closer together than the tolerance, but not so close that they are ties
+    order = torch.arange(1000)[:, None] * 3e-5
+    swapped = order - torch.arange(1000).remainder(2)[:, None] * 8e-5
+    for method, scores in ((parts.head, order), (runtime.methods[NAME], swapped)):
+        table = scores.expand(-1, 1000)
+        monkeypatch.setattr(method, "score", lambda i, t, table=table: table[: len(i), : len(t)])
+    with pytest.raises(ValueError, match="ranks differently"):
+        check_parity(runtime, NAME, parts, parts)
+
+
+@pytest.mark.parametrize(
+    ("shipped", "reference", "same"),
+    [
+        ([[2.8, 1.2], [1.4, 1.6]], [[0.9, 0.1], [0.2, 0.3]], True),
+        ([[0.1, 0.9], [0.2, 0.3]], [[0.9, 0.1], [0.2, 0.3]], False),
+        ([[0.9, 0.5], [0.2, 0.3]], [[0.9, 0.1], [0.2, 0.3]], False),  # of a column
+        ([[0.5, 0.4, 0.6, 0.1]], [[0.5, 0.5 + 4e-6, 0.5 - 4e-6, 0.1]], True),  # of ties
+        ([[0.4, 0.5, 0.1]], [[0.5, 0.5 - 4e-5, 0.1]], False),
+    ],
+)
+def test_ties_swap(shipped: list[list[float]], reference: list[list[float]], same: bool) -> None:
+    assert same_ranking(torch.tensor(shipped), torch.tensor(reference)) == same
+
+
+def test_weights_in_half_equal_those_of_torch(tmp_path: Path) -> None:
+    encoder = BiGRUTextEncoder(vocab_size=60, word_dim=20, hidden_dim=16).eval()
+    encoder.load_state_dict(round_to_half(encoder.state_dict(), "test"))
+    export_text_encoder(encoder, tmp_path / "text.onnx")
+    stored = {t.name: t for t in onnx.load(tmp_path / "text.onnx").graph.initializer}
+    weights = stored["embed.weight.half"]
+    assert weights.data_type == TensorProto.FLOAT16
+    expected = encoder.state_dict()["embed.weight"].numpy()
+    np.testing.assert_array_equal(numpy_helper.to_array(weights).astype(np.float32), expected)
+    halves = [t for t in stored.values() if t.data_type == TensorProto.FLOAT16]
+    assert sum(np.prod(t.dims) for t in halves) == sum(p.numel() for p in encoder.parameters())
+    with pytest.raises(ValueError, match=r"run: w holds 7e\+04, more than half precision"):
+        round_to_half({"w": torch.tensor([70_000.0])}, "run")

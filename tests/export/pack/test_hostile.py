@@ -81,13 +81,12 @@ def constant(**fields: Any) -> Attack:
     """An image encoder with this tensor inside the branch of an If inside a node's attribute."""
     inner = helper.make_node("Constant", [], ["y"], value=TensorProto(name="bomb", **fields))
     branch = helper.make_graph([inner], "b", [], [])
-    return network(
-        helper.make_node("If", ["c"], ["features"], then_branch=branch, else_branch=branch)
-    )
+    both = {"then_branch": branch, "else_branch": branch}
+    return network(helper.make_node("If", ["c"], ["features"], **both))
 
 
 def link(name: str) -> Attack:
-    """Replaces a file or folder by a link to the same outside the pack."""
+    """Replaces a file by a link to the same outside the pack."""
 
     def attack(pack: Path) -> None:
         outside = pack.with_name("outside")
@@ -125,6 +124,7 @@ def step(value: Any) -> Attack:
 
 BOMB = r"(\w|\w\w|\s)+$#"  # takes exponential time
 SPLIT = {"type": "Split", "pattern": {"Regex": BOMB}, "behavior": "Isolated", "invert": False}
+REPLACE = {"type": "Replace", "pattern": {"Regex": BOMB}, "content": ""}
 # of these lists, `tokenizers` reads the second, and skips the first
 DECOY = {"type": "Sequence", "normalizers": [{"type": "Whitespace"}], "pretokenizers": [SPLIT]}
 ARGUMENTS = ("methods", "vsepp", "arguments")
@@ -146,10 +146,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "wrong SHA-256": (put("files", HEAD, "sha256", value="0" * 64), "does not match its SHA-256"),
     "number of 400 digits": (put("image_encoder", "dim", value=10**400), "dim must be"),
     "embedding too wide": (put(*ARGUMENTS, value={"embed_dim": 10**8}), "from 0 to 65536"),
-    "embedding wider than its weights": (
-        put(*ARGUMENTS, value={"embed_dim": 65536}),
-        "VSEPP needs",
-    ),
+    "embedding beyond its weights": (put(*ARGUMENTS, value={"embed_dim": 65536}), "VSEPP needs"),
     "pickle as weights": (content(HEAD, b"\x80\x04pickle"), "not a readable safetensors file"),
     "header of 2**63 bytes": (tensors({}, size=2**63), "header too large"),
     "tensor of 2**124 values": (tensor("F32", [2**62, 2**62]), "overflow computing buffer size"),
@@ -164,10 +161,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "network that gives NaN": (network(LOG), "gives NaN or infinity"),
     "tokenizer with a regex bomb": (section("pre_tokenizer", SPLIT), "has the regular expression"),
     "regex bomb behind a decoy": (section("pre_tokenizer", DECOY), "has the regular expression"),
-    "replacement with a regex bomb": (
-        step({"type": "Replace", "pattern": {"Regex": BOMB}, "content": ""}),
-        "the regular expression",
-    ),
+    "replacement with a regex bomb": (step(REPLACE), "the regular expression"),
     "tokenizer with a map": (step({"type": "Precompiled"}), "contains 'Precompiled'"),
 }
 

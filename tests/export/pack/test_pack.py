@@ -58,18 +58,14 @@ def test_a_whole_pack_says_what_it_holds(pack: Path) -> None:
     assert info.folder == pack
     assert list(info.methods) == list(TRAINED)
     assert (info.image_encoder.grid, info.image_encoder.dim) == ((4, 4), 12)
-    assert info.preprocess.size == 64
     assert info.gallery is not None
     assert (info.gallery.images, info.gallery.captions, info.gallery.split) == (6, 6, "test")
-    assert info.methods[NAME].config["seed"] == 7
-    assert info.methods[NAME].metrics is None
     assert info.to_json() == json.loads((pack / "pack.json").read_text())
     gallery = load_gallery(pack)
-    first, second = gallery.images[:2]
     assert load_gallery(pack / "gallery") == gallery
+    first = gallery.images[0]
     assert (first.objects[0].name, first.objects[0].box) == ("dog", (0.1, 0.2, 0.5, 0.6))
     assert (first.captions[0].mentions, first.captions[0].relevant) == ((0,), (0, 3))
-    assert second.captions[0].relevant == (1,)
     assert len(gallery.captions) == 6
 
 
@@ -106,12 +102,9 @@ def test_missing_and_damaged_files(tmp_path: Path, copied: Path) -> None:
         load_info(copied, verify=False)
 
 
-def test_words_and_numbers_make_another_pack_of_the_same_embeddings(
-    copied: Path, edit: Edit
-) -> None:
+def test_words_make_another_pack_of_the_same_embeddings(copied: Path, edit: Edit) -> None:
     changes: list[Change] = [
         lambda values: values.update(title="Another"),
-        lambda values: values.update(credits="A thief"),
         lambda values: values["methods"][NAME].update(config={"seed": 1}),
         lambda values: values["methods"][NAME].update(metrics=METRICS),
     ]
@@ -126,46 +119,37 @@ def test_words_and_numbers_make_another_pack_of_the_same_embeddings(
 
 def test_metrics_are_written_and_the_card_with_them(copied: Path) -> None:
     before, manifest = load_info(copied), (copied / "pack.json").read_bytes()
-    wrong: list[tuple[str, dict[str, Any], str]] = [
-        ("nonsense", {}, 'has no method "nonsense"'),
-        (NAME, {"values": {"rsum": "high"}}, "rsum must be a valid number"),
-        (NAME, {"command": ""}, "command must be a non-empty string"),
-    ]
-    for method, change, sentence in wrong:
+    wrong: dict[str, Any] = {"values": {"rsum": "high"}}
+    for method, metrics, sentence in (
+        ("nonsense", METRICS, 'has no method "nonsense"'),
+        (NAME, METRICS | wrong, "rsum must be a valid number"),
+    ):
         with pytest.raises(PackError, match=sentence):
-            update_metrics(copied, method, METRICS | change)
+            update_metrics(copied, method, metrics)
         assert (copied / "pack.json").read_bytes() == manifest
     info = update_metrics(copied, NAME, METRICS)
     assert load_info(copied) == info
-    metrics = info.methods[NAME].metrics
-    assert metrics is not None
-    assert (metrics.values, metrics.seed) == (METRICS["values"], 11)
+    assert info.to_json()["methods"][NAME]["metrics"] == METRICS
     assert info.checksum == before.checksum
     assert not list(copied.glob("*.partial"))
     results = (copied / "README.md").read_text("utf-8").split("## Results")[1].split("##")[0]
-    heads, _, *rows = (line for line in results.splitlines() if line.startswith("|"))
-    assert heads == f"|  | `{NAME}` |"
-    assert rows == [
+    for line in (
         "| split | te\\|st |",
         "| text to image R@1 | 41.3 |",
-        "| text to image mAP@R | 37.0 |",
         "| rsum, the sum of the six recalls | 431.2 |",
-    ]
-    how = f"- `{NAME}`: `{METRICS['command']}`; {METRICS['hardware']}; training seed 11"
-    assert how in results
+        f"- `{NAME}`: `{METRICS['command']}`; {METRICS['hardware']}; training seed 11",
+    ):
+        assert f"\n{line}" in results, line
     assert f"`{NAME}`" not in results.split("Not measured yet")[1]
 
 
 def test_the_card_says_what_pack_json_says(pack: Path) -> None:
     info, text = load_info(pack), (pack / "README.md").read_text("utf-8")
     assert text == render_card(info)
-    results = text.split("## Results")[1].split("##")[0]
-    assert "Not measured yet" in results
-    assert "|" not in results
-    for part in (info.title, info.description, info.credits, "## Intended use and limits"):
-        assert part in text
-    for name in TRAINED:
-        assert f"{METHODS[name].title} | {METHODS[name].paper}" in text
+    assert "Not measured yet" in text.split("## Results")[1].split("##")[0]
+    papers = [f"{METHODS[name].title} | {METHODS[name].paper}" for name in TRAINED]
+    parts = (info.title, info.description, info.credits, "## Intended use and limits", *papers)
+    assert not [part for part in parts if part not in text]
     front = ModelCard(text).data.to_dict()  # as the Hub reads it
     assert (front["license"], front["pipeline_tag"]) == ("apache-2.0", "feature-extraction")
     assert (front["library_name"], front["language"]) == ("polyview", "en")

@@ -4,49 +4,46 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from polyview.models.avse import AVSE, AVSEConfig
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.encoders.published import SampledViT
 from polyview.models.encoders.resnet import LAYOUTS, ResNet
 from polyview.models.encoders.scene_net import SceneNet
+from polyview.models.gru import gru_states
 
-SMALL: dict[str, Any] = {
-    "stem": 4,
-    "widths": (4, 4, 4, 4),
-    "channels": (8, 8, 8, 8),
-    "blocks": (1, 1, 1, 1),
-}
+SMALL: dict[str, Any] = {"stem": 4, "widths": (4,) * 4, "channels": (8,) * 4, "blocks": (1,) * 4}
 CONFIG = {
-    "model_type": "vit",
-    "hidden_size": 8,
-    "num_attention_heads": 2,
-    "num_hidden_layers": 2,
-    "intermediate_size": 12,
-    "image_size": 64,
-    "patch_size": 16,
+    **{"model_type": "vit", "hidden_size": 8, "intermediate_size": 12},
+    **{"num_attention_heads": 2, "num_hidden_layers": 2, "image_size": 64, "patch_size": 16},
 }
 
 
-def test_bigru_is_exact_whatever_the_padding() -> None:
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("lengths", [[9, 1, 4, 6], [1], [5, 5], [2, 3, 7]])
+def test_a_gru_has_the_states_and_gradients_of_torch(lengths: list[int], directions: int) -> None:
+    gru = nn.GRU(5, 7, batch_first=True, bidirectional=directions == 2).double()
+    inputs = torch.randn(len(lengths), 9, 5, dtype=torch.float64, requires_grad=True)
+    packed = nn.utils.rnn.pack_padded_sequence(
+        inputs, torch.tensor(lengths), batch_first=True, enforce_sorted=False
+    )
+    want = nn.utils.rnn.pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=9)[0]
+    got = gru_states([gru], inputs, torch.tensor(lengths))
+    torch.testing.assert_close(got, want, rtol=0.0, atol=1e-12)
+    weights, by = torch.randn_like(want), [inputs, *gru.parameters()]
+    ours, theirs = (torch.autograd.grad((states * weights).sum(), by) for states in (got, want))
+    torch.testing.assert_close(ours, theirs, rtol=0.0, atol=1e-11)
+
+
+def test_bigru_reads_alike_in_training_and_in_use() -> None:
     lengths = torch.tensor([5, 1, 3])
     ids = torch.randint(2, 30, (3, 7)) * (torch.arange(7) < lengths[:, None])
-    both = BiGRUTextEncoder(30, 6, 8).eval()
-    words, ahead = (BiGRUTextEncoder(30, 6, 8, directions=d) for d in (0, 1))
-    assert (words.dim, ahead.dim) == (6, 8)
-    real = torch.arange(7) < lengths[:, None]
-    torch.testing.assert_close(words(ids, lengths)[real], words.embed(ids)[real])
-    for b, length in enumerate(lengths.tolist()):
-        for encoder in (both, ahead):
-            assert encoder.forward_gru is not None
-            read = encoder.embed(ids[b : b + 1, :length])
-            states, _ = encoder.forward_gru(read)
-            if encoder.backward_gru is not None:
-                back, _ = encoder.backward_gru(read.flip(1))
-                states = (states + back.flip(1)) / 2
-            out = encoder(ids, lengths)[b]
-            torch.testing.assert_close(out[:length], states[0], rtol=1e-5, atol=1e-6)
-            assert not out[length:].any()
+    for directions, dim in ((0, 6), (1, 8), (2, 8)):
+        encoder = BiGRUTextEncoder(30, 6, 8, directions=directions)
+        trained = encoder(ids, lengths)  # by `gru_states`
+        torch.testing.assert_close(encoder.eval()(ids, lengths), trained, rtol=1e-5, atol=1e-6)
+        assert encoder.dim == dim
     with pytest.raises(ValueError, match="0, 1 or 2 directions, not 3"):
         BiGRUTextEncoder(30, directions=3)
 
@@ -73,13 +70,12 @@ def test_grid_is_what_comes_out(layout: str) -> None:
 
 
 def test_published_sizes() -> None:
-    assert ResNet(**SMALL, layout="caffe").grid(512) == (16, 16)
+    """Parameters without the classifier, of ResNet-50 and of ResNet-18 (He et al.)."""
+    stages = (64, 128, 256, 512)
     with torch.device("meta"):
         fifty = ResNet()
-        stages = (64, 128, 256, 512)
         eighteen = ResNet(64, stages, stages, (2, 2, 2, 2), bottleneck=False)
     assert fifty.grid(224) == (7, 7)
-    # parameters without the classifier: of ResNet-50 and of ResNet-18 (He et al.)
     assert sum(p.numel() for p in fifty.parameters()) == 23_508_032
     assert sum(p.numel() for p in eighteen.parameters()) == 11_176_512
 
@@ -108,15 +104,13 @@ def test_views_read_their_own_patches_alone() -> None:
 
 
 def test_the_method_pools_each_view_over_what_it_holds() -> None:
-    method = AVSE(
-        8, 4, AVSEConfig(6, released_gpo=True, sampled_features=True, match="maxsim")
-    ).eval()
+    config = AVSEConfig(6, released_gpo=True, sampled_features=True, match="maxsim")
+    method = AVSE(8, 4, config).eval()
     features = torch.randn(2, 5, 8)
     features[:, 1, :4] = 0.0
     features[:, 3, 4:] = 0.0
     mask = torch.ones(2, 5, dtype=torch.bool)
-    views = method.encode_image(features, mask, attention=True)
-    assert views.attention is not None
+    views: Any = method.encode_image(features, mask, attention=True)
     assert (views.attention == 0).nonzero()[:, 1:].tolist() == [[0, 1], [1, 3]] * 2
     moved = features.clone()
     moved[:, 3, :4] += 1.0  # the first view's part
