@@ -18,10 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("pack", help="folder or Hub id of a pack")
     add("--method", help="a method of the pack (default: the best)")
-    help_text = (
-        "folder of images with captions, see docs/your-data.md (default: the pack's own gallery)"
-    )
-    add("--data", type=Path, help=help_text)
+    add("--data", type=Path, help="images with captions (default: the pack's own gallery)")
     add("--split", help="split (default: val; test for a pack's own gallery)")
     add("--pairs", type=int, default=PAIRS, help=f"number of images (default: {PAIRS})")
     options = parser.parse_args(argv)
@@ -37,15 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         images = [data.images[row] for row in pairs]
         texts = [data.captions[row] for row in pairs.values()]
         rows = PackCheck(runtime, method, images, texts).verdicts()
-    print(
-        f"{len(images)} pairs of {data.folder}, {method}; gain in standard deviations of the scores"
-    )
+    unit = "gain in standard deviations of the scores"
+    print(f"{len(images)} pairs of {data.folder}, {method}; {unit}")
     for row in rows:
         verdict = "right; next best is" if row.right else "WRONG: the model wants"
-        gain = f"{row.gain:+.3f} +- {row.error:.3f}"
-        print(
-            f"  {row.step:26} {gain}  {verdict if row.error else 'right; the same is'}: {row.way}"
-        )
+        verdict = verdict if row.error else "right; the same is"
+        print(f"  {row.step:26} {row.gain:+.3f} +- {row.error:.3f}  {verdict}: {row.way}")
     if not rows[0].right:
         print(f"fix the {rows[0].step} first: {rows[0].way}")
     return int(not rows[0].right)

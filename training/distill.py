@@ -5,9 +5,8 @@
 The student learns to predict the feature map of a published network (knowledge distillation, Hinton
 et al., 2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015), also on photographs
 without captions. The last epochs add a retrieval loss on captioned photographs. Only the student's
-trunk is saved. The teacher encodes some crops of every photograph once, and its maps are cached
-like other features. In every epoch the student encodes one of the same crops (Beyer et al., CVPR
-2022), with random mirroring and colour changes.
+trunk is saved. The teacher's maps of some crops of every photograph are cached; in every epoch the
+student encodes one of these crops (Beyer et al., CVPR 2022), mirrored and recoloured at random.
 """
 
 import math
@@ -150,10 +149,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         )
 
     def _check_teacher(self) -> Preprocess:
-        """Checks that the maps of teacher and student have the same number of cells.
-
-        Returns the teacher's preprocessing with the mean and deviation of the student's.
-        """
+        """Compares numbers of cells; returns the teacher's steps with the student's scaling."""
         config, defaults = self.config, Preprocess()
         refuse_missing(config.teacher, "teacher")
         spec = describe_image_source(config.teacher)
@@ -164,10 +160,8 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         teacher_cells = math.prod(teacher.grid(preprocess.size)) + teacher.summary_token
         student_cells = math.prod(student.grid(preprocess.size))
         if teacher_cells != student_cells:
-            raise ValueError(
-                f"the teacher's map has {teacher_cells} cells and the student's {student_cells}; "
-                "choose blocks that make them equal"
-            )
+            counts = f"{teacher_cells} cells and the student's {student_cells}"
+            raise ValueError(f"the teacher's map has {counts}; choose blocks that make them equal")
         if config.init and not (Path(config.init) / BEST).is_file():
             raise FileNotFoundError(f"init: there is no weights file {Path(config.init) / BEST}")
         return replace(preprocess, mean=defaults.mean, std=defaults.std)
@@ -183,7 +177,6 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         load_strict(self.model.trunk, tensors, str(run / BEST))
 
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
-        """See `Loop`."""
         self.random = np.random.default_rng([self.config.seed, epoch])
         return self.row_batches(self.random, self.train.image_count)
 
@@ -206,7 +199,6 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         return (torch.tensor(maps).float().to(self.device) - self.mean) @ self.basis
 
     def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:
-        """See `Loop`."""
         rows, random = batch, self.random
         pixels, targets = self.load_crops(rows, random.integers(self.config.crops, size=len(rows)))
         mirrored = torch.from_numpy(random.random(len(rows)) < 0.5)
@@ -217,15 +209,13 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         if self._retrieves(epoch) and captioned.any():
             rows, cells = rows[captioned], cells[captioned]
             first, last = (np.searchsorted(self.train.image_of, rows + n) for n in (0, 1))
-            ids, lengths = map(torch.from_numpy, self.tables[0].rows(random.integers(first, last)))
-            images, texts = self.model.heads(
-                cells,
-                torch.ones(cells.shape[:2], dtype=torch.bool, device=self.device),
-                torch.arange(len(rows), device=self.device),
-                ids.to(self.device),
-                lengths.to(self.device),
+            words = self.tables[0].rows(random.integers(first, last))
+            ids, lengths = (torch.from_numpy(part).to(self.device) for part in words)
+            mask = torch.ones(cells.shape[:2], dtype=torch.bool, device=self.device)
+            pairs = torch.arange(len(rows), device=self.device)
+            scores = self.model.heads.method.score(
+                *self.model.heads(cells, mask, pairs, ids, lengths)
             )
-            scores = self.model.heads.method.score(images, texts)
             image_ids = torch.from_numpy(rows).to(self.device)
             contrastive = info_nce(scores, same_image(image_ids, image_ids), TEMPERATURE)
             terms["retrieval"] = self.config.retrieval_weight * contrastive
@@ -267,8 +257,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         """
         self.model.eval()
         error, count = 0.0, self.val.image_count
-        for start in range(0, count, 100):
-            part = slice(start, start + 100)
+        for part in (slice(start, start + 100) for start in range(0, count, 100)):
             cells = self._cells(torch.from_numpy(self.val_pixels.features[part]))
             targets = self._targets(self.val.features[part])
             error += self._map_error(cells, targets).item() * len(cells) / count
@@ -282,12 +271,10 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         return score
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """See `Loop`."""
         config = self.config
         data = describe_data(Path(config.data), config.also, self.train)
-        data["teacher"] = config.teacher
-        preprocess = Preprocess(size=config.side)
-        return self.model.trunk.state_dict(), config.describe(preprocess, data)
+        described = config.describe(Preprocess(config.side), data | {"teacher": config.teacher})
+        return self.model.trunk.state_dict(), described
 
 
 def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, Tensor]:

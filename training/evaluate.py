@@ -4,26 +4,23 @@
 `python -m polyview evaluate --pack PACK --split test --data DIR`
 `python -m polyview evaluate --run RUN --split val`
 
-Metrics over all relevant images of a caption need rendered scenes. Photographs are also searched
-with everyday queries (`everyday_truth`); P@5 is the share of relevant images among the first five.
-Runs are measured in torch, by recalls only, and by default on their training data; several runs,
-such as two seeds of a recipe, get one row each and one for the average of their scores. Methods
-over ready-made region features are measured on a folder of such features: `--run RUN --split
-testall --folds 5`, or `--pack PACK --data DIR`. `docs/evidence.md` explains `--evidence`,
-`--calibrate` and `--maps`.
+Metrics over all relevant images of a caption need rendered scenes. Runs are measured in torch, by
+recalls only, and by default on their training data; several runs, such as two seeds of a recipe,
+get one row each and one for the average of their scores. Methods over ready-made region features
+are measured on a folder of such features: `--run RUN --split testall --folds 5`, or `--pack PACK
+--data DIR`. `docs/evidence.md` explains `--evidence`, `--calibrate` and `--maps`.
 """
 
 import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from polyview.export.hub.packs import resolve
 from polyview.export.pack.reading import update_metrics
@@ -41,18 +38,16 @@ from polyview.training.evaluation import (
     kinds,
     maps,
     metrics,
-    normalization,
     report,
     scoring,
-    views,
 )
+from polyview.training.evaluation.views import mentioned_cells, print_views, view_metrics
 from polyview.training.loop.loop import BEST
 from polyview.training.loop.trainer import run_views
 from polyview.training.settings import refusals_end
 
-_Rows = dict[str, dict[str, float]]  # metrics of each row of the table
 _TABLES = {
-    "views": views.print_views, "evidence": evidence.print_evidence, "foils": kinds.print_foils
+    "views": print_views, "evidence": evidence.print_evidence, "foils": kinds.print_foils
 }  # fmt: skip
 _RUN_OPTIONS = {
     "run", "data", "split", "folds", "json", "cache", "device", "compare", "scores", "trec",
@@ -82,30 +77,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--pack", help="folder or Hub id of a pack")
+    repeated: dict[str, Any] = {"action": "append"}  # --run, --ensemble, --compare
     help_text = "run folder of a method; may be repeated, for the average of their scores, too"
-    source.add_argument("--run", type=Path, action="append", help=help_text)
+    source.add_argument("--run", type=Path, help=help_text, **repeated)
     method_group = parser.add_mutually_exclusive_group()
     method_group.add_argument("--method", help="a method of the pack (default: all)")
     method_group.add_argument("--all", action="store_true", help="every method of the pack")
-    add = parser.add_argument
-    repeatable: dict[str, Any] = {"action": "append", "default": []}
-    help_text = "also the average of these methods' scores; may be repeated"
-    add("--ensemble", metavar="A+B", help=help_text, **repeatable)
-    help_text = (
-        "95%% interval of the rsum difference of two methods, ensembles or runs; may be repeated"
-    )
-    add("--compare", metavar="A,B", help=help_text, **repeatable)
-    help_text = (
-        "captions that A finds and B misses; a method, ensemble, run, or run file of TREC's format"
-    )
+    add, repeated["default"] = parser.add_argument, []
+    add("--ensemble", metavar="A+B", help="also these methods' mean score; repeatable", **repeated)
+    help_text = "95%% interval of the rsum difference of methods, ensembles or runs; repeatable"
+    add("--compare", metavar="A,B", help=help_text, **repeated)
+    help_text = "captions that A finds and B misses: methods, ensembles, runs or TREC run files"
     add("--mistakes", nargs=2, metavar=("A", "B"), help=help_text, default=())
-    help_text = "for --mistakes: an image is found at ranks up to k (default: 1)"
-    add("--k", type=int, default=1, help=help_text)
+    add("--k", type=int, default=1, help="--mistakes: found means rank k or better (default: 1)")
     for flag, help_text in (
         ("views", "also how often each view wins, and its attention to mentioned objects"),
         ("evidence", "also whether evidence lies on the named objects, and changes the score"),
         ("foils", "also whether true captions of scenes score above false ones"),
-        ("nnn", "measure Nearest Neighbor Normalization; with --write, store it in CLIP's packs"),
         ("calibrate", "fit the probabilities of each method's hits, and store them in the pack"),
         ("calibration", "measure these probabilities instead of recalls"),
         ("halves", "photographs of one split: fit on one half of them and measure on the other"),
@@ -113,15 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     ):
         add(f"--{flag}", action="store_true", help=help_text)
     help_text = (
-        "compare maps of CLIP or SigLIP on objects, instead of recalls: exact rows, attention "
-        "rollout, Grad-ECLIP, LeGrad; FROM has the weights that the pack was made from"
+        "only compare maps of CLIP on objects; FROM has the weights that the pack was made of"
     )
     add("--maps", nargs="?", const=True, metavar="FROM", help=help_text)
     add("--split", default="test", help="split (default: test)")
-    help_text = (
-        "photographs with captions, scenes, or ready-made features (default: the pack's own "
-        "gallery, or the training data of a run)"
-    )
+    default = "the pack's own gallery, or the training data of a run"
+    help_text = f"captioned photographs, scenes, or ready-made features (default: {default})"
     add("--data", type=Path, help=help_text)
     help_text = "rank only the first N captions of each image (default: all)"
     add("--captions", type=int, default=0, metavar="N", help=help_text)
@@ -154,10 +139,8 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
         if not scores:
             first = data
         elif data.captions != first.captions or not np.array_equal(data.image_of, first.image_of):
-            raise ValueError(
-                f"{folder} and {options.run[0]} were trained on different data; say with --data "
-                "what to measure all of them on"
-            )
+            reason = f"{folder} and {options.run[0]} were trained on different data"
+            raise ValueError(f"{reason}; say with --data what to measure all of them on")
         scores[name if len(options.run) == 1 else str(folder)] = matrix
     if len(scores) > 1:
         scores["average"] = np.mean(list(scores.values()), axis=0)
@@ -176,8 +159,6 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     known = list(runtime.info.methods)
     names = [options.method] if options.method else known
     singles = _single_names(options, [*names, *options.ensemble], known, "method")
-    if options.nnn:
-        return measured | {"methods": _normalize(options, runtime, names)}
     split, folder = options.split, options.data
     data = open_split(folder, split) if folder else from_pack(pack, split)
     data = scoring.limit_frames(runtime, data.limit_captions(options.captions))
@@ -211,22 +192,6 @@ def _single_names(
     return scoring.ensemble_members([*names, *chain.from_iterable(pairs), *scored], known, kind)
 
 
-def _normalize(options: argparse.Namespace, runtime: Runtime, names: Sequence[str]) -> _Rows:
-    if options.data is None:
-        raise ValueError(
-            "--nnn takes its reference captions from the training split; add --data DIR"
-        )
-    if options.write:
-        store = normalization.store_normalization
-        rows = {name: store(runtime, name, options.data) for name in names}
-    else:
-        rows = normalization.measure_normalization(
-            runtime, names, options.data, options.split, options.halves
-        )
-    normalization.print_normalization(rows)
-    return rows
-
-
 def _measure_methods(
     options: argparse.Namespace,
     runtime: Runtime,
@@ -234,47 +199,26 @@ def _measure_methods(
     names: Sequence[str],
     singles: Sequence[str],
 ) -> dict[str, Any]:
-    """Measures a pack's methods and ensembles, with the additional metrics that options select.
-
-    `names` are the methods to report, `singles` also the members of ensembles.
-    """
+    """Measures the methods `names` and ensembles; `singles` also has the members of ensembles."""
     if options.foils and data.foils is None:
-        raise ValueError(
-            f"--foils needs rendered scenes, and {data.folder} has none; render them with python "
-            "-m polyview scenes"
-        )
-    photographs = options.data is not None and data.relevant is None
-    truth = metrics.everyday_truth(data.captions, data.image_of) if photographs else {}
-    covered = views.mentioned_cells(runtime, data) if options.views or options.evidence else None
-    mentions = evidence.find_mentions(runtime, data) if options.evidence else []
+        reason = f"--foils needs rendered scenes, and {data.folder} has none"
+        raise ValueError(f"{reason}; render them with python -m polyview scenes")
+    extras = list(_extra_measures(options, runtime, data))
     features = scoring.features_by_method(runtime, data, singles)
-    scores, everyday_scores = dict[str, np.ndarray](), dict[str, np.ndarray]()
-    extra_metrics = _Rows()
+    scores, extra_metrics = dict[str, np.ndarray](), dict[str, dict[str, float]]()
     for single in singles:
-        image_features, method = features[single], runtime.methods[single]
-        sides = scoring.split_views(runtime, single, data, image_features, options.views)
-        scores[single] = scoring.score_matrix(method, *sides)
-        if truth:
-            questions = runtime.text_views(list(truth), single)
-            everyday_scores[single] = scoring.score_matrix(method, sides[0], questions)
+        sides = scoring.split_views(runtime, single, data, features[single], options.views)
+        scores[single] = scoring.score_matrix(runtime.methods[single], *sides)
         if single in names:
-            extra_metrics[single] = _measure_more(
-                options, runtime, single, data, image_features, sides, covered, mentions
-            )
+            parts = (measure(single, features[single], sides) for measure in extras)
+            extra_metrics[single] = dict(chain.from_iterable(part.items() for part in parts))
     names = [*names, *options.ensemble]
     scores |= {name: scoring.ensemble_scores(scores, name) for name in names}
     rows = {name: kinds.score_metrics(scores[name], data, options.folds) for name in names}
-    for name, row in rows.items():
-        if truth:
-            matrix = scoring.ensemble_scores(everyday_scores, name)  # (N_img, Q)
-            row |= metrics.everyday_metrics(matrix, list(truth.values()))
-        row |= extra_metrics.get(name, {})
+    for name, values in extra_metrics.items():
+        rows[name] |= values
     report.print_metrics("method", report.COLUMNS, rows)
     kinds.print_kinds(rows, data.kinds if options.folds == 1 else ())
-    if photographs:
-        line = f"{len(truth)} of {len(metrics.everyday_questions())} everyday questions qualify"
-        needed = f"; P@5 and first right need {metrics.ENOUGH}"
-        print(line + (needed if len(truth) < metrics.ENOUGH else ""))
     for option in [option for option in _TABLES if getattr(options, option)]:
         _TABLES[option](extra_metrics)
     for name in extra_metrics if options.write else ():
@@ -284,29 +228,23 @@ def _measure_methods(
     return _compare(options, rows, scores, data)
 
 
-def _measure_more(
-    options: argparse.Namespace,
-    runtime: Runtime,
-    name: str,
-    data: Split,
-    image_features: Tensor | np.ndarray,
-    sides: tuple[Views, Views],
-    covered: np.ndarray | None,
-    mentions: Sequence[evidence.Mention],
-) -> dict[str, float]:
-    """Measures what `--views`, `--evidence` and `--foils` add for a method."""
-    values = dict[str, float]()
+def _extra_measures(
+    options: argparse.Namespace, runtime: Runtime, data: Split
+) -> Iterator[Callable[[str, Any, tuple[Views, Views]], dict[str, float]]]:
+    """Yields functions that measure what `--views`, `--evidence` and `--foils` add."""
+    covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
     if options.views:
-        values |= views.view_metrics(runtime, name, data, sides, covered)
+        yield lambda name, _, sides: view_metrics(runtime, name, data, sides, covered)
     if options.evidence:
-        values |= evidence.evidence_metrics(runtime, name, data, image_features, covered, mentions)
+        measure, mentions = evidence.evidence_metrics, evidence.find_mentions(runtime, data)
+        yield lambda name, cells, _: measure(runtime, name, data, cells, covered, mentions)
     if options.foils and data.foils is not None:
-        values |= kinds.foil_metrics(runtime, name, sides[0], data.foils())
-    return values
+        foils = data.foils()
+        yield lambda name, _, sides: kinds.foil_metrics(runtime, name, sides[0], foils)
 
 
 def _compare(
-    options: argparse.Namespace, rows: _Rows, scores: dict[str, np.ndarray], data: Split
+    options: argparse.Namespace, rows: report.Rows, scores: dict[str, np.ndarray], data: Split
 ) -> dict[str, Any]:
     """Prints mistakes and rsum differences, overall and by caption kind; writes the files."""
     measured: dict[str, Any] = {"methods": rows, "differences": []}

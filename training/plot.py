@@ -10,7 +10,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from polyview.models.files import replacing
-from polyview.training.loop.loop import LOG, read_rows
+from polyview.training.evaluation.report import read_rows
+from polyview.training.loop.loop import LOG
 from polyview.training.settings import refusals_end
 
 SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first available score is drawn

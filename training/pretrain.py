@@ -114,11 +114,9 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         self.start(self.model, items=len(self.train), fused=False)
 
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
-        """See `Loop`."""
         return self.row_batches(np.random.default_rng([self.config.seed, epoch]), len(self.train))
 
     def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:  # noqa: ARG002
-        """See `Loop`."""
         pixels = torch.from_numpy(self.preprocess.planes(self.train.images[batch]))
         cells = torch.from_numpy(cell_labels(self.train, batch, self.grid))
         flipped = torch.rand(len(batch)) < 0.5
@@ -126,10 +124,9 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         square = cells.unflatten(1, (self.grid, self.grid))  # (B, rows, columns, C)
         cells = torch.where(flipped[:, None, None, None], square.flip(2), square).flatten(1, 2)
         target = self.targets[torch.from_numpy(batch)].to(self.device)
+        pixels = pixels.to(self.device, memory_format=torch.channels_last)
         with self.autocast():
-            per_cell, objects, surroundings = self.model(
-                pixels.to(self.device, memory_format=torch.channels_last)
-            )
+            per_cell, objects, surroundings = self.model(pixels)
         entropy = F.binary_cross_entropy_with_logits
         cell_loss = entropy(per_cell.float(), cells.to(self.device))
         return {
@@ -146,16 +143,13 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         objects, surroundings = [], []
         for start in range(0, len(self.val), 100):
             pixels = torch.from_numpy(self.preprocess.planes(self.val.images[start : start + 100]))
-            _, object_logits, surrounding_logits = self.model(
-                pixels.to(self.device, memory_format=torch.channels_last)
-            )
+            pixels = pixels.to(self.device, memory_format=torch.channels_last)
+            _, object_logits, surrounding_logits = self.model(pixels)
             objects.append(object_logits.float().cpu())
             surroundings.append(surrounding_logits.float().cpu())
-        truth = self.val_targets
-        object_count = len(LABEL_GROUPS["objects"])  # the first columns of logits and truth
-        precision = object_r_precision(
-            torch.cat(objects).numpy()[:, :object_count], truth[:, :object_count]
-        )
+        logits, truth = torch.cat(objects).numpy(), self.val_targets
+        count = len(LABEL_GROUPS["objects"])  # the first columns of logits and truth
+        precision = object_r_precision(logits[:, :count], truth[:, :count])
         right = (torch.cat(surroundings).numpy() > 0) == (truth[:, SURROUNDINGS] > 0.5)
         return {
             "object_r_precision": round(precision, 2),
@@ -163,7 +157,6 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         }
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """See `Loop`."""
         data = {"kind": "scenes", "name": "rendered scenes", "images": len(self.train)}
         description = self.config.describe(self.preprocess, {**data, "captions": 0})
         return self.model.trunk.state_dict(), description

@@ -14,7 +14,6 @@ import functools
 import hashlib
 import json
 import multiprocessing
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -34,21 +33,20 @@ from polyview.export.sessions import hardware
 from polyview.models.files import replacing, write_whole
 from polyview.training.data.features import Extraction
 from polyview.training.data.open_split import holds_features
-from polyview.training.evaluation.metrics import difference_of_hits, image_hits, retrieval_metrics
-from polyview.training.evaluation.report import COLUMNS
+from polyview.training.evaluation import sweep_table
+from polyview.training.evaluation.metrics import image_hits, retrieval_metrics
+from polyview.training.evaluation.report import read_rows, write_rows
 from polyview.training.evaluation.scoring import score_matrix
+from polyview.training.evaluation.sweep_table import KEYS
 from polyview.training.evaluation.views import caption_cosines, view_statistics
 from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
-from polyview.training.loop.loop import LOG, read_rows, write_rows
+from polyview.training.loop.loop import LOG
 from polyview.training.loop.trainer import build_trainer, run_views
 from polyview.training.settings import Settings, refusals_end, unknown_name
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/results.md")
 ABLATIONS = Path("app/bundled/ablations/scenes")  # tables of the app's Results screen
-KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
-SHOWN = ("row", "i2t R@1", "t2i R@1", "rsum", "deviation")  # columns of the page and the app
-DIFFERENCE = "difference [95 % interval]"
 STATISTICS = ("view_cosine", "wins_entropy", "caption_cosine", "temperature")
 
 SWEEPS = RECIPES / "sweeps"
@@ -116,10 +114,8 @@ class Sweep(Choice):
                 raise ValueError(f'there is no row "{name}" to compare with')
         smallest, largest = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
         if counts[smallest] < counts[largest]:
-            raise ValueError(
-                f"every row must have as many trials, not {counts[smallest]} ({smallest}) and "
-                f"{counts[largest]} ({largest})"
-            )
+            numbers = " and ".join(f"{counts[label]} ({label})" for label in (smallest, largest))
+            raise ValueError(f"every row must have as many trials, not {numbers}")
         return self
 
     @property
@@ -199,7 +195,6 @@ class Record:
         columns |= {"seed": job.config.seed, "split": job.split, "run": job.run}
         self.lines.append({key: str(value) for key, value in {**columns, **values}.items()})
         self.hits[job.key] = hits
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.path.with_suffix(".hits.npz")) as draft, draft.open("wb") as file:
             np.savez_compressed(file, **self.hits)  # type: ignore[arg-type]
         write_rows(self.path, self.lines)
@@ -287,49 +282,27 @@ def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threa
             print(f"{line}, {values['minutes']} minutes", flush=True)
 
 
-def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[list[str]]:
-    """Returns the cells of a table of the rows whose trainings are all recorded, first its head.
-
-    Each row is compared with the baseline of the sweep and that of its paper. It is "ahead" or
-    "behind" only if the interval over seeds and images excludes 0.
-    """
-    rows: dict[str, list[Job]] = {}
+def final_rows(sweep: Sweep, changes: Sequence[str], record: Record) -> list[sweep_table.FinalRow]:
+    """Returns the rows whose trainings are all recorded, for `sweep_table.table`."""
+    finals: dict[str, list[Job]] = {}
     for job in final_jobs(sweep, changes, record):
-        rows.setdefault(job.label, []).append(job)
-    complete = {label: jobs for label, jobs in rows.items() if all(map(record.find, jobs))}
-    heads = ["row", "seeds", *(COLUMNS[key] for key in KEYS), "deviation", "against"]
-    heads += [DIFFERENCE, "trials", "parameters", "minutes", "setting"]
-    lines = [heads]
-    for row in (row for row in sweep.rows if row.label in complete):
-        jobs = complete[row.label]
-        measured = [record.find(job) or {} for job in jobs]
-        values = {key: [float(line[key]) for line in measured] for key in (*KEYS, "minutes")}
-        cells = [row.label, str(len(jobs)), *(f"{np.mean(values[key]):.1f}" for key in KEYS)]
-        cells.append(f"{np.std(values['rsum'], ddof=1):.1f}" if len(jobs) > 1 else "-")
-        names = [sweep.baseline, row.own_baseline]
-        names = [n for n in dict.fromkeys(names) if n in complete and n != row.label]
-        differences = [difference_of(jobs, complete[name], record) for name in names]
-        cells += ["<br>".join(names) or "-", "<br>".join(differences) or "-"]
-        cells += [str(len(sweep.points(row))), measured[0]["parameters"]]
-        cells += [f"{np.mean(values['minutes']):.0f}", jobs[0].setting]
-        lines.append(cells)
-    return lines
-
-
-def select(lines: Sequence[Sequence[str]], heads: Sequence[str]) -> list[list[str]]:
-    """Returns some columns of a table, by their heads."""
-    columns = [lines[0].index(head) for head in heads]
-    return [[line[column] for column in columns] for line in lines]
-
-
-def to_markdown(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the lines of a Markdown table; numbers are aligned to the right."""
-    head, *rows = (f"| {' | '.join(cells)} |" for cells in lines)
-    return [head, "|---|" + "---:|" * (len(lines[0]) - 2) + "---|", *rows]
+        finals.setdefault(job.label, []).append(job)
+    rows = []
+    for row in sweep.rows:
+        jobs = finals.get(row.label, [])
+        lines = [line for job in jobs if (line := record.find(job)) is not None]
+        if jobs and len(lines) == len(jobs):
+            names = [name for name in (sweep.baseline, row.own_baseline) if name != row.label]
+            hits = np.stack([record.hits[job.key] for job in jobs])
+            plan = len(sweep.points(row)), jobs[0].setting
+            rows.append(
+                sweep_table.FinalRow(row.label, list(dict.fromkeys(names)), *plan, lines, hits)
+            )
+    return rows
 
 
 def ablation(sweep: Sweep, lines: Sequence[Sequence[str]], hardware: str) -> dict[str, Any]:
-    """Returns an ablation as the app's Results screen reads it, from the cells of `table`."""
+    """Returns an ablation as the app's Results screen reads it, from the cells of its table."""
     config = sweep.config(sweep.rows[0], (), ())
     note = " ".join(sweep.description.split()).partition(". ")[2]
     budget = f"{config.train_images:,} training images, {config.epochs} epochs, "
@@ -342,23 +315,10 @@ def ablation(sweep: Sweep, lines: Sequence[Sequence[str]], hardware: str) -> dic
         "command": f"python -m polyview sweep {sweep.name}",
         "hardware": hardware,
         "seeds": list(sweep.seeds or (0,)),
-        "columns": [*SHOWN, f'against "{sweep.baseline}", 95 % interval'],
-        "rows": [
-            [label, *(None if n == "-" else float(n) for n in numbers), difference]
-            for label, *numbers, difference in select(lines, [*SHOWN, DIFFERENCE])[1:]
-        ],
+        "columns": [*sweep_table.NUMBERS, f'against "{sweep.baseline}", 95 % interval'],
+        "rows": sweep_table.to_json_rows(lines),
         "note": f"{note} {budget}".strip(),
     }
-
-
-def difference_of(jobs: Sequence[Job], others: Sequence[Job], record: Record) -> str:
-    """Formats an rsum difference and its interval; "ahead" or "behind" if it excludes 0."""
-    first, second = (np.stack([record.hits[job.key] for job in each]) for each in (jobs, others))
-    interval = difference_of_hits(first, second)
-    verdict = " ahead" if interval["low"] > 0 else " behind" if interval["high"] < 0 else ""
-    return (
-        f"{interval['difference']:+.1f} [{interval['low']:+.1f}, {interval['high']:+.1f}]{verdict}"
-    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -368,7 +328,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="sweeps, see --list, or TOML files")
     add("--list", action="store_true", help="list the sweeps")
-    add("--rows", nargs="+", metavar="LABEL", help="train only these rows")
     add("--report", action="store_true", help="train nothing; print the recorded table")
     help_text = f"also write the table into {PAGE}; for an ablation, the app's JSON"
     add("--write", action="store_true", help=help_text)
@@ -394,35 +353,24 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _run(sweep: Sweep, options: argparse.Namespace) -> None:
-    labels = [row.label for row in sweep.rows]
-    chosen = options.rows or labels
-    if unknown := [label for label in chosen if label not in labels]:
-        names = "\n".join(labels)
-        raise ValueError(f'sweep {sweep.name} has no row "{unknown[0]}"; its rows are:\n{names}')
     if options.write and options.set:
         raise ValueError("--write records the sweep as it is; leave out --set and --data")
     record = Record(options.results or (options.out if options.set else RESULTS), sweep.name)
     if not options.report:
         for jobs in (trial_jobs, functools.partial(final_jobs, record=record)):
-            own = [job for job in jobs(sweep, options.set) if job.label in chosen]
-            run_jobs(own, record, options.out, options.jobs, options.threads)
-    cells = table(sweep, options.set, record)
-    print("\n".join([sweep.description.strip(), "", *to_markdown(cells)]))
-    if options.write and len(cells) <= len(sweep.rows):
+            todo = jobs(sweep, options.set)
+            run_jobs(todo, record, options.out, options.jobs, options.threads)
+    lines = sweep_table.table(final_rows(sweep, options.set, record))
+    print("\n".join([sweep.description.strip(), "", *sweep_table.to_markdown(lines)]))
+    if options.write and len(lines) <= len(sweep.rows):
         raise ValueError(f"sweep {sweep.name} lacks trained rows; run it whole, then --write")
     if options.write and sweep.paper:
         finals = [line for line in record.lines if line["phase"] == "final"]
         machines = " and ".join(sorted({line["hardware"] for line in finals}))
-        values = ablation(sweep, cells, machines)
+        values = ablation(sweep, lines, machines)
         write_whole(ABLATIONS / f"{sweep.name}.json", json.dumps(values, indent=1) + "\n")
     elif options.write:
-        start, end = f"<!-- sweep {sweep.name} -->\n", f"<!-- end {sweep.name} -->"
-        block = re.compile(rf"(?<={re.escape(start)}).*?(?={re.escape(end)})", re.DOTALL)
-        lines = to_markdown(select(cells, [*SHOWN, "against", DIFFERENCE, "setting"]))
-        page, count = block.subn(lambda _: "\n".join(["", *lines, "", ""]), PAGE.read_text("utf-8"))
-        if not count:
-            raise ValueError(f"{PAGE} has no <!-- sweep {sweep.name} --> block")
-        write_whole(PAGE, page)
+        sweep_table.write_into_page(PAGE, sweep.name, lines)
 
 
 if __name__ == "__main__":

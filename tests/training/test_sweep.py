@@ -16,20 +16,19 @@ import torch
 
 from polyview.models import build
 from polyview.training import sweep
-from polyview.training.loop.config import TrainConfig
-from polyview.training.loop.loop import parameter_groups, read_rows
+from polyview.training.evaluation.report import read_rows
+from polyview.training.evaluation.sweep_table import format_difference, table
+from polyview.training.loop.loop import parameter_groups
 from polyview.training.sweep import (
     ABLATIONS,
     PAGE,
     RESULTS,
-    Job,
     Record,
-    difference_of,
     final_jobs,
+    final_rows,
     load_sweep,
     main,
     sweep_names,
-    table,
     trial_jobs,
 )
 from tests.training.conftest import write_regions
@@ -125,33 +124,26 @@ def test_trials_choose_all_seeds_are_measured_and_the_table_is_written(
     assert not (toy.parent / "runs").exists()
 
 
-def test_some_rows_are_trained_on_other_data(
+def test_rows_are_trained_on_other_data(
     toy: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = toy.read_text().replace("data=", "data=nowhere/")
     toy.write_text(text.replace("[1e-5, 2e-2]", "[2e-2]"))  # no trials
     with pytest.raises(SystemExit, match="nowhere"):
-        _run(toy, "--rows", "one vector")
-    _run(toy, "--rows", "one vector", "--data", str(data))
-    printed = capsys.readouterr().out.rpartition("| one vector | 2 |")
-    assert printed[1]
-    assert "three views" not in printed[2]
-    assert len(read_rows(toy.parent / "results" / "toy.csv")) == 2
+        _run(toy)
+    _run(toy, "--data", str(data))
+    assert "| one vector | 2 |" in capsys.readouterr().out
+    assert len(read_rows(toy.parent / "results" / "toy.csv")) == 4
 
 
 def test_a_method_is_ahead_only_where_the_interval_excludes_0() -> None:
-    record, jobs = Record(Path("nowhere"), "toy"), dict[str, list[Job]]()
+    hits = dict[str, np.ndarray]()
     for label, counts in (("low", (16, 18)), ("close", (17, 19)), ("high", (50, 50))):
-        jobs[label] = []
-        for seed, count in enumerate(counts):
-            config = TrainConfig(seed=seed, backbone="", data=label)
-            jobs[label].append(Job(label, "final", "", config, "val"))
-            right = 3 * (np.arange(50) < count)  # of 50 images with a caption each
-            hits = np.stack([right, right, np.ones(50), np.arange(50)]).astype(np.int32)
-            record.hits[jobs[label][-1].key] = hits
-    assert difference_of(jobs["high"], jobs["low"], record).endswith("ahead")
-    assert difference_of(jobs["low"], jobs["high"], record).endswith("behind")
-    assert difference_of(jobs["close"], jobs["low"], record).endswith("]")
+        ranks = [3 * (np.arange(50) < count) for count in counts]  # of 50 images with a caption
+        hits[label] = np.stack([[right, right, np.ones(50), np.arange(50)] for right in ranks])
+    assert format_difference(hits["high"], hits["low"]).endswith("ahead")
+    assert format_difference(hits["low"], hits["high"]).endswith("behind")
+    assert format_difference(hits["close"], hits["low"]).endswith("]")
 
 
 def test_documents_and_the_app_have_the_recorded_tables(
@@ -183,7 +175,8 @@ def test_the_readme_has_the_recorded_differences() -> None:
     ]
     assert len(rows) == 5
     for name, column in (("scenes_paper", 6), ("scenes_alike", 7)):
-        recorded = table(load_sweep(name), [], Record(RESULTS, name))[1:]
+        sweep = load_sweep(name)
+        recorded = table(final_rows(sweep, [], Record(RESULTS, name)))[1:]
         for row in rows:
             method, baseline = row[1].split(",")[0], row[5].capitalize().replace("Vse", "VSE")
             cells = next(

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -86,10 +87,9 @@ def read_features(
             extract(encoder, preprocess, images, path, extraction.torch_device)
         stored = np.load(path, mmap_mode="r")  # (images, n, d)
         if len(stored) != len(split.images) and isinstance(split.images, ImageFiles):
-            raise ValueError(
-                f"{path} has features of {len(stored):,} images instead of {len(split.images):,}; "
-                "delete it, so that they are computed again"
-            )
+            counts = f"{len(stored):,} images instead of {len(split.images):,}"
+            advice = "delete it, so that they are computed again"
+            raise ValueError(f"{path} has features of {counts}; {advice}")
         versions.append(stored.reshape(-1, split.frames * stored.shape[1], stored.shape[2]))
     features = Copies(versions) if copies > 1 else versions[0]
     return replace(split, features=features, summary_token=summary_token)
@@ -147,10 +147,8 @@ def refuse_missing(source: str | Path, setting: str) -> None:
         return
     option = f"--set {setting}=..."
     if name in _MADE_BY:
-        raise FileNotFoundError(
-            f"there is no folder {name}; make it with python -m {_MADE_BY[name]} --out {name}, or "
-            f"name another one with {option}"
-        )
+        advice = f"make it with python -m {_MADE_BY[name]} --out {name}, or name another: {option}"
+        raise FileNotFoundError(f"there is no folder {name}; {advice}")
     advice = f"see docs/your-data.md, or name a run, a Hugging Face folder or a Hub id: {option}"
     raise FileNotFoundError(no_such("folder", folder, advice))
 
@@ -160,20 +158,16 @@ def _as_graph(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracing exporter is deprecated
         graph = Path(folder) / "encoder.onnx"
-        torch.onnx.export(
-            encoder.eval(),
-            (torch.zeros(2, 3, side, side),),
-            graph,
-            input_names=["pixels"],
-            dynamic_axes={"pixels": {0: "B"}},
-            dynamo=False,
-        )
+        sample = (torch.zeros(2, 3, side, side),)
+        options: dict[str, Any] = {"input_names": ["pixels"], "dynamic_axes": {"pixels": {0: "B"}}}
+        torch.onnx.export(encoder.eval(), sample, graph, **options, dynamo=False)
         threads = ort.SessionOptions()
         threads.intra_op_num_threads = torch.get_num_threads()
         session = ort.InferenceSession(graph, threads, ["CPUExecutionProvider"])
     return lambda pixels: torch.from_numpy(session.run(None, {"pixels": pixels.numpy()})[0])
 
 
+@torch.inference_mode()
 def extract(
     encoder: nn.Module,
     preprocess: Preprocess,
@@ -194,54 +188,27 @@ def extract(
     lock = path.with_name(f".{path.name}.lock.partial")
     with FileLock(lock):
         if not path.is_file():
-            with replacing(path) as draft:
-                _write_features(encoder, preprocess, images, draft, device)
+            encode: Callable[[Tensor], Tensor] = encoder
+            if device.type == "cpu" and len(images) >= WORTH_A_GRAPH:
+                encode = _as_graph(encoder, preprocess.size)
+            with replacing(path) as draft, draft.open("wb") as file:
+                for pixels in _decode(images, preprocess, f"features, {path.name}"):
+                    features = encode(pixels.to(device)).half().cpu().numpy()  # (b, n, d)
+                    if not np.isfinite(features).all():
+                        raise ValueError(
+                            "the image encoder gives features that are not finite in half "
+                            "precision; its weights are damaged, or it needs another preprocessing"
+                        )
+                    if not file.tell():
+                        shape = (len(images), *features.shape[1:])
+                        header = {"descr": "<f2", "fortran_order": False, "shape": shape}
+                        np.lib.format.write_array_header_1_0(file, header)
+                    file.write(features.tobytes())
     lock.unlink(missing_ok=True)
 
 
-@torch.inference_mode()
-def _write_features(
-    encoder: nn.Module,
-    preprocess: Preprocess,
-    images: Sequence[Image.Image],
-    path: Path,
-    device: torch.device,
-) -> None:
-    encode: Callable[[Tensor], Tensor] = encoder
-    if device.type == "cpu" and len(images) >= WORTH_A_GRAPH:
-        encode = _as_graph(encoder, preprocess.size)
-    reasons, title = list[str](), f"features, {path.name}"
-    with path.open("wb") as file, tqdm(total=len(images), desc=title, mininterval=1) as bar:
-        for batch in prefetch(_decode_batches(images, preprocess)):
-            bar.update(len(batch))
-            reasons += [square for square in batch if isinstance(square, str)]
-            if reasons:
-                continue
-            pixels = torch.from_numpy(preprocess.planes(np.stack(batch)))
-            features = encode(pixels.to(device)).half().cpu().numpy()  # (b, n, d)
-            if not np.isfinite(features).all():
-                raise ValueError(
-                    "the image encoder gives features that are not finite in half precision; "
-                    "its weights are damaged, or it needs another preprocessing"
-                )
-            if not file.tell():
-                shape = (len(images), *features.shape[1:])
-                header = {"descr": "<f2", "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(file, header)
-            file.write(features.tobytes())
-    if reasons:
-        lines = "".join(f"\n  {reason}" for reason in reasons[:_MAX_NAMED])
-        omitted = f"\n  and {len(reasons) - _MAX_NAMED} more" if len(reasons) > _MAX_NAMED else ""
-        raise ValueError(
-            f"{len(reasons)} of {len(images)} images cannot be read:{lines}{omitted}\n"
-            "replace them and run again, or leave them out with --skip-damaged"
-        )
-
-
-def _decode_batches(
-    images: Sequence[Image.Image], preprocess: Preprocess
-) -> Iterator[list[np.ndarray | str]]:
-    """Yields batches of squares (S, S, 3) uint8, or error messages for damaged images."""
+def _decode(images: Sequence[Image.Image], preprocess: Preprocess, title: str) -> Iterator[Tensor]:
+    """Yields pixels (b, 3, S, S); after a damaged image only collects others for the error."""
 
     def square(row: int) -> np.ndarray | str:
         try:
@@ -249,5 +216,17 @@ def _decode_batches(
         except (OSError, ValueError) as error:
             return str(error)
 
-    for start in range(0, len(images), _BATCH):
-        yield thread_map(square, range(start, min(start + _BATCH, len(images))))
+    starts, reasons = range(0, len(images), _BATCH), list[str]()
+    batches = (thread_map(square, range(n, min(n + _BATCH, len(images)))) for n in starts)
+    with tqdm(total=len(images), desc=title, mininterval=1) as bar:
+        for batch in prefetch(batches):
+            bar.update(len(batch))
+            reasons += [image for image in batch if isinstance(image, str)]
+            if not reasons:
+                yield torch.from_numpy(preprocess.planes(np.stack(batch)))
+    if reasons:
+        lines = "".join(f"\n  {reason}" for reason in reasons[:_MAX_NAMED])
+        omitted = f"\n  and {len(reasons) - _MAX_NAMED} more" if len(reasons) > _MAX_NAMED else ""
+        head = f"{len(reasons)} of {len(images)} images cannot be read:{lines}{omitted}"
+        advice = "replace them and run again, or leave them out with --skip-damaged"
+        raise ValueError(f"{head}\n{advice}")

@@ -16,20 +16,8 @@ from PIL import Image
 
 from polyview.export.pack.gallery import load_gallery, regions_of
 from polyview.export.pack.reading import load_info
-from polyview.training.data.image_files import (
-    ImageFiles,
-    Lazy,
-    clip_frames,
-    find_damaged,
-    read_frames,
-)
-from polyview.training.data.photographs import (
-    find_captions,
-    find_uncaptioned,
-    name_of,
-    open_photographs,
-    read_folder,
-)
+from polyview.training.data import image_files, photographs
+from polyview.training.data.image_files import ImageFiles, Lazy, clip_frames, find_damaged
 from polyview.training.data.precomputed import is_precomputed, open_regions
 from polyview.training.data.split import SeenObjects, Split, flatten_captions
 from polyview.training.data.texts import build_tokenizer
@@ -39,12 +27,11 @@ from polyview.training.scenes.clip_captions import relevant_clips
 from polyview.training.scenes.foils import make_foils
 from polyview.training.scenes.motion import FRAMES
 from polyview.training.scenes.relevance import relevant_images
-from polyview.training.scenes.render import clip_frames as rendered_frames
+from polyview.training.scenes.render import clip_frames as draw_frames
 from polyview.training.scenes.store import is_clips, load_clips, load_scenes
 from polyview.training.settings import refusals_end
 
 _MAX_NAMED = 10  # damaged images listed
-_FEW = 500  # training images; heads that learn from fewer are poor
 
 
 def open_split(data: Path, name: str) -> Split:
@@ -63,13 +50,12 @@ def open_split(data: Path, name: str) -> Split:
         return _open_clips(data / name)
     if (data / name).is_dir():
         return _open_scenes(data / name)
-    if find_captions(data) is not None:
-        return open_photographs(data, name)
-    raise FileNotFoundError(
-        f"{data} holds neither photographs (a file of captions and images/) nor a rendered split "
-        f'"{name}" (python -m polyview scenes makes it) nor ready-made features (train_ims.npy and '
-        "so on)"
-    )
+    if photographs.find_captions(data) is not None:
+        return photographs.open_photographs(data, name)
+    photos = "photographs (a file of captions and images/)"
+    scenes = f'a rendered split "{name}" (python -m polyview scenes makes it)'
+    kinds = f"neither {photos} nor {scenes} nor ready-made features (train_ims.npy and so on)"
+    raise FileNotFoundError(f"{data} holds {kinds}")
 
 
 def holds_features(data: Path) -> bool:
@@ -85,8 +71,8 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
     """
     kind, name = "features", data.resolve().name
     if isinstance(split.images, ImageFiles):
-        kind, files = "photographs", map(find_captions, (data, *map(Path, also)))
-        name = " and ".join(dict.fromkeys(name_of(file) for file in files if file))
+        kind, files = "photographs", map(photographs.find_captions, (data, *map(Path, also)))
+        name = " and ".join(dict.fromkeys(photographs.name_of(file) for file in files if file))
     elif len(split.images):
         kind, name = "scenes", "rendered scenes" + (" in motion" if split.frames > 1 else "")
     counts = {"images": split.image_count, "captions": len(split.captions)}
@@ -103,15 +89,14 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
     if not also:
         return first
     folders = [Path(name) for name in also]
-    splits = [first, *(open_photographs(folder, "train") for folder in folders)]
+    splits = [first, *(photographs.open_photographs(folder, "train") for folder in folders)]
     if not isinstance(first.images, ImageFiles):
-        raise ValueError(
-            f'"also" needs photographs in "data", but {data} holds none; leave "also" out'
-        )
+        reason = f'"also" needs photographs in "data", but {data} holds none'
+        raise ValueError(f'{reason}; leave "also" out')
     starts = np.cumsum([0, *(len(split.images) for split in splits)])
     paths = [path for split in splits for path in split.images.paths]  # type: ignore[attr-defined]
     if without_captions:
-        paths += [path for folder in folders for path in find_uncaptioned(folder)]
+        paths += [path for folder in folders for path in photographs.find_uncaptioned(folder)]
     return replace(
         first,
         captions=[caption for split in splits for caption in split.captions],
@@ -140,13 +125,9 @@ def _open_scenes(folder: Path) -> Split:
 def _open_clips(folder: Path) -> Split:
     """Opens rendered clips, whose frames are drawn on access."""
     clips = load_clips(folder)
-
-    def draw(row: int) -> list[Image.Image]:
-        return [frame.image for frame in rendered_frames(clips[row])]
-
     return Split(
         *flatten_captions([[caption.text for caption in clip.captions] for clip in clips]),
-        clip_frames(draw, len(clips), FRAMES),
+        clip_frames(lambda row: [f.image for f in draw_frames(clips[row])], len(clips), FRAMES),
         frames=FRAMES,
         folder=folder,
         relevant=cache(partial(relevant_clips, clips)),
@@ -159,14 +140,12 @@ def from_pack(pack: Path, split: str) -> Split:
     """Opens the gallery of a pack; raises ValueError if it has none, or one of another split."""
     info = load_info(pack, verify=False)
     if info.gallery is None:
-        raise ValueError(
-            f"{pack} has no gallery to measure on; add --data DIR with captioned images"
-        )
+        advice = "add --data DIR with captioned images"
+        raise ValueError(f"{pack} has no gallery to measure on; {advice}")
     gallery = load_gallery(pack)
     if gallery.split != split:
-        raise ValueError(
-            f'the gallery of {pack} is of the split "{gallery.split}"; for "{split}" add --data DIR'
-        )
+        advice = f'for "{split}" add --data DIR'
+        raise ValueError(f'the gallery of {pack} is of the split "{gallery.split}"; {advice}')
     images, captions = gallery.images, gallery.captions
     texts = flatten_captions([[caption.text for caption in image.captions] for image in images])
     if (regions := regions_of(info)) is not None:
@@ -196,7 +175,8 @@ def from_pack(pack: Path, split: str) -> Split:
     for rows, image in zip(visible, images, strict=True):
         for row, item in zip(rows, image.objects, strict=True):
             row[list(item.frames)] = True
-    frame_images = clip_frames(lambda row: read_frames(paths[row], frames), len(paths), frames)
+    read = image_files.read_frames
+    frame_images = clip_frames(lambda row: read(paths[row], frames), len(paths), frames)
     moments = SeenObjects(visible, *mentions_and_names)
     return replace(stills, images=frame_images, frames=frames, moments=moments)
 
@@ -204,9 +184,8 @@ def from_pack(pack: Path, split: str) -> Split:
 @refusals_end()
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and prints the summary."""
-    parser = argparse.ArgumentParser(
-        prog="python -m polyview data", description="Say what training reads in a folder."
-    )
+    description = "Say what training reads in a folder."
+    parser = argparse.ArgumentParser("python -m polyview data", description=description)
     help_text = "folder of photographs with captions, of rendered scenes, or of ready-made features"
     parser.add_argument("data", type=Path, help=help_text)
     for line in summary(parser.parse_args(argv).data):
@@ -215,44 +194,40 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def summary(data: Path) -> Iterator[str]:
     """Yields lines that describe a folder; raises the errors of `open_split`."""
-    names, optional = ["train", "val", "test"], True
+    names, optional = ["train"], ["val", "test"]
     kind = "ready-made features" if holds_features(data) else "rendered scenes"
-    if kind == "rendered scenes" and not (data / "train").is_dir() and find_captions(data):
-        path, entries = read_folder(data)
-        others = {str(image.split) for image in entries} - {"train"}
-        names, optional = ["train", *sorted(others)], False
+    if (
+        kind == "rendered scenes"
+        and not (data / "train").is_dir()
+        and photographs.find_captions(data)
+    ):
+        path, entries = photographs.read_folder(data)
+        names += sorted({str(image.split) for image in entries} - {"train"})
+        optional = []
         kind = f"photographs, captions in {path.name}"
     splits: dict[str, Split] = {}
-    for name in names:
+    for name in (*names, *optional):
         try:
             splits[name] = open_split(data, name)
         except FileNotFoundError:
-            if name == "train" or not optional:
+            if name not in optional:
                 raise
     yield f"{data}: {kind}"
     for name, split in splits.items():
         longest = max(len(caption.split()) for caption in split.captions)
-        yield (
-            f"  {name:5} {split.image_count:7,} images {len(split.captions):8,} captions, "
-            f"{len(split.captions) / split.image_count:.1f} each, of at most {longest} words"
-        )
+        images, captions = split.image_count, len(split.captions)
+        counts = f"{images:7,} images {captions:8,} captions, {captions / images:.1f} each"
+        yield f"  {name:5} {counts}, of at most {longest} words"
     if "val" not in splits:
         yield 'training needs a split "val"; add it, or leave the column split out'
-    train = splits["train"]
-    counts = [build_tokenizer(train.captions, n).get_vocab_size() for n in (1, 2)]
-    yield f"words: {counts[0]:,} in the training captions, {counts[1]:,} of them twice or more"
+    texts = splits["train"].captions
+    words, repeated = (build_tokenizer(texts, count).get_vocab_size() for count in (1, 2))
+    yield f"words: {words:,} in the training captions, {repeated:,} of them twice or more"
     files = [s.images for s in splits.values() if isinstance(s.images, ImageFiles)]
     if paths := [path for images in files for path in images.paths]:
         damaged = [paths[row].name for row in find_damaged(ImageFiles(paths))]
         yield f"files: {len(paths):,}, of which {len(damaged):,} cannot be read"
         if damaged:
             omitted = f" and {len(damaged) - _MAX_NAMED} more" if len(damaged) > _MAX_NAMED else ""
-            yield (
-                f"damaged: {', '.join(damaged[:_MAX_NAMED])}{omitted}; replace them, or leave them "
-                "out with --skip-damaged when you train"
-            )
-        if len(train.images) < _FEW:
-            yield (
-                f"{len(train.images)} training images are few: expect the heads to learn only "
-                "frequent words"
-            )
+            advice = "replace them, or leave them out with --skip-damaged when you train"
+            yield f"damaged: {', '.join(damaged[:_MAX_NAMED])}{omitted}; {advice}"

@@ -125,10 +125,8 @@ def read_captions(path: Path) -> list[Captioned]:
         _check_name(location, file)
         image = images.setdefault(file, Captioned(file, [], split))
         if image.split != split:
-            raise ValueError(
-                f'{location}: {file} is in the split "{split or ""}" here and in '
-                f'"{image.split or ""}" above; an image belongs to one'
-            )
+            former = f'in the split "{split or ""}" here and in "{image.split or ""}" above'
+            raise ValueError(f"{location}: {file} is {former}; an image belongs to one")
         lines = [" ".join(caption.split()) for caption in captions]
         if "" in lines:
             raise ValueError(f"{location}: {file} has an empty caption; write it, or remove it")
@@ -175,21 +173,18 @@ def _from_table(path: Path, text: str) -> _Entries:
                 columns = [cell.lower() for cell in cells]
                 for names in (_FILE, _CAPTION):
                     if not set(names) & set(columns):
-                        raise ValueError(
-                            f'{path} has no column "{names[0]}": its first line is '
-                            f'"{", ".join(columns)[:100]}"; begin it with the line file,caption'
-                        )
+                        first = f'its first line is "{", ".join(columns)[:100]}"'
+                        advice = "begin it with the line file,caption"
+                        raise ValueError(f'{path} has no column "{names[0]}": {first}; {advice}')
             elif len(cells) != len(columns):
-                raise ValueError(
-                    f"{location} has {len(cells)} values, and the first line names {len(columns)}; "
-                    'put a caption that holds the separator into "quotation marks"'
-                )
+                counts = f"{len(cells)} values, and the first line names {len(columns)}"
+                advice = 'put a caption that holds the separator into "quotation marks"'
+                raise ValueError(f"{location} has {counts}; {advice}")
             else:
                 yield from _entry(location, dict(zip(columns, cells, strict=True)))
     except csv.Error as error:
-        raise ValueError(
-            f"{path}, line {rows.line_num} is not readable ({error}); {_FIX}"
-        ) from error
+        location = f"{path}, line {rows.line_num}"
+        raise ValueError(f"{location} is not readable ({error}); {_FIX}") from error
 
 
 def _entry(location: str, value: str | dict[str, str]) -> _Entries:
@@ -222,10 +217,8 @@ def _assign_splits(path: Path, images: list[Captioned]) -> None:
     """Checks the file's splits, or assigns them by checksums of the image names."""
     without = [image for image in images if image.split is None]
     if without and len(without) < len(images):
-        raise ValueError(
-            f"{path}: {without[0].file} has no split and others have one; give every image one, or "
-            "none"
-        )
+        advice = "give every image one, or none"
+        raise ValueError(f"{path}: {without[0].file} has no split and others have one; {advice}")
     held_out = max(1, len(images) // HELD_OUT)
     order = sorted(without, key=lambda image: hashlib.sha256(image.file.encode()).hexdigest())
     for i, image in enumerate(order):
@@ -246,9 +239,8 @@ def open_photographs(data: Path, name: str) -> Split:
     if not selected:
         sizes = Counter(str(image.split) for image in entries)
         counts = ", ".join(f"{part} ({count})" for part, count in sorted(sizes.items()))
-        raise ValueError(
-            f'{path} has no photographs in the split "{name}"; it has {counts or "none at all"}'
-        )
+        has = f"it has {counts or 'none at all'}"
+        raise ValueError(f'{path} has no photographs in the split "{name}"; {has}')
     limit = None if name == "train" else EVALUATED_CAPTIONS
     captions = flatten_captions([image.captions[:limit] for image in selected])
     return Split(*captions, ImageFiles(_paths(path, selected)), folder=path.parent / name)
@@ -265,10 +257,8 @@ def read_folder(data: Path) -> tuple[Path, list[Captioned]]:
     """Finds and reads the captions file of a folder."""
     path = find_captions(data)
     if path is None:
-        raise FileNotFoundError(
-            f"{data} holds no file of captions (.csv with the columns file and caption, .jsonl or "
-            ".json, see docs/your-data.md)"
-        )
+        forms = ".csv with the columns file and caption, .jsonl or .json, see docs/your-data.md"
+        raise FileNotFoundError(f"{data} holds no file of captions ({forms})")
     return path, read_captions(path)
 
 
@@ -285,10 +275,8 @@ def _paths(path: Path, images: list[Captioned]) -> list[Path]:
     folders = {file.parent for file in paths}
     existing = {file for parent in folders if parent.is_dir() for file in parent.iterdir()}
     if missing := [str(file.relative_to(path.parent)) for file in paths if file not in existing]:
-        omitted = ", ..." if len(missing) > _MAX_NAMED else ""
-        raise FileNotFoundError(
-            f"{len(missing)} of the {len(paths)} photographs that {path} lists are missing: "
-            f"{', '.join(missing[:_MAX_NAMED])}{omitted}; put the image files into "
-            f"{path.parent / IMAGES}"
-        )
+        names = ", ".join(missing[:_MAX_NAMED]) + (", ..." if len(missing) > _MAX_NAMED else "")
+        counts = f"{len(missing)} of the {len(paths)} photographs that {path} lists are missing"
+        advice = f"put the image files into {path.parent / IMAGES}"
+        raise FileNotFoundError(f"{counts}: {names}; {advice}")
     return paths

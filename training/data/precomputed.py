@@ -12,10 +12,9 @@ Of five equal rows only the first is used. Features are memory-mapped.
 
 `python -m polyview region-gallery --data DIR --split test --out runs/gallery`
 
-turns a split into the gallery of a pack without an image encoder, so that the app can search it.
-The gallery contains the features (`export/pack/gallery.py`). With `--images DIR --names FILE` it
-also contains the photographs; FILE lists their names in the order of the features. Otherwise each
-image is a drawing of its region boxes.
+turns a split into the gallery of a pack without an image encoder, which contains the features
+(`export/pack/gallery.py`). With `--images DIR --names FILE` it also contains the photographs; FILE
+lists their names in the order of the features. Otherwise each image is a drawing of its boxes.
 """
 
 import argparse
@@ -33,7 +32,6 @@ from polyview.models.preprocess import to_rgb
 from polyview.training.data.split import Split, load_array
 from polyview.training.settings import refusals_end
 
-PARTS = {"train": ("train",), "val": ("dev", "val"), "test": ("test",)}
 REPEATED = 5
 COUNT = 1000  # default number of images of a gallery
 SIDE = 640  # pixels of the longer side of a photograph
@@ -54,7 +52,7 @@ def open_regions(folder: Path, name: str) -> Split:
     Raises FileNotFoundError if a file is missing, and ValueError if features, captions and boxes
     disagree.
     """
-    parts = PARTS.get(name, (name,))
+    parts = ("dev", "val") if name == "val" else (name,)
     part = next((part for part in parts if (folder / f"{part}_ims.npy").is_file()), None)
     if part is None:
         files = " or ".join(f"{part}_ims.npy" for part in parts)
@@ -67,10 +65,9 @@ def open_regions(folder: Path, name: str) -> Split:
     if len(rows) == len(captions) and len(rows) % REPEATED == 0 and all(equal):
         rows, boxes = rows[::REPEATED], None if boxes is None else boxes[::REPEATED]
     if len(captions) % len(rows):
-        raise ValueError(
-            f"the captions of {folder / part}_caps.txt do not divide evenly: there are "
-            f"{len(rows)} images and {len(captions)} captions; fetch the files again"
-        )
+        counts = f"there are {len(rows)} images and {len(captions)} captions"
+        reason = f"the captions of {folder / part}_caps.txt do not divide evenly"
+        raise ValueError(f"{reason}: {counts}; fetch the files again")
     image_of = np.repeat(np.arange(len(rows)), len(captions) // len(rows))
     return Split(captions, image_of, features=rows, boxes=boxes, folder=folder / name)
 
@@ -91,10 +88,8 @@ def _boxes(path: Path, shape: tuple[int, ...]) -> np.ndarray:
         raise ValueError(f"{path} must hold a box for each region, {shape}, not {boxes.shape}")
     low, high = float(boxes.min()), float(boxes.max())
     if not (low >= 0 and high <= 1):
-        raise ValueError(
-            f"{path}: boxes must be relative xyxy, 0 to 1, but reach from {low:g} to {high:g}; "
-            "divide them by the width and height of their image"
-        )
+        reason = f"boxes must be relative xyxy, 0 to 1, but reach from {low:g} to {high:g}"
+        raise ValueError(f"{path}: {reason}; divide them by their image's width and height")
     return boxes
 
 
@@ -115,10 +110,8 @@ def write_gallery(
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
     if photographs and len(photographs) != data.image_count:
-        raise ValueError(
-            f"there are {len(photographs)} names of photographs, and features of "
-            f"{data.image_count} images; list one name for each image"
-        )
+        counts = f"{len(photographs)} names of photographs, and features of {data.image_count}"
+        raise ValueError(f"there are {counts} images; list one name for each image")
     count = min(count, data.image_count)
     boxes = None if data.boxes is None else data.boxes[:count]
     files = [f"images/{split}-{row:06}.webp" for row in range(count)]
@@ -156,10 +149,8 @@ def _drawing(row: int, boxes: np.ndarray | None) -> Image.Image:
 @refusals_end()
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and writes the gallery."""
-    parser = argparse.ArgumentParser(
-        prog="python -m polyview region-gallery",
-        description="Turn ready-made features of regions into a pack's gallery.",
-    )
+    description = "Turn ready-made features of regions into a pack's gallery."
+    parser = argparse.ArgumentParser("python -m polyview region-gallery", description=description)
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder of features and captions")
     add("--split", default="test", help="split (default: test)")

@@ -84,11 +84,10 @@ class Split:
     foils: Callable[[], list[Foil]] | None = None
 
     def __post_init__(self) -> None:
-        if len(self.captions) != len(self.image_of):
-            raise ValueError(f"{len(self.captions)} captions, but {len(self.image_of)} image rows")
-        if len(self.image_of) == 0 or self.image_of.max() >= self.image_count:
-            last = self.image_of.max(initial=-1)
-            raise ValueError(f"captions name image {last}, but there are {self.image_count} images")
+        last = self.image_of.max(initial=-1)
+        if len(self.captions) != len(self.image_of) or not 0 <= last < self.image_count:
+            rows = f"{len(self.captions)} captions of {len(self.image_of)} image rows"
+            raise ValueError(f"{rows} name image {last}, but there are {self.image_count} images")
 
     @property
     def image_count(self) -> int:
@@ -100,10 +99,8 @@ class Split:
         if not frames:
             return self
         if not isinstance(self.features, Clips):
-            raise ValueError(
-                f"frames={frames} chooses among the frames of clips, and {self.folder.parent} "
-                "holds none (training/data/videos.py); leave it at 0"
-            )
+            reason = f"chooses among the frames of clips, and {self.folder.parent} holds none"
+            raise ValueError(f"frames={frames} {reason} (training/data/videos.py); leave it at 0")
         clips = self.features.limit_frames(frames)
         return replace(self, features=clips, lengths=clips.lengths)
 
@@ -115,10 +112,9 @@ class Split:
         if not count:
             return self
         if self.relevant is not None or self.objects is not None or self.kinds:
-            raise ValueError(
-                f"{count} captions per image would drop the kinds and objects of the captions of "
-                f"{self.folder.parent}; leave ranked_captions or --captions at 0"
-            )
+            lost = f"the kinds and objects of the captions of {self.folder.parent}"
+            advice = "leave ranked_captions or --captions at 0"
+            raise ValueError(f"{count} captions per image would drop {lost}; {advice}")
         position = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)
         return self.select(np.flatnonzero(position < count))
 
@@ -140,35 +136,28 @@ class Split:
     def require_images(self) -> None:
         """Raises ValueError if there are no images to train an image encoder on."""
         if not len(self.images):
-            raise ValueError(
-                f"{self.folder.parent} holds ready-made features, so no image encoder can be "
-                "trained; set backbone_frozen=true, or name a folder with images"
-            )
+            reason = "holds ready-made features, so no image encoder can be trained"
+            advice = "set backbone_frozen=true, or name a folder with images"
+            raise ValueError(f"{self.folder.parent} {reason}; {advice}")
 
     def refuse_copies(self, setting: str, copies: int) -> None:
         """Raises ValueError if `copies` is more than 1 and the images are not photographs."""
         if copies > 1 and not isinstance(self.images, ImageFiles):
-            raise ValueError(
-                f"{setting}={copies} crops photographs, and {self.folder.parent} holds none; leave "
-                "it at 1"
-            )
+            reason = f"crops photographs, and {self.folder.parent} holds none"
+            raise ValueError(f"{setting}={copies} {reason}; leave it at 1")
 
     def require_twins(self) -> np.ndarray:
         """Returns `alike`; raises ValueError if clips have no twins or no captions of order."""
         if "order" not in self.kinds or self.alike is None:
-            raise ValueError(
-                f"exchange_halves and order_epochs need clips of the moving world, and "
-                f"{self.folder.parent} holds none; leave them out"
-            )
+            needed = f"clips of the moving world, and {self.folder.parent} holds none"
+            raise ValueError(f"exchange_halves and order_epochs need {needed}; leave them out")
         return self.alike
 
     def select(self, texts: np.ndarray) -> Split:
         """Selects captions and their kinds by row (n,)."""
-        captions, *kinds = (
-            [each[text] for text in texts] for each in (self.captions, self.kinds) if each
-        )
-        image_of = self.image_of[texts]
-        return replace(self, captions=captions, image_of=image_of, kinds=kinds[0] if kinds else ())
+        captions = [self.captions[text] for text in texts]
+        kinds = [self.kinds[text] for text in texts] if self.kinds else ()
+        return replace(self, captions=captions, image_of=self.image_of[texts], kinds=kinds)
 
 
 def flatten_captions(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
@@ -241,8 +230,7 @@ class Clips:
         """
         runs = []
         for row in rows.tolist():
-            total, count = int(self._totals[row]), int(self.lengths[row])
-            step = 1
+            total, count, step = int(self._totals[row]), int(self.lengths[row]), 1
             if count < total:
                 step = int(random.integers(min(STEPS, (total - 1) // max(count - 1, 1)))) + 1
             start = int(random.integers(total - step * (count - 1)))
@@ -260,11 +248,7 @@ class Clips:
 
 
 def _evenly(total: int, count: int) -> np.ndarray:
-    """Returns the middle frames of `count` equal parts of a clip.
-
-    >>> _evenly(16, 4).tolist(), _evenly(3, 3).tolist()
-    ([2, 6, 10, 14], [0, 1, 2])
-    """
+    """Returns the middle frames of `count` equal parts of a clip."""
     return ((2 * np.arange(count) + 1) * total) // (2 * count)
 
 
@@ -307,9 +291,8 @@ def with_exchanged_halves(split: Split) -> Split:
     Not in the papers. A clip has one action in each half (`training/scenes/motion.py`), so the copy
     shows the actions of the clip's twin in front of the clip's own background. Its "free" captions
     stay true, its "order" captions are those of the twin, and captions of motion are dropped,
-    because the movement may be cut in two. Clip and copy differ only in order, so a method cannot
-    memorise which background belongs to which order. `split` holds features (N, T, d); twins are in
-    rows 2 k and 2 k + 1. Raises ValueError for other clips.
+    because the movement may be cut in two. `split` holds features (N, T, d); twins are in rows 2 k
+    and 2 k + 1. Raises ValueError for other clips.
     """
     alike = split.require_twins()
     assert isinstance(split.features, np.ndarray)

@@ -73,10 +73,8 @@ class TextConfig(Settings):
             if (value := getattr(self, name)) != empty:
                 raise ValueError(f"{name}={value} has no effect with text.source; leave {name} out")
         if self.source and self.arch == "bigru":
-            raise ValueError(
-                'source names a published encoder, but arch is "bigru"; set text.arch to "bert" or '
-                '"clip_text", or leave text.source out'
-            )
+            advice = 'set text.arch to "bert" or "clip_text", or leave text.source out'
+            raise ValueError(f'source names a published encoder, but arch is "bigru"; {advice}')
         return self
 
 
@@ -170,19 +168,17 @@ class TextSide:
             known = ", ".join(TEXT_ENCODERS)
             raise ValueError(f'text.arch must be one of {known}, not "{config.arch}"')
         self.summary_token = TEXT_ENCODERS[config.arch].summary_token
-        source = config.source
-        if not source:
+        if source := config.source:
+            refuse_missing(source, "text.source")
+            described = describe_text_source(source)
+            if (arch := described["arch"]) != config.arch:
+                raise ValueError(f'{source} is of text.arch "{arch}", not "{config.arch}"')
+            self.encoder, self.tokenizer, _ = load_text_source(source, rounded=config.frozen)
+            self.description = {key: described[key] for key in ("arch", "arguments", "max_length")}
+        else:
             self.encoder, self.tokenizer, self.description = _own_encoder(config, vocabulary)
-            self.tables = [TokenTable(self.tokenizer, captions) for captions in (train, val)]
-            return
-        refuse_missing(source, "text.source")
-        described = describe_text_source(source)
-        if described["arch"] != config.arch:
-            raise ValueError(f'{source} is of text.arch "{described["arch"]}", not "{config.arch}"')
-        self.encoder, self.tokenizer, _ = load_text_source(source, rounded=config.frozen)
-        self.description = {key: described[key] for key in ("arch", "arguments", "max_length")}
         self.tables = [TokenTable(self.tokenizer, captions) for captions in (train, val)]
-        if config.frozen:
+        if source and config.frozen:
             self.description |= {"source": source, "sha256": described["sha256"]}
             tokens = _cached_features(self.encoder.to(device), self.tables, described, cache)
             self.encoder = StoredTokens(tokens, config.dropout)
@@ -195,14 +191,11 @@ def _own_encoder(
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
     """Builds a BiGRU and a tokenizer over the words of captions; also returns their metadata."""
     if config.arch != "bigru":
-        raise ValueError(
-            f'text.arch "{config.arch}" needs text.source: a Hugging Face folder or a Hub id'
-        )
+        needed = "text.source: a Hugging Face folder or a Hub id"
+        raise ValueError(f'text.arch "{config.arch}" needs {needed}')
     if config.vectors and not Path(config.vectors).is_file():
-        raise FileNotFoundError(
-            f"there is no word vectors file {config.vectors}; fetch it, or set text.vectors to "
-            "an empty text for random word embeddings"
-        )
+        advice = "fetch it, or set text.vectors to an empty text for random word embeddings"
+        raise FileNotFoundError(f"there is no word vectors file {config.vectors}; {advice}")
     tokenizer = build_tokenizer(captions, config.min_count, marks=config.sentence_marks)
     sizes = {name: getattr(config, name) for name in ("word_dim", "hidden_dim", "directions")}
     arguments = {"vocab_size": tokenizer.get_vocab_size(), **sizes}
@@ -244,8 +237,7 @@ def _encode(encoder: TextEncoder, table: TokenTable, out: np.ndarray) -> None:
         ids, lengths = map(torch.from_numpy, table.rows(index))
         features = encoder(ids.to(device), lengths.to(device)).half().cpu().numpy()
         for row, words in zip(index, features, strict=True):
-            count = table.lengths[row]
-            out[ends[row] - count : ends[row]] = words[:count]
+            out[ends[row] - table.lengths[row] : ends[row]] = words[: table.lengths[row]]
 
 
 def build_tokenizer(
@@ -257,18 +249,16 @@ def build_tokenizer(
     the alphabet. With `marks` texts are put between <start> and <end>, which have the last ids.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    words = pre_tokenizers.Sequence(
-        [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation("removed")]
-    )
+    splitters = [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation("removed")]
+    words = pre_tokenizers.Sequence(splitters)
     counts: Counter[str] = Counter()
     for caption in captions:
         pieces = words.pre_tokenize_str(normalizer.normalize_str(caption))
         counts.update(piece for piece, _ in pieces)
     if not counts:
         raise ValueError("there are no captions to build a vocabulary from")
-    frequent = sorted(
-        (w for w, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w)
-    )
+    frequent = [word for word, count in counts.items() if count >= min_count]
+    frequent.sort(key=lambda word: (-counts[word], word))
     ends = (START, END) if marks else ()
     vocabulary = {word: i for i, word in enumerate([PAD, UNKNOWN, *frequent, *ends])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
@@ -295,14 +285,12 @@ def load_vectors(path: Path, vocabulary: Mapping[str, int], dim: int) -> tuple[T
             if word not in vocabulary:
                 continue
             if len(numbers) != dim:
-                raise ValueError(
-                    f'{path}: "{word}" has {len(numbers)} numbers, but text.word_dim is {dim}'
-                )
+                counts = f"{len(numbers)} numbers, but text.word_dim is {dim}"
+                raise ValueError(f'{path}: "{word}" has {counts}')
             rows.append(vocabulary[word])
             vectors.append([float(number) for number in numbers])
     if not rows:
-        raise ValueError(
-            f"{path} holds no {dim} numbers for any word of the training captions; text.word_dim "
-            "must be the width of its vectors"
-        )
+        advice = "text.word_dim must be the width of its vectors"
+        reason = f"holds no {dim} numbers for any word of the training captions"
+        raise ValueError(f"{path} {reason}; {advice}")
     return torch.tensor(rows), torch.tensor(vectors)

@@ -17,8 +17,8 @@ differ between clips.
 
 Lists of clips override the splits of the annotations; TGIF and MRW need them. They are files
 `train`, `val` or `valid`, and `test`, with the suffix .txt or .tsv, in `splits/` or `split/`, with
-a clip or its URL on each line. Lists with other names define further splits, such as two halves of
-VaTeX's validation clips. `absent.txt` lists unavailable clips, which are left out.
+a clip or its URL on each line. Other names define further splits. `absent.txt` lists unavailable
+clips, which are left out.
 """
 
 import json
@@ -30,7 +30,6 @@ from polyview.training.data.split import Clips, Split, flatten_captions
 
 FEATURES = "features"
 ABSENT = "absent.txt"
-_NAMES = {"val": ("val", "valid")}
 _VATEX = {"training": "train", "validation": "val", "public_test": "test"}
 _Entries = Iterator[tuple[str, str, str | None]]  # clip, sentence, split
 
@@ -52,7 +51,7 @@ def open_videos(folder: Path, name: str) -> Split:
         for clip, sentence, split in _check_entries(path, reader(path)):
             captions.setdefault(clip, []).append(sentence)
             splits[clip] = split
-    aliases = _NAMES.get(name, (name,))
+    aliases = ("val", "valid") if name == "val" else (name,)
     lists = product(("splits", "split"), aliases, (".txt", ".tsv"))
     listed_clips = _read_list(*(folder / parent / f"{alias}{end}" for parent, alias, end in lists))
     if listed_clips is None:
@@ -60,20 +59,17 @@ def open_videos(folder: Path, name: str) -> Split:
     absent = set(_read_list(folder / ABSENT) or ())
     clips = [clip for clip in dict.fromkeys(listed_clips) if clip not in absent]
     if not clips:
-        raise FileNotFoundError(
-            f'{folder} has no clips of the split "{name}": none in its annotations, and no '
-            f"splits/{name}.txt"
-        )
+        reason = f"none in its annotations, and no splits/{name}.txt"
+        raise FileNotFoundError(f'{folder} has no clips of the split "{name}": {reason}')
     files = {clip: folder / FEATURES / f"{clip}.npy" for clip in clips}
     for item, missing in (
         ("sentence", [clip for clip in clips if clip not in captions]),
         (f"file in {FEATURES}/", [clip for clip, path in files.items() if not path.is_file()]),
     ):
         if missing:
-            raise ValueError(
-                f"{folder}: {len(missing):,} of {len(clips):,} clips have no {item}, the first is "
-                f"{missing[0]}; add it, or list unavailable clips in {ABSENT}, one a line"
-            )
+            lacking = f"{len(missing):,} of {len(clips):,} clips have no {item}"
+            advice = f"add it, or list unavailable clips in {ABSENT}, one a line"
+            raise ValueError(f"{folder}: {lacking}, the first is {missing[0]}; {advice}")
     features = Clips(list(files.values()))
     texts = flatten_captions([captions[clip] for clip in clips])
     return Split(*texts, features=features, lengths=features.lengths, folder=folder / name)
@@ -81,12 +77,9 @@ def open_videos(folder: Path, name: str) -> Split:
 
 def _annotations(folder: Path) -> list[tuple[Path, Callable[[Path], _Entries]]]:
     """Returns the annotation files of a folder with their readers."""
-    readers: dict[str, Callable[[Path], _Entries]] = {
-        "tgif-*.tsv": _tgif,
-        "mrw-*.json": _mrw,
-        "*videodatainfo*.json": _msr_vtt,
-        **{f"vatex_{part}_*.json": _vatex for part in _VATEX},
-    }
+    readers: dict[str, Callable[[Path], _Entries]] = {"tgif-*.tsv": _tgif, "mrw-*.json": _mrw}
+    readers["*videodatainfo*.json"] = _msr_vtt
+    readers |= dict.fromkeys((f"vatex_{part}_*.json" for part in _VATEX), _vatex)
     return [(path, read) for kind, read in readers.items() for path in sorted(folder.glob(kind))]
 
 
@@ -127,18 +120,13 @@ def _check_entries(path: Path, entries: _Entries) -> _Entries:
                 raise ValueError(f"clip {clip!r:.60}, sentence {line!r:.60}")
             yield clip, line, split
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{path}: entry {number} cannot be read ({type(error).__name__}: {error}); "
-            "correct it, or fetch the file again"
-        ) from error
+        reason = f"cannot be read ({type(error).__name__}: {error})"
+        advice = "correct it, or fetch the file again"
+        raise ValueError(f"{path}: entry {number} {reason}; {advice}") from error
 
 
 def _clip(line: str) -> str:
-    """Returns the name of a clip from its name or URL.
-
-    >>> _clip("https://38.media.tumblr.com/9f6c/tumblr_mev_500.gif"), _clip("video7")
-    ('tumblr_mev_500', 'video7')
-    """
+    """Returns the name of a clip from its name or URL (of TGIF: ".../tumblr_mev_500.gif")."""
     return line.strip().rpartition("/")[2].removesuffix(".gif")
 
 

@@ -44,18 +44,12 @@ _ABSENT = {
 _SIGNS = np.array([1, 1, 0, -1, 0, 0])  # required signs of weights, see `logistic`
 _HIT_SIGNS = np.array([-1, 1, 0, 0])
 _COLUMNS = {
-    "area": "area",
-    "precision": "precision",
-    "coverage": "coverage",
-    "ece": "ECE",
-    "refused_caption": "refused: captions",
-    "refused_thing": "things",
-    "refused_absent_caption": "absent captions",
-    "refused_absent_thing": "absent things",
-    "refused_gibberish": "gibberish",
-    "refused_unknown": "unknown things",
+    "area": "area", "precision": "precision", "coverage": "coverage", "ece": "ECE",
+    "refused_caption": "refused: captions", "refused_thing": "things",
+    "refused_absent_caption": "absent captions", "refused_absent_thing": "absent things",
+    "refused_gibberish": "gibberish", "refused_unknown": "unknown things",
     "refused_random": "random words",
-}
+}  # fmt: skip
 
 
 class Answers(NamedTuple):
@@ -233,23 +227,17 @@ def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
 
 
 def calibrate_pack(
-    runtime: Runtime,
-    data: Split,
-    records: Mapping[str, Mapping[str, str]],
-    *,
-    refit: bool,
-    write: bool,
+    runtime: Runtime, data: Split, records: Mapping[str, dict[str, str]], refit: bool, write: bool
 ) -> dict[str, dict[str, float]]:
-    """Fits the calibrations of a pack's methods, or measures them and prints a table.
+    """Fits and stores the calibrations of a pack's methods and its domain (`refit`), or measures.
 
-    `records` holds `split` and `command` of each method, to store with the results. `refit` fits
-    the calibrations and the pack's domain, and stores them in the pack; `write` stores metrics.
-    Returns `measure` of each method, or nothing with `refit`. Raises ValueError if a method has no
-    calibration to measure.
+    `records` holds `split` and `command` of each method, to store with the results. Without `refit`
+    prints and returns `measure` of each method, which `write` stores. Raises ValueError if a method
+    has no calibration to measure.
     """
     pack, questions = runtime.info.folder, make_questions(data, runtime, SEED)
-    texts = questions.texts.tolist()
-    text_data = replace(data, captions=texts, image_of=np.zeros(len(texts), int))
+    rows_of_texts = np.zeros(len(questions.texts), int)
+    text_data = replace(data, captions=questions.texts.tolist(), image_of=rows_of_texts)
     features = features_by_method(runtime, data, records)
     changes, rows = dict[str, dict[str, Any]](), dict[str, dict[str, float]]()
     for name, record in records.items():
@@ -276,9 +264,9 @@ def calibrate_pack(
             info = replace(info, domain=Domain.fit(images.cpu().numpy()))
         write_info(replace(info, methods=entries))
     if rows:
-        whole = ("area", "ece")  # other metrics are shares, printed in percent
+        scale = dict.fromkeys(("area", "ece"), 1)  # other metrics are shares, printed in percent
         percent = {
-            name: {key: v if key in whole else 100 * v for key, v in row.items()}
+            name: {key: scale.get(key, 100) * value for key, value in row.items()}
             for name, row in rows.items()
         }
         print_metrics("method", _COLUMNS, percent)

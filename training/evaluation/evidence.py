@@ -4,16 +4,15 @@ Evidence splits the score of a caption and its image over image cells and words
 (`models/evidence.py`). The metrics are:
 
 - *Pointing*: does the cell with the most evidence, summed over all words, show an object that the
-  caption mentions? Counted as for the attention maps in `training/evaluation/views.py`.
+  caption mentions? Counted as in `training/evaluation/views.py`.
 - *Pointing of words*: does the cell with the most evidence for an object's name show an object of
   that kind? Chance is the share of cells that do.
 - *Deletion* and *insertion* (Petsiuk et al., BMVC 2018): cells are removed from the image, or
   added to an empty one, in descending order of evidence; the area is the mean score over the
-  steps. A good order has a low deletion area and a high insertion area. It is compared with random
-  orders and with the attention map of the winning view, with 95 % intervals of the gain (bootstrap
-  over captions).
-- *Renewed deletion*: the same, but evidence is computed again in each step. Evidence holds
-  attention and ranks constant; when cells are removed, their attention moves to other cells.
+  steps. A good order has a low deletion area and a high insertion area. Random orders and the
+  attention map of the winning view are compared, with 95 % intervals of the gain over captions.
+- *Renewed deletion*: evidence is computed again in each step. It holds attention and ranks
+  constant; when cells are removed, their attention moves to other cells.
 - *Random heads* (Adebayo et al., NeurIPS 2018): with random head weights over the same features,
   pointing must fall towards chance.
 - *Error*: the largest relative difference between a score and the sum of its evidence.
@@ -45,25 +44,16 @@ _STEPS = 10  # steps of deletion and insertion
 _RANDOM_ORDERS = 3
 _AT_ONCE = 32  # captions per batch
 _COLUMNS = {
-    "evidence_pointing": "points at a mentioned object, %",
-    "evidence_chance": "chance",
+    "evidence_pointing": "points at a mentioned object, %", "evidence_chance": "chance",
     "evidence_random_head": "random heads",
-    "evidence_word_pointing": "a word points at its object, %",
-    "evidence_word_chance": "chance",
-    "deletion": "deletion",
-    "deletion_random": "at random",
-    "deletion_map": "by the paper's map",
-    "deletion_renewed": "deletion, renewed",
-    "deletion_renewed_map": "by the map, renewed",
-    "insertion": "insertion",
-    "insertion_random": "at random",
-    "insertion_map": "by the paper's map",
-    "evidence_error": "error",
-    "moment_pointing": "peaks in a frame with a mentioned object, %",
-    "moment_chance": "chance",
-    "moment_word_pointing": "a word peaks where its object is, %",
-    "moment_word_chance": "chance",
-}
+    "evidence_word_pointing": "a word points at its object, %", "evidence_word_chance": "chance",
+    "deletion": "deletion", "deletion_random": "at random", "deletion_map": "by the paper's map",
+    "deletion_renewed": "deletion, renewed", "deletion_renewed_map": "by the map, renewed",
+    "insertion": "insertion", "insertion_random": "at random",
+    "insertion_map": "by the paper's map", "evidence_error": "error",
+    "moment_pointing": "peaks in a frame with a mentioned object, %", "moment_chance": "chance",
+    "moment_word_pointing": "a word peaks where its object is, %", "moment_word_chance": "chance",
+}  # fmt: skip
 _BETTER = {"deletion": "lower", "deletion_renewed": "lower", "insertion": "higher"}
 Point = tuple[float, float]  # accuracy of the highest cell in 0..1, and chance
 
@@ -194,11 +184,7 @@ def _pointing(key: str, points: Sequence[Point]) -> dict[str, float]:
 def _split_scores(
     runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, texts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, float]]:
-    """Yields the row, evidence and relative error of each caption.
-
-    The evidence (cells, M + 1) has the whole sentence in the last column; the cells of clips are
-    frames.
-    """
+    """Yields each caption's row, evidence (cells or frames, M words + sentence), relative error."""
     for rows, images, (words, mask) in _batches(runtime, name, data, features, texts):
         real = torch.ones(images.shape[:2], dtype=torch.bool, device=images.device)
         evidence = head.evidence(head.image_parts(images, real), head.text_parts(words, mask))
@@ -317,17 +303,14 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
     """Measures evidence over time: does it peak in a frame that shows the named objects?
 
     Captions and words count only if their objects are visible in some frames but not in all.
-    Features are (N_img, frames, d). Returns in percent `moment_pointing`, whether the highest frame
-    over all words shows an object that the caption mentions; `moment_word_pointing`, whether the
-    highest frame of an object's name shows the object; `moment_chance` and `moment_word_chance`,
-    the share of such frames. Raises ValueError if moments are unknown or a frame has several
-    features.
+    Features are (N_img, frames, d). Returns in percent `moment_pointing` (the highest frame over
+    all words shows a mentioned object), `moment_word_pointing` (that of an object's name shows the
+    object), and `moment_chance` and `moment_word_chance`, the shares of such frames. Raises
+    ValueError if moments are unknown or a frame has several features.
     """
     if data.moments is None or features.shape[1] != data.frames:
-        raise ValueError(
-            "evidence over time needs clips with known object positions, such as a pack's own, and "
-            "one feature for each frame"
-        )
+        needed = "clips with known object positions, such as a pack's own"
+        raise ValueError(f"evidence over time needs {needed}, and one feature for each frame")
     head, truth = runtime.methods[name], data.moments
     points: dict[str, list[Point]] = {"moment": [], "moment_word": []}
     texts = np.arange(len(data.captions))
@@ -353,10 +336,10 @@ def print_evidence(rows: Rows) -> None:
     baselines = {"random": "at random", "map": "by the paper's map"}
     for name, row in rows.items():
         for curve, better in _BETTER.items():
-            gains = [
-                f"{row[f'{gain}_low']:.3f} to {row[f'{gain}_high']:.3f} {better} than {words}"
-                for gain, words in ((f"{curve}_gain_{key}", baselines[key]) for key in baselines)
-                if f"{gain}_low" in row
-            ]
+            gains = []
+            for key, words in baselines.items():
+                if (low := row.get(f"{curve}_gain_{key}_low")) is not None:
+                    high = row[f"{curve}_gain_{key}_high"]
+                    gains.append(f"{low:.3f} to {high:.3f} {better} than {words}")
             if gains:
                 print(f"{name}: {curve} {', '.join(gains)} (95 % intervals)")

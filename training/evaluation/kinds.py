@@ -5,9 +5,8 @@ is measured separately, against all images. `above_alike` is the share of captio
 own image above all images *alike* to it (`Split.alike`), such as a clip with the same events in the
 other order. A method that cannot distinguish alike images gets 50 %.
 
-Pairs of a true caption and a slightly different false one come from `training/scenes/foils.py`. A
-method that cannot distinguish the two captions scores the true one higher in 50 % of the pairs, and
-so does a bag of words if two objects are swapped.
+Pairs of a true and a slightly different false caption come from `training/scenes/foils.py`. Methods
+that cannot distinguish the two get 50 %, and so does a bag of words if two objects are swapped.
 """
 
 from collections.abc import Sequence
@@ -120,22 +119,20 @@ def foil_metrics(
     is_above = (true > false) + 0.5 * (true == false)
     kinds, values = np.array([foil.kind for foil in foils]), dict[str, float]()
     for kind in [kind for kind in KINDS if kind in kinds]:
-        right = is_above[kinds == kind]
-        margin = 1.96 * right.std() / np.sqrt(len(right))
-        values[f"foil_{kind}"] = 100 * float(right.mean())
-        values[f"foil_{kind}_pairs"] = float(len(right))
-        values[f"foil_{kind}_margin"] = 100 * float(margin)
+        right, key = is_above[kinds == kind], f"foil_{kind}"
+        values |= {key: 100 * float(right.mean()), f"{key}_pairs": float(len(right))}
+        values[f"{key}_margin"] = 100 * float(1.96 * right.std() / np.sqrt(len(right)))
     return values
 
 
 def print_foils(rows: Rows) -> None:
     """Prints a row for each method, and one for the numbers of pairs."""
     first = next(iter(rows.values()))
-    kinds = [kind for kind in KINDS if f"foil_{kind}" in first]
+    keys = {kind.replace("_", " "): f"foil_{kind}" for kind in KINDS if f"foil_{kind}" in first}
     table = [
-        [name, *(f"{row[f'foil_{kind}']:.1f} ± {row[f'foil_{kind}_margin']:.1f}" for kind in kinds)]
+        [name, *(f"{row[key]:.1f} ± {row[f'{key}_margin']:.1f}" for key in keys.values())]
         for name, row in rows.items()
     ]
-    table.append(["pairs", *(f"{first[f'foil_{kind}_pairs']:,.0f}" for kind in kinds)])
+    table.append(["pairs", *(f"{first[f'{key}_pairs']:,.0f}" for key in keys.values())])
     print()
-    print_rows(["true above false, %", *(kind.replace("_", " ") for kind in kinds)], table)
+    print_rows(["true above false, %", *keys], table)

@@ -1,10 +1,10 @@
-"""Compares explanation maps of CLIP and SigLIP on images in which every object has a mask.
+"""Compares explanation maps of CLIP on images in which every object has a mask.
 
 A map scores how well each patch of an image matches a text, given as a direction t in the joint
 space:
 
-- *exact rows*: the patch's contribution to the score (`models/encoders/rows.py`); for CLIP also
-  that of the *last half* of the layers, because the paper omits the first layers.
+- *exact rows*: the patch's contribution to the score (`models/encoders/rows.py`); and that of the
+  *last half* of the layers, because the paper omits the first layers.
 - *patch cosine*: the cosine of t and the patch's last state, projected like the whole image.
 - *rollout*: Samira Abnar and Willem Zuidema: Quantifying Attention Flow in Transformers, ACL 2020.
   It does not depend on the text.
@@ -21,14 +21,11 @@ removed from or added to the input sequence, and all layers are recomputed. Inte
 bootstrap over images with their captions.
 """
 
-import csv
-import io
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,20 +34,13 @@ from tqdm import tqdm
 
 from polyview.export.encoders.sources import CLIP_LOGS, load_image_source
 from polyview.export.runtime import Runtime
-from polyview.models.encoders.published import CLIPImageEncoder, SiglipImageEncoder
-from polyview.models.encoders.rows import (
-    ImageRows,
-    attention_weights,
-    joint_projection,
-    probe_heads,
-    split_heads,
-)
-from polyview.models.files import write_whole
+from polyview.models.encoders.published import CLIPImageEncoder
+from polyview.models.encoders.rows import ImageRows, attention_weights, joint_projection
 from polyview.training.data.split import Split
 from polyview.training.evaluation import evidence
 from polyview.training.evaluation.evidence import Mention
 from polyview.training.evaluation.metrics import SEED, mean_interval
-from polyview.training.evaluation.report import Rows, format_value, print_rows
+from polyview.training.evaluation.report import Rows, format_value, print_rows, write_rows
 from polyview.training.evaluation.views import mentioned_cells
 
 CAPTIONS = 1000  # captions to compute maps for
@@ -59,141 +49,81 @@ ROWS = "exact rows"
 _TITLES = ("sentence points, %", "word points, %", "name alone points, %", "deletion", "insertion")
 _AT_ONCE = 32  # texts per batch
 
-Encoder = CLIPImageEncoder | SiglipImageEncoder
 
-
-@dataclass(frozen=True)
-class Reading:
-    """The attention that pools T tokens into an embedding: that of [CLS], or of SigLIP's query."""
-
-    query: Tensor  # (B or 1, H, 1, e)
-    keys: Tensor  # (B, H, T, e)
-    values: Tensor  # (B, H, T, e)
-    finish: Callable[[Tensor], Tensor]  # maps pooled values (B, H * e) to embeddings (B, D)
-
-    @property
-    def weights(self) -> Tensor:
-        """Attention weights (B, H, 1, T)."""
-        return attention_weights(self.query, self.keys)
-
-    def pooled(self, weights: Tensor) -> Tensor:
-        """Pools the values with weights (B, H, 1, T) into (B, H * e)."""
-        return (weights @ self.values).flatten(1)
-
-
-def read_clip(encoder: CLIPImageEncoder, state: Tensor) -> Reading:
-    """Attention of [CLS] in the last layer, whose input is (B, 1 + N, h)."""
-    model, project = encoder.model, joint_projection(encoder)
-    layer = model.encoder.layers[-1]
-    attention, normed = layer.self_attn, layer.layer_norm1(state)
-    inputs = (normed[:, :1], normed, normed)
-    parts = zip(inputs, (attention.q_proj, attention.k_proj, attention.v_proj), strict=True)
-    query, keys, values = (split_heads(linear(x), attention.num_heads) for x, linear in parts)
-
-    def finish(pooled: Tensor) -> Tensor:
-        hidden = state[:, 0] + attention.out_proj(pooled)
-        return project(model.post_layernorm(hidden + layer.mlp(layer.layer_norm2(hidden))))
-
-    return Reading(query, keys, values, finish)
-
-
-def read_siglip(encoder: SiglipImageEncoder, state: Tensor) -> Reading:
-    """Attention of the pooling query to the output (B, N, h) of a layer."""
-    head = encoder.model.head
-
-    def finish(pooled: Tensor) -> Tensor:
-        hidden = head.attention.out_proj(pooled)
-        return hidden + head.mlp(head.layernorm(hidden))
-
-    return Reading(*probe_heads(head, encoder.model.post_layernorm(state)), finish)
-
-
-def rollout(encoder: Encoder, states: Sequence[Tensor], attentions: Sequence[Tensor]) -> Tensor:
+def rollout(attentions: Sequence[Tensor]) -> Tensor:
     """Attention rollout (B, N) of the attentions (B, H, T, T) of each layer.
 
     Each layer is the mean of its average attention and the identity, for the residual connection;
-    the layers are multiplied (section 3). For SigLIP, the query's attention pools the product.
+    the layers are multiplied (section 3).
     """
-    identity = torch.eye(attentions[0].shape[2]).to(attentions[0])
-    flow = identity
+    flow = identity = torch.eye(attentions[0].shape[2]).to(attentions[0])
     for weights in attentions:
         flow = (weights.mean(dim=1) + identity) / 2 @ flow  # (B, T, T)
-    if isinstance(encoder, CLIPImageEncoder):
-        return flow[:, 0, 1:]
-    return (read_siglip(encoder, states[-1]).weights.mean(dim=1) @ flow)[:, 0]
+    return flow[:, 0, 1:]
 
 
-def grad_eclip(encoder: Encoder, states: Sequence[Tensor], text: Tensor) -> Tensor:
+def grad_eclip(encoder: CLIPImageEncoder, states: Sequence[Tensor], text: Tensor) -> Tensor:
     """Grad-ECLIP (B, N) of texts (B, D): ReLU(sum_c w_c lambda_i v_ic) over channels c.
 
     w is the gradient of the cosine with respect to the last attention's output for [CLS], before
     the output projection, and v_i the value of patch i, both over all heads. lambda, the cosine of
-    query and key scaled to 0..1, replaces the softmax, which concentrates on few patches. The paper
-    covers CLIP; here SigLIP's query takes the place of [CLS].
+    query and key scaled to 0..1, replaces the softmax, which concentrates on few patches.
     """
-    if isinstance(encoder, CLIPImageEncoder):
-        reading = read_clip(encoder, states[-2])
-    else:
-        reading = read_siglip(encoder, states[-1])
-    pooled, cells = reading.pooled(reading.weights), _cells(encoder, states)
-    (gradient,) = torch.autograd.grad(_cosine(reading.finish(pooled), text).sum(), pooled)
-    query, keys, values = (
-        heads.transpose(1, 2).flatten(2)[:, -cells:]
-        for heads in (reading.query, reading.keys, reading.values)
-    )  # (B, N, h), of the query (B or 1, 1, h)
-    similarity = torch.cosine_similarity(query, keys, dim=2)  # (B, N)
+    layer, state = encoder.model.encoder.layers[-1], states[-2]  # (B, T, h)
+    attention, normed = layer.self_attn, layer.layer_norm1(state)
+    query = attention.q_proj(normed[:, :1])  # (B, 1, h)
+    keys, values = attention.k_proj(normed), attention.v_proj(normed)  # (B, T, h)
+    shape = (attention.num_heads, -1)  # (H, e)
+    heads = [part.unflatten(2, shape).transpose(1, 2) for part in (query, keys, values)]
+    pooled = (attention_weights(*heads[:2]) @ heads[2]).flatten(1)  # (B, h)
+    hidden = state[:, 0] + attention.out_proj(pooled)
+    hidden = hidden + layer.mlp(layer.layer_norm2(hidden))
+    (gradient,) = torch.autograd.grad(_cosine(_project(encoder, hidden), text).sum(), pooled)
+    similarity = torch.cosine_similarity(query, keys[:, 1:], dim=2)  # (B, N)
     low, high = similarity.amin(dim=1, keepdim=True), similarity.amax(dim=1, keepdim=True)
     spatial_weights = (similarity - low) / (high - low).clamp_min(1e-12)
-    return (values @ gradient[..., None])[..., 0].mul(spatial_weights).relu()
+    return (values[:, 1:] @ gradient[..., None])[..., 0].mul(spatial_weights).relu()
 
 
 def legrad(
-    encoder: Encoder, states: Sequence[Tensor], attentions: Sequence[Tensor], text: Tensor
+    encoder: CLIPImageEncoder, states: Sequence[Tensor], attentions: Sequence[Tensor], text: Tensor
 ) -> Tensor:
     """LeGrad (B, N) of texts (B, D): how attention to a patch raises the cosine of each layer.
 
     The positive part of the gradient of a layer's score with respect to its attention, averaged
     over heads, queries and layers. The score is that of the layer's mean token, projected like the
-    embedding, as in the authors' code; for SigLIP, of the layer's tokens pooled by the query. The
-    final scaling to 0..1 is left out, because it does not change the order.
+    embedding, as in the authors' code. The final scaling to 0..1 is left out, because it does not
+    change the order.
     """
-    cells, gradients = _cells(encoder, states), list[Tensor]()
+    gradients = list[Tensor]()
     for state, weights in zip(states[1:], attentions, strict=True):
-        if isinstance(encoder, CLIPImageEncoder):
-            mean = encoder.model.post_layernorm(state.mean(dim=1))
-            embedding = joint_projection(encoder)(mean)
-        else:
-            reading = read_siglip(encoder, state)
-            weights = reading.weights
-            embedding = reading.finish(reading.pooled(weights))
-        gradients += torch.autograd.grad(_cosine(embedding, text).sum(), weights)
+        score = _cosine(_project(encoder, state.mean(dim=1)), text).sum()
+        gradients += torch.autograd.grad(score, weights)
     positive = torch.stack([gradient.relu().mean(dim=(1, 2)) for gradient in gradients])
-    return positive.mean(dim=0)[:, -cells:]
+    return positive.mean(dim=0)[:, 1:]
 
 
-def draw_maps(encoder: Encoder, pixels: Tensor, text: Tensor) -> dict[str, Tensor]:
+def draw_maps(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor) -> dict[str, Tensor]:
     """Computes all maps (B, N) except the random one, of pixels (B, 3, S, S) and texts (B, D)."""
     output = encoder.model(pixels, output_attentions=True, output_hidden_states=True)
     states, attentions = output.hidden_states, output.attentions
-    starts = {ROWS: 0}
-    if isinstance(encoder, CLIPImageEncoder):
-        starts[f"{ROWS}, last half"] = len(attentions) // 2
+    starts = {ROWS: 0, f"{ROWS}, last half": len(attentions) // 2}
     maps = {
         name: (ImageRows(encoder, first)(pixels)[:, 1:] @ text[..., None])[..., 0]
         for name, first in starts.items()
     }
     maps |= {
         "patch cosine": torch.cosine_similarity(encoder(pixels)[:, 1:], text[:, None], dim=2),
-        "rollout": rollout(encoder, states, attentions),
+        "rollout": rollout(attentions),
         "Grad-ECLIP": grad_eclip(encoder, states, text),
         "LeGrad": legrad(encoder, states, attentions, text),
     }
     return {name: values.detach() for name, values in maps.items()}
 
 
-def _cells(encoder: Encoder, states: Sequence[Tensor]) -> int:
-    """Returns the number of patches, without [CLS]."""
-    return states[0].shape[1] - isinstance(encoder, CLIPImageEncoder)
+def _project(encoder: CLIPImageEncoder, hidden: Tensor) -> Tensor:
+    """Maps states (B, h) to embeddings (B, D)."""
+    return joint_projection(encoder)(encoder.model.post_layernorm(hidden))
 
 
 def _cosine(embeddings: Tensor, text: Tensor) -> Tensor:
@@ -214,10 +144,8 @@ def measure_maps(
     """
     name = method or next((n for n, m in runtime.methods.items() if m.features_add_up), None)
     if name is None or not runtime.methods[name].features_add_up:
-        raise ValueError(
-            f"--maps explains packs of CLIP or SigLIP that hold rows, and {runtime.info.name} has "
-            "none; python -m polyview clip makes one"
-        )
+        reason = f"--maps explains packs of CLIP that hold rows, and {runtime.info.name} has none"
+        raise ValueError(f"{reason}; python -m polyview clip makes one")
     encoder = _load_encoder(runtime, data, name, source)
     questions = list(_ask(runtime, data, name))
     random = torch.Generator().manual_seed(SEED)
@@ -271,12 +199,8 @@ def print_maps(rows: Rows, path: Path | None = None) -> None:
         print()
         print_rows([title, *_TITLES], table)
     if path:
-        out = io.StringIO()
-        writer = csv.DictWriter(out, ["map", *rows[ROWS]], lineterminator="\n")
-        writer.writeheader()
-        for name, row in rows.items():
-            writer.writerow({"map": name} | {key: f"{row[key]:.4f}" for key in row})
-        write_whole(path, out.getvalue())
+        lines = ({key: f"{value:.4f}" for key, value in row.items()} for row in rows.values())
+        write_rows(path, [{"map": name, **line} for name, line in zip(rows, lines, strict=True)])
 
 
 class _Question(NamedTuple):
@@ -293,9 +217,9 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
     """Yields evenly spaced captions that mention an object, and the object names in them."""
     covered = mentioned_cells(runtime, data)
     if covered is None or not covered.any():
+        scenes = "rendered scenes (a pack's own, or --data with those of python -m polyview scenes)"
         raise ValueError(
-            "--maps needs masks of the objects that captions mention; measure rendered scenes "
-            "(a pack's own, or --data with those of python -m polyview scenes)"
+            f"--maps needs masks of the objects that captions mention; measure {scenes}"
         )
     mentioning = np.flatnonzero(covered.any(axis=1))
     rows = mentioning[evidence.subsample_rows(len(mentioning), CAPTIONS)]
@@ -315,27 +239,21 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
 
 
 @torch.no_grad()
-def _score_sets(encoder: Encoder, pixels: Tensor, text: Tensor, present: Tensor) -> Tensor:
+def _score_sets(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor, present: Tensor) -> Tensor:
     """Cosines (K,) of a text (D,) and an image (1, 3, S, S) with K sets of patches (K, N) bool."""
-    model, tokens = encoder.model, encoder.model.embeddings(pixels)[0]  # (T, h)
-    present = present.to(tokens.device)
-    if isinstance(encoder, CLIPImageEncoder):
-        tokens = model.pre_layrnorm(tokens)
-        present = nn.functional.pad(present, (1, 0), value=True)  # [CLS] is always present
+    model = encoder.model
+    tokens = model.pre_layrnorm(model.embeddings(pixels)[0])  # (T, h)
+    present = nn.functional.pad(present.to(tokens.device), (1, 0), value=True)  # with [CLS]
     counts, scores = present.sum(dim=1), tokens.new_empty(len(present))
     for count in counts.unique():  # sets of one size need no padding
         same = counts == count
         indices = present[same].nonzero()[:, 1].unflatten(0, (-1, int(count)))
         hidden = model.encoder(inputs_embeds=tokens[indices]).last_hidden_state
-        if isinstance(encoder, CLIPImageEncoder):
-            embedding = joint_projection(encoder)(model.post_layernorm(hidden[:, 0]))
-        else:
-            embedding = model.head(model.post_layernorm(hidden))
-        scores[same] = _cosine(embedding, text[None])
+        scores[same] = _cosine(_project(encoder, hidden[:, 0]), text[None])
     return scores
 
 
-def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) -> Any:
+def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) -> CLIPImageEncoder:
     """Loads the pack's image encoder in torch, with readable attention weights."""
     trained = (runtime.info.folder / f"{CLIP_LOGS}/config.toml").is_file()
     origin = runtime.info.folder if trained else runtime.info.methods[name].config["backbone"]
@@ -343,14 +261,16 @@ def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) 
     encoder, preprocess, _ = load_image_source(
         f"{source.partition('#')[0]}#projected", runtime.device, rounded=False
     )
-    if isinstance(encoder, Encoder) and preprocess == runtime.preprocess:
+    if not isinstance(encoder, CLIPImageEncoder):
+        raise ValueError(f"--maps explains CLIP, and {source} holds another image encoder")
+    if preprocess == runtime.preprocess:
         pixels = preprocess([data.images[0]])
         rows = runtime.pixel_features(pixels, name).sum(dim=1)  # (1, D)
         with torch.no_grad():
-            own = encoder(torch.from_numpy(pixels).to(runtime.device))[:, 0]
-        if own.shape == rows.shape and bool((own - rows).abs().max() < 1e-3 * rows.abs().max()):
+            embedding = encoder(torch.from_numpy(pixels).to(runtime.device))[:, 0]
+        same = embedding.shape == rows.shape
+        if same and bool((embedding - rows).abs().max() < 1e-3 * rows.abs().max()):
             encoder.model.set_attn_implementation("eager")
             return encoder
-    raise ValueError(
-        f"{source} is not what {runtime.info.name} was made of; name that source: --maps FROM"
-    )
+    advice = "name that source: --maps FROM"
+    raise ValueError(f"{source} is not what {runtime.info.name} was made of; {advice}")

@@ -4,20 +4,13 @@ Ties count against the method: a relevant item ranks behind irrelevant items wit
 that constant scores get no credit.
 """
 
-import re
-import tomllib
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 RECALLS = (1, 5, 10)
 DRAWS = 1000  # bootstrap samples
 SEED = 0  # bootstrap seed
-FIRST = 5  # ranks that count for everyday queries
-ENOUGH = 20  # minimum number of everyday queries; means over fewer are noise
-_AGREEING = 2  # captions of a photograph that must match; a single caption may be an error
 
 
 def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarray:
@@ -68,8 +61,7 @@ def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, 
 
 
 def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> dict[str, float]:
-    """Averages `retrieval_metrics` over equal, consecutive folds of the images."""
-    check_folds(len(scores), folds)
+    """Averages `retrieval_metrics` over equal, consecutive folds of the images (`check_folds`)."""
     size, tables = len(scores) // folds, []
     for start in range(0, len(scores), size):
         inside = (text_images >= start) & (text_images < start + size)
@@ -113,45 +105,6 @@ def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
     return float(hits.mean()), float((precision * hits).sum() / count)
 
 
-@cache
-def everyday_questions() -> dict[str, str]:
-    """Returns the everyday queries with the patterns of matching captions, from `everyday.toml`."""
-    return tomllib.loads(Path(__file__).with_name("everyday.toml").read_text("utf-8"))
-
-
-def everyday_truth(captions: Sequence[str], image_of: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the rows of relevant photographs for each everyday query with at least `FIRST`.
-
-    A photograph is relevant if at least two of its captions match the query; `image_of` (N_txt,)
-    has the row of each caption's photograph.
-    """
-    truth = {}
-    for question, pattern in everyday_questions().items():
-        match = re.compile(rf"\b({pattern})\b", re.IGNORECASE).search
-        hits = image_of[[match(caption) is not None for caption in captions]]
-        rows, agreeing = np.unique(hits, return_counts=True)
-        if np.count_nonzero(agreeing >= _AGREEING) >= FIRST:
-            truth[question] = rows[agreeing >= _AGREEING]
-    return truth
-
-
-def everyday_metrics(scores: np.ndarray, right: Sequence[np.ndarray]) -> dict[str, float]:
-    """Measures the first five hits of Q everyday queries, from scores (N_img, Q).
-
-    Returns `p_at_5`, the mean share of relevant hits in 0..1; `first_right`, the share of queries
-    whose first hit is relevant; `questions`, the number of queries. Irrelevant images come first
-    among equal scores. The result is empty if there are fewer than `ENOUGH` queries.
-    """
-    if len(right) < ENOUGH:
-        return {}
-    hits = np.empty((len(right), FIRST), bool)
-    for row, column, rows in zip(hits, scores.T, right, strict=True):
-        is_right = np.isin(np.arange(len(column)), rows)
-        row[:] = is_right[np.lexsort((is_right, -column))[:FIRST]]
-    means = {"p_at_5": float(hits.mean()), "first_right": float(hits[:, 0].mean())}
-    return means | {"questions": float(len(right))}
-
-
 def mean_interval(
     key: str, values: np.ndarray, groups: np.ndarray | None = None
 ) -> dict[str, float]:
@@ -191,17 +144,14 @@ def image_hits(
 
 
 def bootstrap_difference(
-    scores_a: np.ndarray,
-    scores_b: np.ndarray,
-    text_images: np.ndarray,
-    alike: np.ndarray | None = None,
+    a: np.ndarray, b: np.ndarray, text_images: np.ndarray, alike: np.ndarray | None = None
 ) -> dict[str, float]:
     """Returns the rsum difference a - b with its interval, see `difference_of_hits`.
 
-    Scores are (N_img, N_txt); `text_images` (N_txt,) has the row of each text's image; `alike`
-    (N_img,) is equal for images that are drawn together.
+    Scores a and b are (N_img, N_txt); `text_images` (N_txt,) has the row of each text's image;
+    `alike` (N_img,) is equal for images that are drawn together.
     """
-    first, second = (image_hits(s, text_images, alike)[None] for s in (scores_a, scores_b))
+    first, second = (image_hits(scores, text_images, alike)[None] for scores in (a, b))
     return difference_of_hits(first, second)
 
 
@@ -232,9 +182,6 @@ def difference_of_hits(first: np.ndarray, second: np.ndarray) -> dict[str, float
             error = sums.std(ddof=1) / np.sqrt(len(sums))
             samples += sign * error * random.standard_t(len(sums) - 1, size=DRAWS)
     low, high = np.percentile(samples, (2.5, 97.5)).tolist()
-    return {
-        "difference": 100 * float(gains[0].mean() + gains[1].sum() / captions.sum()),
-        "low": low,
-        "high": high,
-        "share_above": float(np.mean(samples > 0)),
-    }
+    difference = 100 * float(gains[0].mean() + gains[1].sum() / captions.sum())
+    share = float(np.mean(samples > 0))
+    return {"difference": difference, "low": low, "high": high, "share_above": share}

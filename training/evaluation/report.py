@@ -1,5 +1,6 @@
-"""Prints tables, writes score matrices, and reads and writes runs in TREC's format."""
+"""Prints tables, writes score matrices, reads and writes CSV files and runs in TREC's format."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ DEPTH = 100  # items per query in a TREC run
 COLUMNS = {
     "i2t_r1": "i2t R@1", "i2t_r5": "R@5", "i2t_r10": "R@10",
     "t2i_r1": "t2i R@1", "t2i_r5": "R@5", "t2i_r10": "R@10", "rsum": "rsum",
-    "p_at_5": "P@5", "first_right": "first right",
     "i2t_medr": "i2t MedR", "t2i_medr": "t2i MedR",
     "i2t_meanr": "i2t MeanR", "t2i_meanr": "t2i MeanR",
     "i2t_nmr": "i2t nMR", "t2i_nmr": "t2i nMR",
@@ -46,8 +46,7 @@ def format_value(key: str, value: float) -> str:
         return f"{value:.0e}"
     if key.startswith(("deletion", "insertion")) or key in ("area", "ece"):
         return f"{value:.3f}"
-    digits = 4 if key.endswith("nmr") else 2 if key in ("p_at_5", "first_right") else 1
-    return f"{value:.{digits}f}"
+    return f"{value:.{4 if key.endswith('nmr') else 1}f}"
 
 
 def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, every: bool = True) -> None:
@@ -157,13 +156,27 @@ def read_run(path: Path, data: Split, k: int) -> np.ndarray:
             query, _, image, rank, score, *_ = line.split()
             lists[query.removeprefix("t")].append((-float(score), int(rank), images[image]))
         except (ValueError, KeyError) as error:
-            raise ValueError(
-                f"{path}, line {number}: {error}; lines are `qid Q0 docid rank score tag`, with "
-                "captions t0, ... and images i0, ... by their rows, or files' names"
-            ) from error
+            items = "captions t0, ... and images i0, ... by their rows, or files' names"
+            layout = f"lines are `qid Q0 docid rank score tag`, with {items}"
+            raise ValueError(f"{path}, line {number}: {error}; {layout}") from error
     if max(map(len, lists.values())) < min(k, data.image_count):
         raise ValueError(f"{path} lists fewer than {k} images per caption; choose a smaller --k")
     scores = np.full((data.image_count, len(lists)), -np.inf, np.float32)
     for q, each in enumerate(lists.values()):
         scores[[row for *_, row in sorted(each)], q] = -np.arange(len(each))
     return scores
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes a CSV file atomically; rows may lack columns."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with replacing(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Reads the rows of a CSV file; missing values are empty strings."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

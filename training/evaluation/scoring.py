@@ -37,10 +37,8 @@ def limit_frames(runtime: Runtime, data: Split) -> Split:
         return data
     frames = {int(entry.config.get("frames", 0)) for entry in runtime.info.methods.values()}
     if len(frames) > 1:
-        raise ValueError(
-            f"the methods of {runtime.info.name} read {sorted(frames)} frames of a clip; "
-            "measure a pack of each, or the runs"
-        )
+        reason = f"the methods of {runtime.info.name} read {sorted(frames)} frames of a clip"
+        raise ValueError(f"{reason}; measure a pack of each, or the runs")
     return data.with_frames(frames.pop())
 
 
@@ -64,22 +62,19 @@ def image_features(runtime: Runtime, data: Split, method: str | None = None) -> 
     source, dim = data.folder.parent, runtime.info.image_encoder.dim
     if runtime.image_encoder_of(method) is None:
         if len(data.images) or not isinstance(data.features, np.ndarray | Clips):
-            raise ValueError(
-                f"{source} holds images, but the pack reads ready-made features of {dim} numbers a "
-                "region; name a folder of those (training/data/precomputed.py)"
+            needed = f"ready-made features of {dim} numbers a region"
+            advice = "name a folder of those (training/data/precomputed.py)"
+            raise ValueError(f"{source} holds images, but the pack reads {needed}; {advice}")
+        if (width := data.features.shape[2]) != dim:
+            reason = (
+                f"{source} holds features of {width} numbers a region, but the pack reads {dim}"
             )
-        if data.features.shape[2] != dim:
-            raise ValueError(
-                f"{source} holds features of {data.features.shape[2]} numbers a region, but the "
-                f"pack reads {dim}; name a folder of the features that it was trained on"
-            )
+            raise ValueError(f"{reason}; name a folder of the features that it was trained on")
         return data.features[:]
     total = len(data.images)
     if not total:
-        raise ValueError(
-            f"{source} holds ready-made features, but the pack reads images; name a folder of "
-            "images"
-        )
+        reason = f"{source} holds ready-made features, but the pack reads images"
+        raise ValueError(f"{reason}; name a folder of images")
     batches = []
     for start in tqdm(range(0, total, IMAGES_AT_ONCE), desc="images", mininterval=1):
         rows = range(start, min(start + IMAGES_AT_ONCE, total))

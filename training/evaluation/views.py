@@ -4,12 +4,11 @@
 image mentions. It needs a mask for every object (rendered scenes).
 
 - *Pointing* (the pointing game of Zhang et al., ECCV 2016, with cells): does the map's highest cell
-  hold at least one pixel of a mentioned object? If several cells tie, the share of them counts.
-  Chance is the share of all cells that hold such a pixel, which is the result of a flat map.
+  hold a pixel of a mentioned object? If several cells tie, the share of them counts. Chance is the
+  share of all cells that hold such a pixel, which is the result of a flat map.
 - *Mass*: the share of the map on mentioned objects. Negative values (of cosine maps) are set to 0,
   the map is scaled to sum to 1, and each cell counts by the share of its pixels that belong to
-  mentioned objects. Chance is the share of the image that these cover. A map without a positive
-  value has mass 0.
+  mentioned objects. Chance is their share of the image. A map without a positive value has mass 0.
 
 The maps do not depend on the caption. Captions without a visible mentioned object are left out.
 """
@@ -183,7 +182,7 @@ def view_metrics(
 
 def print_views(rows: Rows) -> None:
     """Prints a row for each view, in percent, and a summary for each method."""
-    table, summaries = [], []
+    table, summaries = [], [""]
     for name, row in rows.items():
         count = sum(key.startswith("wins_") for key in row) - 1  # V; without the entropy
         lines = [(f"{name} {view}", f"_{view}") for view in range(1, count + 1)]
@@ -197,11 +196,9 @@ def print_views(rows: Rows) -> None:
         if "view_cosine" in row:
             summaries[-1] += f", mean cosine between two views of an image {row['view_cosine']:.3f}"
         if "pointing" not in row:
-            summaries.append(
-                f"{name}: faithfulness was not measured; it needs a mask for every image and "
-                "attention maps."
-            )
+            needed = "it needs a mask for every image and attention maps."
+            summaries.append(f"{name}: faithfulness was not measured; {needed}")
     titles = ["view", "wins", "points at a mentioned object", "attention on mentioned objects"]
     print()
     print_rows(titles, table)
-    print("", *summaries, sep="\n")
+    print(*summaries, sep="\n")

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from polyview.models.encoders.huggingface import build_network, quiet
+from polyview.models.files import write_whole
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.batches import Batch, batches
 from polyview.training.data.image_files import prefetch
@@ -37,7 +38,8 @@ _LONGEST = 77  # maximum tokens of a text if the recipe states none
 class ClipTraining(Loop[TrainConfig, Batch]):
     """Trains the CLIP model that `config.network` describes; images are stretched to its size.
 
-    Only `min_count` and `unknown_rate` of `config.text` apply.
+    Settings that apply: data, optimizer, epochs, batch_size, captions_per_image, precision, seed,
+    train_images, and `min_count` and `unknown_rate` of text.
     """
 
     def __init__(self, config: TrainConfig, out: Path, *, resume: bool) -> None:
@@ -59,13 +61,11 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         self.start(self.model, items=len(train.captions))
 
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """See `Loop`."""
         config, seed = self.config, (self.config.seed, epoch)
         options = config.text.unknown_rate, config.captions_per_image
         return prefetch(batches(self.train, self.tables[0], config.batch_size, seed, *options))
 
     def losses(self, batch: Batch, epoch: int) -> dict[str, Tensor]:  # noqa: ARG002
-        """See `Loop`."""
         batch = batch.to(self.device)
         with self.autocast():
             output = self.model(input_ids=batch.ids, pixel_values=batch.features)
@@ -76,7 +76,6 @@ class ClipTraining(Loop[TrainConfig, Batch]):
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """See `Loop`."""
         self.model.logit_scale.clamp_(max=_SHARPEST)
 
     @torch.no_grad()
@@ -85,9 +84,8 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         self.model.eval()
         images, texts = [], []
         for start in range(0, self.val.image_count, 100):
-            batch = np.asarray(self.val.features[start : start + 100])
-            pixels = torch.from_numpy(batch).to(self.device)
-            images.append(self.model.get_image_features(pixels).pooler_output)
+            pixels = torch.from_numpy(np.asarray(self.val.features[start : start + 100]))
+            images.append(self.model.get_image_features(pixels.to(self.device)).pooler_output)
         for rows in np.array_split(np.arange(len(self.val.captions)), 10):
             ids = torch.from_numpy(self.tables[1].rows(rows)[0]).to(self.device)
             texts.append(self.model.get_text_features(ids).pooler_output)
@@ -109,8 +107,7 @@ class ClipTraining(Loop[TrainConfig, Batch]):
             "image_mean": preprocess.mean,
             "image_std": preprocess.std,
         }
-        text = json.dumps(processor, indent=1) + "\n"
-        (folder / "preprocessor_config.json").write_text(text, "utf-8")
+        write_whole(folder / "preprocessor_config.json", json.dumps(processor, indent=1) + "\n")
         for name in (CONFIG, LOG):
             shutil.copyfile(self.out / name, folder / name)
         data = describe_data(Path(self.config.data), (), self.train)

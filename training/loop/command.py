@@ -63,13 +63,11 @@ def run_command(
         if options.resume and not options.recipe:
             recipe = str(options.out / CONFIG)
             if not Path(recipe).is_file():
-                raise FileNotFoundError(
-                    f"{options.out} holds no run to continue; start one with --recipe"
-                )
+                advice = "start one with --recipe"
+                raise FileNotFoundError(f"{options.out} holds no run to continue; {advice}")
         if not (options.recipe or recipe):
-            raise ValueError(
-                "choose a recipe with --recipe, for example scenes/vse_infty; --list names all"
-            )
+            example = "for example scenes/vse_infty; --list names all"
+            raise ValueError(f"choose a recipe with --recipe, {example}")
         config = load_recipe(settings_class, options.recipe or recipe, options.set)
         names = ("resume", "cache", "skip_damaged") if cached else ("resume",)
         loop = build(config, options.out, **{name: getattr(options, name) for name in names})

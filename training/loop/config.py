@@ -66,24 +66,22 @@ class TrainConfig(Settings):
         data: folder with the splits `train` and `val`, see `training/data/open_split.py`.
         also: further folders of captioned photographs; their `train` joins that of `data`.
         frames: maximum number of frames per clip; 0 for all (PVSE: 8). Training samples them with a
-            random start and stride, evaluation at equal distances over the clip.
+            random start and stride, evaluation at equal distances.
         backbone: source of the image encoder, see `export/encoders/`; ignored if `data` holds
             features.
         backbone_frozen: keep the image encoder fixed and compute its features once. Otherwise it is
             trained too: images are decoded in each epoch, and batch norms keep their statistics.
         backbone_lr_scale: learning rate of a trained image encoder as a share of the base rate
             (VSE-infinity: 0.1 for a CNN, 0.01 for one pretrained on billions of tags).
-        network: a `CLIPConfig` of transformers, to train a CLIP model from random weights with
-            method "clip" (`training/loop/clip.py`). It uses only the settings data, optimizer,
-            epochs, batches, precision, seed, train_images and two of text.
+        network: a `CLIPConfig` of transformers, to train a CLIP from random weights with method
+            "clip" (`training/loop/clip.py`, which names the settings that apply).
         init: run folder whose best weights are the initial ones; empty for none.
         text: tokenizer and text encoder.
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
         batch_size: image-text pairs per step.
-        captions_per_image: number of captions of one image that share a batch, so that the image is
-            encoded once; alike images (`Split.alike`: clips that differ only in order) count as
-            one. 1 draws pairs one by one.
+        captions_per_image: number of captions of one image, or of alike images (`Split.alike`),
+            that share a batch, so that the image is encoded once. 1 draws pairs one by one.
         exchange_halves: also train on each clip of the moving world with its halves exchanged and
             the captions that are then true (`training/data/split.py`; not in the papers).
         order_epochs: number of first epochs that use only captions of order (`Split.kinds`; not in
@@ -98,9 +96,8 @@ class TrainConfig(Settings):
         validate_every: epochs between two validations; the last epoch is always validated.
         precision: "fp32", or "bf16", which needs a GPU or CPU with bf16 instructions.
         seed: random seed of weights, batches and augmentation.
-        projection_init: "xavier" initialises the linear maps of image features as the releases of
-            VSE++ and VSE-infinity do: uniform within sqrt(6 / (d + D)) of 0, biases 0; "torch"
-            uses torch's default.
+        projection_init: "torch", or "xavier" for the linear maps of image features of the releases
+            of VSE++ and VSE-infinity: uniform within sqrt(6 / (d + D)) of 0, biases 0.
         train_images: number of training images to use, from the first; 0 for all.
     """
 
@@ -136,13 +133,11 @@ class TrainConfig(Settings):
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.validate_every > self.patience:
-            raise ValueError(
-                f"validate_every must be 1 to patience ({self.patience}), not {self.validate_every}"
-            )
+            span = f"1 to patience ({self.patience})"
+            raise ValueError(f"validate_every must be {span}, not {self.validate_every}")
         if self.feature_copies > 1 and not self.backbone_frozen:
-            raise ValueError(
-                f"feature_copies must be 1 beside backbone_frozen=false, not {self.feature_copies}"
-            )
+            only = "1 beside backbone_frozen=false"
+            raise ValueError(f"feature_copies must be {only}, not {self.feature_copies}")
         if not self.network:
             build_objective(self.method, self.objective)
         elif self.method != "clip":
@@ -180,13 +175,9 @@ class BackboneConfig(Settings):
     @property
     def optimizer(self) -> OptimizerConfig:
         """AdamW and its schedule."""
-        return OptimizerConfig(
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            warmup_steps=self.warmup_steps,
-            schedule="cosine",
-            clip_norm=math.inf,
-        )
+        names = ("learning_rate", "weight_decay", "warmup_steps")
+        values = {name: getattr(self, name) for name in names}
+        return OptimizerConfig(**values, schedule="cosine", clip_norm=math.inf)
 
     def describe(self, preprocess: Preprocess, data: dict[str, Any]) -> dict[str, Any]:
         """Returns the metadata of SceneNet weights; `data` is from `open_split.describe_data`."""

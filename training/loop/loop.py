@@ -4,12 +4,11 @@ Subclasses define modules, batches and losses: `training/loop/trainer.py` (metho
 `training/pretrain.py` and `training/distill.py` (image encoders).
 """
 
-import csv
 import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -21,7 +20,8 @@ from tqdm import tqdm
 
 from polyview.export.sessions import hardware
 from polyview.models.checkpoint import load_strict, load_tensors, save_tensors
-from polyview.models.files import replacing, write_whole
+from polyview.models.files import write_whole
+from polyview.training.evaluation.report import write_rows
 from polyview.training.loop.config import BackboneConfig, TrainConfig
 from polyview.training.settings import to_values
 
@@ -60,17 +60,14 @@ class Loop(ABC, Generic[C, B]):
         on_cpu = self.device.type == "cpu"
         slow = on_cpu and not (capabilities.get("avx512_bf16") or capabilities.get("bf16"))
         if config.precision == "bf16" and slow:
-            raise ValueError(
-                'precision "bf16" takes ten times as long as fp32 on this processor, which has no '
-                "instructions for it (avx512_bf16 or Arm's bf16); set precision=fp32"
-            )
+            reason = 'precision "bf16" takes ten times as long as fp32 on this processor'
+            lacking = "no instructions for it (avx512_bf16 or Arm's bf16)"
+            raise ValueError(f"{reason}, which has {lacking}; set precision=fp32")
         self.rows: list[dict[str, Any]] = []
         if (out / LOG).is_file():
             if not resume:
-                raise FileExistsError(
-                    f"{out} already holds a run; add --resume to continue it, or name another "
-                    "folder"
-                )
+                advice = "add --resume to continue it, or name another folder"
+                raise FileExistsError(f"{out} already holds a run; {advice}")
             self._check_settings()
         torch.manual_seed(config.seed)
 
@@ -79,11 +76,9 @@ class Loop(ABC, Generic[C, B]):
         for name, value in sorted(to_values(self.config).items()):
             former = stored.get(name)
             if value != former and not (name in ("epochs", "patience") and value > (former or 0)):
-                raise ValueError(
-                    f'cannot resume {self.out}: its "{name}" is {former!r}, not {value!r}; leave '
-                    "it out (--resume reads the settings of the run; epochs and patience may be "
-                    "raised), or name another folder"
-                )
+                rule = "--resume reads the settings of the run; epochs and patience may be raised"
+                reason = f'its "{name}" is {former!r}, not {value!r}; leave it out ({rule})'
+                raise ValueError(f"cannot resume {self.out}: {reason}, or name another folder")
 
     def start(
         self,
@@ -104,15 +99,14 @@ class Loop(ABC, Generic[C, B]):
             OSError: the run folder cannot be created.
         """
         config, plan = self.config, self.config.optimizer
-        self.steps = steps_in_epoch(items, config.batch_size)
+        self.steps = self.steps_in_epoch(items)
         total, warmup = self.steps * config.epochs, plan.warmup_steps
         if warmup and warmup >= total:
             prefix = "optimizer." if isinstance(config, TrainConfig) else ""
-            raise ValueError(
-                f"{prefix}warmup_steps is {warmup}, but the whole run has {total} steps "
-                f"({config.epochs} x {self.steps}), so that the rate would never reach "
-                f"learning_rate; lower it: --set {prefix}warmup_steps={total // 10}"
-            )
+            name, steps = f"{prefix}warmup_steps", f"{total} steps ({config.epochs} x {self.steps})"
+            reason = f"the whole run has {steps}, so that the rate would never reach learning_rate"
+            advice = f"lower it: --set {name}={total // 10}"
+            raise ValueError(f"{name} is {warmup}, but {reason}; {advice}")
         self.module = module
         self.optimizer = torch.optim.AdamW(
             groups or parameter_groups(module.parameters()),
@@ -124,9 +118,8 @@ class Loop(ABC, Generic[C, B]):
         try:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OSError(
-                f"cannot make the run folder {self.out}: {error.strerror}; name another --out"
-            ) from error
+            reason = f"{error.strerror}; name another --out"
+            raise OSError(f"cannot make the run folder {self.out}: {reason}") from error
         write_whole(self.out / CONFIG, tomlkit.dumps(to_values(config)))
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
         self.progress["drops"] = []  # epochs after which the schedule "plateau" lowers the rate
@@ -169,8 +162,8 @@ class Loop(ABC, Generic[C, B]):
         """
         epochs = self.config.epochs
         if self.progress["epoch"] == epochs:
-            line = f"all {epochs} epochs of {self.out} are done; train more with --set"
-            print(f"{line} epochs={2 * epochs}", file=sys.stderr)
+            advice = f"train more with --set epochs={2 * epochs}"
+            print(f"all {epochs} epochs of {self.out} are done; {advice}", file=sys.stderr)
         for epoch in range(self.progress["epoch"], epochs):
             if reason := self.stop_reason(epoch):
                 print(reason, file=sys.stderr)
@@ -187,6 +180,13 @@ class Loop(ABC, Generic[C, B]):
         """Yields random batches of image rows, sorted within each batch."""
         order = random.permutation(rows)[: self.steps * self.config.batch_size]
         return map(np.sort, np.split(order, self.steps))
+
+    def steps_in_epoch(self, items: int) -> int:
+        """Returns the number of whole batches; raises ValueError if there is none."""
+        if items < (size := self.config.batch_size):
+            reason = f"batch_size {size} is more than the {items} items to train on"
+            raise ValueError(f"{reason}; lower it: --set batch_size={items}")
+        return items // size
 
     def autocast(self) -> torch.autocast:
         """Returns the context of a forward pass in the configured precision."""
@@ -298,34 +298,7 @@ def parameter_groups(
     parameters: Iterable[nn.Parameter], share: float = 1.0
 ) -> list[dict[str, Any]]:
     """Returns AdamW's groups at a `share` of the base rate; only matrices have weight decay."""
-    matrices: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
-    for parameter in parameters:
-        (matrices if parameter.ndim > 1 else others).append(parameter)
+    weights = list(parameters)
+    matrices, others = ([p for p in weights if (p.ndim > 1) == wide] for wide in (True, False))
     groups = {"params": matrices}, {"params": others, "weight_decay": 0.0}
     return [{**group, "share": share} for group in groups if group["params"]]
-
-
-def steps_in_epoch(items: int, batch_size: int) -> int:
-    """Returns the number of whole batches; raises ValueError if there is none."""
-    if items < batch_size:
-        raise ValueError(
-            f"batch_size {batch_size} is more than the {items} items to train on; lower it: "
-            f"--set batch_size={items}"
-        )
-    return items // batch_size
-
-
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a CSV file atomically; rows may lack columns."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    with replacing(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """Reads the rows of a CSV file; missing values are empty strings."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))

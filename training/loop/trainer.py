@@ -15,11 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from polyview import models
-from polyview.export.encoders.sources import (
-    describe_image_source,
-    describe_text_source,
-    load_image_source,
-)
+from polyview.export.encoders import sources
 from polyview.export.pack.validation import check
 from polyview.export.to_onnx import describe_run, load_run
 from polyview.models import Method, Views
@@ -32,26 +28,14 @@ from polyview.models.preprocess import Preprocess
 from polyview.training.data.batches import Batch, batches
 from polyview.training.data.features import Extraction, drop_damaged, read_features, refuse_missing
 from polyview.training.data.image_files import prefetch
-from polyview.training.data.open_split import (
-    describe_data,
-    holds_features,
-    open_split,
-    open_training,
-)
+from polyview.training.data.open_split import describe_data, open_split, open_training
 from polyview.training.data.split import Split, with_exchanged_halves
 from polyview.training.data.texts import TextSide, TokenTable
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import score_matrix
 from polyview.training.loop.config import TrainConfig
 from polyview.training.loop.dual_encoder import DualEncoder, encode_split
-from polyview.training.loop.loop import (
-    BEST,
-    CONFIG,
-    TOKENIZER,
-    Loop,
-    parameter_groups,
-    steps_in_epoch,
-)
+from polyview.training.loop.loop import BEST, CONFIG, TOKENIZER, Loop, parameter_groups
 from polyview.training.objectives import build_objective
 
 
@@ -107,10 +91,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.val = self._with_features(self.val)
 
     def _open_backbone(self) -> tuple[int, bool]:
-        """Returns the width of image features, and whether the first is a summary ([CLS]).
-
-        Loads the image encoder if it is trained too.
-        """
+        """Returns the width of image features, and whether the first is a summary ([CLS])."""
         source, self.encoder = self.config.backbone, None
         self.backbone: dict[str, Any] = {}
         if not self.config.backbone_frozen:
@@ -118,18 +99,16 @@ class Trainer(Loop[TrainConfig, Batch]):
         if len(self.train.features):
             return self.train.features.shape[2], self.train.summary_token
         if not source:
-            raise ValueError(
-                f"{self.train.folder.parent} holds images, so backbone must name an image "
-                "encoder: --set backbone=..."
-            )
+            needed = "backbone must name an image encoder: --set backbone=..."
+            raise ValueError(f"{self.train.folder.parent} holds images, so {needed}")
         refuse_missing(source, "backbone")
-        self.backbone = describe_image_source(source)
+        self.backbone = sources.describe_image_source(source)
         if self.config.backbone_frozen:
             with torch.device("meta"):  # only shapes are needed
                 kind = IMAGE_ENCODERS[self.backbone["arch"]]
                 encoder: ImageEncoder = kind(**self.backbone["arguments"])
         else:
-            encoder, self.preprocess, _ = load_image_source(source, rounded=False)
+            encoder, self.preprocess, _ = sources.load_image_source(source, rounded=False)
             self.encoder = encoder
         return encoder.dim, encoder.summary_token
 
@@ -164,12 +143,11 @@ class Trainer(Loop[TrainConfig, Batch]):
         )
 
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """See `Loop`."""
         config, candidates = self.config, None
         seeds: list[tuple[int, ...]] = [(config.seed, epoch)]
         if epoch < config.order_epochs:
             candidates = np.flatnonzero(np.array(self.train.kinds) == "order")
-            rounds = -(-self.steps // steps_in_epoch(len(candidates), config.batch_size))
+            rounds = -(-self.steps // self.steps_in_epoch(len(candidates)))
             seeds = [(config.seed, epoch, number) for number in range(rounds)]
         data = self.train, self.texts.tables[0], config.batch_size
         options = config.text.unknown_rate, config.captions_per_image, candidates
@@ -178,7 +156,6 @@ class Trainer(Loop[TrainConfig, Batch]):
         return stream if self.encoder is None else prefetch(stream)
 
     def losses(self, batch: Batch, epoch: int) -> dict[str, Tensor]:
-        """See `Loop`."""
         batch = batch.to(self.device)
         with self.autocast():
             images, texts = self.model(
@@ -251,19 +228,15 @@ def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
     mapped = not isinstance(getattr(method, "project_text", None), nn.Identity)
     width = config.arguments.get("embed_dim")
     if frozen and not mapped and width != 0 and "map_text" not in config.arguments:
-        raise ValueError(
-            f"the text encoder is frozen and its features already have the width of embed_dim"
-            f"{f', {width}' if width else ''}, so no weights would map texts: "
-            "--set arguments.map_text=true, or text.frozen=false, or choose another embed_dim"
-        )
+        size = f"the width of embed_dim{f', {width}' if width else ''}"
+        advice = "--set arguments.map_text=true, or text.frozen=false, or choose another embed_dim"
+        reason = f"the text encoder is frozen and its features already have {size}"
+        raise ValueError(f"{reason}, so no weights would map texts: {advice}")
 
 
 def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: str) -> None:
-    """Copies the best weights of the run `init`; raises ValueError or OSError if they do not fit.
-
-    A run does not store frozen encoders, so their sources must match. `sha256` is the checksum of
-    the image encoder's source, `tokenizer` the tokenizer as JSON.
-    """
+    """Copies the best weights of the run `init`; `sha256` is that of the image encoder's source."""
+    # a run does not store frozen encoders, so their sources must match
     folder, text = Path(config.init), config.text.source
     tensors, spec = load_tensors(folder / BEST)
     if spec.get("kind") != "run":
@@ -271,21 +244,18 @@ def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: st
     if spec["method"] != config.method:
         raise ValueError(f"init: {folder} is a run of {spec['method']}, not of {config.method}")
     former = spec["text_encoder"].get("sha256")
-    text_sha256 = describe_text_source(text)["sha256"] if text and former else None
+    text_sha256 = sources.describe_text_source(text)["sha256"] if text and former else None
     for matches, setting in (
         (spec["backbone_sha256"] == sha256, f'backbone "{config.backbone}"'),
         (former == text_sha256, f'text.source "{text}"'),
     ):
         if not matches:
-            raise ValueError(
-                f"init: {folder} was trained with another encoder than {setting}; name the one in "
-                "its config.toml"
-            )
+            advice = "name the one in its config.toml"
+            reason = f"{folder} was trained with another encoder than {setting}"
+            raise ValueError(f"init: {reason}; {advice}")
     if spec["tokenizer_sha256"] != hashlib.sha256(tokenizer.encode()).hexdigest():
-        raise ValueError(
-            f"init: {folder} reads texts with another tokenizer; train both with the same "
-            "captions and text settings"
-        )
+        advice = "train both with the same captions and text settings"
+        raise ValueError(f"init: {folder} reads texts with another tokenizer; {advice}")
     settings = {"method": "", "image_encoder": "backbone_frozen", "text_encoder": "text.frozen"}
     parts = dict(model.named_children())
     for name, setting in settings.items():
@@ -294,9 +264,8 @@ def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: st
         if not weights:
             continue
         if not (name in parts and parts[name].state_dict()):
-            raise ValueError(
-                f"init: {folder} trained its {name}, which is frozen here; set {setting}=false"
-            )
+            reason = f"{folder} trained its {name}, which is frozen here"
+            raise ValueError(f"init: {reason}; set {setting}=false")
         load_strict(parts[name], weights, f"{folder}/{BEST}")
 
 
@@ -317,21 +286,19 @@ def run_views(
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
     split = drop_damaged(open_split(data or Path(config.data), part), extraction)
     data, reads_images = split.folder.parent, bool(description.backbone_sha256)
-    if holds_features(data) == reads_images:
+    if bool(len(split.images)) != reads_images:
         reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]
-        raise ValueError(
-            f"{folder} was trained on {reads}, and {data} holds {holds}; name other --data"
-        )
+        trained = f"{folder} was trained on {reads}"
+        raise ValueError(f"{trained}, and {data} holds {holds}; name other --data")
     if not reads_images and split.features.shape[2] != description.image_dim:
-        raise ValueError(
-            f"{folder} reads features of {description.image_dim} numbers a region, and those in "
-            f"{data} have {split.features.shape[2]}; name other --data"
-        )
+        reads = f"{folder} reads features of {description.image_dim} numbers a region"
+        width = split.features.shape[2]
+        raise ValueError(f"{reads}, and those in {data} have {width}; name other --data")
     refuse_missing(description.text_encoder.source or "", "text.source")
     encoder_spec: dict[str, Any] = {}
     if reads_images:
         refuse_missing(config.backbone, "backbone")
-        encoder_spec = describe_image_source(config.backbone)
+        encoder_spec = sources.describe_image_source(config.backbone)
     run = load_run(folder, None, encoder_spec, rounded=True)
     parts, device = run.parts, extraction.torch_device
     if parts.image_encoder is not None:

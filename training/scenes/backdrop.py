@@ -28,9 +28,7 @@ def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
     """Returns the effect of light and fog on objects: factor (3,), fog colour (3,), fog share."""
     time = layout.time or "day"
     light = _color(time, "objects") * (0.93 if layout.weather in {"rain", "snow"} else 1)
-    share = 0.0
-    if layout.weather == "fog":
-        share = 0.14 if layout.time == "night" else 0.22
+    share = (0.14 if time == "night" else 0.22) if layout.weather == "fog" else 0.0
     return light, _color(time, "fog"), share
 
 

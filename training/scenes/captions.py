@@ -20,9 +20,8 @@ from polyview.training.scenes.motion import Clip
 from polyview.training.scenes.relevance import Box, holds
 from polyview.training.scenes.world import Caption, Scene, SceneObject, Truth
 
-SENTENCES: dict[str, Any] = tomllib.loads(
-    Path(__file__).with_name("sentences.toml").read_text("utf-8")
-)
+_FILE = Path(__file__).with_name("sentences.toml")
+SENTENCES: dict[str, Any] = tomllib.loads(_FILE.read_text("utf-8"))
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}
 _VERBS = (("appears", "appear"), ("is visible", "are visible"), ("can be seen", "can be seen"))
 
@@ -142,11 +141,11 @@ def join(names: Sequence[str]) -> str:
 def object_groups(scene: Truth) -> list[ObjectGroup]:
     """Returns the groups of a scene in the order of their first object."""
     items: Sequence[SceneObject | GalleryObject] = scene.objects
-    groups = []
-    for name in dict.fromkeys(item.name for item in items):
-        indices = tuple(index for index, item in enumerate(items) if item.name == name)
-        groups.append(ObjectGroup(CLASS_OF[name], indices, items[indices[0]].color))
-    return groups
+    members: dict[str, list[int]] = {}
+    for index, item in enumerate(items):
+        members.setdefault(item.name, []).append(index)
+    groups = members.items()
+    return [ObjectGroup(CLASS_OF[name], tuple(i), items[i[0]].color) for name, i in groups]
 
 
 def obvious_relations(first: Box, second: Box) -> list[str]:
@@ -173,13 +172,9 @@ def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...
     groups = object_groups(scene)
     animals = [group for group in groups if group.kind.group == "animals"]
     others = [group for group in groups if group.kind.group != "animals"]
-    return (
-        _animal(scene, animals, others, Draft(rng)),
-        _objects(others, Draft(rng)),
-        _relation(scene, groups, Draft(rng)),
-        _setting(scene, groups, Draft(rng)),
-        _counting(groups, Draft(rng)),
-    )
+    first, second = _animal(scene, animals, others, Draft(rng)), _objects(others, Draft(rng))
+    third, fourth = _relation(scene, groups, Draft(rng)), _setting(scene, groups, Draft(rng))
+    return first, second, third, fourth, _counting(groups, Draft(rng))
 
 
 def _sample(
@@ -204,8 +199,7 @@ def _animal(
         extra = _sample(others, 2 if len(chosen) == 1 and draft.chance(0.3) else 1, draft.rng)
         return draft.fill(draft.pick(SENTENCES["paired"]), "animal", x=first, y=draft.names(extra))
     names = draft.names(chosen)
-    detail = draft.chance(0.4)
-    night = draft.chance(0.5)
+    detail, night = draft.chance(0.4), draft.chance(0.5)
     place = draft.describe(scene, time=detail and night, weather=detail and not night)
     return draft.fill(draft.pick(SENTENCES["placed"]), "animal", x=names, s=place)
 
@@ -235,9 +229,8 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
         (first, box), (second, other) = single[:2]
         kinds = ("left_of", "right_of", "above", "below")
         options = {kind: [[first, second]] for kind in kinds if holds(kind, box, other)}
-    weights = [{"next_to": 1.6, "between": 1.2}.get(kind, 1.0) for kind in options]
-    odds = np.array(weights) / np.sum(weights)
-    kind = list(options)[int(draft.rng.choice(len(options), p=odds))]
+    weights = np.array([{"next_to": 1.6, "between": 1.2}.get(kind, 1.0) for kind in options])
+    kind = list(options)[int(draft.rng.choice(len(options), p=weights / weights.sum()))]
     chosen = options[kind][int(draft.rng.integers(len(options[kind])))]
     names = [draft.name(group, exact=True) for group in chosen]
     draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]

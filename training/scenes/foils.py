@@ -12,31 +12,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from polyview.training.scenes.captions import (
-    NUMBERS,
-    SENTENCES,
-    join,
-    object_groups,
-    obvious_relations,
-    with_article,
-)
+from polyview.training.scenes import captions
+from polyview.training.scenes.captions import NUMBERS, SENTENCES, obvious_relations
 from polyview.training.scenes.classes import CLASS_OF, CLASSES, pluralize
 from polyview.training.scenes.relevance import satisfies
 from polyview.training.scenes.world import Truth
 
+# colours are not swapped, because few scenes have two objects whose colours could be exchanged
 KINDS = (
     *("replaced_object", "replaced_color", "replaced_number", "replaced_place"),
     *("replaced_relation", "swapped_objects", "swapped_numbers", "added_object", "added_color"),
 )
-"""Kinds of foils. Colours are not swapped, because few scenes have two objects whose colours could
-be exchanged."""
-
 SEED = 0
 _OPPOSITES = {"left_of": "right_of", "right_of": "left_of", "above": "below", "below": "above"}
 
 Fact = dict[str, Any]
-FactObject = dict[str, Any]
-"""An item of a fact's `objects`, see `training/scenes/relevance.py`."""
+FactObject = dict[str, Any]  # an item of a fact's `objects`, see `training/scenes/relevance.py`
 
 
 class Foil(NamedTuple):
@@ -54,7 +45,7 @@ def make_foils(scenes: Sequence[Truth]) -> list[Foil]:
     for image, scene in enumerate(scenes):
         objects: list[FactObject] = [
             {"name": group.kind.name} | ({"count": group.count} if group.count > 1 else {})
-            for group in object_groups(scene)
+            for group in captions.object_groups(scene)
         ]
         pairs = list(permutations(objects, 2))
         for number, kind in enumerate(KINDS):
@@ -74,8 +65,8 @@ def _text(fact: Fact) -> str:
     for item in fact["objects"]:
         name, count = item["name"], item.get("count", 1)
         noun = f"{item.get('color', '')} {name if count == 1 else pluralize(name)}".lstrip()
-        names.append(with_article(noun) if count == 1 else f"{NUMBERS[count]} {noun}")
-    text = join(names)
+        names.append(captions.with_article(noun) if count == 1 else f"{NUMBERS[count]} {noun}")
+    text = captions.join(names)
     for relation in fact.get("relations", ()):
         text = SENTENCES["relations"][relation["kind"]][0]
         text = text.format(**dict(zip("abc", names, strict=False)))

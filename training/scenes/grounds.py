@@ -9,9 +9,7 @@ from PIL import Image, ImageDraw
 
 from polyview.training.scenes.world import SIZE
 
-GLOW = 254
-"""Alpha of light sources such as lit windows, whose colours do not depend on the time of day."""
-
+GLOW = 254  # alpha of light sources (lit windows), whose colours do not depend on the time of day
 Rgb = tuple[int, int, int]
 
 
@@ -57,8 +55,7 @@ def _meadow(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     green = jitter((112, 190, 72), rng)
     image, draw = floor(horizon, shade(green, 0.82), shade(green, 1.12), rng, 9)
     for _ in range(3):  # rolling hills
-        x, wide = rng.uniform(-20, SIZE + 20), rng.uniform(70, 130)
-        high = rng.uniform(10, 24)
+        x, wide, high = rng.uniform(-20, SIZE + 20), rng.uniform(70, 130), rng.uniform(10, 24)
         box = (x - wide, horizon - high, x + wide, horizon + high * 2)
         draw.chord(box, 180, 360, fill=shade(green, float(rng.uniform(0.78, 0.95))))
     for x, y in rng.uniform((0, horizon + 6), (SIZE, SIZE), (130, 2)).tolist():
@@ -180,18 +177,16 @@ def _forest(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
             corners = [(x - wide * 0.8, 0), (x + wide * 0.8, 0), (x + wide * 1.3, root)]
             draw.polygon([*corners, (x - wide * 1.3, root)], fill=bark)
     for x, y in rng.uniform((-8, -10), (SIZE + 8, horizon * 0.52), (46, 2)).tolist():
-        reach = float(rng.uniform(9, 19))
-        green = shade(leaf, float(rng.uniform(0.7, 1.35)))
+        reach, green = float(rng.uniform(9, 19)), shade(leaf, float(rng.uniform(0.7, 1.35)))
         draw.ellipse((x - reach, y - reach * 0.8, x + reach, y + reach * 0.8), fill=green)
     for x, y in rng.uniform((0, horizon + 6), (SIZE, SIZE), (60, 2)).tolist():
-        fill = shade(leaf, float(rng.uniform(0.8, 1.4)))
-        draw.line((x - 3, y, x, y - 6, x + 3, y), fill=fill, width=1)
+        green = shade(leaf, float(rng.uniform(0.8, 1.4)))
+        draw.line((x - 3, y, x, y - 6, x + 3, y), fill=green, width=1)
     return image
 
 
 def _mountains(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
-    rock = jitter((112, 118, 136), rng)
-    grass = jitter((120, 138, 104), rng)
+    rock, grass = jitter((112, 118, 136), rng), jitter((120, 138, 104), rng)
     image, draw = floor(horizon, shade(grass, 0.86), grass, rng, 8)
     for tone in (1.25, 1.0, 0.85):
         peak = float(rng.uniform(10, SIZE - 10))
@@ -284,8 +279,7 @@ def _underwater(_horizon: int, rng: np.random.Generator, _time: str) -> Image.Im
         corners = [(x, 0), (x + wide, 0), (x + wide * 2 + lean, SIZE), (x + lean, SIZE)]
         draw.polygon(corners, fill=(220, 255, 255, 28))
     bed = SIZE - int(rng.integers(26, 44))
-    skyline = ridge(bed + 6, 12, 9, rng)
-    draw.polygon(skyline, fill=jitter((150, 152, 112), rng))
+    draw.polygon(ridge(bed + 6, 12, 9, rng), fill=jitter((150, 152, 112), rng))
     for x in rng.uniform(0, SIZE, 11).tolist():  # weed
         high, lean = float(rng.uniform(20, 62)), float(rng.uniform(2, 6))
         steps = np.linspace(0, high, 12)

@@ -142,19 +142,12 @@ def place_group(
         y = rng.uniform(low, high)
         if board.fits(x, y, width, height):
             board.take(x, y, width, height)
-            return [
-                Placement(
-                    kind=kind,
-                    look=look,
-                    x=float(x + dx),
-                    y=float(y + dy),
-                    size=size * float(rng.uniform(0.94, 1.0)),
-                    mirrored=bool(rng.random() < 0.5),
-                    tilt=round(float(rng.uniform(-15, 15)), 1),
-                    aloft=aloft,
-                )
-                for dx, dy in offsets
-            ]
+            members = []
+            for center_x, center_y in (offsets + np.array([x, y])).tolist():
+                scale, mirrored = float(rng.uniform(0.94, 1.0)), bool(rng.random() < 0.5)
+                pose = size * scale, mirrored, round(float(rng.uniform(-15, 15)), 1), aloft
+                members.append(Placement(kind, look, center_x, center_y, *pose))
+            return members
     return None
 
 

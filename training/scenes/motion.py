@@ -5,10 +5,9 @@ one *mover* acts, or the whole image changes (night falls, rain begins). Two *ac
 one in the first half and one in the second.
 
 Clips come in *twins*, 2 k and 2 k + 1, whose actors perform the same actions on the same paths in
-the other order. After its action an actor looks as before, so the frames of both twins show the
-same actions: a method that ignores the order of frames cannot decide to which twin "a dog jumps,
-then a rocket flies by" belongs. The movers of twins have the same class and opposite actions.
-Everything else differs between twins.
+the other order. After its action an actor looks as before, so a method that ignores the order of
+frames cannot decide to which twin "a dog jumps, then a rocket flies by" belongs. The movers of
+twins have the same class and opposite actions. Everything else differs between twins.
 """
 
 from __future__ import annotations
@@ -23,35 +22,23 @@ from polyview.training.scenes.classes import CLASS_OF, CLASSES, ObjectClass
 from polyview.training.scenes.layout import Board, Layout, Placement, place_group, sample_conditions
 from polyview.training.scenes.world import INDOORS, SETTINGS, SIZE, Split, scene_generator
 
-MOVING_VERSION = 1
-"""Increase when the same seed gives different pixels, ground truth or captions."""
-
+MOVING_VERSION = 1  # increase when the same seed gives different pixels, ground truth or captions
 FRAMES = 16
-EVENT_FRAMES = 5
-"""The number of frames that an event takes."""
-
+EVENT_FRAMES = 5  # the number of frames that an event takes
+# actions of actors; those of `_VISITS` make the actor visible only while it acts
 _VISITS = ("passes_right", "passes_left", "pops_up", "swings_down", "flashes")
 PASSING = (*_VISITS, "jumps", "spins", "swells", "vanishes")
-"""Actions of actors; during the first five the actor is visible only while it acts."""
-
+# actions of a mover; with `passes_front` it passes in front of the object `Action.before`
 LASTING = (
     *("enters_left", "enters_right", "leaves_left", "leaves_right", "takes_off", "drops_in"),
     *("grows", "shrinks", "moves_right", "moves_left", "tips_over", "passes_front"),
 )
-"""Actions of a mover; with `passes_front` it passes in front of the object `Action.before`."""
-
+# the opposite of each of `LASTING`, the action of the twin's mover
 OPPOSITE = dict(zip(LASTING[::2], LASTING[1::2], strict=True))
 OPPOSITE |= {second: first for first, second in OPPOSITE.items()}
-"""The opposite of each of `LASTING`, the action of the twin's mover."""
-
-CHANGES = {
-    "night_falls": {"time": "night"},
-    "day_breaks": {"time": "day"},
-    "rain_begins": {"weather": "rain"},
-    "snow_begins": {"weather": "snow"},
-}
-"""Changes of the whole image that may replace a mover."""
-
+# changes of the whole image that may replace a mover
+CHANGES = {"night_falls": {"time": "night"}, "day_breaks": {"time": "day"}}
+CHANGES |= {f"{weather}_begins": {"weather": weather} for weather in ("rain", "snow")}
 _HIDDEN_BEFORE = {*_VISITS, "passes_front", "enters_left", "enters_right", "drops_in"}
 _HIDDEN_AFTER = {*_VISITS, "passes_front", "leaves_left", "leaves_right", "takes_off"}
 _PAIR_DICE, _CLIP_DICE = 2_000_000, 3_000_000  # `attempt` values that scenes do not use

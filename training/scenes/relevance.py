@@ -25,9 +25,7 @@ from numpy.typing import NDArray
 from polyview.training.scenes.world import Scene, Truth
 
 Box = tuple[float, float, float, float]
-MARGIN = 0.06
-"""Minimum distance of two centres for ``left_of``, ``right_of``, ``above`` and ``below``."""
-
+MARGIN = 0.06  # minimum distance of two centres for `left_of`, `right_of`, `above` and `below`
 NEXT_GAP = 0.10
 NEXT_DRIFT = 0.16
 BETWEEN_DRIFT = 0.18
@@ -47,12 +45,8 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
     """
     ax, ay = (first[0] + first[2]) / 2, (first[1] + first[3]) / 2
     bx, by = (second[0] + second[2]) / 2, (second[1] + second[3]) / 2
-    sides = {
-        "left_of": ax <= bx - MARGIN,
-        "right_of": ax >= bx + MARGIN,
-        "above": ay <= by - MARGIN,
-        "below": ay >= by + MARGIN,
-    }
+    sides = {"left_of": ax <= bx - MARGIN, "right_of": ax >= bx + MARGIN}
+    sides |= {"above": ay <= by - MARGIN, "below": ay >= by + MARGIN}
     if kind in sides:
         return sides[kind]
     if kind == "next_to":

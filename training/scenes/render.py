@@ -25,15 +25,9 @@ from polyview.training.scenes.world import SIZE, Scene, SceneObject, Split, scen
 
 FONT_ENV = "POLYVIEW_EMOJI_FONT"
 FONT_FILE = "NotoColorEmoji.ttf"
-STRIKE = 109
-"""The size of the font's bitmaps in pixels."""
-
-MIN_VISIBLE = 0.6
-"""Minimum visible share of an object in a scene."""
-
-SEEN = 0.3
-"""Minimum visible share of an object for a frame to count as showing it."""
-
+STRIKE = 109  # the size of the font's bitmaps in pixels
+MIN_VISIBLE = 0.6  # minimum visible share of an object in a scene
+SEEN = 0.3  # minimum visible share of an object for a frame to count as showing it
 _MAX_ATTEMPTS = 200
 _CHANGE_FRAMES = 4  # frames in which night falls or rain begins
 
@@ -84,17 +78,10 @@ def _render(layout: Layout, scene_id: str) -> Rendered:
     objects = []
     for place, outline in zip(layout.placements, outlines, strict=True):
         x0, y0, x1, y1 = (round(value / SIZE, 4) for value in outline.box)
-        item = SceneObject(
-            name=place.kind.name,
-            group=place.kind.group,
-            color=place.look.color,
-            box=(x0, y0, x1, y1),
-            visible=round(outline.visible / outline.area, 4),
-            glyph=place.look.glyph,
-            mirrored=place.mirrored,
-            tilt=place.tilt,
-        )
-        objects.append(item)
+        name, group, color = place.kind.name, place.kind.group, place.look.color
+        visible = round(outline.visible / outline.area, 4)
+        pose = place.look.glyph, place.mirrored, place.tilt
+        objects.append(SceneObject(name, group, color, (x0, y0, x1, y1), visible, *pose))
     scene = Scene(scene_id, layout.setting, layout.time, layout.weather, tuple(objects))
     return Rendered(scene, np.asarray(canvas, dtype=np.uint8), instances)
 
@@ -186,8 +173,8 @@ def _cast_shadows(
 
 def find_font() -> Path:
     """Finds the emoji font at `FONT_ENV` or in font folders; raises ValueError if it is missing."""
-    advice = "install the Debian package fonts-noto-color-emoji, or set "
-    advice += f"{FONT_ENV} to the path of {FONT_FILE}."
+    package = "the Debian package fonts-noto-color-emoji"
+    advice = f"install {package}, or set {FONT_ENV} to the path of {FONT_FILE}."
     if font_path := os.environ.get(FONT_ENV):
         if Path(font_path).is_file():
             return Path(font_path)

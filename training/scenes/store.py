@@ -112,10 +112,8 @@ def write_split(
     if folder.exists() and not force:
         if _read_meta(folder) == meta:
             return False
-        raise ValueError(
-            f"{folder} holds other data (another seed, count, world or font, or an unfinished "
-            "split): --force replaces it."
-        )
+        other = "other data (another seed, count, world or font, or an unfinished split)"
+        raise ValueError(f"{folder} holds {other}: --force replaces it.")
     try:
         with replacing_folder(folder) as draft:
             if moving:
@@ -176,13 +174,12 @@ def load_scenes(folder: Path) -> SceneData:
         )
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} is damaged ({error}): {_RENDER_AGAIN}") from error
-    if images.shape != (len(scenes), SIZE, SIZE, 3) or len(instances) != len(scenes):
-        raise ValueError(
-            f"{folder} should hold {len(scenes)} images, but does not: {_RENDER_AGAIN}"
-        )
-    if {images.dtype, instances.dtype} != {np.dtype(np.uint8)}:
-        raise ValueError(f"{folder} should hold 8-bit numbers, but does not: {_RENDER_AGAIN}")
-    return SceneData(images, instances, scenes)
+    content = f"{len(scenes)} images"
+    if images.shape == (len(scenes), SIZE, SIZE, 3) and len(instances) == len(scenes):
+        content = "8-bit numbers"
+        if {images.dtype, instances.dtype} == {np.dtype(np.uint8)}:
+            return SceneData(images, instances, scenes)
+    raise ValueError(f"{folder} should hold {content}, but does not: {_RENDER_AGAIN}")
 
 
 def load_clips(folder: Path) -> list[Clip]:
@@ -199,10 +196,8 @@ def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
         raise ValueError(f"{folder} is not finished (no readable {META}): {_RENDER_AGAIN}")
     parameters = [meta.get(key) for key in ("split", "seed", "count", "font_sha256")]
     if meta != _make_meta(file == CLIPS, *parameters):  # type: ignore[arg-type]
-        raise ValueError(
-            f"{folder} is of another world (version {meta.get('world_version')}, this code reads "
-            f"version {WORLD_VERSION}): {_RENDER_AGAIN}"
-        )
+        versions = f"version {meta.get('world_version')}, this code reads version {WORLD_VERSION}"
+        raise ValueError(f"{folder} is of another world ({versions}): {_RENDER_AGAIN}")
     parse, records = TypeAdapter(record).validate_json, list[Record]()
     try:
         with (folder / file).open(encoding="utf-8") as lines:
@@ -254,9 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--out", type=Path, required=True, help="folder that holds the splits")
     add("--split", choices=world.SPLITS, required=True)
     add("--moving", action="store_true", help="render clips instead of scenes")
-    help_text = (
-        "number (default: 24000 scenes for train, 1000 for val and test; 6000 and 500 clips)"
-    )
+    help_text = "number (default: 24000 scenes, 1000 for val and test; 6000 and 500 clips)"
     add("--count", type=int, help=help_text)
     add("--seed", type=int, default=0, help="seed of the world (default: 0)")
     add("--workers", type=int, help="processes that render scenes (default: one per core)")

@@ -16,12 +16,8 @@ from numpy.typing import NDArray
 from polyview.export.pack.gallery import GalleryImage
 from polyview.training.scenes.classes import CLASSES
 
-WORLD_VERSION = 1
-"""Increase when the same seed gives different pixels, ground truth or captions."""
-
-SIZE = 224
-"""Width and height of a scene in pixels."""
-
+WORLD_VERSION = 1  # increase when the same seed gives different pixels, ground truth or captions
+SIZE = 224  # width and height of a scene in pixels
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
@@ -33,8 +29,7 @@ SETTINGS = (
 )
 INDOORS = frozenset({"room", "kitchen"})
 TIMELESS = frozenset({"stage", "moon", "underwater"})
-FLOATING = frozenset({"moon", "underwater"})
-"""Settings in which all objects may float."""
+FLOATING = frozenset({"moon", "underwater"})  # settings in which all objects may float
 
 
 @dataclass(frozen=True)
@@ -73,8 +68,7 @@ class Scene:
     captions: tuple[Caption, ...] = ()
 
 
-Truth = Scene | GalleryImage
-"""A scene, or the image of one in a gallery, which has the same attributes."""
+Truth = Scene | GalleryImage  # a scene, or its image in a gallery, which has the same attributes
 
 
 def scene_generator(seed: int, split: Split, index: int, attempt: int = 0) -> np.random.Generator:
@@ -82,6 +76,7 @@ def scene_generator(seed: int, split: Split, index: int, attempt: int = 0) -> np
     return np.random.default_rng([seed, SPLITS.index(split), index, attempt])
 
 
+# the labels of `label_matrix` by group, in column order
 LABEL_GROUPS: dict[str, tuple[str, ...]] = {
     "objects": tuple(kind.name for kind in CLASSES),
     "setting": tuple(f"setting:{name}" for name in SETTINGS),
@@ -89,8 +84,6 @@ LABEL_GROUPS: dict[str, tuple[str, ...]] = {
     "weather": tuple(f"weather:{name}" for name in WEATHERS),
     "color": tuple(f"color:{color} {kind.name}" for kind in CLASSES for color in kind.colors),
 }
-"""The labels of `label_matrix` by group, in column order."""
-
 LABELS: tuple[str, ...] = tuple(name for names in LABEL_GROUPS.values() for name in names)
 
 

@@ -230,7 +230,6 @@ def test_bad_requests_get_a_sentence(pack: Path, tmp_path: Path) -> None:
         (["--split", "val"], 'for "val" add --data DIR'),
         (["--data", "nowhere"], "nowhere"),
         (["--folds", "7"], "7 folds do not divide 20 images"),
-        (["--nnn"], "add --data DIR"),
         (["--data", photographs, "--foils"], "--foils needs rendered scenes"),
         (["--maps"], "scenes has none; python -m polyview clip makes one"),
         (["--csv", "x.csv"], "add --mistakes A B"),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from polyview.export.clip import build_clip
-from polyview.models.encoders.published import CLIPImageEncoder, SiglipImageEncoder
+from polyview.models.encoders.published import CLIPImageEncoder
 from polyview.training.evaluate import main
 from polyview.training.evaluation.maps import MEASURES, ROWS, _score_sets, draw_maps
 from polyview.training.scenes.store import write_split
@@ -24,21 +24,16 @@ HEADS = 3
 Case = tuple[Any, Tensor, Tensor]
 
 
-@pytest.fixture(params=["clip", "siglip"])
-def case(request: pytest.FixtureRequest) -> Case:
-    """A small encoder of 3 layers and 9 patches, pixels (2, 3, 48, 48), and texts (2, D)."""
+@pytest.fixture
+def case() -> Case:
+    """A small CLIP of 3 layers and 9 patches, pixels (2, 3, 48, 48), and texts (2, D)."""
     config: dict[str, Any] = {
         **{"hidden_size": 24, "intermediate_size": 48, "num_attention_heads": HEADS},
         **{"num_hidden_layers": 3, "image_size": 48, "patch_size": 16, "projection_dim": 16},
-        "model_type": f"{request.param}_vision_model",
+        "model_type": "clip_vision_model",
     }
     torch.manual_seed(0)
-    encoder: Any
-    if request.param == "clip":
-        encoder = CLIPImageEncoder(config, projected=True)
-    else:
-        encoder = SiglipImageEncoder(config)
-    encoder = spread(encoder).double()
+    encoder = spread(CLIPImageEncoder(config, projected=True)).double()
     encoder.model.set_attn_implementation("eager")
     return encoder, torch.randn(2, 3, 48, 48).double(), torch.randn(2, encoder.dim).double()
 
@@ -46,15 +41,12 @@ def case(request: pytest.FixtureRequest) -> Case:
 def test_maps_are_those_of_the_papers(case: Case) -> None:
     """Patches compared as the whole image is, attention rollout, Grad-ECLIP, LeGrad."""
     encoder, pixels, texts = case
-    first, layers = int(is_clip(encoder)), encoder.model.encoder.layers
+    layers = encoder.model.encoder.layers
     drawn = draw_maps(*case)
     for row, (image, text) in enumerate(zip(pixels, texts, strict=True)):
         states = states_of(encoder, image)
-        for patch, value in zip(states[-1][first:], drawn["patch cosine"][row], strict=True):
-            if is_clip(encoder):
-                embedding = encoder.projection(encoder.model.post_layernorm(patch))
-            else:  # as if the query attended to this patch alone
-                embedding = encoder.model.head(encoder.model.post_layernorm(patch)[None, None])[0]
+        for patch, value in zip(states[-1][1:], drawn["patch cosine"][row], strict=True):
+            embedding = encoder.projection(encoder.model.post_layernorm(patch))
             assert float(value) == pytest.approx(cosine(embedding, text).item(), abs=1e-6)
 
         flow = identity = torch.eye(len(states[0])).double()
@@ -62,14 +54,13 @@ def test_maps_are_those_of_the_papers(case: Case) -> None:
             queries, keys, _ = attention_of(layer, state)
             flow = (weights_of(queries, keys).mean(dim=0) + identity) / 2 @ flow
         queries, keys, values, finish = reading_of(encoder, states, 2)
-        read = flow[0] if is_clip(encoder) else weights_of(queries, keys).mean(dim=0)[0] @ flow
-        torch.testing.assert_close(drawn["rollout"][row], read[first:])
+        torch.testing.assert_close(drawn["rollout"][row], flow[0, 1:])
 
-        weights = weights_of(queries, keys)[:, :1]  # of [CLS], or of the query
+        weights = weights_of(queries, keys)[:, :1]  # of [CLS]
         slope = gradient(lambda read: cosine(finish(read), text), attended(weights, values))  # noqa: B023
-        alike = torch.cosine_similarity(queries[:1], keys[first:])
+        alike = torch.cosine_similarity(queries[:1], keys[1:])
         loosened = (alike - alike.min()) / (alike.max() - alike.min())
-        expected = (slope * loosened[:, None] * values[first:]).sum(dim=1).relu()
+        expected = (slope * loosened[:, None] * values[1:]).sum(dim=1).relu()
         torch.testing.assert_close(drawn["Grad-ECLIP"][row], expected)
         assert (expected > 1e-3).any()
 
@@ -82,7 +73,7 @@ def test_maps_are_those_of_the_papers(case: Case) -> None:
 
             slope = gradient(score, weights_of(queries, keys))  # (H, Q, T)
             expected += slope.relu().mean(dim=(0, 1)) / len(layers)
-        torch.testing.assert_close(drawn["LeGrad"][row], expected[first:])
+        torch.testing.assert_close(drawn["LeGrad"][row], expected[1:])
         assert (expected > 1e-3).any()
 
 
@@ -95,17 +86,12 @@ def test_deleted_patches_are_seen_by_no_layer(case: Case) -> None:
     assert float(scores[0]) == pytest.approx(cosine(encoder(pixels[:1])[0, 0], texts[0]).item())
     state = states_of(encoder, pixels[0])[0]
     for row, value in zip(present, scores, strict=True):
-        absent = torch.cat([torch.zeros(int(is_clip(encoder))).bool(), ~row])
+        absent = torch.cat([torch.zeros(1).bool(), ~row])
         mask = torch.zeros(len(absent)).double().masked_fill(absent, -math.inf)
         hidden = encoder.model.encoder(
             inputs_embeds=state[None], attention_mask=mask[None, None, None]
         ).last_hidden_state[0]
-        if is_clip(encoder):
-            embedding = encoder.projection(encoder.model.post_layernorm(hidden[0]))
-        else:
-            queries, keys, values, finish = reading_of(encoder, [hidden], -1)
-            weights = weights_of(queries, keys).masked_fill(absent, 0)
-            embedding = finish(attended(weights / weights.sum(dim=2, keepdim=True), values))
+        embedding = encoder.projection(encoder.model.post_layernorm(hidden[0]))
         assert float(value) == pytest.approx(cosine(embedding, texts[0]).item(), abs=1e-7)
 
 
@@ -163,10 +149,6 @@ def test_a_clip_that_was_trained_here_is_read_from_its_pack(tmp_path: Path) -> N
     assert set(json.loads((tmp_path / "maps.json").read_text())["maps"]) >= {ROWS, "LeGrad"}
 
 
-def is_clip(encoder: Any) -> bool:
-    return isinstance(encoder, CLIPImageEncoder)
-
-
 def cosine(first: Tensor, second: Tensor) -> Tensor:
     return first @ second / (first.norm() * second.norm())
 
@@ -192,33 +174,19 @@ def attention_of(layer: Any, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def reading_of(
     encoder: Any, states: Sequence[Tensor], number: int
 ) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """How a layer's tokens become an embedding: in the layer, or by SigLIP's query behind it.
+    """How a layer's tokens become an embedding.
 
     Queries (Q, h), keys and values (T, h), and the embedding (D,) of what the first queries read.
     """
-    if is_clip(encoder):
-        layer, state = encoder.model.encoder.layers[number], states[number]
+    layer, state = encoder.model.encoder.layers[number], states[number]
 
-        def finish(read: Tensor) -> Tensor:
-            hidden = state[: len(read)] + layer.self_attn.out_proj(read)
-            hidden = (hidden + layer.mlp(layer.layer_norm2(hidden))).mean(dim=0)
-            embedding: Tensor = encoder.projection(encoder.model.post_layernorm(hidden))
-            return embedding
-
-        return *attention_of(layer, state), finish
-    head, tokens = encoder.model.head, encoder.model.post_layernorm(states[number + 1])
-    weights = head.attention.in_proj_weight.chunk(3)
-    parts = zip(
-        (head.probe[0], tokens, tokens), weights, head.attention.in_proj_bias.chunk(3), strict=True
-    )
-    queries, keys, values = (inputs @ weight.T + bias for inputs, weight, bias in parts)
-
-    def finish_probe(read: Tensor) -> Tensor:
-        hidden = head.attention.out_proj(read[0])
-        embedding: Tensor = hidden + head.mlp(head.layernorm(hidden))
+    def finish(read: Tensor) -> Tensor:
+        hidden = state[: len(read)] + layer.self_attn.out_proj(read)
+        hidden = (hidden + layer.mlp(layer.layer_norm2(hidden))).mean(dim=0)
+        embedding: Tensor = encoder.projection(encoder.model.post_layernorm(hidden))
         return embedding
 
-    return queries, keys, values, finish_probe
+    return *attention_of(layer, state), finish
 
 
 def weights_of(queries: Tensor, keys: Tensor) -> Tensor:

@@ -1,37 +1,23 @@
-"""Retrieval metrics, their intervals, calibrations and Nearest Neighbor Normalization, by loops."""
-
-import json
-import shutil
-from pathlib import Path
+"""Retrieval metrics, their intervals and calibrations, by loops."""
 
 import numpy as np
 import pytest
 
-from polyview.app.settings import BUNDLED
 from polyview.export.pack.calibration import Calibration, sigmoid, weighted
 from polyview.export.pack.validation import check
-from polyview.export.runtime import Runtime
 from polyview.training.data.split import Split
-from polyview.training.evaluate import main as evaluate
-from polyview.training.evaluation import normalization
 from polyview.training.evaluation.calibration import ask, fit, logistic, measure, quantile_line
 from polyview.training.evaluation.kinds import kind_differences, kind_metrics, print_kinds
 from polyview.training.evaluation.metrics import (
     DRAWS,
-    ENOUGH,
     SEED,
     difference_of_hits,
-    everyday_metrics,
-    everyday_questions,
-    everyday_truth,
     image_hits,
     relevance_metrics,
     retrieval_metrics,
 )
-from polyview.training.evaluation.normalization import normalized
 from polyview.training.evaluation.questions import Questions
 from tests import reference
-from tests.training.photographs import write_photographs
 
 IMAGE_OF = np.array([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 7, 8, 9, 10, 11, 11, 12])
 ALIKE = np.array([3, 3, 0, 0, 1, 1, 1, 2, 4, 4, 5, 5, 5])
@@ -106,28 +92,6 @@ def test_seeds_that_differ_widen_the_interval() -> None:
     several, single = difference_of_hits(first, second), difference_of_hits(first[:1], second[:1])
     assert several["difference"] == pytest.approx(90)  # of 600 * (40 - 31) / 60
     assert several["high"] - several["low"] > 1.5 * (single["high"] - single["low"])
-
-
-def test_two_captions_must_agree_and_five_photographs_be_right() -> None:
-    of_an_image = ["A dog runs .", "Two PUPPIES !", "a hot-dog stand", "dogged men", "a cat"]
-    captions, image_of = of_an_image * 6, np.repeat(np.arange(6), 5)
-    truth = everyday_truth(captions, image_of)  # three name dogs, one a cat, none a catalogue
-    assert {name: rows.tolist() for name, rows in truth.items()} == {"a dog": [0, 1, 2, 3, 4, 5]}
-    assert everyday_truth(captions[:20], image_of[:20]) == {}
-    assert len(everyday_questions()) == 60
-    captions = ["the people in carts", "manhattan and busy dogmas"] * 6
-    assert not everyday_truth(captions, np.repeat(np.arange(6), 2))
-
-
-def test_the_first_five_are_counted_and_ties_lose() -> None:
-    scores = np.array([[6.0, 1], [5, 1], [4, 1], [3, 1], [2, 1], [1, 1], [0, 1]])
-    right = [np.array([0, 2, 5]), np.array([0, 1, 2, 3, 4])]
-    values = everyday_metrics(np.tile(scores, ENOUGH // 2), right * (ENOUGH // 2))
-    # two wrong ones tie with the right ones of every second question
-    assert values["p_at_5"] == pytest.approx((2 / 5 + 3 / 5) / 2)
-    assert values["first_right"] == pytest.approx(0.5)
-    assert values["questions"] == ENOUGH
-    assert everyday_metrics(scores[:, :1], right[:1]) == {}  # one question says nothing
 
 
 def test_a_kind_is_measured_as_if_it_stood_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,51 +198,3 @@ def test_the_line_leaves_its_share_below_at_every_place() -> None:
     for start in range(5):
         first = (places >= start) & (places < start + 1)
         assert below[first].mean() == pytest.approx(0.1, abs=0.02)
-
-
-@pytest.mark.parametrize("k", [1, 2, 9, 99])
-def test_each_side_loses_the_mean_of_its_highest_scores(k: int) -> None:
-    random = np.random.default_rng(k)
-    scores, of_images, of_texts = (random.normal(size=shape) for shape in ((4, 6), (4, 9), (6, 8)))
-    corrected = normalized(scores, of_images, of_texts, 0.5, k)
-    for image in range(4):
-        for text in range(6):
-            banks = (sorted(of_images[image])[-k:], sorted(of_texts[text])[-k:])
-            bias = 0.5 * sum(np.mean(bank) for bank in banks)
-            assert corrected[image, text] == pytest.approx(scores[image, text] - bias)
-
-
-def test_a_pack_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = write_photographs(tmp_path / "data", {"train": 8, "val": 6, "test": 6})
-    command = ["--pack", str(BUNDLED / "photos"), "--method", "vse_infty", "--nnn"]
-    evaluate([*command, "--data", str(data), "--json", str(tmp_path / "rows.json")])
-    row = json.loads((tmp_path / "rows.json").read_text())["methods"]["vse_infty"]
-    assert f"| vse_infty | {row['alpha']:g} | {row['k']:g} |" in capsys.readouterr().out
-    assert row["low"] <= row["difference"] <= row["high"]
-    assert row["after"] - row["before"] == pytest.approx(row["difference"])
-
-
-def test_a_pack_of_clip_stores_a_certain_gain(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """How scores are then computed is tested in `tests/models/test_rows.py`."""
-    data = write_photographs(tmp_path / "data", {"train": 8, "val": 6})
-    pack = tmp_path / "pack"
-    shutil.copytree(BUNDLED / "clip_tiny", pack)
-    command = ["--pack", str(pack), "--nnn", "--write", "--data", str(data)]
-    gain = {"difference": 0.0, "low": -1.0, "high": 1.0}
-    monkeypatch.setattr(normalization, "bootstrap_difference", lambda *_, **__: gain)
-    evaluate(command)
-    assert (pack / "pack.json").read_text() == (BUNDLED / "clip_tiny/pack.json").read_text()
-    gain["low"] = 0.1
-    evaluate(command)
-    assert "| clip | " in capsys.readouterr().out
-    runtime = Runtime.load(pack, "cpu")
-    entry, reference = runtime.info.methods["clip"], runtime.methods["clip"].get_buffer("reference")
-    assert entry.metrics is None
-    assert entry.arguments["reference_queries"] == len(reference) == 8
-    with pytest.raises(SystemExit, match="has reference queries already"):
-        evaluate(command)
-    command[1] = str(BUNDLED / "photos")
-    with pytest.raises(SystemExit, match="is for packs of CLIP and SigLIP"):
-        evaluate(command)

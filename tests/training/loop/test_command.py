@@ -17,9 +17,10 @@ from polyview.export.runtime import Runtime
 from polyview.models.checkpoint import load_tensors
 from polyview.models.preprocess import Preprocess
 from polyview.training import distill, plot, pretrain, train
+from polyview.training.evaluation.report import read_rows, write_rows
 from polyview.training.loop.clip import ClipTraining
 from polyview.training.loop.config import TrainConfig, load_recipe, recipe_names
-from polyview.training.loop.loop import LAST, LOG, read_rows, write_rows
+from polyview.training.loop.loop import LAST, LOG
 from polyview.training.loop.trainer import Trainer
 from tests.export.conftest import LABELS
 from tests.regions import RECIPE

@@ -16,8 +16,8 @@ from polyview.models.checkpoint import load_tensors
 from polyview.training import evaluate, train
 from polyview.training.data import features, texts
 from polyview.training.data.features import Extraction
+from polyview.training.evaluation.report import read_rows
 from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
-from polyview.training.loop.loop import read_rows
 from polyview.training.loop.trainer import run_views
 from tests.published import save_bert
 from tests.training.photographs import write_encoder, write_photographs

@@ -14,8 +14,9 @@ from polyview.models import METHODS
 from polyview.models.checkpoint import load_tensors
 from polyview.models.layers import FeatureProjection
 from polyview.training.data.split import Split
+from polyview.training.evaluation.report import read_rows
 from polyview.training.loop.config import TrainConfig
-from polyview.training.loop.loop import LAST, LOG, read_rows
+from polyview.training.loop.loop import LAST, LOG
 from polyview.training.loop.trainer import Trainer
 from polyview.training.objectives import OBJECTIVES, build_objective
 from polyview.training.objectives.losses import info_nce, same_image
