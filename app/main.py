@@ -1,7 +1,6 @@
-"""Starts the app: `python app/main.py [--pack ...] [--gallery DIR] [--device ...] [--mcp] ...`.
+"""Starts the app: `python app/main.py`; also the `app_file` of a Hugging Face Space.
 
-This is also the `app_file` of a Hugging Face Space. Slow imports are deferred, so that errors in
-the command line are reported at once.
+Slow imports are deferred, so that errors in the command line are reported at once.
 """
 
 import atexit
@@ -23,10 +22,7 @@ _MAX_LINE = 1000  # characters per log line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the app until it is stopped; `argv` defaults to `sys.argv[1:]`.
-
-    Returns 0 after a normal end, and 1 if the app could not start, after printing the reason.
-    """
+    """Runs the app until it is stopped; prints the reason and returns 1 if it cannot start."""
     # set before importing gradio and huggingface_hub, which read them once
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -101,7 +97,7 @@ class OneLineFormatter(logging.Formatter):
 def declare_zerogpu() -> None:
     """Declares a GPU function, because ZeroGPU stops apps that have none.
 
-    The app never calls it: requesting a GPU takes seconds, answering on the CPU milliseconds.
+    It is not called: requesting a GPU takes seconds, answering on the CPU milliseconds.
     """
     from polyview.export.sessions import on_zerogpu
 

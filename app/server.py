@@ -8,16 +8,51 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import FileResponse
 from starlette.staticfiles import StaticFiles
 
-from polyview.app.access import Hosts
-from polyview.app.api.adapter import Adapter, Server
-from polyview.app.api.endpoints import ENDPOINTS
-from polyview.app.limits import RequestGuard
+from polyview.app.access import Hosts, RequestGuard
+from polyview.app.api import collections, evidence, mistakes, search
+from polyview.app.api.adapter import Adapter, Endpoint, Server
 from polyview.app.packs.state import AppState
 from polyview.app.settings import Settings
 
 PAGE = Path(__file__).parent / "page"
 # the addresses of a Space's proxies
 _SPACE_PROXIES = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
+_POST, _GET_POST = ("POST",), ("GET", "POST")
+ENDPOINTS = [
+    Endpoint(search.search_text, "/search", quick=True),
+    Endpoint(search.search_image, "/search", _POST),
+    Endpoint(search.compare, "/compare"),
+    Endpoint(search.lens, "/lens"),
+    Endpoint(search.timeline, "/timeline"),
+    Endpoint(search.examples, "/examples"),
+    Endpoint(mistakes.mistakes, "/mistakes"),
+    Endpoint(mistakes.add_queries, "/mistakes/queries", _POST),
+    Endpoint(evidence.explain, "/explain", _GET_POST),
+    Endpoint(evidence.explain_hits, "/explain/hits", _GET_POST),
+    Endpoint(evidence.explain_image, "/explain.png"),
+    Endpoint(evidence.views, "/views"),
+    Endpoint(evidence.collapse, "/collapse"),
+    Endpoint(collections.image, "/image/{image_id}"),
+    Endpoint(collections.clip, "/clip/{image_id}"),
+    Endpoint(collections.images, "/images"),
+    Endpoint(collections.collections, "/collections"),
+    Endpoint(collections.open_collection, "/collections/open", _POST),
+    Endpoint(collections.new_collection, "/collections/new", _POST),
+    Endpoint(collections.add_file, "/collections/file", _POST),
+    Endpoint(collections.start_collection, "/collections/start", _POST),
+    Endpoint(collections.progress, "/collections/progress"),
+    Endpoint(collections.stop_reading, "/collections/stop", _POST),
+    Endpoint(collections.resume_reading, "/collections/resume", _POST),
+    Endpoint(collections.packs, "/packs"),
+    Endpoint(collections.check_pack, "/packs/check"),
+    Endpoint(collections.look_pack, "/packs/look", _POST),
+    Endpoint(collections.fetch_pack, "/packs/fetch", _POST),
+    Endpoint(collections.pack_job, "/packs/job"),
+    Endpoint(collections.cancel_pack, "/packs/cancel", _POST),
+    Endpoint(collections.results, "/results"),
+    Endpoint(collections.info, "/info"),
+    Endpoint(collections.health, "/health"),
+]
 
 
 def build(settings: Settings, state: AppState) -> Server:

@@ -22,24 +22,10 @@ _SPACE_NAME, _SHARE_NAME = ".hf.space", ".gradio.live"
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of the app.
+    """The options of the app; `_parser` describes each."""
 
-    Attributes:
-        pack: the name of a bundled pack or a preset, a folder, or a Hub id
-            `owner/name[@revision]`; None for the bundled pack that suits the gallery.
-        gallery: a folder or ZIP archive of images, or the address of a gallery in Qdrant; None
-            for the pack's own images.
-        device: where the models run; "auto" uses a GPU if available.
-        host: the address to listen on.
-        port: the port to listen on; None for the first free one from 7860.
-        mcp: whether to serve the endpoints as tools of the Model Context Protocol, too.
-        allow_packs: the Hub ids `owner/name[@revision]` that visitors of a public app may load.
-        follow_links: whether to follow links that lead out of a folder of images.
-        allow_hosts: names by which others reach the app, as `host` or `host:port`.
-    """
-
-    pack: str | None = None
-    gallery: Path | str | None = None
+    pack: str | None = None  # None for the bundled pack that suits the gallery
+    gallery: Path | str | None = None  # a text is the address of a gallery in Qdrant
     device: Device = "auto"
     host: str = "127.0.0.1"
     port: int | None = None
@@ -104,14 +90,13 @@ class Settings:
     def private(self) -> bool:
         """Whether only this machine can reach the app; visitors may then open local folders.
 
-        The app cannot detect every proxy or tunnel that forwards requests. Whoever runs one must
-        pass --allow-host, which makes the app public.
+        The app cannot detect every proxy: whoever runs one must pass --allow-host.
         """
         return not (self.on_space or self.shared or self.allow_hosts) and is_loopback(self.host)
 
     @property
     def on_space(self) -> bool:
-        """Whether the app runs as a Space."""
+        """Whether the app runs as a Hugging Face Space."""
         return "SPACE_ID" in os.environ
 
     @property

@@ -22,8 +22,7 @@ FLOORS = {
     " / sessions texts / pack mistakes",
     "training": "train pretrain distill evaluate check sweep plot / loop / objectives evaluation"
     " / data / scenes / settings",
-    "app": "main migrate / server / api / packs / settings / explain / search / gallery / limits"
-    " / access",
+    "app": "main migrate / server / api / packs / settings / explain / search / gallery / access",
 }
 FILES = {
     folder: [path.relative_to(ROOT) for path in sorted((ROOT / folder).rglob("*.py"))]

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from polyview.app import limits
+from polyview.app import access
 from polyview.app.api import adapter
 from polyview.app.gallery import scan
 from polyview.app.packs.state import MAX_FOLDERS, MAX_RETRIEVERS, AppState
@@ -119,11 +119,11 @@ def _passed(act: Callable[[], Any]) -> set[str]:
 
 def test_the_limits_are_those_that_the_page_states() -> None:
     page = " ".join((ROOT / "docs/deploy.md").read_text("utf-8").split())
-    unanswered = f"{limits.MAX_UNANSWERED} per client that are younger than"
+    unanswered = f"{access.MAX_UNANSWERED} per client that are younger than"
     for limit in (
-        f"{limits.RATE:g} a second, burst {limits.BURST:g}, {limits.MAX_OPEN} open",
+        f"{access.RATE:g} a second, burst {access.BURST:g}, {access.MAX_OPEN} open",
         f"| {adapter.MAX_WAITING}; at most one per core",
-        f"| {limits.MAX_UNREAD}; {unanswered} {limits.UNANSWERED_SECONDS:g} s",
+        f"| {access.MAX_UNREAD}; {unanswered} {access.UNANSWERED_SECONDS:g} s",
         f"| {MAX_RETRIEVERS}; {MAX_FOLDERS} |",
         f"over {scan.MAX_ENTRIES:,} entries",
     ):

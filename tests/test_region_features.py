@@ -102,9 +102,8 @@ def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) 
         row = hits[0].image_id
         results = explain(retriever, [Term(caption)], name, [row, 3])
         for place, score in enumerate(results.scores):
-            (term,) = results.terms
-            brought = term.cells[place].sum() + term.whole_sentence[place].sum()
-            assert term.base[place] + brought == pytest.approx(score, abs=1e-5)
+            brought = results.cells[place].sum() + results.whole_sentence[place].sum()
+            assert results.base[place] + brought == pytest.approx(score, abs=1e-5)
         seen = retriever.views([row], name, attention=True).attention
         assert seen is not None
         drawn = regions.summed if method.attention_sums_to_one else regions.strongest

@@ -1,8 +1,7 @@
-"""Registers each endpoint twice: as a route below /api/v1, and as an endpoint of Gradio.
+"""Registers each endpoint as a route below /api/v1 and as an endpoint of Gradio.
 
 An endpoint is a function with flat, typed parameters that returns a model of `app/api/answers.py`.
-Both registrations check the parameters with a pydantic model derived from the function's signature,
-and run the function in a thread; the numbers of running and waiting requests are limited.
+A pydantic model derived from its signature checks the parameters.
 """
 
 from __future__ import annotations
@@ -30,11 +29,10 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
-from polyview.app.access import Refusal
+from polyview.app.access import Refusal, read_json
 from polyview.app.api.answers import Blob, Refused
 from polyview.app.api.parameters import CONTENT, IMAGE_BYTES, Collection, Pack
 from polyview.app.gallery.index import LARGE_GALLERY
-from polyview.app.limits import read_json
 from polyview.app.packs.state import AppState
 from polyview.app.search.hits import Timed
 
@@ -58,17 +56,12 @@ class Endpoint:
     Args:
         function: has flat, typed parameters and a docstring for users. A parameter `state`
             receives the app's `AppState`; a parameter `retriever` receives the retriever of the
-            requested `pack` and `collection`, which become parameters of the endpoint.
-        path: the path of the route below `PREFIX`.
-        methods: HTTP methods.
+            requested `pack` and `collection`, which become parameters of the endpoint; an empty
+            `method` is then replaced by the pack's best.
         quick: whether an answer takes about a millisecond with a small gallery.
 
     Attributes:
-        name: the name of the function and of the Gradio endpoint.
-        signature: its parameters, as Gradio shows them.
-        answer: the type of the answer.
-        parameters: a model that validates the parameters.
-        fields: the fields of this model by name.
+        parameters: a model that validates the parameters; `fields` are its fields.
         defaults: the default of each parameter; None if it has none.
         types: the types that Gradio shows for the parameters; bytes are data URIs.
         body: the parameter that a POST request passes as its body; "" for none.
@@ -116,8 +109,10 @@ class Endpoint:
                 raise ValueError(f"{name} must be a number or a text, not true or false")
         checked = dict(self.parameters.model_validate(values))
         if "retriever" in self._injected:
-            keys = checked.pop("pack"), checked.pop("collection")
-            checked["retriever"] = state.retriever(*keys)
+            retriever = state.retriever(checked.pop("pack"), checked.pop("collection"))
+            checked["retriever"] = retriever
+            if checked.get("method") == "":
+                checked["method"] = retriever.methods.best
         if "state" in self._injected:
             checked["state"] = state
         start = time.perf_counter()
@@ -132,13 +127,7 @@ def _keys(pack: Pack = "", collection: Collection = "") -> None:
 
 
 class Adapter:
-    """Registers endpoints with a server, and runs their functions in threads.
-
-    Args:
-        server: Gradio's server.
-        state: the open packs and collections; also removes paths from error messages.
-        endpoints: all endpoints.
-    """
+    """Registers endpoints with a server, and runs their functions in threads."""
 
     def __init__(self, server: Server, state: AppState, endpoints: Sequence[Endpoint]) -> None:
         self._state, self._waiting = state, asyncio.Semaphore(MAX_WAITING)
@@ -160,7 +149,6 @@ class Adapter:
         server.add_route(PREFIX, lambda _: HTMLResponse(page))
 
     async def _respond(self, endpoint: Endpoint, request: Request) -> Response:
-        """Answers a request over HTTP."""
         answer = await self.answer(endpoint, await _read(request, endpoint))
         if not isinstance(answer, Blob):
             content = answer.model_dump_json(exclude_unset=True)
@@ -172,11 +160,10 @@ class Adapter:
         return FileResponse(answer.file, headers=headers, media_type=answer.media_type)
 
     async def answer(self, endpoint: Endpoint, values: Mapping[str, Any]) -> BaseModel:
-        """Runs an endpoint's function in a thread when a slot is free.
+        """Runs an endpoint's function in a thread when a slot is free; bounds the waiting requests.
 
-        Quick endpoints run one at a time: they are mostly Python code, which holds the
-        interpreter's lock. Requests that decode a client's image may take seconds; they never
-        use all slots. Raises `Refusal` if too many requests are waiting.
+        Quick endpoints, mostly Python code, run one at a time. Requests that decode a client's
+        image may take seconds; they never use all slots.
         """
         if self._waiting.locked():
             raise Refusal(503, f"{MAX_WAITING} requests are waiting; try again soon", 1)
@@ -228,8 +215,7 @@ class Adapter:
 
 def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The OpenAPI description of all routes."""
-    models = dict.fromkeys([Refused, *(endpoint.answer for endpoint in endpoints)])
-    models.pop(Blob)
+    models = dict.fromkeys([Refused, *(e.answer for e in endpoints if e.answer is not Blob)])
     references, schemas = models_json_schema(
         [(model, "serialization") for model in models], ref_template="#/components/schemas/{model}"
     )
@@ -264,8 +250,7 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             }
             if endpoint.body and method == "POST":
                 path["post"]["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
-    info = {"title": "Polyview", "version": "1"}
-    components = {"schemas": schemas["$defs"]}
+    info, components = {"title": "Polyview", "version": "1"}, {"schemas": schemas["$defs"]}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 
 
@@ -277,10 +262,8 @@ def routes_page(schema: Mapping[str, Any]) -> str:
             names = ", ".join(parameter["name"] for parameter in doc["parameters"])
             cells = (f"{method.upper()} {path}", names, doc["summary"])
             rows += f"<tr><td>{'<td>'.join(map(escape, cells))}"
-    head = "<!doctype html><meta charset=utf-8><title>Polyview API</title>"
-    style = "<style>body{font:15px system-ui;margin:2em}td{padding:.2em 1em .2em 0}</style>"
-    link = f'<p><a href="{PREFIX}/openapi.json">openapi.json</a></p>'
-    return f"{head}{style}<h1>Polyview API</h1>{link}<table>{rows}</table>"
+    head = "<!doctype html><meta charset=utf-8><title>Polyview API</title><h1>Polyview API</h1>"
+    return f'{head}<p><a href="{PREFIX}/openapi.json">openapi.json</a></p><table>{rows}</table>'
 
 
 async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:

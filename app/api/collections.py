@@ -44,11 +44,10 @@ def clip(
     try:
         source = retriever.image(image_id)
     except ValueError as error:
-        raise FileNotFoundError(str(error)) from error
+        raise Refusal(404, str(error)) from error
     if source.moment is None:
-        raise FileNotFoundError(
-            f"image {image_id} is a still image, not a clip; request /image/{image_id}"
-        )
+        advice = f"request /image/{image_id}"
+        raise Refusal(404, f"image {image_id} is a still image, not a clip; {advice}")
     with source.require_file().open():  # checks that it is a regular file inside its folder
         media_type = _CLIPS.get(PurePath(source.file).suffix.lower(), "video/mp4")
     return answers.Blob(media_type=media_type, file=source.path.resolve())
@@ -64,12 +63,7 @@ def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> ans
 def info(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
     """Describes the pack, its methods, the device, the gallery, and metadata to filter by."""
     retriever = state.retriever(pack, collection)
-    description = describe(retriever)
-    description["gallery"]["key"] = state.resolve(pack, collection)[1]
-    description["gallery"]["first"] = retriever.index.first  # searchable while the others are built
-    fact_items = retriever.collection.facts.items()
-    facts = {fact: {v: len(ids) for v, ids in values.items()} for fact, values in fact_items}
-    return answers.Info(**description, facts=facts)
+    return answers.Info(**describe(retriever, state.resolve(pack, collection)[1]))
 
 
 def health(state: AppState) -> answers.Health:
@@ -86,22 +80,20 @@ def results(state: AppState, pack: p.Pack = "") -> answers.Results:
 def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     """Checks a pack's preprocessing against its model's, with captioned images of a collection."""
     if retriever.reads_sets:
-        raise ValueError(
-            f"{retriever.info.title} reads clips; only packs that read images can be checked"
-        )
+        title = retriever.info.title
+        raise ValueError(f"{title} reads clips; only packs that read images can be checked")
     captions = retriever.collection.captions
     pairs = choose_pairs([owner for _, owner in captions])
     images = [retriever.open(image_id) for image_id in pairs]
     texts = [captions[row][0] for row in pairs.values()]
-    method = retriever.methods.names(method)[0] if method else retriever.methods.best
+    method = retriever.methods.names(method)[0]
     steps = PackCheck(retriever.runtime, method, images, texts).verdicts()
     return answers.Check(method=method, pairs=len(pairs), steps=steps)
 
 
 def collections(state: AppState) -> answers.Collections:
     """Lists the available collections: images of packs, and opened folders."""
-    entries = [{"key": key, **description} for key, description in state.collections().items()]
-    return answers.Collections(collections=entries)
+    return answers.Collections(collections=state.collections())
 
 
 def open_collection(state: AppState, place: p.Place) -> Progress:
@@ -164,9 +156,8 @@ def resume_reading(state: AppState, pack: p.Pack = "", collection: p.Collection 
 
 def _require_own(state: AppState, collection: str) -> None:
     if not collection.startswith("upload-"):
-        state.require_owner(
-            "only the app's owner can stop or resume reading; upload your own files"
-        )
+        sentence = "only the app's owner can stop or resume reading; upload your own files"
+        state.require_owner(sentence)
 
 
 def packs(state: AppState) -> answers.Packs:
@@ -180,14 +171,18 @@ def packs(state: AppState) -> answers.Packs:
             "bytes": sum(file.bytes for file in info.files.values()),
             "methods": list(info.methods),
             "own_images": info.gallery is not None,
-            "open": state.is_open(key),
+            "open": key in state.runtimes,
         }
         for key, info in state.packs().items()
     ]
-    names = ("name", "title", "about", "facts")
     offers = [
-        {name: getattr(preset, name) for name in names}
-        | {"installed": converted_pack(state.cache, CLIP, preset.name) is not None}
+        {
+            "name": preset.name,
+            "title": preset.title,
+            "about": preset.about,
+            "facts": f"about {preset.megabytes} MB once, {preset.licence} licence, {preset.time}",
+            "installed": converted_pack(state.cache, CLIP, preset.name) is not None,
+        }
         for preset in (PRESETS.values() if state.private else ())
     ]
     accepts = state.downloads.accepts

@@ -5,23 +5,18 @@ from __future__ import annotations
 import io
 from typing import Any
 
-import numpy as np
-
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.api.search import decode_query_image, pairs
 from polyview.app.explain import evidence
 from polyview.app.explain.collapse import Collapse, is_collapsed, measure_in_background
-from polyview.app.explain.drawing import draw
 from polyview.app.explain.places import box, sheets
 from polyview.app.explain.views import Views, describe_views, nested
 from polyview.app.gallery.scan import CollectionImage
 from polyview.app.packs.state import AppState
 from polyview.app.search.answers import Question, describe, parse, remark
-from polyview.app.search.hits import QueryTerm
 from polyview.app.search.retriever import Retriever
 
-_MAX_NUMBERS = 500_000  # in an answer of `explain_hits`
 _DIGITS = 8  # of evidence, so that the rounded values still sum to the score
 
 
@@ -36,10 +31,10 @@ def explain(
 ) -> answers.Explanation:
     """Attributes the score of an image to its cells and to the words, or cells, of the query."""
     terms = Question(query, like, decode_query_image(content)).terms(retriever)
-    target, spec = find_image(retriever, image), method or retriever.methods.best
-    result = evidence.explain(retriever, terms, spec, [target.image_id])
+    target = find_image(retriever, image)
+    result = evidence.explain(retriever, terms, method, [target.image_id])
     answer = answers.Explanation(
-        **_shared_fields(query, spec, result),
+        **_shared_fields(query, method, result),
         read_as=", ".join(describe(terms)),
         image_id=target.image_id,
         file=target.file,
@@ -51,7 +46,7 @@ def explain(
     if any(result.seconds):
         answer.seconds = list(result.seconds[0])
     if per_view:
-        by_view = evidence.explain(retriever, terms, spec, [target.image_id], per_view=True)
+        by_view = evidence.explain(retriever, terms, method, [target.image_id], per_view=True)
         sums = {name: values[0] for name, values in _sums(by_view).items()}
         answer.per_view = [
             {"view": view, "score": float(score)} | {n: values[view] for n, values in sums.items()}
@@ -72,19 +67,12 @@ def explain_hits(
     content: p.MaybeContent = None,
 ) -> answers.HitExplanations:
     """Splits the scores of several images at once, as arrays over the images."""
-    spec, image = method or retriever.methods.best, decode_query_image(content)
+    image = decode_query_image(content)
     terms = Question(query, like, image, weight, more, less).terms(retriever)
-    result = evidence.explain(retriever, terms, spec, images)
-    count, cells = len(images), result.grid[0] * result.grid[1]
-    columns = sum(term.cells.shape[-1] for term in result.terms)
-    if (numbers := count * cells * columns) > _MAX_NUMBERS:
-        raise ValueError(
-            f"{count} images of {cells} cells and {columns} words are {numbers:,} numbers; ask for "
-            f"fewer images, at most {_MAX_NUMBERS:,} numbers"
-        )
+    result = evidence.explain(retriever, terms, method, images)
     sheet, frames = sheets(retriever, images)
     return answers.HitExplanations(
-        **_shared_fields(query, spec, result),
+        **_shared_fields(query, method, result),
         images=images,
         scores=nested(result.scores, _DIGITS),
         **_sums(result),
@@ -103,11 +91,9 @@ def explain_image(
     word: p.Word = "",
 ) -> answers.Blob:
     """Draws the evidence of words, or of one of them, over an image, as a PNG."""
-    terms, target = parse(query), find_image(retriever, image)
-    spec = method or retriever.methods.best
-    result = evidence.explain(retriever, terms, spec, [target.image_id])
-    png = io.BytesIO()
-    draw(retriever, result, target.image_id, word or None).save(png, "PNG")
+    image_id, png = find_image(retriever, image).image_id, io.BytesIO()
+    result = evidence.explain(retriever, parse(query), method, [image_id])
+    evidence.draw(retriever, result, image_id, word or None).save(png, "PNG")
     return answers.Blob(media_type="image/png", data=png.getvalue())
 
 
@@ -119,10 +105,10 @@ def views(
     settings: p.Settings = p.NONE,
 ) -> Views:
     """Returns every view of an image with its map and, for a text, its score."""
-    spec, image_id = method or retriever.methods.best, find_image(retriever, image).image_id
+    image_id = find_image(retriever, image).image_id
     knobs = {k: v[-1] for k, v in pairs(settings, "settings", "match:maxsim").items()}
-    answer = describe_views(retriever, image_id, spec, query, knobs)
-    answer.collapsed = is_collapsed(retriever, spec)
+    answer = describe_views(retriever, image_id, method, query, knobs)
+    answer.collapsed = is_collapsed(retriever, method)
     if query.strip():
         answer.remark = remark(retriever, query)
     return answer
@@ -130,14 +116,11 @@ def views(
 
 def collapse(state: AppState, retriever: Retriever, method: p.Method = "") -> Collapse:
     """Measures whether a method's views differ; the first call starts the measurement."""
-    spec = method or retriever.methods.best
-    retriever.methods.require_single(spec)
-    reading = measure_in_background(retriever, spec)
+    retriever.methods.require_single(method)
+    reading = measure_in_background(retriever, method)
     if isinstance(reading.result, Collapse):
         return Collapse(**dict(reading.result))  # sets every field
-    status = "failed" if reading.problem else "running"
-    progress = state.public_message(ValueError(reading.problem or reading.progress))
-    return Collapse(method=spec, state=status, progress=progress)
+    return Collapse(method=method, **state.status(reading))
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
@@ -151,28 +134,23 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
     )
 
 
-def _shared_fields(query: str, spec: str, result: evidence.QueryEvidence) -> dict[str, Any]:
+def _shared_fields(query: str, method: str, result: evidence.QueryEvidence) -> dict[str, Any]:
     """The fields that both kinds of explanations share, without the numbers."""
     return {
         "query": query,
-        "method": spec,
+        "method": method,
         "grid": result.grid,
-        "words": [word for term in result.terms for word in term.words],
-        "terms": [
-            QueryTerm(words=t.term.words, weight=t.term.weight, count=len(t.words))
-            for t in result.terms
-        ],
+        "words": [*filter(None, result.words)],
+        "terms": list(result.terms),
         "remark": evidence.NO_MAP if result.has_no_map else "",
     }
 
 
 def _sums(result: evidence.QueryEvidence) -> dict[str, Any]:
-    """`base`, `cells` and `whole_sentence` over all terms; see `HitExplanations`."""
-    scores, count = result.scores.shape, result.grid[0] * result.grid[1]  # (n,) or (n, V)
-    cells = [term.cells.reshape(*scores, count, -1) for term in result.terms]  # (n, ..., N, M) each
-    whole = sum((term.whole_sentence for term in result.terms), np.zeros((*scores, *result.grid)))
+    """`base`, `cells` (n, ..., N, M) and `whole_sentence` (n, ..., N); see `HitExplanations`."""
+    shape = (*result.scores.shape, result.grid[0] * result.grid[1])
     return {
-        "base": nested(sum((term.base for term in result.terms), np.zeros(scores)), _DIGITS),
-        "cells": nested(np.concatenate([np.zeros((*scores, count, 0)), *cells], axis=-1), _DIGITS),
-        "whole_sentence": nested(whole.reshape(*scores, count), _DIGITS),
+        "base": nested(result.base, _DIGITS),
+        "cells": nested(result.cells.reshape(*shape, len(result.words)), _DIGITS),
+        "whole_sentence": nested(result.whole_sentence.reshape(shape), _DIGITS),
     }

@@ -25,8 +25,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from polyview.app.explain.drawing import draw
-from polyview.app.explain.evidence import explain
+from polyview.app.explain.evidence import draw, explain
 from polyview.app.gallery.images import open_image
 from polyview.app.gallery.indexing import Progress
 from polyview.app.gallery.scan import from_pack, open_images
@@ -67,7 +66,7 @@ class Why:
         score: the score of the image for the query.
         base: the part that does not come from any cell.
         words: M words as the method's encoder reads them; "" stands for a cell of a query image
-            and, after the words of a term, for the part that cannot be split over words.
+            and, at the end, for the part that cannot be split over words.
         cells: (rows, columns, M) the contribution of each pair of a cell and a word.
     """
 
@@ -183,19 +182,13 @@ class Library:
         """
         image_id = image.image_id if isinstance(image, Hit) else image
         terms = self._question(query).terms(self._retriever)
-        explanation = explain(self._retriever, terms, method or self.method, [image_id])
-        words: list[str] = []
-        cells = []
-        for term in explanation.terms:
-            words += term.words or ("",) * term.cells.shape[-1]
-            cells.append(term.cells[0])
-            if np.any(term.whole_sentence):
-                words.append("")
-                cells.append(term.whole_sentence[0][..., None])
-        base = sum(float(term.base[0]) for term in explanation.terms)
-        score, table = float(explanation.scores[0]), np.concatenate(cells, axis=-1)
-        drawing = partial(draw, self._retriever, explanation, image_id)
-        return Why(score, base, tuple(words), table, drawing)
+        evidence = explain(self._retriever, terms, method or self.method, [image_id])
+        words, cells = evidence.words, evidence.cells[0]
+        if evidence.whole_sentence.any():
+            words = (*words, "")
+            cells = np.concatenate([cells, evidence.whole_sentence[0][..., None]], axis=-1)
+        drawing = partial(draw, self._retriever, evidence, image_id)
+        return Why(float(evidence.scores[0]), float(evidence.base[0]), words, cells, drawing)
 
     def compare(self, query: Query, methods: Sequence[str], k: int = 10) -> dict[str, Hits]:
         """Runs `search` with each of several methods."""

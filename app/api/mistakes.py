@@ -1,21 +1,50 @@
-"""Endpoints for mistakes: captions whose image one method retrieves and another misses."""
+"""Endpoints for mistakes: captions whose image one method retrieves and another misses.
+
+Every caption of a collection, or of a file, is ranked with every method of a pack.
+"""
 
 from __future__ import annotations
 
+import csv
+import hashlib
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial, reduce
+from pathlib import Path
+
+import numpy as np
+import torch
 
 from polyview.app.access import Refusal
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
+from polyview.app.gallery.index import Gallery, shared_processors
 from polyview.app.packs.state import AppState
-from polyview.app.search import mistakes as ranking
+from polyview.app.search.answers import MAX_QUERY
+from polyview.app.search.readings import Reading
 from polyview.app.search.retriever import Retriever
-from polyview.export import mistakes as results
+from polyview.export.mistakes import (
+    Caption,
+    by_kind,
+    compare,
+    counts,
+    is_exact,
+    rank_captions,
+    summarize,
+    to_csv,
+    typical_words,
+)
+from polyview.models import Views
+
+MAX_QUERIES = 5000  # captions of one file
+_IMAGES, _LOWEST = 512, -1e9  # images scored at once; the score of a file outside the gallery
 
 
 def add_queries(retriever: Retriever, content: p.Table) -> answers.Queries:
     """Stores a CSV file of queries and their correct images, to use instead of the captions."""
-    return answers.Queries(queries=ranking.add_queries(retriever, content))
+    key = hashlib.sha256(content).hexdigest()[:16]
+    retriever.readings.keep(key, Reading(read_queries(retriever, content)))
+    return answers.Queries(queries=key)
 
 
 def mistakes(
@@ -41,30 +70,26 @@ def mistakes(
     a, b = ("+".join(sorted(methods.names(spec), key=[*methods].index)) for spec in (a, b))
     if a == b:
         raise ValueError(f'"{a[:80]}" is compared with itself; choose two methods')
-    captions = ranking.captions_of(retriever, queries)
-    if captions is None:
-        raise Refusal(410, "these queries are no longer stored; send the file again")
-    reading = ranking.read_ranks(retriever, captions, (a, b), queries)
+    captions = captions_of(retriever, queries)
+    reading = read_ranks(retriever, captions, (a, b), queries)
     if reading.result is None:
-        status = "failed" if reading.problem else "running"
-        progress = state.public_message(ValueError(reading.problem or reading.progress))
-        return answers.Mistakes(state=status, progress=progress, a=a, b=b, k=k)
+        return answers.Mistakes(a=a, b=b, k=k, **state.status(reading))
     first, second, best = (reading.result[spec] for spec in (a, b, methods.best))
-    all_rows = results.compare(captions, first[:2], second[:2], best[2], k)
-    kinds, rows = results.by_kind(all_rows), [row for row in all_rows if row.matches(kind)]
+    all_rows = compare(captions, first[:2], second[:2], best[2], k)
+    kinds, rows = by_kind(all_rows), [row for row in all_rows if row.matches(kind)]
     if not rows:
         choices = ", ".join(entry["kind"] for entry in kinds)
         raise ValueError(f'no caption is of the kind "{kind}"; choose word:WORD or {choices}')
-    summary, pairs = results.summarize(rows), Counter((row.rank_a, row.rank_b) for row in rows)
+    summary, pairs = summarize(rows), Counter((row.rank_a, row.rank_b) for row in rows)
     if within:
         if len(within) != 4:
             raise ValueError("within takes four ranks: the lowest and highest by a, then by b")
         low_a, high_a, low_b, high_b = within
         inside = {r for r in rows if low_a <= r.rank_a <= high_a and low_b <= r.rank_b <= high_b}
         others = {*rows} - inside
-        summary["words_a"] = results.typical_words(inside, others)
-        summary["words_b"] = results.typical_words(others, inside)
-        summary["counts"], rows = results.counts(inside), sorted(inside)
+        summary["words_a"] = typical_words(inside, others)
+        summary["words_b"] = typical_words(others, inside)
+        summary["counts"], rows = counts(inside), sorted(inside)
     suspects = [row for row in rows if row.suspect is not None]
     listed = suspects if cell == "labels" else [row for row in rows if cell in ("all", row.found)]
     if order == "gap":
@@ -72,9 +97,113 @@ def mistakes(
     elif order != "caption":
         listed.sort(key=lambda row: row.rank_a if order == "a" else row.rank_b)
     if format == "csv":
-        table = results.to_csv(listed)
+        table = to_csv(listed)
         return answers.Blob(media_type="text/csv; charset=utf-8", data=table.encode())
-    summary |= {"exact": results.is_exact(captions), "kinds": kinds, "labels": len(suspects)}
+    summary |= {"exact": is_exact(captions), "kinds": kinds, "labels": len(suspects)}
     summary |= {"total": len(listed), "pairs": [[*pair, number] for pair, number in pairs.items()]}
     page = [row._asdict() for row in listed[start : start + count]]
     return answers.Mistakes(state="ready", progress="", a=a, b=b, k=k, captions=page, **summary)
+
+
+def captions_of(retriever: Retriever, queries: str = "") -> list[Caption]:
+    """The captions of a key from `add_queries`, or the collection's.
+
+    Raises `Refusal` if the key is no longer stored, ValueError if the collection has no captions.
+    """
+    if queries:
+        captions = retriever.readings.get(queries, Reading()).result
+        if captions is None:
+            raise Refusal(410, "these queries are no longer stored; send the file again")
+        return list(captions)
+    collection = retriever.collection
+    if not collection.captions:
+        raise ValueError("these images have no captions; send a CSV file of queries and images")
+    truths = [image.truth.captions if image.truth else () for image in collection.images]
+    kinds = {(i, fact.text): fact.view for i, facts in enumerate(truths) for fact in facts}
+    return [
+        Caption(text, (i, *collection.relevant.get(text, ())), kinds.get((i, text)) or "")
+        for text, i in collection.captions
+    ]
+
+
+def read_ranks(
+    retriever: Retriever, captions: list[Caption], specs: Iterable[str], queries: str = ""
+) -> Reading:
+    """Ranks captions by all methods and by averages; see `Readings.compute`."""
+    ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.best_first),)
+    for group in (methods, *((spec,) for spec in specs if spec not in methods)):
+        work = partial(_rank, retriever, captions, group, not queries)
+        failure = "the captions could not be ranked"
+        reading = retriever.readings.compute((queries, group), work, failure)
+        if reading.result is None:
+            return reading
+        ranks |= reading.result
+    return Reading(ranks)
+
+
+def _rank(
+    retriever: Retriever, captions: list[Caption], specs: Sequence[str], own: bool, reading: Reading
+) -> dict[str, np.ndarray]:
+    """Ranks captions by methods or averages; stores the ranks of the collection's own captions."""
+    index = retriever.index
+    texts = [] if own else [retriever.reworded(caption.text) for caption in captions]
+    id_range, encode = range(len(captions)), retriever.runtime.text_views
+
+    def scores(spec: str, part: slice) -> np.ndarray:
+        reading.progress, values = f"ranked {part.start:,} of {len(captions):,} captions", []
+        for name in spec.split("+"):
+            views = index.captions[name].views(id_range[part]) if own else encode(texts[part], name)
+            values.append(file_scores(index.images[name], views, index.files))
+        return reduce(np.add, values)
+
+    rank = partial(rank_captions, captions, specs, index.files, scores)
+    if not own:
+        return rank()
+    state = hashlib.sha256(repr((retriever.info.checksum, specs, captions)).encode())
+    for ids, images in retriever.gallery(retriever.methods.best).chunks():
+        state.update(ids.tobytes() + images.embeddings.cpu().numpy().tobytes())
+    stored = index.encoder.store.cached(state.hexdigest(), specs, lambda _: rank().values())
+    return {spec: stored[spec].astype(np.int32) for spec in specs}
+
+
+@torch.inference_mode()
+def file_scores(gallery: Gallery, texts: Views, files: int) -> np.ndarray:
+    """Scores (q, N) of texts (q, W, D) and all N files; `_LOWEST` for files not in the gallery."""
+    scores = torch.full((len(texts), files), _LOWEST)
+    with shared_processors(files):
+        for ids in torch.from_numpy(gallery.ids()).split(_IMAGES):
+            images = gallery.views(ids.numpy())
+            part = gallery.method.score(images, texts.to(images.embeddings.device))  # (n, q)
+            rows = (ids % files).expand(len(texts), -1)  # (q, n)
+            scores.scatter_reduce_(1, rows, part.T.float().cpu(), "amax")
+    return scores.numpy()
+
+
+def read_queries(retriever: Retriever, content: bytes) -> list[Caption]:
+    """Reads captions from a CSV file with the columns query, image and, optionally, kind.
+
+    An image is a file name, with or without its folders, or an id. Several lines with the same
+    query name several right images, the labelled one first.
+
+    Raises:
+        ValueError: a line cannot be read, or there are no queries or too many.
+    """
+    captions, names = dict[str, Caption](), dict[str, int]()
+    for image in retriever.collection.images:
+        forms = (str(image.image_id), Path(image.file).name, image.file)
+        names |= dict.fromkeys(forms, image.image_id)
+    for number, line in enumerate(csv.reader(content.decode(errors="replace").splitlines()), 1):
+        text, name, kind = (*(cell.strip("\ufeff ") for cell in line), "", "", "")[:3]
+        if not text + name or (number == 1 and name.lower() == "image"):
+            continue
+        if not text or len(text) > MAX_QUERY or name not in names:
+            raise ValueError(
+                f'line {number} must name a query and an image of the collection, as in "a dog,'
+                f'dog.jpg", not "{text[:80]}" and "{name[:80]}"'
+            )
+        retriever.reworded(text)
+        right = captions[text].right if text in captions else ()
+        captions[text] = Caption(text, (*right, names[name]), kind)
+    if not 0 < len(captions) <= MAX_QUERIES:
+        raise ValueError(f"the file has {len(captions):,} queries; send 1 to {MAX_QUERIES:,}")
+    return [*captions.values()]

@@ -11,7 +11,7 @@ from PIL import Image
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.explain.lens import Lens, rank
+from polyview.app.explain.views import Lens, search_weighted
 from polyview.app.gallery.images import decode
 from polyview.app.packs.state import AppState
 from polyview.app.search import comparison
@@ -22,10 +22,7 @@ from polyview.app.search.retriever import Retriever
 
 
 def decode_query_image(content: bytes | None) -> Image.Image | None:
-    """Decodes an uploaded query image, if there is one.
-
-    Raises ImageError if it is too large, damaged or not an image.
-    """
+    """Decodes an uploaded query image; raises ImageError if it is not valid."""
     return decode(io.BytesIO(content), "the image") if content else None
 
 
@@ -88,8 +85,8 @@ def compare(
     like: p.Like = None,
 ) -> comparison.Comparison:
     """Ranks the images by several methods and measures their agreement."""
-    terms, peers = Question(query, like).terms(retriever), state.other_retrievers(retriever)
-    result = comparison.compare(retriever, peers, terms, methods, k, like)
+    terms = Question(query, like).terms(retriever)
+    result = comparison.compare(retriever, state.peers(retriever), terms, methods, k, like)
     thumbnails = retriever.thumbnails(list(result.ranks))
     for hit in (hit for column in result.columns for hit in column.hits):
         image = retriever.image(hit.image_id)
@@ -109,7 +106,7 @@ def lens(
     layout: p.Layout = False,
 ) -> Lens:
     """Finds images with reduced weights for some of their views."""
-    result = rank(retriever, query, method or retriever.methods.best, weights, k)
+    result = search_weighted(retriever, query, method, weights, k)
     if layout:
         add_layout(retriever, result.hits)
     result.remark = remark(retriever, query)
@@ -120,7 +117,7 @@ def timeline(
     retriever: Retriever, image: p.ImageId, query: p.Words, method: p.Method = ""
 ) -> answers.Hits:
     """Scores the indexed frames of a clip, in time order."""
-    frames = retriever.timeline(image, parse(query), method or retriever.methods.best)
+    frames = retriever.timeline(image, parse(query), method)
     return answers.Hits(total=len(frames), hits=frames)
 
 
@@ -137,7 +134,7 @@ def _answer(
     retriever: Retriever, question: Question, method: str, k: int, filters: list[str], layout: bool
 ) -> Answer:
     facts = pairs(filters, "filter", "setting:beach")
-    result = answer(retriever, question, method or retriever.methods.best, k, facts)
+    result = answer(retriever, question, method, k, facts)
     if layout:
         add_layout(retriever, result.hits)
     return result

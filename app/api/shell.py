@@ -1,8 +1,7 @@
 """Searches a folder of images from a shell: `python -m polyview search "a dog" --gallery DIR`.
 
-Prints a score and a path on each line, and for a clip the time of its best frame. Reads new files
-of the folder first, with progress on stderr, but not files that this command or the app has read
-before. The exit status is 0 if there are results, 1 if nothing matches, 2 after an error.
+Prints a score and a path on each line, and for a clip the time of its best frame. New files of the
+folder are read first. Exits with 0 if there are results, 1 if nothing matches, 2 after an error.
 """
 
 import argparse

@@ -1,16 +1,12 @@
 """The view-collapse meter: whether a method's views differ, and whether all are used.
 
-It measures:
-
 - *Wins*: for each caption and the image it was written for, the view with the highest view score
-  wins (if view scores add up, the largest term). Views within 1e-6 of the highest share the win. A
-  view's share of wins is its fraction of all captions.
+  wins; views within 1e-6 of it share the win.
 - *Similarity*: the cosine between two different views of the same image, averaged over all pairs
   of views and all images.
-- *Overlap*: negative values of two maps of an image are set to 0 and each map is scaled to sum to
-  1; their overlap is the sum over cells of the smaller value: 1 for equal maps, 0 if they share no
-  cell. It is averaged over all pairs of views and a sample of images. A map without positive values
-  counts as uniform.
+- *Overlap*: the sum over cells of the smaller value of two maps of an image, each without negative
+  values and scaled to sum to 1 (uniform without positive values); averaged over all pairs of views
+  and a sample of images. 1 for equal maps, 0 if they share no cell.
 """
 
 from __future__ import annotations
@@ -26,7 +22,6 @@ from torch import Tensor
 from polyview.app.gallery.index import Gallery
 from polyview.app.search.readings import Reading
 from polyview.app.search.retriever import Retriever
-from polyview.models import Method, Views
 
 SAMPLE = 200  # images whose maps are compared
 COLLAPSED = 0.95  # mean cosine from which views count as nearly the same
@@ -35,54 +30,20 @@ _BATCH = 80  # captions in a batch
 
 
 class Collapse(BaseModel):
-    """The meter of a method; the numbers are defined at the top of the module.
-
-    Attributes:
-        method: the name of the method.
-        state: "running", "ready" or "failed"; only "ready" sets the fields after `progress`.
-        progress: the progress, or the reason of the failure.
-        views: number of views V.
-        wins: V shares that sum to 1; None without captions.
-        similarity: None with one view.
-        overlap: None with one view, or without attention.
-        in_use: the effective number of winning views: 2 to the power of the entropy of the wins.
-        collapsed: whether the views are nearly the same; the winning view then means nothing.
-        images: number of images compared for `similarity`.
-        captions: number of captions for the wins.
-        maps: number of images whose maps were compared.
-    """
+    """The meter of a method; the numbers are defined at the top of the module."""
 
     method: str
-    state: str = "ready"
-    progress: str = ""
-    views: int = 0
-    wins: list[float] | None = None
-    similarity: float | None = None
-    overlap: float | None = None
-    in_use: float | None = None
-    collapsed: bool = False
-    images: int = 0
-    captions: int = 0
-    maps: int = 0
-
-
-@torch.inference_mode()
-def count_wins(method: Method, images: Views, texts: Views, rows: Tensor) -> Tensor:
-    """Counts the texts for which each view of their image has the highest score.
-
-    Args:
-        method: supplies `view_scores`.
-        images: (N, V, D).
-        texts: (T, W, D), at least one.
-        rows: (T,) the row of `images` that belongs to each text.
-
-    Returns:
-        (V,) float64, sum T; tied views share a text.
-    """
-    scores = method.view_scores(images, texts)  # (V, N, T)
-    paired = scores[:, rows, torch.arange(len(rows), device=rows.device)].double().cpu()  # (V, T)
-    highest = (paired >= paired.amax(dim=0) - _TIE).double()
-    return (highest / highest.sum(dim=0)).sum(dim=1)
+    state: str = "ready"  # "running", "ready" or "failed"; only "ready" sets the later fields
+    progress: str = ""  # or the reason of the failure
+    views: int = 0  # V
+    wins: list[float] | None = None  # V shares that sum to 1; None without captions
+    similarity: float | None = None  # None with one view
+    overlap: float | None = None  # None with one view, or without attention
+    in_use: float | None = None  # the effective number of winning views
+    collapsed: bool = False  # the views are nearly the same; the winning view then means nothing
+    images: int = 0  # compared for `similarity`
+    captions: int = 0  # of the wins
+    maps: int = 0  # images whose maps were compared
 
 
 def mean_similarity(batches: Iterable[Tensor]) -> float:
@@ -126,11 +87,12 @@ def measure(retriever: Retriever, name: str) -> Collapse:
         return result
     captions = retriever.index.captions[name]
     owners = [retriever.collection.captions[i][1] for i in captions.ids()]
-    wins = count_all_wins(gallery, captions, np.array(owners, np.int64))
+    wins = count_wins(gallery, captions, np.array(owners, np.int64))
     result.captions = round(float(wins.sum()))
     if result.captions:
         result.wins = (wins / result.captions).tolist()
-        result.in_use = views_in_use(result.wins)
+        entropy = -sum(share * math.log2(share) for share in result.wins if share > 0)
+        result.in_use = 2.0**entropy
     result.similarity = mean_similarity(views.embeddings for _, views in gallery.chunks())
     result.collapsed = result.similarity >= COLLAPSED
     maps = []
@@ -145,19 +107,11 @@ def measure(retriever: Retriever, name: str) -> Collapse:
     return result
 
 
-def views_in_use(wins: Iterable[float]) -> float:
-    """The effective number of winning views: 2 to the power of the entropy of their shares.
+@torch.inference_mode()
+def count_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
+    """Counts the captions (C,) for which each view of their image wins: (V,) float64.
 
-    >>> views_in_use([0.25] * 4), views_in_use([1.0, 0.0, 0.0])
-    (4.0, 1.0)
-    """
-    return 2.0 ** -sum(share * math.log2(share) for share in wins if share > 0)
-
-
-def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
-    """Sums `count_wins` (V,) over C captions; `owners` (C,) are the ids of their images.
-
-    Captions are left out if their image is not in the gallery, because it cannot be read.
+    `owners` (C,) are the ids of the images; captions of images that the gallery lacks are left out.
     """
     wins = torch.zeros((gallery.shape or (1, 1))[0], dtype=torch.float64)
     is_present = np.isin(owners, gallery.ids())
@@ -165,16 +119,17 @@ def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> T
     for start in range(0, len(ids), _BATCH):
         batch = slice(start, start + _BATCH)
         image_ids, rows = np.unique(owners[batch], return_inverse=True)
-        images = gallery.views(image_ids)
-        image_rows = torch.from_numpy(rows).to(images.embeddings.device)
-        wins += count_wins(gallery.method, images, captions.views(ids[batch]), image_rows)
+        images, texts = gallery.views(image_ids), captions.views(ids[batch])
+        scores = gallery.method.view_scores(images, texts).cpu()  # (V, N, T)
+        paired = scores[:, rows, np.arange(len(rows))].double()  # (V, T)
+        highest = (paired >= paired.amax(dim=0) - _TIE).double()
+        wins += (highest / highest.sum(dim=0)).sum(dim=1)
     return wins
 
 
 def measure_in_background(retriever: Retriever, name: str) -> Reading:
     """The state of measuring a method; measures again when the size of its gallery changes."""
-    key = (name, len(retriever.gallery(name)))
-    failure = "the views could not be compared"
+    key, failure = (name, len(retriever.gallery(name))), "the views could not be compared"
     return retriever.readings.compute(key, lambda _: measure(retriever, name), failure)
 
 

@@ -1,4 +1,4 @@
-"""Evidence for answers: splits the scores of images over their cells and the query's words."""
+"""Evidence: splits the scores of images over their cells and the query's words, and draws it."""
 
 import math
 from collections.abc import Sequence
@@ -9,10 +9,17 @@ import torch
 from PIL import Image
 
 from polyview.app.explain.places import to_maps, to_sheet
-from polyview.app.search.retriever import Retriever, Term, combine_terms
+from polyview.app.search.hits import QueryTerm
+from polyview.app.search.retriever import Retriever, Subject, Term, combine_terms
 from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
+from polyview.models.preprocess import Box
 
+MAX_NUMBERS = 500_000  # in the evidence of several images
+SIDE = 640  # pixels of the longer side of the result, at most
+_DARK = np.array((10.0, 12.0, 20.0), np.float32)  # no evidence: nearly black
+_AGAINST = np.array((213.0, 94.0, 0.0), np.float32)  # negative evidence: orange
+_SHADE = 0.66  # opacity of both colours
 NO_MAP = (
     "No map can be drawn: this method reads only a summary of the whole image. "
     "Convert a CLIP pack again to get evidence of patches."
@@ -20,50 +27,42 @@ NO_MAP = (
 
 
 @dataclass(frozen=True)
-class TermEvidence:
-    """The contributions of one query term to the scores of n images, times its weight.
+class QueryEvidence:
+    """The scores of n images for a query, split over their cells and the query's words.
 
-    With `per_view`, an axis V follows n in all arrays.
+    A score is the sum of `base`, `cells` and `whole_sentence`. With `per_view`, an axis V follows n
+    in all arrays.
 
     Attributes:
-        term: the term.
-        words: M words as their encoder reads them, without special tokens such as [CLS]; empty for
-            an image, whose columns are its cells.
-        cells: (n, rows, columns, M) for each cell and each word (or each cell of a query image).
+        scores: (n,) as in a search.
+        terms: the distinct terms of nonzero weight, with their numbers of words.
+        words: M words of all terms as the encoder reads them, without special tokens such as [CLS];
+            "" for each cell of a query image.
+        cells: (n, rows, columns, M) for each cell and each word.
         whole_sentence: (n, rows, columns) for each cell and the special tokens, with the part of
             the text that cannot be split over words.
         base: (n,) for constants and summaries such as [CLS], which have no location.
+        seconds: for clips that are read as sets, the times of the frames on each of n sheets.
     """
 
-    term: Term
+    scores: np.ndarray
+    terms: tuple[QueryTerm, ...]
     words: tuple[str, ...]
     cells: np.ndarray
     whole_sentence: np.ndarray
     base: np.ndarray
-
-
-@dataclass(frozen=True)
-class QueryEvidence:
-    """Scores, and the evidence that adds up to them.
-
-    Attributes:
-        grid: rows and columns of an image's cells.
-        scores: (n,) as in a search; (n, V) for each view with `per_view`.
-        terms: the distinct terms of nonzero weight, see `app.search.retriever.combine_terms`.
-        seconds: for clips that are read as sets, the times of the frames on each of n sheets
-            (`app/explain/places.py`); empty for others.
-    """
-
-    grid: tuple[int, int]
-    scores: np.ndarray
-    terms: tuple[TermEvidence, ...]
     seconds: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of an image's cells."""
+        rows, columns = self.whole_sentence.shape[-2:]
+        return rows, columns
 
     @property
     def has_no_map(self) -> bool:
         """Whether no part of the evidence has a location in the image."""
-        maps = (array for term in self.terms for array in (term.cells, term.whole_sentence))
-        return bool(self.terms) and not any(array.any() for array in maps)
+        return bool(self.terms) and not (self.cells.any() or self.whole_sentence.any())
 
 
 @torch.inference_mode()
@@ -71,29 +70,22 @@ def explain(
     retriever: Retriever,
     terms: Sequence[Term],
     spec: str,
-    images: Sequence[int] | Image.Image,
+    images: Sequence[int],
     *,
     per_view: bool = False,
 ) -> QueryEvidence:
-    """Splits the scores that images have for a query.
+    """Splits the scores that at least one image of the collection has for at least one term.
 
-    Args:
-        retriever: the pack and its images.
-        terms: at least one.
-        spec: a method of the pack, or several joined by "+", whose scores are averaged.
-        images: the ids of images of the collection, at least one; or any decoded image.
-        per_view: split the scores of each view, see `Method.view_scores`; needs a single method.
-
-    Raises:
-        ValueError: an image or method is unknown, a term is not valid, or the score cannot be
-            split.
+    `spec` is a method of the pack, or several joined by "+", whose scores are averaged. `per_view`
+    splits the scores of each view (`Method.view_scores`), and needs a single method. Raises
+    ValueError if an image or method is unknown, a term is not valid, or the score cannot be split.
     """
     names = (spec,) if per_view else retriever.methods.names(spec)
     methods = [retriever.methods.require_single(name) for name in names]
     image_parts = [retriever.parts(images, name) for name in names]
     views = [Views(parts.total) for parts in image_parts]
     scores = np.zeros(views[0].embeddings.shape[: 2 if per_view else 1])  # (n, V) or (n,)
-    evidence = []
+    words, query_terms, evidence, numbers = list[str](), list[QueryTerm](), list[Evidence](), 0
     for term in combine_terms(terms):
         subject = retriever.subject(term)
         split = []
@@ -103,22 +95,38 @@ def explain(
             score = method.view_scores if per_view else method.score
             rows = score(image, Views(query.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
             scores += term.weight / len(names) * rows.double().cpu().numpy()
-        evidence.append(_term_evidence(mean_evidence(split), term, retriever, images))
+        labels, located = _locate(mean_evidence(split), subject, retriever, images)
+        words += labels
+        numbers += located.cells.numel()
+        if numbers > MAX_NUMBERS and len(images) > 1:
+            limit = f"more than {MAX_NUMBERS:,} numbers"
+            raise ValueError(f"the evidence of {len(images)} images has {limit}; ask for fewer")
+        count = len(labels) if isinstance(subject, str) else 0
+        query_terms.append(QueryTerm(words=term.words, weight=term.weight, count=count))
+        evidence.append(located)
     seconds: tuple[tuple[float, ...], ...] = ()
-    if retriever.reads_sets and not isinstance(images, Image.Image):
+    if retriever.reads_sets:
         clips = [map(retriever.image, retriever.index.clips.window_of(i)) for i in images]
         seconds = tuple(tuple(f.moment.seconds for f in clip if f.moment) for clip in clips)
-    rows, columns = evidence[0].whole_sentence.shape[-2:] if evidence else retriever.grid
-    return QueryEvidence((rows, columns), scores, tuple(evidence), seconds)
+    grid = evidence[0].whole_sentence.shape[-2:] if evidence else retriever.grid
+    cells = [part.cells.float().cpu().numpy() for part in evidence]
+    return QueryEvidence(
+        scores,
+        tuple(query_terms),
+        tuple(words),
+        np.concatenate([np.zeros((*scores.shape, *grid, 0), np.float32), *cells], axis=-1),
+        sum((e.whole_sentence.cpu().numpy() for e in evidence), np.zeros((*scores.shape, *grid))),
+        sum((part.base.cpu().numpy() for part in evidence), np.zeros(scores.shape)),
+        seconds,
+    )
 
 
-def _term_evidence(
-    split: Evidence, term: Term, retriever: Retriever, images: Sequence[int] | Image.Image
-) -> TermEvidence:
-    """Arranges evidence on the grid; parts without a location go to the other fields."""
-    subject = retriever.subject(term)
-    has_words, words = isinstance(subject, str), list[str]()
+def _locate(
+    split: Evidence, subject: Subject, retriever: Retriever, images: Sequence[int]
+) -> tuple[list[str], Evidence]:
+    """The words of a term, and its evidence on the grid; what has no location is in the base."""
     table, sentence = split.cells, split.whole_sentence  # (n, ..., N, M), (n, ..., N)
+    words: list[str] = []
     if isinstance(subject, str):
         tokens = retriever.read(subject)
         special = sorted(tokens.special)
@@ -126,7 +134,7 @@ def _term_evidence(
         sentence, table = sentence + table[..., special].sum(dim=-1), table[..., columns]
         words = [tokens.words[column] for column in columns]
     if retriever.reads_sets:  # a query image is one column
-        table = table if has_words else table.sum(dim=-1, keepdim=True)
+        table = table if isinstance(subject, str) else table.sum(dim=-1, keepdim=True)
         cells, whole_map = to_sheet(retriever, table.mT), to_sheet(retriever, sentence)
         total = table.sum(dim=(-2, -1)) + sentence.sum(dim=-1)
         base = split.base + total - cells.sum(dim=(-3, -2, -1)) - whole_map.sum(dim=(-2, -1))
@@ -141,10 +149,53 @@ def _term_evidence(
         base = split.base + unplaced
         cells = to_maps(retriever, table[..., -count:, :].mT, images)
         whole_map = to_maps(retriever, sentence[..., -count:], images)
-    return TermEvidence(
-        term,
-        tuple(words),
-        cells.movedim(-3, -1).float().cpu().numpy(),
-        whole_map.float().cpu().numpy(),
-        base.float().cpu().numpy(),
-    )
+    cells = cells.movedim(-3, -1)  # (n, ..., rows, columns, M)
+    return words or [""] * cells.shape[-1], Evidence(cells, whole_map, base)
+
+
+def draw(
+    retriever: Retriever, evidence: QueryEvidence, image_id: int, word: str | None
+) -> Image.Image:
+    """Draws the evidence of all words, or of all occurrences of one word, over an image.
+
+    Raises ValueError if the word is unknown, there is no map, or the image cannot be opened.
+    """
+    if evidence.has_no_map:
+        raise ValueError(NO_MAP)
+    if retriever.reads_sets and retriever.image(image_id).moment:
+        raise ValueError("the evidence of a clip is per frame, not per cell; the app shows it")
+    cells = evidence.cells[0].sum(axis=-1) + evidence.whole_sentence[0]
+    if word is not None:
+        key = retriever.reworded(word).casefold() if word.strip() else ""  # as the pack knows it
+        matches = [bool(token) and token.casefold() == key for token in evidence.words]
+        if not any(matches):
+            words = ", ".join(dict.fromkeys(filter(None, evidence.words)))
+            raise ValueError(f'there is no word "{word[:80]}" in the query; choose one of {words}')
+        cells = evidence.cells[0][..., matches].sum(axis=-1)
+    image = retriever.open(image_id)
+    box = retriever.info.preprocess.visible_box(*image.size)
+    image.thumbnail((SIDE, SIDE))
+    return darken(image, cells, box)
+
+
+def darken(image: Image.Image, evidence: np.ndarray, box: Box = (0, 0, 1, 1)) -> Image.Image:
+    """Darkens an RGB image except in cells with positive evidence, which keep their colours.
+
+    `evidence` (rows, columns) is drawn relative to its largest magnitude, negative evidence in
+    orange. `box` is the part of the image that the cells cover, relative xyxy.
+    """
+    left, above = round(box[0] * image.width), round(box[1] * image.height)
+    right = max(round(box[2] * image.width), left + 1)
+    below = max(round(box[3] * image.height), above + 1)
+    relative = (evidence / max(float(np.abs(evidence).max()), 1e-9)).astype(np.float32)
+
+    def enlarged(cells: np.ndarray) -> np.ndarray:
+        large = Image.fromarray(cells.clip(0, 1)).resize((right - left, below - above))
+        return np.asarray(large).clip(0, 1)[..., None]  # (h, w, 1)
+
+    shade = _SHADE * (1 - enlarged(relative))
+    colours = _DARK + (_AGAINST - _DARK) * enlarged(-relative)
+    out = np.asarray(image, np.float32) * (1 - _SHADE) + _DARK * _SHADE
+    part = np.asarray(image, np.float32)[above:below, left:right]
+    out[above:below, left:right] = part * (1 - shade) + colours * shade
+    return Image.fromarray(np.rint(out.clip(0, 255)).astype(np.uint8))

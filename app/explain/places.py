@@ -15,34 +15,26 @@ from polyview.app.search.retriever import Retriever
 from polyview.models import Views
 
 
-def attention_maps(
-    retriever: Retriever, views: Views, image: int | Image.Image, name: str
-) -> Tensor | None:
+def attention_maps(retriever: Retriever, views: Views, image: int, name: str) -> Tensor | None:
     """The attention maps (V, rows, columns) float32 of an image's views; None without attention.
 
-    `views` (1, V, D) are the image's, computed by `Retriever.views` with attention. The cells are
-    those of `Retriever.grid`, or of a contact sheet of frames. A map holds shares that sum to 1, or
-    cosines if `Method.attention_sums_to_one` is False. The share of a region is spread over its box
-    and added where boxes overlap; a cell shows the largest cosine of its regions
-    (`export/pack/gallery.py`).
+    `views` (1, V, D) are computed by `Retriever.views` with attention. A map holds shares that sum
+    to 1, or cosines if `Method.attention_sums_to_one` is False. The share of a region is spread
+    over its box and added where boxes overlap; a cell shows the largest cosine of its regions.
     """
     if views.attention is None:
         return None
     values, regions = views.attention[0].float(), retriever.runtime.regions
     if retriever.reads_sets:
         return to_sheet(retriever, values).cpu()
-    if regions is None or not isinstance(image, int):
+    if regions is None:
         return retriever.runtime.on_grid(values).cpu()
     adds_up = retriever.methods[name].attention_sums_to_one
     return (regions.summed if adds_up else regions.strongest)(image, values).cpu()
 
 
 def to_maps(retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image) -> Tensor:
-    """Turns contributions (n, ..., N) of features with locations into maps with the same sums.
-
-    The features belong to n images of the collection, or to any image. The maps
-    (n, ..., rows, columns) are on `Retriever.grid`, or on sheets.
-    """
+    """Turns contributions (n, ..., N) into maps (n, ..., rows, columns) with the same sums."""
     regions = retriever.runtime.regions
     if retriever.reads_sets:
         return to_sheet(retriever, values)
@@ -77,10 +69,7 @@ def box(retriever: Retriever, image_id: int) -> list[float]:
 
 
 def to_sheet(retriever: Retriever, values: Tensor) -> Tensor:
-    """Tiles values (..., T * n) of T frames, n features each, into sheets (..., rows, columns).
-
-    Summaries of frames, which have no location, are dropped.
-    """
+    """Tiles values (..., T * n) of T frames into sheets (..., rows, columns), without summaries."""
     frames = retriever.runtime.on_grid(values.unflatten(-1, (-1, len(retriever.runtime.boxes))))
     count = frames.shape[-3]  # (..., T, r, c)
     rows, columns = sheet_shape(count)

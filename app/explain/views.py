@@ -1,8 +1,8 @@
-"""The views of an image: maps, scores with a text, and intermediate arrays of the method."""
+"""The views of an image: maps, scores, intermediate arrays; and search with weighted views."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ from pydantic import Field
 from torch import Tensor
 
 from polyview.app.explain.places import attention_maps, box, sheets
-from polyview.app.search.hits import Timed
-from polyview.app.search.retriever import Retriever
+from polyview.app.search import comparison
+from polyview.app.search.clips import Scores, best_of_files
+from polyview.app.search.hits import Hit, Timed
+from polyview.app.search.retriever import Retriever, Term
 
 _DIGITS = 5  # decimal digits of numbers in an answer
 Rows = list[Any]  # nested lists of numbers, not validated again
@@ -21,11 +23,10 @@ Rows = list[Any]  # nested lists of numbers, not validated again
 class Views(Timed):
     """The views of one image; the fields from `text` on are set only with a text.
 
-    Each of `views` has its number, its map over the grid (null without attention, see
-    `Method.attention_is`) and with a text its score; `similarity` and `text_similarity` are cosines
-    between views; `inside` has the method's intermediate arrays by name (`Method.inside`), `knobs`
-    has their settings; `mentioned` has the indices of the objects that the text mentions, if the
-    text is a caption of the image for which objects are recorded.
+    Each of `views` has its number, its map over the grid (null without attention) and with a text
+    its score; `similarity` and `text_similarity` are cosines between views; `inside` has the
+    method's intermediate arrays (`Method.inside`), `knobs` their settings; `mentioned` the indices
+    of the objects that the text mentions, if it is a caption of the image.
     """
 
     image_id: int
@@ -50,6 +51,18 @@ class Views(Timed):
     word_attention: Rows | None = None
     text_similarity: Rows | None = None
     mentioned: list[int] = Field(default=[])
+    remark: str = ""
+
+
+class Lens(Timed):
+    """Hits with weighted views; `stayed` of them are also hits without weights."""
+
+    query: str
+    method: str
+    weights: list[float]
+    searched: int
+    stayed: int
+    hits: list[Hit]
     remark: str = ""
 
 
@@ -112,6 +125,48 @@ def describe_views(
         mentioned = {i for caption in captions if caption.text == words for i in caption.mentions}
         answer.mentioned = sorted(mentioned)
     return answer
+
+
+@torch.inference_mode()
+def search_weighted(
+    retriever: Retriever, words: str, name: str, weights: Sequence[float], k: int
+) -> Lens:
+    """Finds the k best images for a sentence with weighted views, see `Method.weighted`.
+
+    `weights` has a number from 0 to 1 for each view; not all are 0. Raises ValueError for an
+    unknown method, wrong weights, or an empty gallery.
+    """
+    method = retriever.methods.require_single(name)
+    lens = torch.tensor(weights, dtype=torch.float32)
+    query, gallery = retriever.views(words, name), retriever.gallery(name)
+    chunks = []
+    for chunk_ids, views in gallery.chunks():
+        query = query.to(views.embeddings.device)
+        pair = (method.score(v, query)[:, 0] for v in (method.weighted(views, lens), views))
+        chunks.append((chunk_ids, *(scores.float().cpu().numpy() for scores in pair)))
+    ids, scores, plain_scores = map(np.concatenate, zip(*chunks, strict=True))  # (N,) each
+    if retriever.index.clips:  # the best frame of each clip, with and without the lens
+        files = retriever.index.files
+        plain_scores = best_of_files(Scores(ids, plain_scores, ids), files).values
+        best_frames = best_of_files(Scores(ids, scores, ids), files)
+        scores, ids = best_frames.values, best_frames.images
+    plain_ranks = comparison.rank(plain_scores)
+    best = np.argsort(comparison.rank(scores))[:k]
+    weighted = method.weighted(gallery.views(ids[best]), lens)
+    winners = method.view_scores(weighted, query)[..., 0].argmax(dim=0)  # (k,), of remaining views
+    remaining = torch.arange(len(lens))
+    if weighted.embeddings.shape[1] < len(lens):
+        remaining = remaining[lens > 0]
+    image_ids = retriever.moments(ids[best].tolist(), [Term(words)], name)
+    hits = []
+    for i, (image_id, row) in enumerate(zip(image_ids, best, strict=True)):
+        hit = retriever.hit(image_id, float(scores[row]), int(remaining[winners[i]]), i + 1)
+        hit.before = int(plain_ranks[row])
+        hits.append(hit)
+    stayed = int((plain_ranks[best] <= len(best)).sum())
+    return Lens(
+        query=words, method=name, weights=list(weights), searched=len(ids), stayed=stayed, hits=hits
+    )
 
 
 def nested(values: Tensor | np.ndarray, digits: int = _DIGITS) -> Any:

@@ -1,12 +1,10 @@
 """Describes a pack, its methods, the device and the gallery; and its recorded results.
 
-Results are metrics of the pack, and files beside it:
-    pack.json                             metrics of each method
+Results are the metrics in pack.json, and files in and beside the pack's folder:
     training/METHOD/log.csv               training log, one row for each epoch
-    ../NAME.speed.json                    milliseconds of a query, by method
+    ../NAME.speed.json                    milliseconds of a query, by method, written by
+                                          `python -m benchmarks.gallery latency --record`
     ../ablations/NAME/*.json              tables of ablations
-
-`python -m benchmarks.gallery latency --record` writes NAME.speed.json.
 """
 
 import csv
@@ -36,8 +34,8 @@ _COLUMNS: list[dict[str, Any]] = json.loads(
 )
 
 
-def describe(retriever: Retriever) -> dict[str, Any]:
-    """The content of `/info` except its facts, as plain JSON values."""
+def describe(retriever: Retriever, collection: str = "") -> dict[str, Any]:
+    """The content of `/info`, as plain JSON values; `collection` is the key of the images."""
     info, encoder = retriever.info, retriever.info.image_encoder
     origin = cached_commit(info.folder.resolve())
     return {
@@ -60,7 +58,15 @@ def describe(retriever: Retriever) -> dict[str, Any]:
             "bytes": info.files[encoder.file].bytes if encoder.file else 0,
         },
         "methods": {name: describe_method(retriever, name) for name in info.methods},
-        "gallery": describe_gallery(retriever),
+        "gallery": {
+            **describe_gallery(retriever),
+            "key": collection,
+            "first": retriever.index.first,  # searchable while the others are built
+        },
+        "facts": {
+            fact: {value: len(ids) for value, ids in values.items()}
+            for fact, values in retriever.collection.facts.items()
+        },
     }
 
 
@@ -104,10 +110,7 @@ def describe_gallery(retriever: Retriever) -> dict[str, Any]:
 
 
 def results(retriever: Retriever) -> dict[str, Any]:
-    """Every recorded number of a pack, as plain JSON values; see `app.api.answers.Results`.
-
-    `problems` has a message for each unreadable file.
-    """
+    """Every recorded number of a pack, and in `problems` a message for each unreadable file."""
     info, problems = retriever.info, list[str]()
 
     def record(path: Path) -> dict[str, Any] | None:
@@ -137,29 +140,31 @@ def results(retriever: Retriever) -> dict[str, Any]:
 def _method(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str, Any]:
     """The title, paper and metrics source of a method, and its values by column."""
     facts = describe_method(retriever, name)
-    values: dict[str, Any] = dict((facts["metrics"] or {}).get("values", {}))
-    for key, value in (facts["calibration"] or {}).items():
-        values[key] = 100 * value if key.startswith("refused") else value
-    values["query_ms"] = speed.get("median", {}).get(name)
-    values["megabytes"] = (facts["head_bytes"] + facts["text_encoder_bytes"]) / 1e6
-    values["parameters"] = facts["head_parameters"]
-    values["view_numbers"] = facts["views"] and facts["views"] * facts["dim"]
-    keys = [column["key"] for column in _COLUMNS]
+    metrics = facts["metrics"] or {}
+    values: dict[str, Any] = {
+        **metrics.get("values", {}),
+        **(facts["calibration"] or {}),
+        "query_ms": speed.get("median", {}).get(name),
+        "megabytes": (facts["head_bytes"] + facts["text_encoder_bytes"]) / 1e6,
+        "parameters": facts["head_parameters"],
+        "view_numbers": facts["views"] and facts["views"] * facts["dim"],
+    }
+    keys = [column["key"] for column in _COLUMNS if values.get(column["key"]) is not None]
     return {
         "title": facts["title"],
         "paper": facts["paper"],
-        "values": {key: values[key] for key in keys if values.get(key) is not None},
-        "measured": facts["metrics"] and {key: facts["metrics"][key] for key in _SOURCE},
+        "values": {k: 100 * values[k] if k.startswith("refused") else values[k] for k in keys},
+        "measured": {key: metrics[key] for key in _SOURCE} if metrics else None,
     }
 
 
 def _curve(info: PackInfo, name: str) -> dict[str, Any] | None:
     """Training loss and validation rsum as pairs (epoch, value); None without a readable log."""
     path = info.folder / "training" / name / "log.csv"
-    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-        return None
     series: dict[str, list[tuple[int, float]]] = {"loss": [], "rsum": [], "seconds": []}
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            return None
         rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
         for key, points in series.items():
             values = enumerate((float(row.get(key) or "nan") for row in rows), start=1)
@@ -183,9 +188,8 @@ class Mismatch:
 def mismatch(retriever: Retriever) -> Mismatch | None:
     """Why a pack does not suit a collection; None if no reason is known.
 
-    As soon as a few images are read, they are compared with the pack's training images, see
-    `export.pack.calibration`. The domain of the pack for photographs is so wide that it includes
-    rendered scenes, which are recognised by their ground truth.
+    A few images are compared with the pack's training images (`export.pack.calibration`). The
+    domain of the pack for photographs includes rendered scenes: they have a ground truth.
     """
     info, index, domain = retriever.info, retriever.index, retriever.info.domain
     if retriever.collection.comes_with(info.folder):

@@ -41,9 +41,9 @@ _ABSOLUTE = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:)?/(?:[^\s\"'/]+/)*([^\s\"'/]*
 
 @dataclass(frozen=True)
 class Preset:
-    """Published weights of a CLIP or SigLIP that are fetched and converted by name."""
+    """Published weights of a CLIP or SigLIP for `--pack`; `presets.toml` explains the fields."""
 
-    name: str  # for `--pack`; see `presets.toml` for the others
+    name: str
     title: str
     about: str
     published: list[str]
@@ -51,14 +51,14 @@ class Preset:
     megabytes: int
     time: str
 
-    @property
-    def facts(self) -> str:
-        """Size, licence and time, for people, without asking the Hub."""
-        return f"about {self.megabytes} MB once, {self.licence} licence, {self.time}"
-
 
 _TABLE = tomllib.loads(Path(__file__).with_name("presets.toml").read_text("utf-8"))
 PRESETS = {name: Preset(name, **about) for name, about in _TABLE.items()}
+
+
+def _sources(address: str) -> list[str]:
+    """The repositories of a preset, in order; or the address itself."""
+    return PRESETS[address].published if address in PRESETS else [address]
 
 
 def converted_folder(cache: Path, kind: str, address: str) -> Path:
@@ -70,17 +70,15 @@ def converted_folder(cache: Path, kind: str, address: str) -> Path:
 
 def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
     """The pack that was converted from a preset or an address before; None if there is none."""
-    for source in PRESETS[address].published if address in PRESETS else [address]:
-        folder = converted_folder(cache, kind, source)
+    for folder in [converted_folder(cache, kind, source) for source in _sources(address)]:
         with suppress(ValueError, OSError):
-            load_info(folder, verify=False)
-            return folder
+            return load_info(folder, verify=False).folder
     return None
 
 
 def make_offer(kind: str, address: str, token: Token = None) -> Offer:
     """Like `export.obtain.look`; of a preset, the first of its repositories that has weights."""
-    *others, last = PRESETS[address].published if address in PRESETS else [address]
+    *others, last = _sources(address)
     for source in others:
         with suppress(NoWeightsError):
             return look(kind, source, token)
@@ -88,15 +86,9 @@ def make_offer(kind: str, address: str, token: Token = None) -> Offer:
 
 
 def pack_folder(pack: str, cache: Path) -> Path:
-    """The folder of a pack by name; fetches presets and Hub ids once.
+    """The folder of a pack by name; fetches presets and Hub ids `owner/name[@revision]` once.
 
-    Args:
-        pack: a bundled name, a folder, a preset's name, or a Hub id `owner/name[@revision]`.
-        cache: the user's cache folder.
-
-    Raises:
-        FileNotFoundError: the name is none of these.
-        ValueError: it cannot be fetched.
+    Raises FileNotFoundError for an unknown name, and ValueError if the pack cannot be fetched.
     """
     if folder := bundled_pack(pack):
         return folder
@@ -130,13 +122,10 @@ def pack_folder(pack: str, cache: Path) -> Path:
 
 
 class Job(BaseModel):
-    """The download of a pack; whoever has its key may cancel it.
-
-    `state` is "running", "ready", "cancelled" or "failed".
-    """
+    """The download of a pack; whoever has its key may cancel it."""
 
     job: str  # the key of the download
-    state: str
+    state: str  # "running", "ready", "cancelled" or "failed"
     done: int  # bytes fetched
     total: int  # 0 during a conversion
     doing: str
@@ -154,14 +143,8 @@ class Job(BaseModel):
 class Downloads:
     """Finds packs by their addresses, and fetches one at a time.
 
-    Args:
-        settings: determine which packs visitors may fetch.
-        cache: the user's cache folder.
-        add_pack: makes the pack in a folder available, and returns its key.
-        sentence: returns the message of an error.
-
-    Raises:
-        ValueError: an entry of `settings.allow_packs` is not a Hub id.
+    `add_pack` makes the pack in a folder available and returns its key; `sentence` returns the
+    message of an error. Raises ValueError if an entry of `settings.allow_packs` is not a Hub id.
     """
 
     def __init__(
@@ -191,16 +174,10 @@ class Downloads:
     def look(self, address: str, kind: str) -> Offer | Path:
         """Finds the files that a download would fetch, or the folder if it exists already.
 
-        Args:
-            address: a preset's name, or for a pack a bundled name, a Hub id `owner/name[@revision]`
-                or a folder. A public app accepts only bundled names and allowed Hub ids. For
-                published weights see `export.obtain.look`.
-            kind: "pack", "clip" or "vse_infty".
-
-        Raises:
-            Refusal: only the owner may have weights converted.
-            ValueError: the address is unknown or not allowed, or the Hub refuses.
-            UnreachableError: the Hub cannot be reached, and the pack is not in the cache.
+        The address is a preset's name, or for `kind` "pack" a bundled name, a Hub id or a folder; a
+        public app accepts only bundled names and allowed Hub ids. For published weights ("clip",
+        "vse_infty") see `export.obtain.look`. Raises `Refusal` or ValueError if the address is not
+        allowed or not valid, or the Hub refuses, and UnreachableError without a connection.
         """
         private, kind = self._private, CLIP if address in PRESETS else kind
         if kind != PACK and not private:  # conversion takes minutes and much memory

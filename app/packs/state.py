@@ -1,8 +1,7 @@
-"""The open packs and collections, which requests name by key.
+"""The open packs and collections, which requests name by key; a `Retriever` connects two of them.
 
-A request names a pack and a collection, which a `Retriever` connects. Packs on this machine open at
-the first request. Folders and uploads stay open until others need their place; a request for a
-closed one is refused with status 410.
+Packs on this machine open at the first request. Folders and uploads stay open until others need
+their place; a request for a closed one is refused with status 410.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from polyview.app.gallery.images import unreadable
 from polyview.app.gallery.scan import Collection, from_pack, from_uploads, open_images
 from polyview.app.packs.downloads import Downloads, pack_folder, remove_paths
 from polyview.app.packs.uploads import Uploads
+from polyview.app.search.readings import Reading
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED, PHOTOGRAPHS, SCENES, Settings, bundled_packs
 from polyview.export.pack.reading import read_info
@@ -44,16 +44,11 @@ class _Opening(NamedTuple):
 class AppState:
     """Opens packs over collections and keeps a limited number; safe to use from threads.
 
-    Args:
-        settings: the app's settings; their pack is opened at once.
-        cache: the user's cache folder.
-
     Attributes:
         private: whether only this machine reaches the app.
-        downloads: fetches packs.
-        uploads: the files of visitors.
-        first_pack: the key of the pack the app was started with.
-        first: the retriever of this pack over the initial images, which are not read yet.
+        runtimes: the packs in memory, by key.
+        first_pack: the key of the pack that the app starts with.
+        first: the retriever that the app starts with; its images are not read yet.
 
     Raises:
         FileNotFoundError: the pack or its images are missing.
@@ -65,7 +60,7 @@ class AppState:
         self._lock = threading.RLock()  # guards everything below
         self._loading = threading.Lock()  # load one pack at a time, to save memory
         self._folders: dict[str, Path] = {}  # of loaded packs, by key
-        self._runtimes: WeakValueDictionary[str, Runtime] = WeakValueDictionary()  # in use
+        self.runtimes: WeakValueDictionary[str, Runtime] = WeakValueDictionary()
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
         self._collections: OrderedDict[str, Collection] = OrderedDict()  # opened folders, by key
         self._openings: dict[str, _Opening] = {}  # under way, or failed and not reported yet
@@ -87,21 +82,13 @@ class AppState:
         runtime = self._runtime(self.first_pack)  # held until its retriever is made
         if self._start:
             runtime.require_images()
-        self._first_collection = self._default_collection(self.first_pack)
-        self.first = self._make(self.first_pack, self._first_collection)
-        self._retrievers[self.first_pack, self._first_collection] = self.first
+        keys = self.first_pack, self._default_collection(self.first_pack)
+        self.first = self._retrievers[keys] = self._make(*keys)
 
     def retriever(self, pack: str = "", collection: str = "") -> Retriever:
-        """The retriever of a pack and a collection; opens it and starts reading if necessary.
+        """The retriever of two keys (see `resolve`); opens it and starts reading if necessary.
 
-        Args:
-            pack: a key of `packs`; empty for the pack that suits the collection.
-            collection: a key of `collections` or of an upload; empty for --gallery or else the
-                pack's own images.
-
-        Raises:
-            Refusal: the pack or collection is no longer open.
-            ValueError: the pack cannot search these images.
+        Raises `Refusal` or ValueError if the pack or collection is closed, or they do not match.
         """
         keys = pack, collection = self.resolve(pack, collection)
         with self._lock:
@@ -117,8 +104,8 @@ class AppState:
             retriever.index.start()
             with self._lock:
                 self._retrievers[keys] = retriever
-                home = (self.first_pack, self._first_collection)
-                others = [n for n in self._retrievers if n[1] not in self.uploads and n != home]
+                items = self._retrievers.items()
+                others = [k for k, r in items if k[1] not in self.uploads and r is not self.first]
                 for oldest in others[: 1 - MAX_RETRIEVERS]:
                     self._retrievers.pop(oldest).index.stop()
         return retriever
@@ -127,7 +114,7 @@ class AppState:
         """Replaces empty keys of a pack and a collection by the defaults.
 
         Images of unknown kind are searched with the first pack if it suits photographs, else with
-        the bundled pack that does.
+        the bundled pack that does. The first collection is --gallery or else the pack's own images.
         """
         if not pack:
             pack, info = self.first_pack, self.first.info
@@ -136,15 +123,14 @@ class AppState:
                 pack = PHOTOGRAPHS if info.name == SCENES or info.has_regions else pack
             elif collection and collection in self.packs():
                 pack = collection
-        if not collection and pack == self.first_pack:
-            return pack, self._first_collection
         return pack, collection or self._default_collection(pack)
 
-    def other_retrievers(self, retriever: Retriever) -> list[Retriever]:
-        """Other open retrievers for comparisons, without those over uploads."""
+    def peers(self, retriever: Retriever) -> dict[str, Retriever]:
+        """The retrievers of other open packs over the same images, by key of the pack."""
+        images = retriever.collection
         with self._lock:
-            retrievers = list(self._retrievers.items())
-        return [r for (_, key), r in retrievers if r is not retriever and key not in self.uploads]
+            items = [(p, r) for (p, _), r in self._retrievers.items() if r.collection is images]
+        return {pack: other for pack, other in items if other is not retriever}
 
     def packs(self) -> dict[str, PackInfo]:
         """The packs on this machine that may be used here, by key."""
@@ -165,21 +151,14 @@ class AppState:
             self._folders[key] = folder
         return key
 
-    def is_open(self, pack: str) -> bool:
-        """Whether a pack is in memory."""
-        return pack in self._runtimes
-
-    def collections(self) -> dict[str, dict[str, Any]]:
-        """Kind, title and number of pictures of each collection, by key; without uploads."""
-        entries: dict[str, dict[str, Any]] = {}
-        for key, images in list(self._collections.items()):
-            count = len(images.images)
-            entries[key] = {"kind": "folder", "title": images.title, "pictures": count}
-        for key, info in self.packs().items():
-            if info.gallery is not None:
-                count = info.gallery.images
-                entries[key] = {"kind": "pack", "title": info.title, "pictures": count}
-        return entries
+    def collections(self) -> list[dict[str, Any]]:
+        """Key, kind, title and number of pictures of each collection, without uploads."""
+        opened = [(k, "folder", c.title, len(c.images)) for k, c in list(self._collections.items())]
+        packs = [
+            (k, "pack", i.title, i.gallery.images) for k, i in self.packs().items() if i.gallery
+        ]
+        names = "key", "kind", "title", "pictures"
+        return [dict(zip(names, values, strict=True)) for values in opened + packs]
 
     def sends_files(self, collection: str) -> bool:
         """Whether original files may be sent, with metadata: the owner's only to the owner."""
@@ -188,10 +167,7 @@ class AppState:
     def open_collection(self, place: str) -> str:
         """Starts opening a folder or ZIP archive of this machine; returns its key.
 
-        Raises:
-            Refusal: the app is public.
-            FileNotFoundError: the place does not exist or holds no image.
-            ValueError: the archive cannot be used.
+        Raises an error if the app is public, or opening fails within `_OPENING_SECONDS`.
         """
         self.require_owner("only the app's owner chooses images, with --gallery")
         if not place.strip():
@@ -219,7 +195,7 @@ class AppState:
 
     def _fill(self, key: str, path: Path, opening: _Opening) -> None:
         """Opens a place; an older collection of the place stays open until this succeeds."""
-        stopped = opening.stopped
+        future, stopped = opening
         try:
             images = open_images(path, self.cache, self.settings.follow_links, stopped)
             with self._lock:
@@ -227,14 +203,14 @@ class AppState:
                 self._collections[key] = images
                 for oldest in [k for k in self._collections if k != self._start][:-MAX_FOLDERS]:
                     self._close(oldest)
-            opening.images.set_result(images)
+            future.set_result(images)
         except Exception as error:
-            refusal: Exception = error
             if stopped.is_set():
-                refusal = Refusal(410, "opening was stopped; open it again")
-            elif not isinstance(error, ValueError | FileNotFoundError):
-                refusal = unreadable(f'"{str(path)[:200]}"', error)
-            opening.images.set_exception(refusal)
+                future.set_exception(Refusal(410, "opening was stopped; open it again"))
+            elif isinstance(error, ValueError | FileNotFoundError):
+                future.set_exception(error)
+            else:
+                future.set_exception(unreadable(f'"{str(path)[:200]}"', error))
 
     def _check_opening(self, key: str) -> bool:
         """False while a place is being opened; raises the error of a failed opening, once."""
@@ -268,10 +244,7 @@ class AppState:
             return self.uploads.begin()
 
     def start_upload(self, key: str, pack: str) -> Retriever:
-        """Starts reading the files uploaded so far; files are not read twice.
-
-        Raises `Refusal` if the upload no longer exists, and ValueError if no file is an image.
-        """
+        """Starts reading the files uploaded so far; files are not read twice."""
         with self._lock:
             upload = self.uploads.use(key)
             upload.images = from_uploads(upload.folder, list(upload.files))
@@ -302,20 +275,24 @@ class AppState:
         if not self.private:
             raise Refusal(403, sentence)
 
-    def public_message(self, error: Exception) -> str:
+    def public_message(self, error: object) -> str:
         """The message of an error; in a public app, without paths of this machine."""
         return str(error) if self.private else remove_paths(str(error))
 
-    def _close(self, key: str) -> None:
-        """Closes a collection and its retrievers."""
-        self._collections.pop(key, None)
-        self._close_retrievers(key)
-        self.uploads.delete(key)
+    def status(self, reading: Reading) -> dict[str, Any]:
+        """The fields `state` and `progress` of an answer that is not ready."""
+        progress = self.public_message(reading.problem or reading.progress)
+        return {"state": "failed" if reading.problem else "running", "progress": progress}
+
+    def _close(self, collection: str) -> None:
+        """Closes a collection and the retrievers over it."""
+        self._collections.pop(collection, None)
+        self._close_retrievers(collection)
+        self.uploads.delete(collection)
 
     def _close_retrievers(self, collection: str) -> None:
-        """Closes the retrievers over a collection."""
-        for names in [names for names in self._retrievers if names[1] == collection]:
-            self._retrievers.pop(names).index.stop()
+        for keys in [keys for keys in self._retrievers if keys[1] == collection]:
+            self._retrievers.pop(keys).index.stop()
 
     def _make(self, pack: str, collection: str) -> Retriever:
         """Makes a retriever, without starting to read."""
@@ -354,7 +331,7 @@ class AppState:
         return peers[0].collection if peers else from_pack(info.folder)
 
     def _info(self, pack: str) -> PackInfo:
-        if runtime := self._runtimes.get(pack):  # without reading a file
+        if runtime := self.runtimes.get(pack):  # without reading a file
             return runtime.info
         if info := self.packs().get(pack):
             return info
@@ -362,13 +339,13 @@ class AppState:
 
     def _runtime(self, pack: str) -> Runtime:
         """The runtime of a pack; loads it if necessary."""
-        if runtime := self._runtimes.get(pack):
+        if runtime := self.runtimes.get(pack):
             return runtime
         folder = self._info(pack).folder
         runtime = Runtime.load(folder, self.settings.device)
         if runtime.regions is None and folder.parent != BUNDLED:  # bundled packs are known to work
             runtime.start_image_encoder()
-        self._runtimes[pack] = runtime
+        self.runtimes[pack] = runtime
         return runtime
 
     def _default_collection(self, pack: str) -> str:

@@ -20,7 +20,6 @@ SPARE_BYTES = 500_000_000  # bytes that must stay free on the disk
 MAX_UPLOADS = 16
 UPLOAD_SECONDS = 2 * 3600.0  # seconds until an unused upload is deleted
 YOUNG_SECONDS = 600.0  # the same if another upload needs the place
-_NAME = 200  # characters of a file's name
 
 
 @dataclass
@@ -45,9 +44,8 @@ class Uploads(dict[str, Upload]):
         """Creates an upload; returns its secret key. Raises `Refusal` if there are too many."""
         with self._lock:
             if len(self) >= MAX_UPLOADS:
-                raise Refusal(
-                    503, "there is no room for more uploads; try again in ten minutes", 60
-                )
+                message = "there is no room for more uploads; try again in ten minutes"
+                raise Refusal(503, message, 60)
             key = f"upload-{token_hex(16)}"
             self[key] = Upload(Path(tempfile.mkdtemp(prefix="polyview-upload-")).resolve())
         return key
@@ -60,11 +58,7 @@ class Uploads(dict[str, Upload]):
         return upload
 
     def add(self, key: str, name: str, content: bytes) -> None:
-        """Adds a file to an upload.
-
-        Raises `Refusal` if the upload no longer exists or there is no room, and ValueError if the
-        file has no name or there are too many files.
-        """
+        """Adds a file to an upload; raises `Refusal` or ValueError if this is not possible."""
         name = "".join(c for c in PurePosixPath(name.replace("\\", "/")).name if c.isprintable())
         if not name:
             raise ValueError("name is empty; name the file, such as beach.jpg")
@@ -78,7 +72,7 @@ class Uploads(dict[str, Upload]):
             if size > ALL_BYTES or count >= ALL_FILES or free < SPARE_BYTES:
                 raise Refusal(503, "there is no room for more files; try again in some minutes", 60)
             path = upload.folder / f"{len(upload.files):04}"
-            upload.files.append((path, name[-_NAME:]))
+            upload.files.append((path, name[-200:]))
             upload.size += len(content)
         path.write_bytes(content)
 
@@ -88,9 +82,9 @@ class Uploads(dict[str, Upload]):
             shutil.rmtree(upload.folder, ignore_errors=True)
 
     def unused(self, making_room: bool = False) -> list[str]:
-        """The keys of uploads to delete: unused ones, and the oldest if another needs its place.
+        """The keys of uploads to delete: those unused for long, the largest if the disk is full.
 
-        Also the largest if all uploads and their results take too much of the disk.
+        With `making_room` also the oldest, if there are too many.
         """
         now = time.monotonic()
         with self._lock:

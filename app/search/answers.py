@@ -1,8 +1,6 @@
 """Parses queries, answers questions, and remarks on how their words were read.
 
-a dog on a beach                one term
-dog + beach - people            scores are added and subtracted
-2: dog + 0.5: beach             terms are weighted
+The scores of terms are weighted and added, as in "2: dog + 0.5: beach - people".
 """
 
 import re
@@ -38,15 +36,10 @@ _VALUES = 20  # values of a fact listed in an error message
 
 
 def parse(text: str) -> list[Term]:
-    """Parses a query; a sentence without signs is one term of weight 1.
+    """Parses a query, see the top of the module; a hyphen within a word is part of the word.
 
-    Args:
-        text: words with " + ", " - " and "weight:" as at the top of the module. A hyphen within a
-            word is part of the word.
-
-    Raises:
-        ValueError: the text is empty or too long, has too many terms or a sign without words, or
-            a weight is too large.
+    Raises ValueError if the text is empty or too long, has too many terms or a sign without words,
+    or a weight is too large.
 
     >>> [(t.weight, t.words) for t in parse("2: dog + t-shirt - people")]
     [(2.0, 'dog'), (1.0, 't-shirt'), (-1.0, 'people')]
@@ -66,10 +59,8 @@ def parse(text: str) -> list[Term]:
         number, words = _WEIGHT.fullmatch(part).groups()  # type: ignore[union-attr]
         weight, words = float(number or 1), words.strip()
         if not words:
-            prefix = f"{number}:" if number else sign
-            raise ValueError(
-                f'there are no words after "{prefix}"; write a word there or leave it out'
-            )
+            prefix, advice = f"{number}:" if number else sign, "write a word there or leave it out"
+            raise ValueError(f'there are no words after "{prefix}"; {advice}')
         if weight > MAX_WEIGHT:
             raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {weight:g}")
         terms.append(Term(words, weight=-weight if sign == "-" else weight))
@@ -103,10 +94,9 @@ class Question:
     less: Sequence[int] = ()  # images that hits should not resemble
 
     def terms(self, retriever: Retriever) -> list[Term]:
-        """The terms of the question: the image first, then words, then examples.
+        """The terms: the image, words, then examples; raises ValueError if one is not valid.
 
         The positive examples together weigh as much as a sentence, the negative ones half as much.
-        Raises ValueError for an unknown image or invalid words.
         """
         terms = []
         if self.image is not None:
@@ -131,11 +121,10 @@ def answer(
     k: int,
     filters: Mapping[str, Sequence[str]] | None = None,
 ) -> Answer:
-    """Answers a question; its own images are not among the hits.
+    """Answers a question with `k` images other than its own; for a single image, also captions.
 
-    `spec` is a method of the pack, or an ensemble "a+b". The answer has `k` images and, if the
-    question is a single image, `k` captions. `filters` restrict the images, see `satisfying`.
-    Raises ValueError if the question is not valid, or nothing is searchable yet.
+    `spec` is a method of the pack, or an ensemble "a+b". `filters` restrict the images, see
+    `satisfying`. Raises ValueError if the question is not valid, or nothing is searchable yet.
     """
     collection, only = retriever.collection, satisfying(retriever.collection, filters or {})
     terms = question.terms(retriever)
@@ -173,7 +162,7 @@ def satisfying(
 ) -> frozenset[int] | None:
     """Ids of the images that have one of the values for every fact; None without filters.
 
-    Images without a fact do not satisfy its filter. Raises ValueError if no image has the value.
+    Raises ValueError if no image has the value.
     """
     id_sets, facts = list[frozenset[int]](), collection.facts
     for fact, values in filters.items():
@@ -216,11 +205,9 @@ def known_to_satisfy(collection: Collection, terms: Sequence[Term]) -> frozenset
 def unsupported_aspects(pack: PackInfo, *texts: str) -> list[str]:
     """The aspects of texts, "negation" and "sides", that no method of the pack handles.
 
-    Negation is unsupported in every pack: for captions that deny an object, no method of this
-    project ranks the right image above one with that object in more than half of the cases
-    (docs/results.md). Sides and heights are unsupported in packs whose methods were measured with
-    `training.evaluate --foils` and scored fewer than 60 % of the true captions above those with the
-    opposite relation.
+    No method of this project handles negation (docs/results.md). Sides and heights are unsupported
+    in packs whose methods were measured with `evaluate --foils` and scored fewer than 60 % of the
+    true captions above those with the opposite relation.
     """
     values = [method.metrics.values for method in pack.methods.values() if method.metrics]
     measured = [metrics[_SIDES_MEASURE] for metrics in values if _SIDES_MEASURE in metrics]

@@ -1,14 +1,13 @@
 """Compares the answers of several methods, averages of methods, and open packs to one query.
 
 The key of a column is a method ("mvam"), several methods whose scores are averaged ("mvam+pvse"),
-or one of these in another open pack ("photos/mvam"). Ranks are compared image by image, so another
-pack can take part only if it searches the same images. In the shapes, C is the number of columns
-and N the number of images that all columns ranked.
+or one of these in another open pack over the same collection ("photos/mvam"). In the shapes, C is
+the number of columns and N the number of images that all columns ranked.
 """
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from statistics import median
 
@@ -62,9 +61,8 @@ class Column(BaseModel):
 class Comparison(BaseModel):
     """The answers of C methods to one query, side by side.
 
-    `tau` compares two columns over the images that either lists: over all N images, the order of
-    hundreds of low ranks would dominate. `only_found` has the right images that only one column
-    lists; if the truth is unknown, all images that only one column lists.
+    `tau` compares two columns over the images that either lists, not over hundreds of low ranks.
+    `only_found` has the right images, or without a truth all, that only one column lists.
     """
 
     query: str = ""  # in words
@@ -72,7 +70,7 @@ class Comparison(BaseModel):
     pictures: int  # N, the number of ranked images
     truth: Truth | None  # None if unknown
     columns: list[Column]  # in the requested order
-    overlap: list[list[float]]  # C x C, see `overlap`
+    overlap: list[list[float]]  # C x C, shares of images that two columns both list
     tau: list[list[float | None]]  # C x C, see `kendall_tau`
     only_found: dict[str, list[dict[str, int]]]  # by column: `image_id` and `rank`
     ranks: dict[int, list[int]]  # id of every listed image -> its rank in each column
@@ -81,7 +79,7 @@ class Comparison(BaseModel):
 
 def compare(
     home: Retriever,
-    others: Iterable[Retriever],
+    peers: Mapping[str, Retriever],
     terms: Sequence[Term],
     keys: Sequence[str],
     k: int,
@@ -91,62 +89,43 @@ def compare(
 
     Args:
         home: the retriever of the pack in use.
-        others: retrievers of other open packs; those over the same images can take part.
+        peers: those of other open packs over the same collection, by key of the pack.
         terms: at least one.
         keys: the distinct columns, see the top of the module; "a+b" equals "b+a".
         k: number of images in each column, at least 1.
         image_id: the query image, if it is in the gallery; it is not ranked.
 
-    Raises:
-        ValueError: the query or a column is not valid.
-        Refusal: a gallery is not complete.
+    Raises ValueError if the query or a column is not valid, `Refusal` if a gallery is incomplete.
     """
-    packs = {"": home, **find_peers(home, others)}
     columns: dict[str, tuple[Column, Retriever, str]] = {}
     for key in keys:
         label, _, spec = key.strip().rpartition("/")
-        if label not in packs:
-            labels = ", ".join(filter(None, packs)) or "none"
+        if label and label not in peers:
             raise ValueError(
-                f'no open pack "{label}" searches the same images; those that do: {labels}'
+                f'no open pack "{label[:80]}" searches the same images; those that do: '
+                f"{', '.join(peers) or 'none'}"
             )
-        pack = packs[label]
+        pack = peers[label] if label else home
         names = pack.methods.names(spec)
         spec = "+".join(name for name in pack.methods if name in names)
-        method, title = (f"{label}/" if label else "") + spec, pack.methods.title(spec)
+        method, title = f"{label}/{spec}" if label else spec, pack.methods.title(spec)
         if method in columns:
             raise ValueError(f'"{method}" is named twice; name each column once')
-        column = Column(
-            method=method,
-            title=f"{title} of {pack.info.title}" if label else title,
-            paper=pack.methods[names[0]].paper if len(names) == 1 else "",
-        )
-        columns[method] = column, pack, spec
+        title = f"{title} of {pack.info.title}" if label else title
+        paper = pack.methods[spec].paper if len(names) == 1 else ""
+        columns[method] = Column(method=method, title=title, paper=paper), pack, spec
     for index in {pack.index for _, pack, _ in columns.values()}:
         index.images_done.wait(_PATIENCE)
         if not index.complete:
             message = f"not all images are read yet ({index.progress}); compare once they are"
             raise Refusal(503, message, 5)
     query_file = None if image_id is None else home.collection.file_id(image_id)
-    limit = k + (query_file is not None)
-    runs = [(c, _run(c, home, pack, terms, spec, limit)) for c, pack, spec in columns.values()]
+    runs = [(c, _run(c, home, pack, terms, spec, k + 1)) for c, pack, spec in columns.values()]
     words = [term.words for term in terms if term.image is None]
     comparison = measure(runs, k, truth(home, terms), query_file)
     comparison.query = " ".join(describe(terms, typed=True))
     comparison.remark = remark(home, *words) if words else ""
     return comparison
-
-
-def find_peers(home: Retriever, others: Iterable[Retriever]) -> dict[str, Retriever]:
-    """The packs over the same images as `home`, by name.
-
-    If several packs have the same name, a part of the checksum is appended.
-    """
-    peers = [p for p in others if p.collection is home.collection or _images(p) == _images(home)]
-    infos = [pack.info for pack in peers]
-    names = Counter(info.name for info in infos)
-    labels = [i.name if names[i.name] == 1 else f"{i.name}@{i.identity[:8]}" for i in infos]
-    return dict(zip(labels, peers, strict=True))
 
 
 def truth(home: Retriever, terms: Sequence[Term]) -> Truth | None:
@@ -161,10 +140,7 @@ def truth(home: Retriever, terms: Sequence[Term]) -> Truth | None:
 def _run(
     column: Column, home: Retriever, pack: Retriever, terms: Sequence[Term], spec: str, k: int
 ) -> Scores:
-    """Scores all images with one column, and times it while no other column runs.
-
-    The best clips are represented by the home pack's frames nearest to the column's moments.
-    """
+    """Scores all images with one column, and times it; the best clips become frames of `home`."""
     seconds: list[float] = []
     while len(seconds) < _RUNS and sum(seconds) < _ENOUGH:
         start = time.perf_counter()
@@ -179,30 +155,17 @@ def _run(
     return scores
 
 
-def _images(pack: Retriever) -> tuple[str, ...]:
-    """Identifies a collection by its files, or by the names and checksum of a pack's images."""
-    info, collection = pack.info, pack.collection
-    if info.gallery is None or not collection.comes_with(info.folder):
-        return tuple(str(image.path) for image in collection.images)
-    return info.gallery.images_sha256, *(image.file for image in collection.images)
-
-
 def measure(
     runs: Sequence[tuple[Column, Scores]],
     k: int,
     truth: Truth | None = None,
     leave_out: int | None = None,
 ) -> Comparison:
-    """Compares columns by their scores.
+    """Compares columns by their scores of all images; fills the columns.
 
-    Only images that every column scored are ranked, so that ranks mean the same in all columns.
-    Equal scores are ordered by id. Raises ValueError if no image is left to rank.
-
-    Args:
-        runs: at least one column with its scores of all images; sets the column's hits.
-        k: number of images in each column, at least 1.
-        truth: the images known to be right.
-        leave_out: the id of the query image, which would always win; None to rank all images.
+    Only images that every column scored are ranked, so that ranks mean the same in all columns, and
+    not the query image `leave_out`, which would always win. Equal scores are ordered by id. Raises
+    ValueError if no image is left to rank.
     """
     columns, scores = zip(*runs, strict=True)
     ids = reduce(np.intersect1d, [s.ids for s in scores])  # (N,) sorted ids of files
@@ -219,22 +182,23 @@ def measure(
         truth = Truth(image_ids=ids[is_relevant].tolist(), complete=truth.complete)
         truth = truth if truth.image_ids else None
     column_count = Counter(i for row in lists for i in row if truth is None or is_relevant[i])
+
+    def place(c: int, i: int) -> Place:
+        own_rank, left_rank = int(ranks[c, i]), int(ranks[c - 1, i]) if c else None
+        new = left_rank is not None and left_rank > k
+        is_judged = truth is not None and (truth.complete or is_relevant[i])
+        return Place(
+            image_id=int(images[c, i]),
+            rank=own_rank,
+            score=float(values[c, i]),
+            right=bool(is_relevant[i]) if is_judged else None,
+            left_rank=left_rank,
+            new=new,
+            move=None if left_rank is None or new else left_rank - own_rank,
+        )
+
     for c, (column, indices) in enumerate(zip(columns, lists, strict=True)):
-        column.hits = []
-        for i in indices:
-            own_rank, left_rank = int(ranks[c, i]), int(ranks[c - 1, i]) if c else None
-            new = left_rank is not None and left_rank > k
-            is_judged = truth is not None and (truth.complete or is_relevant[i])
-            hit = Place(
-                image_id=int(images[c, i]),
-                rank=own_rank,
-                score=float(values[c, i]),
-                right=bool(is_relevant[i]) if is_judged else None,
-                left_rank=left_rank,
-                new=new,
-                move=None if left_rank is None or new else left_rank - own_rank,
-            )
-            column.hits.append(hit)
+        column.hits = [place(c, i) for i in indices]
         true_ranks = sorted(ranks[c, is_relevant].tolist())
         column.true_ranks, column.best_true_rank = true_ranks, min(true_ranks, default=None)
         column.right_in_list = int(is_relevant[indices].sum()) if truth else None
@@ -252,7 +216,7 @@ def measure(
         pictures=len(ids),
         truth=truth,
         columns=list(columns),
-        overlap=[[overlap(a, b) for b in lists] for a in lists],
+        overlap=[[len({*a} & {*b}) / len(a) for b in lists] for a in lists],
         tau=[[tau(a, b) for b in numbers] for a in numbers],
         only_found={
             column.method: [
@@ -277,21 +241,12 @@ def rank(scores: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def overlap(a: Sequence[int], b: Sequence[int]) -> float:
-    """The overlap@k of two lists of k images, |A and B| / k: 0 to 1.
-
-    >>> overlap([1, 2, 3, 4], [4, 3, 9, 8])
-    0.5
-    """
-    return len(set(a) & set(b)) / max(len(a), len(b))
-
-
 def kendall_tau(x: np.ndarray, y: np.ndarray) -> float | None:
-    """Kendall's tau-b: the agreement of two scorings (n,) on the order of n items.
+    """Kendall's tau-b: the agreement of two scorings (n,) on the order of n items, -1 to 1.
 
     With P pairs in the same order, Q pairs in opposite order, and X and Y the pairs that are not
-    tied in x and y, tau-b = (P - Q) / sqrt(X * Y) (Kendall, Biometrika 1945): 1 for the same order,
-    -1 for the opposite order, 0 for unrelated orders. None if x or y ties all items, or n < 2.
+    tied in x and y, tau-b = (P - Q) / sqrt(X * Y) (Kendall, Biometrika 1945). None if x or y ties
+    all items, or n < 2.
 
     >>> kendall_tau(np.array([1, 2, 3, 4]), np.array([1, 3, 2, 4]))
     0.6666666666666666

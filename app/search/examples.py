@@ -1,10 +1,7 @@
 """Example queries: captions that only one method answers well, sentences, and a sum of terms.
 
-Curated captions, on which methods differ, are in a file beside the pack's folder, written by
-`python -m tests.app.search.curated`:
-
-    {"checksum": "...", "examples": [{"caption": "...", "view": "relation", "winner": "mvam",
-      "ranks": {"mvam": 1, "pvse": 14}, "why": "Only MVAM ..."}]}
+Curated captions, on which methods differ, are in a file beside the pack's folder, `Curated` as
+JSON, written by `python -m tests.app.search.curated`.
 """
 
 import logging
@@ -48,11 +45,7 @@ def curated_file(info: PackInfo) -> Path:
 
 
 def curated(info: PackInfo, collection: Collection) -> list[Example]:
-    """The curated examples of a pack; empty if there is no readable file.
-
-    Examples whose caption is not in the collection are left out. If the pack has changed since they
-    were written, they have no explanation.
-    """
+    """The curated examples whose captions are in the collection; without `why` if it is old."""
     file = curated_file(info)
     if not file.is_file():
         return []

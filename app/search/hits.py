@@ -1,11 +1,6 @@
-"""Hits and answers, as every interface returns them, and the detection of near-duplicates.
+"""Hits and answers, as every interface returns them, and the detection of near-duplicates."""
 
-Ids of images and views count from 0.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +9,6 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel
 
-_DRAWING = 4  # thumbnails written in parallel for one answer
 _SIDE = 16  # rows and columns of a fingerprint
 _MEAN, _MOST = 4.0, 24.0  # of 255: limits on the mean difference and the difference of any cell
 _RATIO = 0.02  # largest relative difference of width / height
@@ -98,25 +92,12 @@ class Answer(Timed):
 def fingerprint(thumbnail: Path) -> np.ndarray:
     """The aspect ratio of an image and its colours in coarse cells: (1 + 16 * 16 * 3,) float32.
 
-    Results are cached by path: the name of a thumbnail changes with its image.
+    Cached by path: the name of a thumbnail changes with its image.
     """
     with Image.open(thumbnail) as image:
         ratio = image.width / image.height
         cells = image.convert("RGB").resize((_SIDE, _SIDE), Image.Resampling.BOX)
     return np.concatenate([[ratio], np.asarray(cells).ravel()]).astype(np.float32)
-
-
-def write_thumbnails(thumbnail: Callable[[int], Path], image_ids: Iterable[int]) -> dict[int, Path]:
-    """Calls `thumbnail` in threads; returns paths by image id, without images that fail."""
-    paths: dict[int, Path] = {}
-
-    def write(image_id: int) -> None:
-        with suppress(ValueError, OSError):
-            paths[image_id] = thumbnail(image_id)
-
-    with ThreadPoolExecutor(_DRAWING, "thumbnail") as pool:
-        pool.map(write, image_ids)
-    return paths
 
 
 @lru_cache(50_000)
@@ -129,8 +110,7 @@ def image_size(thumbnail: Path) -> tuple[int, int]:
 def first_alike(prints: Sequence[np.ndarray]) -> list[int]:
     """For each of n fingerprints, the index of the first that is nearly the same, or its own.
 
-    Images that were saved again, resized, or made slightly brighter are nearly the same. Images are
-    compared only with the first of each group, so that chains of similar images form no group.
+    Images are compared only with the first of each group: chains of similar images form no group.
     """
     firsts, result, table = list[int](), list[int](), np.array(prints)  # (n, 1 + 16 * 16 * 3)
     for index, row in enumerate(table):

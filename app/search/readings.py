@@ -23,23 +23,17 @@ class Reading:
 
 
 class Readings(dict[Hashable, Reading]):
-    """The long computations over one gallery, by key; one runs at a time in the whole process.
-
-    Args:
-        index: the galleries; nothing is computed before they are filled.
-    """
+    """The long computations over one gallery, by key; one runs at a time in the whole process."""
 
     def __init__(self, index: Index) -> None:
         super().__init__()
         self._index, self._lock = index, threading.Lock()
 
     def compute(self, key: Hashable, function: Callable[[Reading], Any], failure: str) -> Reading:
-        """Starts a computation, once for each key, and returns its state.
+        """Starts a computation over the filled gallery, once for each key; returns its state.
 
-        Args:
-            key: identifies the result.
-            function: returns the result, and may set the `progress` of the reading.
-            failure: the beginning of the error message.
+        `function` returns the result, and may set the `progress` of the reading; `failure` is the
+        beginning of the error message.
         """
         progress = self._index.progress
         if not progress.finished:

@@ -7,8 +7,9 @@ method's scoring rule: for an image x, score(x) = sum of weight * score(x, term)
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -26,7 +27,7 @@ from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, CollectionImage
 from polyview.app.search import clips
 from polyview.app.search.clips import Scores
-from polyview.app.search.hits import Answer, Caption, Hit, fingerprint, write_thumbnails
+from polyview.app.search.hits import Answer, Caption, Hit, fingerprint
 from polyview.app.search.readings import Readings
 from polyview.app.search.word_forms import read_word, reword
 from polyview.export.pack.calibration import TENTH
@@ -39,6 +40,7 @@ MAX_HITS = 1000
 _PATIENCE = 20.0  # seconds a query waits for the first images, or for all captions
 _BRIEF = 2.0  # seconds a query waits for the remaining images
 _AHEAD = 1000  # thumbnails made in advance
+_THUMBNAIL_THREADS = 4
 _NAMED = 5  # unknown words reported
 _CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
 Images = Sequence[int] | Image.Image  # ids of images of the collection, or any image
@@ -87,8 +89,6 @@ class Retriever:
     unknown method or image, and for a text without a word.
 
     Args:
-        runtime: the loaded pack.
-        collection: the images and their captions, if any.
         cache: a folder for thumbnails and encoded views.
         ready: galleries by method that already contain the images; None to encode the images.
         first: the method whose gallery is filled first; None for the best.
@@ -125,9 +125,8 @@ class Retriever:
     ) -> Answer:
         """Finds the best images for a query, with ties in gallery order.
 
-        The scores of terms are multiplied by their weights and added; those of several methods are
-        averaged. A hit has a winning view if there is one method and the same view scores best for
-        every term. If the method is calibrated, the hits of a single sentence have probabilities.
+        A hit has a winning view if there is one method and the same view scores best for every
+        term. If the method is calibrated, the hits of a single sentence have probabilities.
 
         Args:
             terms: at least one; equal terms are combined.
@@ -151,8 +150,7 @@ class Retriever:
             pair, judgement = single(query), None
             caveat = gallery.caveat(only) if pair else ""
             calibration = pair and self.info.methods[pair[0]].calibration
-            sentence = pair and combine_terms(terms)[0].words
-            if pair and calibration and sentence:
+            if pair and calibration and (sentence := combine_terms(terms)[0].words):
                 if scores is None:
                     scores = gallery.sample_scores(pair[1], None if only is None else ids)
                 best, tokens = np.array([match.score for match in matches]), self.read(sentence)
@@ -188,10 +186,9 @@ class Retriever:
         return clips.best_of_files(scores, self.index.files) if self.index.clips else scores
 
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
-        """The indexed frames of a clip with their scores, in time order; empty for a still image.
+        """The indexed frames of a clip, or the first frames of its windows, in time order.
 
-        `image_id` is the id of any of these frames. If the methods read frames as sets, only the
-        first frame of each window is returned, with the score of the window.
+        `image_id` is any of its frames; the result is empty for a still image.
         """
         self.image(image_id)  # raises ValueError for an unknown id
         file_id = image_id % self.index.files
@@ -207,10 +204,7 @@ class Retriever:
         return self.runtime.image_views(features, name, attention, mask)
 
     def parts(self, subject: Subject, name: str) -> Parts:
-        """The contributions of words, or of images' features, to views; see `Parts`.
-
-        Raises ValueError if the method's score cannot be split.
-        """
+        """The contributions of words or of images; raises ValueError if a score cannot be split."""
         if isinstance(subject, str):
             return self.runtime.text_parts([self.reworded(subject)], name)
         features, mask = self._features(subject, name)
@@ -229,17 +223,14 @@ class Retriever:
     def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
         """Replaces each window of a clip by the frame that contributes most to its score.
 
-        Methods that read frames as sets score windows. A window is represented by the frame with
-        the most evidence, summed over words (`models/evidence.py`), or by its first frame if the
-        score cannot be split or if features would have to be computed.
+        It stays as it is if the score cannot be split or if features would have to be computed.
         """
-        names, distinct = self.methods.names(spec), combine_terms(terms)
         if not (self.reads_sets and self.index.clips):
             return list(image_ids)
         with suppress(ValueError):  # the score cannot be split
             query = {
-                name: [(term.weight, self.parts(self.subject(term), name)) for term in distinct]
-                for name in names
+                name: [(t.weight, self.parts(self.subject(t), name)) for t in combine_terms(terms)]
+                for name in self.methods.names(spec)
             }
             return clips.best_frames(self.index, self.runtime, image_ids, query)
         return list(image_ids)
@@ -292,9 +283,17 @@ class Retriever:
         """The path of an image's thumbnail, which is written if it does not exist."""
         return self.image(image_id).thumbnail(self.index.encoder.thumbnails)
 
-    def thumbnails(self, image_ids: Sequence[int]) -> dict[int, Path]:
+    def thumbnails(self, image_ids: Iterable[int]) -> dict[int, Path]:
         """The paths of thumbnails by image id, without images that cannot be opened."""
-        return write_thumbnails(self.thumbnail, image_ids)
+        paths: dict[int, Path] = {}
+
+        def write(image_id: int) -> None:
+            with suppress(ValueError, OSError):
+                paths[image_id] = self.thumbnail(image_id)
+
+        with ThreadPoolExecutor(_THUMBNAIL_THREADS, "thumbnail") as pool:
+            pool.map(write, image_ids)
+        return paths
 
     def make_thumbnails(self) -> None:
         """Makes thumbnails and fingerprints of the first images after everything is read."""
@@ -306,20 +305,9 @@ class Retriever:
 
     def _encode_terms(self, terms: Sequence[Term], spec: str) -> Query:
         """Encodes a query with each method of an ensemble."""
-        distinct = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
-        features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection
-
-        def views(index: int, name: str) -> Views:
-            subject = distinct[index][1]
-            if not isinstance(subject, Image.Image):
-                return self.views(subject, name)
-            key = index, self.runtime.image_encoder_of(name)
-            if key not in features:
-                features[key] = self.runtime.image_features([subject], name)
-            return self.runtime.image_views(features[key], name)
-
+        subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
         return {
-            name: [(weight, views(index, name)) for index, (weight, _) in enumerate(distinct)]
+            name: [(weight, self.views(subject, name)) for weight, subject in subjects]
             for name in self.methods.names(spec)
         }
 
@@ -330,15 +318,13 @@ class Retriever:
         return clips.window_features(self.index, images, name)
 
     def _scores(self, query: Query, texts: bool = False) -> Scores:
-        """Scores of all searchable items: weighted sums over terms, averaged over methods.
-
-        All are 0 if the terms cancel out. Each frame of a clip has its own score.
-        """
+        """Scores of all searchable images or captions, each frame of a clip by itself."""
         pairs: list[tuple[np.ndarray, np.ndarray]] = []
         for name, terms in query.items():
             gallery = self._filled_gallery(query, name, texts)
             if not terms:
-                pairs.append((gallery.ids(), np.zeros(len(gallery.ids()), np.float32)))
+                ids = gallery.ids()
+                pairs.append((ids, np.zeros(len(ids), np.float32)))
             for weight, views in terms:
                 ids, values = gallery.scores(views)
                 pairs.append((ids, weight / len(query) * values))
@@ -352,10 +338,7 @@ class Retriever:
     def _best(
         self, query: Query, k: int, only: AbstractSet[int] | None = None, texts: bool = False
     ) -> tuple[list[Match], np.ndarray | None]:
-        """The k best images or captions with their winning views, and all scores (N,) if computed.
-
-        A view wins if it scores best for every term. Only the best frame of a clip is listed.
-        """
+        """The k best images or captions; for a clip its best frame. Also all scores if computed."""
         if pair := single(query):
             gallery = self._filled_gallery(query, pair[0], texts)
             if texts:

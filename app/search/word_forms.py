@@ -1,9 +1,8 @@
 """Known words that replace an unknown one: another form of it, or a synonym.
 
-A pack with word vectors knows only the words of its training captions. People may type "puppies"
-where captions say "puppy", or "automobile" where captions say "car". Two words are forms of each
-other if they may derive from the same base word; English has few endings, so a few rules find the
-bases. A short hand-written list, `words.txt`, has irregular forms and synonyms of common subjects.
+A pack with word vectors knows only the words of its training captions, such as "puppy" but not
+"puppies". Two words are forms of each other if they may derive from the same base word; a few rules
+find the bases of English words. `words.txt` has irregular forms and synonyms of common subjects.
 """
 
 import re
@@ -20,11 +19,7 @@ _DOUBLED = re.compile(r"[^aeiou]*[aeiou][bdgklmnprt]")  # "run", whose "n" is do
 
 
 def reword(tokens: Tokens, text: str, known: frozenset[str]) -> str:
-    """Replaces the unknown words of a text by known ones of the same meaning, see `read_word`.
-
-    `tokens` are those of the stripped text, `known` are the words of the pack. Evaluation on
-    captions does not reword, because it compares vocabularies, too.
-    """
+    """Replaces the unknown words of a text by known ones; `tokens` are those of the text."""
     parts, end_of_last = list[str](), 0
     for index, original in tokens.unknown.items():
         if word := read_word(original, known):

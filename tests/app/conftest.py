@@ -235,10 +235,9 @@ def find(retriever: Retriever, text: str, method: str, k: int) -> list[Hit]:
     return retriever.search([Term(text)], method, k).hits
 
 
-def maps_of(retriever: Retriever, image: int | Image.Image, name: str) -> np.ndarray:
+def maps_of(retriever: Retriever, image: int, name: str) -> np.ndarray:
     """The maps (V, rows, columns) of a method that has attention."""
-    subject = [image] if isinstance(image, int) else image
-    maps = attention_maps(retriever, retriever.views(subject, name, attention=True), image, name)
+    maps = attention_maps(retriever, retriever.views([image], name, attention=True), image, name)
     assert maps is not None
     return maps.numpy()
 

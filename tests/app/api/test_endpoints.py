@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from polyview.app.api.endpoints import ENDPOINTS
+from polyview.app.server import ENDPOINTS
 from tests.app.api.conftest import ROOT, data_uri, encoded
 from tests.app.clip_files import write_animation
 from tests.app.conftest import draw

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from gradio_client import Client
 
-from polyview.app import limits
+from polyview.app import access
 from tests.app.api.conftest import ROOT
 from tests.app.serving import Serve, Server, free_port
 
@@ -169,7 +169,7 @@ def test_nobody_says_what_its_address_is(proxied: Proxied) -> None:
             return line.get(url, headers={"X-Forwarded-For": f"192.0.2.{n % 250}"})
 
         assert ask(0).status_code == 200
-        replies = list(crew.map(ask, range(int(limits.BURST) * 2)))
+        replies = list(crew.map(ask, range(int(access.BURST) * 2)))
     assert any("too many requests" in reply.text for reply in replies)
 
 

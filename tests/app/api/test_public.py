@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
-from polyview.app import limits
+from polyview.app import access
 from polyview.app.access import Hosts
 from polyview.app.api import adapter
 from tests.app.api.conftest import ask, refused
@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_pack: Path) -> Iterato
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that few requests reach."""
     for name, value in {"BURST": BURST, "RATE": 0.5, "MAX_OPEN": 6, "MAX_UNANSWERED": 3}.items():
-        monkeypatch.setattr(limits, name, value)
+        monkeypatch.setattr(access, name, value)
 
 
 def client(server: Server, address: str) -> httpx.Client:
@@ -120,11 +120,11 @@ def test_open_requests_of_one_client_are_bounded(server: Server) -> None:
     head = b"GET /gradio_api/heartbeat/%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with ExitStack() as held:
         lines = []
-        for number in range(limits.MAX_OPEN + 1):
+        for number in range(access.MAX_OPEN + 1):
             line = socket.create_connection(("127.0.0.1", server.port), 60, own)
             held.enter_context(line).sendall(head % number)
             lines.append(line.recv(20)[:12])
-        assert lines == [b"HTTP/1.1 200"] * limits.MAX_OPEN + [b"HTTP/1.1 429"]
+        assert lines == [b"HTTP/1.1 200"] * access.MAX_OPEN + [b"HTTP/1.1 429"]
         with client(server, "127.0.0.6") as other:
             assert other.get("/api/v1/health").status_code == 200
 
@@ -133,7 +133,7 @@ def test_open_requests_of_one_client_are_bounded(server: Server) -> None:
 def test_slow_bodies_hold_nobody(server: Server) -> None:
     head = b"POST /api/v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
     with ExitStack() as held:
-        for _ in range(limits.MAX_OPEN):
+        for _ in range(access.MAX_OPEN):
             line = socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.0.9", 0))
             held.enter_context(line).sendall(head)  # and no body, for which it waits
         with client(server, "127.0.0.10") as other:
@@ -150,7 +150,7 @@ def test_uploads_count_as_many_requests(server: Server) -> None:
     assert replies[1].status_code == 200
     late = [reply for reply in replies if reply.status_code == 429]
     assert len(late) > 2
-    wait = (BURST / 2 + 1) / limits.RATE  # no more than the last upload cost
+    wait = (BURST / 2 + 1) / access.RATE  # no more than the last upload cost
     assert all(int(reply.headers["retry-after"]) <= wait for reply in late)
 
 
@@ -208,7 +208,7 @@ def test_many_assistants_wait_for_their_turn(server: Server) -> None:
 
 def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a bound, the guard fetches and discards the oldest answer."""
-    monkeypatch.setattr(limits, "MAX_UNREAD", 3)
+    monkeypatch.setattr(access, "MAX_UNREAD", 3)
     fetched: list[str] = []
     numbers = itertools.count()
 
@@ -223,7 +223,7 @@ def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPa
 
     routes = Route("/call/x", join, methods=["POST"]), Route("/queue/data", data)
     app = Starlette(routes=[Mount("/gradio_api", routes=routes)])
-    guard = limits.RequestGuard(app, Hosts(), {"x": []})
+    guard = access.RequestGuard(app, Hosts(), {"x": []})
     with TestClient(guard, base_url="http://127.0.0.1/gradio_api") as own:
         for sessions in (("e0", "e1"), ()):
             for _ in range(3):
@@ -237,7 +237,7 @@ def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPa
 def test_questions_without_an_answer_are_bounded_for_each_client(server: Server) -> None:
     body = {"data": ["a red circle"], "session_hash": "s" * 11}
     with client(server, "127.0.2.1") as line, client(server, "127.0.2.2") as other:
-        sent = [line.post(ADDRESS, json=body) for _ in range(limits.MAX_UNANSWERED)]
+        sent = [line.post(ADDRESS, json=body) for _ in range(access.MAX_UNANSWERED)]
         assert [reply.status_code for reply in sent] == [200] * len(sent)
         assert "were not fetched" in refused(line.post(ADDRESS, json=body), 429)
         assert other.post(ADDRESS, json=body).status_code == 200
@@ -248,11 +248,11 @@ def test_questions_without_an_answer_are_bounded_for_each_client(server: Server)
 def test_answers_about_many_images_are_bounded(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("polyview.app.api.evidence._MAX_NUMBERS", 100)
+    monkeypatch.setattr("polyview.app.explain.evidence.MAX_NUMBERS", 100)
     assert server.post("explain/hits", q="a red circle", images=[0])["scores"]
     many = {"q": "a red circle", "images": [0, 1, 2] * 30}
     sentence = refused(server.http.post("explain/hits", json=many), 400)
-    assert "ask for fewer images, at most 100 numbers" in sentence
+    assert "has more than 100 numbers; ask for fewer" in sentence
 
 
 @pytest.mark.usefixtures("strict")

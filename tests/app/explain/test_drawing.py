@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyview.app.explain.drawing import darken
+from polyview.app.explain.evidence import darken
 
 
 def test_positive_evidence_keeps_its_colours_and_negative_evidence_is_orange() -> None:
@@ -18,10 +18,10 @@ def test_positive_evidence_keeps_its_colours_and_negative_evidence_is_orange() -
     assert shaded[50].tolist() == [shaded[50, 0].tolist()] * 90  # not seen by the encoder
 
 
-@pytest.mark.parametrize(("cell", "smooth"), [((0, 0), True), ((3, 5), True), ((6, 6), False)])
-def test_the_strongest_cell_is_the_brightest(cell: tuple[int, int], smooth: bool) -> None:
+@pytest.mark.parametrize("cell", [(0, 0), (3, 5), (6, 6)])
+def test_the_strongest_cell_is_the_brightest(cell: tuple[int, int]) -> None:
     evidence = np.full((7, 7), 0.001)
     evidence[cell] = 0.5
-    shaded = np.asarray(darken(Image.new("RGB", (140, 70), "white"), evidence, smooth=smooth))
+    shaded = np.asarray(darken(Image.new("RGB", (140, 70), "white"), evidence))
     y, x = np.unravel_index(shaded.sum(axis=-1, dtype=int).argmax(), shaded.shape[:2])
     assert (y * 7 // 70, x * 7 // 140) == cell

@@ -18,16 +18,9 @@ IMAGES = [303, 0, 303]
 
 
 def sums(results: QueryEvidence) -> np.ndarray:
-    """What the terms' evidence adds up to: (n,), or (n, V)."""
-    return sum(
-        (
-            term.base.astype(np.float64)
-            + term.whole_sentence.sum((-2, -1), dtype=np.float64)
-            + term.cells.sum((-3, -2, -1), dtype=np.float64)
-            for term in results.terms
-        ),
-        np.zeros_like(results.scores),
-    )
+    """What the evidence adds up to: (n,), or (n, V)."""
+    whole, cells = results.whole_sentence.sum((-2, -1)), results.cells.sum((-3, -2, -1))
+    return np.asarray(results.base + whole + cells)
 
 
 def own_scores(retriever: Retriever, query: str, spec: str) -> np.ndarray:
@@ -51,10 +44,11 @@ def test_evidence_adds_up_to_the_score(scenes: Retriever, spec: str) -> None:
         np.testing.assert_allclose(results.scores, expected, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(sums(results), results.scores, rtol=1e-4, atol=1e-6)
         assert results.grid == (7, 7)
-        for term in results.terms:
-            assert list(term.words) == scenes.read(term.term.words).words
-            assert term.cells.shape == (len(IMAGES), 7, 7, len(term.words))
-            np.testing.assert_array_equal(term.cells[0], term.cells[2])
+        words = [scenes.read(term.words).words for term in results.terms]
+        assert list(results.words) == [word for part in words for word in part]
+        assert [term.count for term in results.terms] == list(map(len, words))
+        assert results.cells.shape == (len(IMAGES), 7, 7, len(results.words))
+        np.testing.assert_array_equal(results.cells[0], results.cells[2])
         assert len(results.terms) == count
 
 
@@ -72,10 +66,9 @@ def test_evidence_of_views_adds_up_to_their_scores(scenes: Retriever, name: str)
 def test_a_picture_and_words_are_explained_as_one_question(scenes: Retriever, name: str) -> None:
     terms = [Term(image=scenes.open(303), weight=2.0), Term("snow")]
     results = explain(scenes, terms, name, [303, 12])
-    query, words = results.terms
-    assert query.words == ()
-    assert query.cells.shape == (2, 7, 7, 49)
-    assert words.words == ("snow",)
+    assert [(term.words, term.count) for term in results.terms] == [("", 0), ("snow", 1)]
+    assert results.words == ("",) * 49 + ("snow",)
+    assert results.cells.shape == (2, 7, 7, 50)
     np.testing.assert_allclose(sums(results), results.scores, rtol=1e-4, atol=1e-6)
 
 
@@ -90,9 +83,9 @@ def test_a_word_is_found_where_its_object_is(scenes: Retriever, name: str, share
         if len(pair) < 2:
             continue
         results = explain(scenes, [Term(f"a {pair[0]} and a {pair[1]}")], name, [image_id])
-        (term,) = results.terms
         for entry in pair:
-            row, column = divmod(int(term.cells[0, ..., term.words.index(entry)].argmax()), 7)
+            place = int(results.cells[0, ..., results.words.index(entry)].argmax())
+            row, column = divmod(place, 7)
             left, top, right, bottom = (7 * side for side in boxes[entry])
             hits.append(left < column + 1 and column < right and top < row + 1 and row < bottom)
     print(f"{name}: {np.mean(hits):.3f} of {len(hits)}")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from polyview.app.explain.lens import rank
+from polyview.app.explain.views import search_weighted
 from polyview.app.search.retriever import Retriever
 from polyview.models import Views
 from tests.app.conftest import find
@@ -36,7 +36,7 @@ def scored_alone(retriever: Retriever, name: str, weights: list[float]) -> dict[
 @pytest.mark.parametrize("name", WEIGHTS)
 @torch.inference_mode()
 def test_ranks_are_those_of_the_weighted_scores(many_retriever: Retriever, name: str) -> None:
-    results = rank(many_retriever, TEXT, name, WEIGHTS[name], 7)
+    results = search_weighted(many_retriever, TEXT, name, WEIGHTS[name], 7)
     alone = scored_alone(many_retriever, name, WEIGHTS[name])
     order = sorted(alone, key=lambda i: -alone[i])
     assert [hit.image_id for hit in results.hits] == order[:7]
@@ -48,7 +48,7 @@ def test_ranks_are_those_of_the_weighted_scores(many_retriever: Retriever, name:
     assert results.stayed == len(set(order[:7]) & set(before[:7]))
     assert results.searched == len(before)
     if name in ADDED:  # with every view on nothing moves
-        results = rank(many_retriever, TEXT, name, [1.0] * ADDED[name]["views"], 5)
+        results = search_weighted(many_retriever, TEXT, name, [1.0] * ADDED[name]["views"], 5)
         assert all(hit.rank == hit.before for hit in results.hits)
         assert [hit.model_copy(update={"before": None}) for hit in results.hits] == plain[:5]
         assert results.stayed == 5
@@ -60,9 +60,9 @@ def test_winning_views_keep_their_numbers(many_retriever: Retriever) -> None:
     ids = many_retriever.gallery("mv_vse").ids().tolist()
     views = many_retriever.gallery("mv_vse").views(ids)
     scores = method.view_scores(views, many_retriever.views(TEXT, "mv_vse"))[..., 0]  # (3, N)
-    results = rank(many_retriever, TEXT, "mv_vse", [1.0, 0.0, 1.0], 24)
+    results = search_weighted(many_retriever, TEXT, "mv_vse", [1.0, 0.0, 1.0], 24)
     won = {hit.image_id: hit.view for hit in results.hits}
     for column, image_id in enumerate(ids):
         assert won[image_id] == (0 if scores[0, column] >= scores[2, column] else 2)
-    only = rank(many_retriever, TEXT, "mv_vse", [0.0, 0.0, 1.0], 24)
+    only = search_weighted(many_retriever, TEXT, "mv_vse", [0.0, 0.0, 1.0], 24)
     assert {hit.view for hit in only.hits} == {2}

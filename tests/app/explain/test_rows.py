@@ -10,10 +10,11 @@ import torch
 from PIL import Image
 
 from polyview.app.api import evidence
-from polyview.app.explain.drawing import draw as draw_evidence
-from polyview.app.explain.evidence import QueryEvidence, TermEvidence, explain
+from polyview.app.explain.evidence import QueryEvidence, explain
+from polyview.app.explain.evidence import draw as draw_evidence
 from polyview.app.gallery import encode
 from polyview.app.gallery.scan import from_folder
+from polyview.app.search.hits import QueryTerm
 from polyview.app.search.retriever import Retriever, Term
 from polyview.models.evidence import Parts
 from tests.app.conftest import bundled_runtime, draw, find, finish
@@ -35,7 +36,7 @@ def clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retriever:
 def test_evidence_lies_on_patches_and_words_and_adds_up(clip: Retriever) -> None:
     method, query = clip.methods["clip"], clip.parts(TEXT, "clip")
     for hit in find(clip, TEXT, "clip", 5):
-        why = evidence.explain(clip, TEXT, hit.image_id)
+        why = evidence.explain(clip, TEXT, hit.image_id, "clip")
         assert why.words == ["a", "red", "dog"]
         assert why.score == pytest.approx(hit.score, abs=1e-5)
         cells, whole = np.array(why.cells), np.array(why.whole_sentence)
@@ -57,7 +58,7 @@ def test_what_a_summary_brings_has_no_place(
         clip, "parts", lambda subject, _: query if isinstance(subject, Image.Image) else images
     )
     terms = [Term(image=Image.new("RGB", (2, 2)))]
-    (term,) = explain(clip, terms, "clip", [0, 1]).terms
+    term = explain(clip, terms, "clip", [0, 1])
     rows = torch.einsum("bnd,bmd->bnm", images.rows[:, 0], query.rows[:, 0])
     np.testing.assert_allclose(term.cells.reshape(2, 64, 64), rows[:, 1:65, 1:65], atol=1e-6)
     np.testing.assert_allclose(term.whole_sentence.reshape(2, 64), rows[:, 1:65, 0], atol=1e-6)
@@ -77,9 +78,9 @@ def test_a_gallery_keeps_sums_and_few_rows(clip: Retriever, tmp_path: Path) -> N
 
 
 def test_where_all_is_a_summary_there_is_no_map(clip: Retriever) -> None:
-    zeros = np.zeros((1, 8, 8))
-    term = TermEvidence(Term("dog"), ("dog",), zeros[..., None], zeros, np.ones(1))
-    summary = QueryEvidence((8, 8), np.ones(1), (term,))
+    one, zeros = np.ones(1), np.zeros((1, 8, 8))
+    terms = (QueryTerm(words="dog", weight=1, count=1),)
+    summary = QueryEvidence(one, terms, ("dog",), zeros[..., None], zeros, one)
     assert summary.has_no_map
     with pytest.raises(ValueError, match="No map can be drawn"):
         draw_evidence(clip, summary, 2, "dog")

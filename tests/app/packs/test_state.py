@@ -84,7 +84,7 @@ def test_strangers_make_no_other_pack_read_the_owner_s_images(
     draw(1)[0].save(tmp_path / "x.png")
     settings = Settings(str(tiny_pack), tmp_path, "cpu", host="0.0.0.0")
     state = AppState(settings, tmp_path / "cache")
-    (key,) = (key for key in state.collections() if key.startswith("folder-"))
+    (key,) = (c["key"] for c in state.collections() if c["kind"] == "folder")
     assert state.retriever("", key) is state.retriever()
     with pytest.raises(Refusal, match=r"only the packs .* may search these images"):
         state.retriever("scenes", key)
@@ -115,7 +115,7 @@ def test_folders_and_packs_make_room(
         pack = state.add_pack(variant(tiny_pack, tmp_path / f"pack {length}", length))
         state.retriever(pack, keys[2])
     assert len(state._retrievers) <= 3
-    assert len(state._runtimes) <= 3
+    assert len(state.runtimes) <= 3
     assert state.retriever() is state.first
     state.close()
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
+from polyview.app.api.mistakes import file_scores
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.answers import parse, unsupported_aspects
 from polyview.app.search.examples import Example, curated_file
-from polyview.app.search.mistakes import file_scores
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export.mistakes import Caption, rank_captions
 from polyview.export.runtime import Runtime

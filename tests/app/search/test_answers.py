@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polyview.app.api.shell import main as shell
-from polyview.app.explain.drawing import draw as draw_evidence
+from polyview.app.explain.evidence import draw as draw_evidence
 from polyview.app.explain.evidence import explain
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.answers import (
@@ -184,8 +184,8 @@ def test_a_word_is_read_as_one_that_means_the_same(scenes: Retriever) -> None:
     assert results.hits == ask(scenes, "2: dogs + a mountain - a picture").hits
     assert [word.read_as for word in results.unknown] == ["dogs", "mountain", "picture"]
     first, second = (explain(scenes, parse(item), "mv_vse", [3]) for item in (LACKING, KNOWN))
-    assert first.terms[0].words == second.terms[0].words == tuple(KNOWN.split())
-    np.testing.assert_array_equal(first.terms[0].cells, second.terms[0].cells)
+    assert first.words == second.words == tuple(KNOWN.split())
+    np.testing.assert_array_equal(first.cells, second.cells)
     lit = [draw_evidence(scenes, first, 3, word).tobytes() for word in ("Labradors", "dogs")]
     assert lit[0] == lit[1]
 

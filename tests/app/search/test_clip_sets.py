@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyview.app.explain import lens
-from polyview.app.explain.drawing import draw, draw_sheet
-from polyview.app.explain.evidence import explain
+from polyview.app.explain import views
+from polyview.app.explain.evidence import draw, explain
 from polyview.app.gallery import prepared
 from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.search.answers import Question, parse
@@ -96,12 +95,12 @@ def test_a_hit_is_its_moment_and_the_evidence_adds_up(retriever: Retriever) -> N
         hits = retriever.search(terms, spec, 5).hits
         assert len({hit.image_id % CLIPS for hit in hits}) == 5
         results = explain(retriever, terms, spec, [hit.image_id for hit in hits])
-        total = sum(term.cells.sum(axis=3) + term.whole_sentence for term in results.terms)
-        base = sum(term.base for term in results.terms)
-        np.testing.assert_allclose(np.sum(total, axis=(1, 2)) + base, results.scores, atol=1e-4)
+        total = results.cells.sum(axis=3) + results.whole_sentence
+        added = total.sum(axis=(1, 2)) + results.base
+        np.testing.assert_allclose(added, results.scores, atol=1e-4)
         for place, hit in enumerate(hits):
             assert hit.score == pytest.approx(results.scores[place], abs=1e-3)
-            best = int(np.asarray(total)[place].argmax())  # 4 x 4 frames of one feature
+            best = int(total[place].argmax())  # 4 x 4 frames of one feature
             moment = retriever.index.clips[hit.image_id % CLIPS][best]
             assert (hit.seconds, hit.frame) == (moment.seconds, moment.frame)
             assert hit.image_id // CLIPS == best
@@ -109,18 +108,13 @@ def test_a_hit_is_its_moment_and_the_evidence_adds_up(retriever: Retriever) -> N
 
 def test_what_a_clip_looks_like_inside_is_a_sheet_of_its_frames(retriever: Retriever) -> None:
     hits = retriever.search([Term("a dog")], "pvse", 5).hits
-    lens_hits = lens.rank(retriever, "a dog", "pvse", (1.0, 1.0), 5).hits
+    lens_hits = views.search_weighted(retriever, "a dog", "pvse", (1.0, 1.0), 5).hits
     assert [hit.image_id for hit in lens_hits] == [hit.image_id for hit in hits]
     hit = hits[0]
-    sheet = np.asarray(draw_sheet(retriever, hit.image_id))
-    side = len(sheet) // 4
     seen = explain(retriever, [Term("a dog")], "vse_infty", [hit.image_id])
-    drawn = draw(retriever, seen, hit.image_id, "dog")
-    assert drawn.size == sheet.shape[1::-1]
-    (term,) = seen.terms
-    best = int(term.cells[0, ..., term.words.index("dog")].argmax())
-    row, column = (slice(side * at + side // 4, side * (at + 1) - 4) for at in divmod(best, 4))
-    np.testing.assert_array_equal(np.asarray(drawn)[row, column], sheet[row, column])
+    with pytest.raises(ValueError, match="per frame"):
+        draw(retriever, seen, hit.image_id, "dog")
+    best = int(seen.cells[0, ..., seen.words.index("dog")].argmax())
     assert seen.seconds[0][best] == retriever.index.clips[hit.image_id % CLIPS][best].seconds
 
 
@@ -153,7 +147,9 @@ def test_packs_of_sets_and_of_still_images_are_compared_by_clip(
         finish(each.index)
         assert len(each.index) == 3
         assert len(each.index.clips) == 2
-    results = compare(home, [guest], [Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 3)
+    results = compare(
+        home, {"scenes_moving": guest}, [Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 3
+    )
     assert results.pictures == 3
     for place, hit in zip(
         results.columns[1].hits, guest.search([Term("a dog")], "pvse", 3).hits, strict=True

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyview.app.gallery.scan import from_folder
 from polyview.app.search.answers import parse
 from polyview.app.search.clips import Scores
 from polyview.app.search.comparison import (
@@ -15,12 +14,11 @@ from polyview.app.search.comparison import (
     compare,
     kendall_tau,
     measure,
-    overlap,
     truth,
 )
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export.runtime import Runtime
-from tests.app.conftest import IMAGES, draw, filled, variant
+from tests.app.conftest import IMAGES, filled, variant
 
 
 def run(key: str, values: dict[int, float]) -> tuple[Column, Scores]:
@@ -102,7 +100,6 @@ def test_overlap_and_tau_between_columns(judged: Comparison) -> None:
     np.testing.assert_allclose(
         judged.overlap, [(1, 2 / 3, 0), (2 / 3, 1, 1 / 3), (0, 1 / 3, 1)], atol=1e-9
     )
-    assert overlap([1, 2], [3, 1]) == 0.5
     # A and B list 1 2 3 4: A orders them 1234, B 2143, so 4 of 6 pairs agree.
     assert judged.tau[0][1] == pytest.approx((4 - 2) / 6)
     # A and C list all six, in opposite order.
@@ -131,23 +128,11 @@ def test_only_pictures_that_all_ranked_count() -> None:
         measure([A, run("e", {9: 1.0})], 3)
 
 
-@pytest.fixture(scope="module")
-def beside(
-    retriever: Retriever, tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory
-) -> list[Retriever]:
-    """A variant of the tiny pack over the same images, and the pack itself over others."""
-    folder = tmp_path_factory.mktemp("packs")
-    other = variant(tiny_pack, folder / "other", 9)
-    same = filled(Runtime.load(other, "cpu"), other, folder / "cache")
-    (folder / "photos").mkdir()
-    draw(3)[0].save(folder / "photos/mine.png")
-    elsewhere = Retriever(retriever.runtime, from_folder(folder / "photos"), folder / "cache")
-    return [same, elsewhere]
-
-
 def test_methods_averages_and_other_packs_take_part(
-    retriever: Retriever, beside: list[Retriever]
+    retriever: Retriever, tiny_pack: Path, tmp_path: Path
 ) -> None:
+    other = variant(tiny_pack, tmp_path / "other", 9)
+    beside = {"shapes": filled(Runtime.load(other, "cpu"), other, tmp_path / "cache")}
     terms = parse("a red circle")
     results = compare(retriever, beside, terms, ["vsepp", "vse_infty+vsepp", "shapes/vsepp"], 5)
     keys = [column.method for column in results.columns]
@@ -176,6 +161,6 @@ def test_truth_is_known_for_captions_word_for_word(retriever: Retriever) -> None
     assert 5 in known.image_ids
     assert not known.complete  # nobody judged the other images
     image = [Term(image=retriever.open(5))]
-    own = compare(retriever, [], image, list(retriever.methods), 5, image_id=5)
+    own = compare(retriever, {}, image, list(retriever.methods), 5, image_id=5)
     assert own.pictures == IMAGES - 1
     assert 5 not in own.ranks

@@ -46,7 +46,7 @@ def test_the_bundled_examples_are_true(scenes: Retriever) -> None:
     assert len({example.winner for example in examples}) == len(home.methods)
     for example in examples:
         assert not unsupported_aspects(home.info, example.caption)
-        results = compare(home, [], parse(example.caption), list(home.methods), 3)
+        results = compare(home, {}, parse(example.caption), list(home.methods), 3)
         reached = {column.method: column.best_true_rank for column in results.columns}
         assert reached == example.ranks
         assert [name for name, best in reached.items() if best == 1] == [example.winner]

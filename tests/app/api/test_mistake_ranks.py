@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from polyview.app.access import Refusal
+from polyview.app.api.mistakes import add_queries, captions_of, file_scores, read_ranks
 from polyview.app.gallery.index import Gallery
-from polyview.app.search.mistakes import add_queries, captions_of, file_scores, read_ranks
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export import mistakes as ranking
 from polyview.export.mistakes import Caption, compare, counts
@@ -35,7 +36,7 @@ def test_counts_on_scenes_are_those_of_brute_force(
     scenes: Retriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranking, "PART_BYTES", 2**18)  # several parts
-    captions = (captions_of(scenes) or [])[::40]
+    captions = captions_of(scenes)[::40]
     matrices: dict[str, np.ndarray] = {}
     with torch.inference_mode():
         for name in scenes.methods:
@@ -101,15 +102,16 @@ def test_ranks_are_kept_on_disk(views_pack: Path, tmp_path: Path) -> None:
 def test_a_file_of_queries(views_retriever: Retriever) -> None:
     file = views_retriever.collection.images[3].file
     content = f'query,image,kind\n"a bar, red",{file},shape\n"a bar, red",5,shape\na circle,2,shape'
-    key = add_queries(views_retriever, content.encode())
-    captions = captions_of(views_retriever, key) or []
+    key = add_queries(views_retriever, content.encode()).queries
+    captions = captions_of(views_retriever, key)
     assert captions == [("a bar, red", (3, 5), "shape"), ("a circle", (2,), "shape")]
     rank, *_ = finished(views_retriever, captions, [], key)["mv_vse"]
     scores = views_retriever.scores([Term("a circle")], "mv_vse").values
     assert rank[1] == 1 + (scores > scores[2]).sum()
     for number in range(40):
         add_queries(views_retriever, f"a dog,{number % 24}{' ' * number}".encode())
-    assert captions_of(views_retriever, key) is None
+    with pytest.raises(Refusal, match="no longer stored"):
+        captions_of(views_retriever, key)
     for wrong, sentence in (
         (b"", "0 queries"),
         (b"a dog,nowhere.png", "line 1 must name a query and an image"),
