@@ -1,5 +1,7 @@
-"""The documents are true: links, named files, and the walks through the code."""
+"""The documents are true: links, named files, examples, and the walks through the code."""
 
+import doctest
+import importlib
 import os
 import re
 import shutil
@@ -29,6 +31,8 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 CODE = ("polyview", "app", "models", "export", "training", "benchmarks")
 ROOMS = (*CODE, "tests", "docs")
+SOURCES = [path for folder in CODE[:5] for path in sorted((ROOT / folder).rglob("*.py"))]
+EXAMPLES = [path.relative_to(ROOT) for path in SOURCES if ">>> " in path.read_text("utf-8")]
 MOST = 13  # files of one folder that a walk may pass through
 
 
@@ -40,6 +44,14 @@ def test_links_and_named_files_exist(document: Path) -> None:
     if document.name != "CHANGELOG.md":  # which names what was
         places += [ROOT / f for f in re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./]+)`", text)]
     assert not [place for place in places if not place.exists()]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=str)
+def test_examples_in_docstrings(path: Path) -> None:
+    name = ".".join(path.with_suffix("").parts).removeprefix("polyview.")
+    result = doctest.testmod(importlib.import_module(f"polyview.{name}".removesuffix(".__init__")))
+    assert result.attempted
+    assert not result.failed
 
 
 def test_the_readme_is_short() -> None:

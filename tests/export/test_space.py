@@ -108,10 +108,10 @@ def test_it_starts(pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     shutil.rmtree(folder)
     build_space(folder, [str(pack)])
     before = sorted(folder.rglob("*"))
-    answers = start_and_ask(folder, sys.executable, installed=False)
-    assert answers.info["pack"]["title"] == "Tiny"
-    assert answers.info["gallery"]["searchable"] == answers.info["gallery"]["pictures"] == 6
-    assert len(answers.hits) == 3
+    info, hits = start_and_ask(folder, sys.executable, installed=False)
+    assert info["pack"]["title"] == "Tiny"
+    assert info["gallery"]["searchable"] == info["gallery"]["pictures"] == 6
+    assert len(hits) == 3
     assert sorted(folder.rglob("*")) == before
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,16 +138,20 @@ def test_pixels_are_those_of_the_models_own_processor(tmp_path: Path) -> None:
         assert Preprocess.from_json(preprocess.to_json()) == preprocess
 
 
+def refused(load: Callable[[Path], object], source: Path, sentence: str) -> None:
+    with pytest.raises((ValueError, FileNotFoundError), match=sentence):
+        load(source)
+
+
 def test_a_source_that_is_none_is_refused(published: Path) -> None:
-    for source, message in (
+    for source, sentence in (
         ("vit#joined", 'after # there can only be "projected"'),
         ("vit#projected", "only CLIP has a projection"),
         ("bert", 'type "bert", which is not an image encoder known here; known: mobilenet_v2'),
         ("nothing", "there is no folder"),
         ("", "neither best.safetensors"),
     ):
-        with pytest.raises((ValueError, FileNotFoundError), match=message):
-            load_image_source(f"{published / source}")
+        refused(load_image_source, published / source, sentence)
 
 
 def test_damaged_folders_are_refused(published: Path, copied: Path) -> None:
@@ -155,28 +160,21 @@ def test_damaged_folders_are_refused(published: Path, copied: Path) -> None:
     lost = next(name for name in sorted(tensors) if "layernorm" in name)
     remaining = {name: tensor for name, tensor in tensors.items() if name != lost}
     save_file(remaining, weights, {"format": "pt"})
-    with pytest.raises(ValueError, match=r"lacks 1 of the weights of a vit model, first model\."):
-        load_image_source(copied)
+    refused(load_image_source, copied, r"lacks 1 of the weights of a vit model, first model\.")
     weights.write_bytes(b"damaged")
-    with pytest.raises(ValueError, match="do not load"):
-        load_image_source(copied)
+    refused(load_image_source, copied, "do not load")
     (copied / "preprocessor_config.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"has no preprocessor_config\.json"):
-        load_image_source(copied)
+    refused(load_image_source, copied, r"has no preprocessor_config\.json")
     torch.save(tensors, copied / "pytorch_model.bin")
     weights.unlink()
-    with pytest.raises(FileNotFoundError, match=r"pytorch_model\.bin is a pickle and is not read"):
-        load_image_source(copied)
+    refused(load_image_source, copied, r"pytorch_model\.bin is a pickle and is not read")
     (copied / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config\.json cannot be read"):
-        load_image_source(copied)
+    refused(load_image_source, copied, r"config\.json cannot be read")
     texts = Path(shutil.copytree(published / "bert", copied / "bert"))
     (texts / "tokenizer.json").unlink()
-    with pytest.raises(FileNotFoundError, match="holds no tokenizer; put"):
-        load_text_source(texts)
+    refused(load_text_source, texts, "holds no tokenizer; put")
     (texts / "tokenizer.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds no tokenizer that can be read"):
-        load_text_source(texts)
+    refused(load_text_source, texts, "holds no tokenizer that can be read")
 
 
 @pytest.mark.network

@@ -31,28 +31,27 @@ def use(pack: Path) -> None:
     runtime.text_views(["a red dog"], "vsepp")
 
 
-def put(*keys: str, value: Any, file: str = "pack.json") -> Attack:
+def attack(change: Callable[..., object]) -> Callable[..., Attack]:
+    """A function of a change's arguments that returns what makes the change to a pack."""
+    return lambda *values, **options: lambda pack: change(pack, *values, **options)
+
+
+@attack
+def put(pack: Path, *keys: str, value: Any, file: str = "pack.json") -> None:
     """Sets a value of a JSON file."""
-
-    def attack(pack: Path) -> None:
-        with edited(pack / file) as values:
-            for key in keys[:-1]:
-                values = values[key]
-            values[keys[-1]] = value
-        if file != "pack.json":
-            relist(pack, file)
-
-    return attack
-
-
-def content(file: str, data: bytes) -> Attack:
-    """Replaces a file, and its checksum."""
-
-    def attack(pack: Path) -> None:
-        (pack / file).write_bytes(data)
+    with edited(pack / file) as values:
+        for key in keys[:-1]:
+            values = values[key]
+        values[keys[-1]] = value
+    if file != "pack.json":
         relist(pack, file)
 
-    return attack
+
+@attack
+def content(pack: Path, file: str, data: bytes) -> None:
+    """Replaces a file, and its checksum."""
+    (pack / file).write_bytes(data)
+    relist(pack, file)
 
 
 def tensors(header: dict[str, Any], body: bytes = b"", size: int | None = None) -> Attack:
@@ -85,26 +84,20 @@ def constant(**fields: Any) -> Attack:
     return network(helper.make_node("If", ["c"], ["features"], **both))
 
 
-def link(name: str) -> Attack:
+@attack
+def link(pack: Path, name: str) -> None:
     """Replaces a file by a link to the same outside the pack."""
-
-    def attack(pack: Path) -> None:
-        outside = pack.with_name("outside")
-        shutil.move(pack / name, outside)
-        (pack / name).symlink_to(outside)
-
-    return attack
+    outside = pack.with_name("outside")
+    shutil.move(pack / name, outside)
+    (pack / name).symlink_to(outside)
 
 
-def sparse(name: str, size: int) -> Attack:
+@attack
+def sparse(pack: Path, name: str, size: int) -> None:
     """Extends a file by a hole, which takes no room on the disk."""
-
-    def attack(pack: Path) -> None:
-        os.truncate(pack / name, size)
-        if name != "pack.json":
-            put("files", name, "bytes", value=size)(pack)
-
-    return attack
+    os.truncate(pack / name, size)
+    if name != "pack.json":
+        put("files", name, "bytes", value=size)(pack)
 
 
 def swap_encoders(pack: Path) -> None:
@@ -168,9 +161,9 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_hostile_pack_is_refused(name: str, small_pack: Path, tmp_path: Path) -> None:
-    attack, sentence = ATTACKS[name]
+    change, sentence = ATTACKS[name]
     pack = Path(shutil.copytree(small_pack, tmp_path / "pack"))
-    attack(pack)
+    change(pack)
     start = time.process_time()
     with pytest.raises(PackError, match=sentence) as refusal:
         use(pack)
