@@ -149,7 +149,7 @@ def test_a_source_that_is_none_is_refused(published: Path) -> None:
         ("vit#projected", "only CLIP has a projection"),
         ("bert", 'type "bert", which is not an image encoder known here; known: mobilenet_v2'),
         ("nothing", "there is no folder"),
-        ("", "neither best.safetensors"),
+        ("", "no best.safetensors, pack.json or config.json"),
     ):
         refused(load_image_source, published / source, sentence)
 
@@ -167,7 +167,7 @@ def test_damaged_folders_are_refused(published: Path, copied: Path) -> None:
     refused(load_image_source, copied, r"has no preprocessor_config\.json")
     torch.save(tensors, copied / "pytorch_model.bin")
     weights.unlink()
-    refused(load_image_source, copied, r"pytorch_model\.bin is a pickle and is not read")
+    refused(load_image_source, copied, r"has no model\.safetensors; pickles are not read")
     (copied / "config.json").write_text("{")
     refused(load_image_source, copied, r"config\.json cannot be read")
     texts = Path(shutil.copytree(published / "bert", copied / "bert"))

@@ -147,7 +147,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "external data": (constant(**EXTERNAL), "bomb is in another file"),
     "custom domain": (network(OWN), "operator Run of the domain own"),
     "network of 400 GB": (network(FILL, shape=[10**11]), "needs more memory than allowed"),
-    "network of whole numbers": (network(INTEGERS, kind=TensorProto.INT64), "gives int64"),
+    "network of whole numbers": (network(INTEGERS, kind=TensorProto.INT64), "gives torch.int64"),
     "unknown method": (put("methods", "vsepp", "method", value="later"), 'no method "later"'),
     "network without its input": (network(GONE), "onnxruntime cannot load"),
     "network of other inputs": (swap_encoders, r"has the inputs \['ids', 'lengths'\] instead of"),

@@ -38,8 +38,8 @@ REFUSED: list[tuple[Change, str]] = [
     (lambda p: p["files"]["tokenizer.json"].update(bytes=5), "bytes, but pack.json says 5"),
     (lambda p: p["files"]["tokenizer.json"].update(sha256="A" * 64), "64 lower-case hexadec"),
     (lambda p: p["preprocess"].update(size=1), "preprocess size must be 16 to 1024"),
-    (lambda p: p["gallery"].update(images=7), "pack.json describes, 7 images with 6"),
-    (lambda p: p["gallery"].update(images_sha256="0" * 64), "and their SHA-256; fetch"),
+    (lambda p: p["gallery"].update(images=7), "pack.json describes, with 7 images and 6"),
+    (lambda p: p["gallery"].update(images_sha256="0" * 64), "not the one that pack.json describes"),
     (lambda p: p["gallery"].update(file="../gallery.json"), "file must be 'gallery/gallery"),
 ]
 REFUSED_GALLERIES: list[tuple[Change, str]] = [
