@@ -26,10 +26,8 @@ def write_video(
     `rate` is in frames a second or, where `ticks` say when each frame is shown, in ticks a second;
     `codec` and its `options` are FFmpeg's, by default those that are usual for the format.
     """
-    with av.open(str(path), "w") as container:
-        stream = cast(
-            VideoStream, container.add_stream(codec or CODECS[path.suffix], rate, options)
-        )
+    with av.open(str(path), "w") as file:
+        stream = cast(VideoStream, file.add_stream(codec or CODECS[path.suffix], rate, options))
         stream.time_base = stream.codec_context.time_base = Fraction(1, rate)
         for number, image in enumerate(frames):
             if number == 0:
@@ -38,8 +36,8 @@ def write_video(
             frame = av.VideoFrame.from_image(image)
             frame.pts = number if ticks is None else ticks[number]
             frame.time_base = Fraction(1, rate)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
     return path
 
 

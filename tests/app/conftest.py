@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ RED, GREEN, BLUE, PINK = (214, 48, 49), (39, 174, 96), (41, 98, 255), (255, 105,
 COLOURS = {"red": RED, "green": GREEN, "blue": BLUE, "pink": PINK}
 SHAPES = ("circle", "square", "bar")
 IMAGES = 24
-SETTINGS = ("sky", "sand", "dusk")  # of the pictures' backgrounds, in turn
 # A caption that would run, or be changed, wherever it is not shown as plain text.
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> {{1+1}} ${1+1} <b>bold</b>"
 LABELS = Labels("shapes", "Shapes <b>", "Apache-2.0", "drawn here", "Random weights, for tests.")
@@ -73,18 +72,6 @@ def write_gallery(folder: Path) -> Path:
     return folder
 
 
-def write_pack(
-    work: Path, methods: Sequence[str], gallery: Path, factors: Mapping[str, float] | None = None
-) -> Path:
-    """A pack of methods with random weights, the same in every run; see `write_run`."""
-    torch.manual_seed(0)
-    backbone = write_backbone(work / "backbone")
-    captions = [f"a {name} beside a picture of" for i in range(IMAGES) for name in draw(i)[1]]
-    runs = [write_run(work / name, name, backbone, captions, factors) for name in methods]
-    export_runs(work / "pack", backbone, runs, LABELS, gallery)
-    return work / "pack"
-
-
 @cache
 def bundled_runtime(name: str) -> Runtime:
     """A pack that comes with the app, whose files are not hashed again; nobody may change it."""
@@ -101,37 +88,22 @@ def filled(runtime: Runtime, pack: Path, cache: Path) -> Retriever:
 
 @pytest.fixture(scope="session")
 def tiny_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pack of two methods; nobody may change it."""
+    """A pack of two methods with random weights, the same in every run; nobody may change it."""
 
     def make(work: Path) -> None:
-        write_pack(work, ("vsepp", "vse_infty"), write_gallery(work / "gallery"))
+        torch.manual_seed(0)
+        backbone = write_backbone(work / "backbone")
+        captions = [f"a {name} beside a picture of" for i in range(IMAGES) for name in draw(i)[1]]
+        names = ("vsepp", "vse_infty")
+        runs = [write_run(work / name, name, backbone, captions) for name in names]
+        export_runs(work / "pack", backbone, runs, LABELS, write_gallery(work / "gallery"))
 
     return made_once(tmp_path_factory, "tiny", make) / "pack"
 
 
 @pytest.fixture(scope="session")
-def views_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pack with a method of several views, and pictures with facts; nobody may change it."""
-
-    def make(work: Path) -> None:
-        gallery = write_gallery(work / "gallery")
-        with edited(gallery / "gallery.json") as content:
-            written = [[c["text"] for c in image["captions"]] for image in content["images"]]
-            for i, image in enumerate(content["images"]):
-                image |= {"setting": SETTINGS[i % 3], "time": "night" if i % 4 == 0 else None}
-                for caption in image["captions"]:
-                    text = caption["text"]
-                    caption["relevant"] = [j for j, own in enumerate(written) if text in own]
-        # otherwise the views are the same, and none of them wins
-        apart = {"linear.weight": 10, "gru": 3, "score.0": 3, "score.2.weight": 100}
-        write_pack(work, ("vse_infty", "mv_vse"), gallery, apart)
-
-    return made_once(tmp_path_factory, "views", make) / "pack"
-
-
-@pytest.fixture(scope="session")
 def many_pack(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pack of six methods, and pictures with masks and boxes; nobody may change it."""
+    """A pack of six methods, and pictures with masks, boxes and facts; nobody may change it."""
 
     def make(work: Path) -> None:
         write_many(tiny_pack, work / "pack")
@@ -150,12 +122,6 @@ def retriever(
 ) -> Retriever:
     """A filled retriever over the tiny pack's own gallery; nobody may change it."""
     return filled(runtime, tiny_pack, tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(scope="session")
-def views_retriever(views_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Retriever:
-    """The same over the pack with several views."""
-    return filled(Runtime.load(views_pack, "cpu"), views_pack, tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")

@@ -99,10 +99,9 @@ def progressive(side: int) -> bytes:
 def repeated_scans(side: int, scans: int, is_progressive: bool = True) -> bytes:
     """A valid JPEG of grey pixels whose last scan comes again and again."""
     content = jpeg(side, is_progressive)
-    last = content.rindex(b"\xff\xda")
-    return (
-        content[:last] + content[last:-2] * (scans - content.count(b"\xff\xda") + 1) + b"\xff\xd9"
-    )
+    start, end = b"\xff\xda", b"\xff\xd9"
+    last = content.rindex(start)
+    return content[:last] + content[last:-2] * (scans - content.count(start) + 1) + end
 
 
 def jpeg(side: int, is_progressive: bool = True) -> bytes:

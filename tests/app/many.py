@@ -24,6 +24,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "mvam": {"embed_dim": 8, "views": 16, "code_space": "view"},
 }
 WIDTH, HEIGHT = 96, 72  # of the drawn pictures
+SETTINGS = ("sky", "sand", "dusk")  # of their backgrounds, in turn
 
 
 def box(index: int, place: int) -> tuple[int, int, int, int]:
@@ -33,10 +34,14 @@ def box(index: int, place: int) -> tuple[int, int, int, int]:
 
 
 def write_truth(gallery: Path) -> None:
-    """Adds masks, boxes and mentions to a gallery of drawn pictures."""
+    """Adds masks, boxes, mentions, facts and right images to a gallery of drawn pictures."""
     content = json.loads((gallery / "gallery.json").read_text())
     (gallery / "masks").mkdir()
+    written = [[c["text"] for c in image["captions"]] for image in content["images"]]
     for index, image in enumerate(content["images"]):
+        image |= {"setting": SETTINGS[index % 3], "time": "night" if index % 4 == 0 else None}
+        for caption in image["captions"]:
+            caption["relevant"] = [row for row, own in enumerate(written) if caption["text"] in own]
         mask = np.zeros((HEIGHT, WIDTH), np.uint8)
         for place, entry in enumerate(image["objects"]):
             x0, y0, x1, y1 = box(index, place)

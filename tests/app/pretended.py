@@ -28,10 +28,8 @@ class Pretended:
         self.preprocess = Preprocess(size=16)
         self.device = torch.device("cpu")
         self.regions = None
-        one_row = SimpleNamespace(
-            row_search=True, row_dim=lambda _, dim: dim, features_add_up=False
-        )
-        self.methods = dict.fromkeys(METHODS, one_row)
+        row = SimpleNamespace(row_search=True, row_dim=lambda _, dim: dim, features_add_up=False)
+        self.methods = dict.fromkeys(METHODS, row)
         self.info = SimpleNamespace(
             checksum=checksum,
             preprocess=self.preprocess,

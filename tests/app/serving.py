@@ -1,7 +1,5 @@
 """The app as people get it: a process of `python app/main.py`; or in a thread of our own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Names, origins, and what a proxy adds."""
 
-from __future__ import annotations
-
 import pytest
 from starlette.datastructures import Headers
 

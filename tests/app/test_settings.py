@@ -31,9 +31,7 @@ def test_nonsense(arguments: list[str], sentence: str, capsys: pytest.CaptureFix
     assert sentence in capsys.readouterr().err
 
 
-def test_the_first_pack_is_named_or_suits_the_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_pack_suits_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, arguments, pack in (
         ("", [], "scenes"),
         ("", ["--gallery", str(tmp_path)], "photos"),
@@ -46,9 +44,7 @@ def test_the_first_pack_is_named_or_suits_the_images(
         assert Settings.from_argv(arguments).first_pack == pack
 
 
-def test_without_its_package_mcp_is_refused_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_mcp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(os, "environ", os.environ.copy())
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mcp" else name)
@@ -92,9 +88,7 @@ def test_names_of_others_are_given_by_flags_or_a_variable(monkeypatch: pytest.Mo
     assert values.allow_hosts == ("c.example", "d.example")
 
 
-def test_only_bundled_names_name_bundled_packs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_names_of_bundled_packs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("..", "../bundled", "/etc", "no_such_pack", "", "a/b"):
         assert bundled_pack(name) is None
     monkeypatch.setattr("polyview.app.settings.BUNDLED", tmp_path)

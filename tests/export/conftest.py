@@ -1,7 +1,6 @@
 """Tiny random run folders, and the pack that the export makes of them."""
 
 import json
-import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -30,7 +29,6 @@ from tests.once import made_once
 
 TRAINED = tuple(OBJECTIVES)  # all methods but CLIP
 NAME = TRAINED[0]
-Factors = Mapping[str, float] | None
 SIZE, IMAGE_DIM, TEXT_DIM = 64, 12, 8
 BACKBONE = {"widths": [6, 8, IMAGE_DIM], "blocks": [1, 1]}
 CAPTIONS = ["a red dog on the beach", "two apples left of a car", "the cat sleeps at night"]
@@ -63,16 +61,11 @@ def write_backbone(folder: Path) -> Path:
     return folder
 
 
-def write_run(
-    folder: Path, name: str, backbone: Path, captions: list[str] = CAPTIONS, factors: Factors = None
-) -> Path:
-    """A method's run folder with random weights; those whose name holds a text times a factor."""
+def write_run(folder: Path, name: str, backbone: Path, captions: list[str] = CAPTIONS) -> Path:
+    """A method's run folder with random weights."""
     tokenizer = build_tokenizer(captions)
     sizes = {"vocab_size": tokenizer.get_vocab_size(), "word_dim": 10, "hidden_dim": TEXT_DIM}
     method = settle(build(name, IMAGE_DIM, TEXT_DIM, head_arguments(name)))
-    with torch.no_grad():
-        for weight_name, weight in method.named_parameters():
-            weight.mul_(math.prod(f for part, f in (factors or {}).items() if part in weight_name))
     modules = {"method": method, "text_encoder": BiGRUTextEncoder(**sizes)}
     text, dims = {"arch": "bigru", "arguments": sizes}, (IMAGE_DIM, TEXT_DIM)
     sha256 = describe_file(backbone / "best.safetensors").sha256

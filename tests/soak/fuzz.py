@@ -92,10 +92,8 @@ def targets(pack: Path, work: Path) -> dict[str, Target]:
 
 def pictures() -> SearchStrategy[tuple[bytes, str]]:
     """Damaged pictures, each with the suffix of its format."""
-    files = [(whole_image(kind), suffix) for kind, suffix in _FORMATS.items()]
-    return st.one_of(
-        *(st.tuples(damaged_bytes(whole, 64), st.just(suffix)) for whole, suffix in files)
-    )
+    files = [(damaged_bytes(whole_image(kind), 64), end) for kind, end in _FORMATS.items()]
+    return st.one_of(*(st.tuples(damaged, st.just(end)) for damaged, end in files))
 
 
 def questions(caller: checks.Caller) -> SearchStrategy[checks.Question]:

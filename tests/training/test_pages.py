@@ -58,9 +58,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.font
-def test_five_minutes_from_a_clone_to_a_pack_that_is_searched(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_five_minutes_to_a_pack(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steps = commands("training.md", "## Five minutes")[:7]
     names = ["scenes", "scenes", "train", "plot", "export", "evaluate", "search"]
     assert [step[3] for step in steps] == names
@@ -73,9 +71,7 @@ def test_five_minutes_from_a_clone_to_a_pack_that_is_searched(
 
 
 @pytest.mark.slow
-def test_from_a_folder_of_photographs_to_a_pack(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_photographs_to_a_pack(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_photographs(checkout / "data" / "yours", {"train": 24, "val": 8, "test": 6})
     lines = ["file,caption"]
     lines += [f"{n:03}.jpg,a field of color {n % 4} and more" for n in range(38) for _ in range(2)]

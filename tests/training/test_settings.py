@@ -37,12 +37,6 @@ def test_every_recipe_and_what_packs_ship_is_understood() -> None:
             check(TrainConfig, tomllib.loads(path.read_text("utf-8")))
 
 
-def test_settings_are_replaced_by_dotted_name() -> None:
-    rates = ["optimizer.learning_rate=1", "optimizer.learning_rate=3e-4"]
-    config = load_recipe(TrainConfig, "scenes/vse_infty", ["epochs=3", "data=there", *rates])
-    assert (config.epochs, config.optimizer.learning_rate, config.data) == (3, 3e-4, "there")
-
-
 @pytest.mark.parametrize("recipe", ["yours/vse_infty", "scenes/pvse"])
 def test_another_method_resets_arguments_and_objective(recipe: str) -> None:
     before = load_recipe(TrainConfig, recipe)

@@ -1,7 +1,5 @@
 """Clips: the moment in a hit, every frame's score, and the file for who plays it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -72,9 +70,7 @@ def test_comparisons_and_the_lens_rank_each_clip_by_its_best_frame(ask: TestClie
     assert len({hit["file"] for hit in both}) == len(both) == 3
 
 
-def test_every_frame_of_a_chosen_clip_is_searched(
-    runtime: Runtime, folder: Path, tmp_path: Path
-) -> None:
+def test_a_chosen_clip_is_searched_whole(runtime: Runtime, folder: Path, tmp_path: Path) -> None:
     retriever = Retriever(runtime, from_folder(folder), tmp_path)
     finish(retriever.index)
     for words, spec in (("a blue bar", "vsepp"), ("- a blue bar", "vsepp+vse_infty")):
@@ -104,9 +100,7 @@ def test_a_clip_is_sent_whole_and_in_parts(ask: TestClient, folder: Path) -> Non
     assert ask.get("/clip/2").headers["content-type"] == "image/gif"
 
 
-def test_nothing_else_is_sent(
-    ask: TestClient, tiny_pack: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_clips_not_sent(ask: TestClient, tiny_pack: Path, folder: Path, tmp_path: Path) -> None:
     for path, status, sentence in (
         ("/clip/0", 404, "image 0 is a still image"),
         ("/clip/999", 404, "there is no image 999"),

@@ -1,9 +1,5 @@
 """Mistakes over HTTP: filters, pages, tables, files of queries."""
 
-from __future__ import annotations
-
-import csv
-import io
 import shutil
 import time
 from pathlib import Path
@@ -51,39 +47,20 @@ def test_filters_and_pages(bundled: Server) -> None:
         assert part["total"] == count
         assert len(part["captions"]) == 3
         assert {row["found"] for row in part["captions"]} == {cell}
-    gaps = answered(bundled, **query, cell="b", count=5000)["captions"]
-    ratios = [row["rank_a"] / row["rank_b"] for row in gaps]
+    gaps = answered(bundled, **query, cell="b", kind="animal", count=5000)
+    ratios = [row["rank_a"] / row["rank_b"] for row in gaps["captions"]]
     assert ratios == pytest.approx(sorted(ratios, reverse=True))
-    animals = answered(bundled, **query, cell="all", kind="animal")
-    assert animals["total"] == sum(animals["counts"].values()) == 1000
-    assert animals["kinds"] == whole["kinds"]
-    dogs = answered(bundled, **query, cell="all", kind="word:dog", count=5000)["captions"]
-    assert [row["caption"] for row in sorted(dogs, key=lambda row: row["caption"])] == [
-        row["caption"] for row in rows if "dog" in row["text"].lower().replace(",", "").split()
-    ]
+    assert sum(gaps["counts"].values()) == 1000
+    assert gaps["kinds"] == whole["kinds"]
     inside = answered(bundled, **query, cell="all", within="2,9,1,4", count=5000)
     expected = [r for r in rows if 2 <= r["rank_a"] <= 9 and r["rank_b"] <= 4]
     assert inside["total"] == sum(inside["counts"].values()) == len(expected) > 0
     assert inside["p"] == whole["p"]  # of all: who chooses by ranks tests nothing
-    nothing = answered(bundled, **query, within="999,1000,999,1000")
-    assert nothing["total"] == sum(nothing["counts"].values()) == 0
     labels = answered(bundled, **query, cell="labels", count=5000)
     assert labels["total"] == labels["labels"] > 0
     for row in labels["captions"]:
         assert row["suspect"] != row["image"]
         assert row["suspect"] in (row["first_a"], row["first_b"])
-    right = bundled.get("compare", q=labels["captions"][0]["text"], methods="avse,pvse")["truth"]
-    assert labels["captions"][0]["suspect"] in right["image_ids"]
-
-
-def test_a_table_holds_all_of_a_cell(bundled: Server) -> None:
-    query = {"a": "avse", "b": "pvse", "cell": "b"}
-    answer = answered(bundled, **query, count=5000)
-    reply = bundled.http.get("mistakes", params={**query, "format": "csv"})
-    assert reply.headers["content-type"].startswith("text/csv")
-    table = list(csv.DictReader(io.StringIO(reply.text)))
-    assert [int(row["caption"]) for row in table] == [r["caption"] for r in answer["captions"]]
-    assert table[0]["text"].lstrip("'") == answer["captions"][0]["text"]
 
 
 def test_queries_of_a_file(bundled: Server) -> None:

@@ -1,7 +1,5 @@
 """The app behind nginx with the configuration of docs/deploy.md: what the proxy keeps from it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

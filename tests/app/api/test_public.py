@@ -1,7 +1,5 @@
 """Attacks on a server that others reach: their limits, and what they may not name."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import socket
@@ -167,9 +165,7 @@ def test_collections_of_uploads_are_bounded_and_secret(
     assert not any(key in logged for key in keys)
 
 
-def test_more_questions_than_may_wait_are_sent_away(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_questions_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     run, all_sent = adapter.Endpoint.run, threading.Event()
 
     def wait_and_run(*values: Any) -> Any:
@@ -187,23 +183,6 @@ def test_more_questions_than_may_wait_are_sent_away(
         finally:
             all_sent.set()
     assert [each.result().status_code for each in replies] == [200] * WAITING
-
-
-def test_many_assistants_wait_for_their_turn(server: Server) -> None:
-    words = {"query": "a red circle " * 50, "method": "vsepp", "k": 1}
-    params = {"name": "search_text", "arguments": words}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    headers = {"Accept": "application/json, text/event-stream"}
-
-    def call(number: int) -> Any:
-        with client(server, f"127.0.1.{number + 1}") as line:
-            return line.post("/gradio_api/mcp/", json=body, headers=headers).text
-
-    with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(call, range(8)))
-    # the client inside Gradio's MCP may lose an answer, see gradio-app/gradio#13760
-    assert sum("'hits'" in text or '"hits"' in text for text in replies) >= 4
-    assert server.get("health")["complete"]
 
 
 def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,9 +224,7 @@ def test_questions_without_an_answer_are_bounded_for_each_client(server: Server)
         assert line.post(ADDRESS, json=body).status_code == 200
 
 
-def test_answers_about_many_images_are_bounded(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_answers_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polyview.app.explain.evidence.MAX_NUMBERS", 100)
     assert server.post("explain/hits", q="a red circle", images=[0])["scores"]
     many = {"q": "a red circle", "images": [0, 1, 2] * 30}
@@ -256,9 +233,7 @@ def test_answers_about_many_images_are_bounded(
 
 
 @pytest.mark.usefixtures("strict")
-def test_a_space_answers_for_its_name_and_counts_visitors_apart(
-    tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_public_space(tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
     space = {"SPACE_ID": "owner/space", "SPACE_HOST": "owner-space.hf.space"}
     with hosted(tmp_path, "--pack", tiny_pack, "--host", "0.0.0.0", **space) as server:

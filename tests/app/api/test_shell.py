@@ -81,9 +81,7 @@ def test_paths_are_ended_by_zeros_and_the_best_is_lit(
         assert image.size == plain.size
 
 
-def test_a_mistake_is_said_in_a_line(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([" ", *arguments[1:]]) == 2
     for changed, reply in (
         (["--gallery", "none/here"], "none/here"),
@@ -98,9 +96,7 @@ def test_a_mistake_is_said_in_a_line(
         assert reply in printed.err.splitlines()[-1]
 
 
-def test_an_image_is_asked_with(
-    arguments: list[str], photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_image(arguments: list[str], photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"@{photos / '4.png'}", *arguments[1:], "-k", "1"]) == 0
     assert capsys.readouterr().out.endswith("4.png\n")
 
@@ -116,9 +112,7 @@ def test_a_shell_is_told_that_nothing_matches(
     assert len(printed.out.splitlines()) == 1
 
 
-def test_it_is_stopped_and_its_reader_may_leave(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupt_and_closed_pipe(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as pipe:  # closing it raises if something was not flushed

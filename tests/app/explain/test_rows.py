@@ -1,4 +1,4 @@
-"""Evidence of a CLIP: exact, on patches and words; without rows there is no map."""
+"""Evidence of a CLIP: exact, on patches and words; where there is no map; how it is drawn."""
 
 import sqlite3
 from contextlib import closing
@@ -10,13 +10,12 @@ import torch
 from PIL import Image
 
 from polyview.app.api import evidence
-from polyview.app.explain.evidence import QueryEvidence, explain
+from polyview.app.explain.evidence import QueryEvidence, darken
 from polyview.app.explain.evidence import draw as draw_evidence
 from polyview.app.gallery import encode
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.hits import QueryTerm
-from polyview.app.search.retriever import Retriever, Term
-from polyview.models.evidence import Parts
+from polyview.app.search.retriever import Retriever
 from tests.app.conftest import bundled_runtime, draw, find, finish
 
 TEXT = "a red dog"
@@ -49,22 +48,6 @@ def test_evidence_lies_on_patches_and_words_and_adds_up(clip: Retriever) -> None
         assert np.abs(cells).max() > 1e-3
 
 
-def test_what_a_summary_brings_has_no_place(
-    clip: Retriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An encoder's [CLS] stands before the cells; it is no cell, and belongs to the base."""
-    images, query = (Parts.of(torch.randn(2, 1, 1 + 64, 128)).unit() for _ in range(2))
-    monkeypatch.setattr(
-        clip, "parts", lambda subject, _: query if isinstance(subject, Image.Image) else images
-    )
-    terms = [Term(image=Image.new("RGB", (2, 2)))]
-    term = explain(clip, terms, "clip", [0, 1])
-    rows = torch.einsum("bnd,bmd->bnm", images.rows[:, 0], query.rows[:, 0])
-    np.testing.assert_allclose(term.cells.reshape(2, 64, 64), rows[:, 1:65, 1:65], atol=1e-6)
-    np.testing.assert_allclose(term.whole_sentence.reshape(2, 64), rows[:, 1:65, 0], atol=1e-6)
-    np.testing.assert_allclose(term.base, rows[:, 0].sum(1), atol=1e-6)
-
-
 def test_a_gallery_keeps_sums_and_few_rows(clip: Retriever, tmp_path: Path) -> None:
     with closing(sqlite3.connect(next(tmp_path.rglob("gallery.sqlite")))) as database:
         sizes = database.execute("SELECT rows, length(data) FROM vectors").fetchall()
@@ -84,3 +67,23 @@ def test_where_all_is_a_summary_there_is_no_map(clip: Retriever) -> None:
     assert summary.has_no_map
     with pytest.raises(ValueError, match="No map can be drawn"):
         draw_evidence(clip, summary, 2, "dog")
+
+
+def test_positive_evidence_keeps_its_colours_and_negative_evidence_is_orange() -> None:
+    image = Image.new("RGB", (90, 60), (40, 200, 120))
+    evidence = np.array([[0.4, 0.0, -0.4]])
+    shaded = np.asarray(darken(image, evidence, (0, 0, 1, 0.5)), int)
+    assert shaded[15, 2].tolist() == pytest.approx([40, 200, 120], abs=3)  # for
+    assert shaded[15, 45].max() < 100  # neither
+    red, green, blue = shaded[15, 87].tolist()
+    assert red > green > blue  # against: orange
+    assert shaded[50].tolist() == [shaded[50, 0].tolist()] * 90  # not seen by the encoder
+
+
+@pytest.mark.parametrize("cell", [(0, 0), (3, 5), (6, 6)])
+def test_the_strongest_cell_is_the_brightest(cell: tuple[int, int]) -> None:
+    evidence = np.full((7, 7), 0.001)
+    evidence[cell] = 0.5
+    shaded = np.asarray(darken(Image.new("RGB", (140, 70), "white"), evidence))
+    y, x = np.unravel_index(shaded.sum(axis=-1, dtype=int).argmax(), shaded.shape[:2])
+    assert (y * 7 // 70, x * 7 // 140) == cell

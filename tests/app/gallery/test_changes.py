@@ -17,7 +17,7 @@ from PIL import Image
 
 from polyview.app.gallery import encode, store
 from polyview.app.gallery.images import Frames, Stamp
-from polyview.app.gallery.indexing import Copy, Index
+from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import from_folder
 from tests.app.pretended import METHODS, Pretended, indexed
 
@@ -162,23 +162,6 @@ def test_same_size_and_time_is_read_again(tmp_path: Path, monkeypatch: pytest.Mo
         path.chmod(mode)
         folder.index()
         assert folder.runtime.encoded == 2
-
-
-def test_copies_are_shown_once_and_refused_by_their_own_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = Folder(tmp_path)
-    for name, number in zip((*NAMES, "y.png", "z.jpg"), (0, 1, 0, 1, 2, 0, 5, 5), strict=True):
-        folder.write(name, content(number))
-    reading = Mock(wraps=encode.read_frames)
-    monkeypatch.setattr(encode, "read_frames", reading)
-    index = folder.index()
-    assert reading.call_count == 4  # of eight files with four contents
-    assert [file for file, _ in shown(folder.root, index)["one"]] == ["a.png", "b.jpg", "f.bmp"]
-    same = {"c/d.webp": "a.png", "c/e.gif": "b.jpg", "g\\xe9.tiff": "a.png"}
-    assert index.copies == [Copy(file, first) for file, first in same.items()]
-    assert [refusal.reason.split()[0] for refusal in index.refused] == ["y.png", "z.jpg"]
-    assert folder.runtime.encoded == 3
 
 
 def test_another_pack_encodes_for_itself_and_shares_the_encoder(tmp_path: Path) -> None:

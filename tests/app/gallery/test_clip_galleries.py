@@ -1,7 +1,5 @@
 """Galleries with clips: each is one hit by its best frame, and nothing of it is encoded twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +78,7 @@ def moving(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_clip_is_a_row_for_each_window_and_a_still_image_is_one(
-    moving: Path, tmp_path: Path
-) -> None:
+def test_a_clip_has_a_row_per_window_and_an_image_one(moving: Path, tmp_path: Path) -> None:
     runtime = sets()
     index = indexed(moving, tmp_path / "cache", runtime)
     clips, views = index.clips, index.images["one"].views
@@ -105,9 +101,7 @@ def test_a_clip_is_a_row_for_each_window_and_a_still_image_is_one(
     torch.testing.assert_close(mean, torch.tensor([0.25, 0.5, 0.25]), atol=0.02, rtol=0)
 
 
-def test_packs_of_sets_and_of_still_images_keep_their_own_over_one_folder(
-    moving: Path, tmp_path: Path
-) -> None:
+def test_packs_of_sets_and_of_images_share_a_folder(moving: Path, tmp_path: Path) -> None:
     """Each has its own frames and views; nothing is read again where they take turns."""
     cache, still, together = tmp_path / "cache", Pretended(), sets()
     first = indexed(moving, cache, still)

@@ -1,7 +1,5 @@
 """Opening images: what people have works, what would do harm is refused; and thumbnails of them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import tempfile
@@ -52,9 +50,7 @@ def test_large_jpegs_are_decoded_at_a_fraction(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "CMYK", "I;16", "L", "LA", "P", "RGB", "RGBA"])
-def test_large_images_of_any_mode_are_converted_in_bands(
-    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conversion_in_bands(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result is the same as without bands."""
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
@@ -94,9 +90,7 @@ def thumbnail_of(path: Path, folder: Path) -> Path:
     return CollectionImage(0, path, path.name).thumbnail(folder)
 
 
-def test_thumbnails_are_small_and_made_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thumbnail_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = tmp_path / "large.png"
     draw(3)[0].resize((1200, 900)).save(large)
     thumbnail = thumbnail_of(large, tmp_path / "thumbs")
@@ -125,9 +119,7 @@ def test_thumbnails_and_images_hold_no_metadata(tmp_path: Path, kind: str, side:
         assert b"somebody" not in file.read_bytes()
 
 
-def test_thumbnails_that_cannot_be_written_are_a_sentence_about_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thumbnails_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw(3)[0].save(tmp_path / "photo.png")
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
     monkeypatch.setattr(tempfile, "mkdtemp", Mock(side_effect=full))
@@ -138,9 +130,7 @@ def test_thumbnails_that_cannot_be_written_are_a_sentence_about_the_disk(
         assert str(tmp_path) not in str(refusal.value)
 
 
-def test_all_thumbnails_together_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thumbnails_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "thumbs"
     made = []
     for number in range(5):

@@ -116,13 +116,6 @@ def test_one_method_is_searchable_first(counting: Counting, photos: Path, tmp_pa
     assert counting.images == 6
 
 
-def test_progress_tells_rate_and_time_left() -> None:
-    assert str(Progress("pictures", 64, 7000)) == "reading images: 64 of 7,000"
-    assert str(Progress("pictures", 1000, 7000, rate=250.0)) == (
-        "reading images: 1,000 of 7,000, 250 a second, 24 s left"
-    )
-
-
 @pytest.mark.parametrize("stage", ["pictures", "views", "captions"])
 def test_reading_stops_and_goes_on_where_it_was(
     counting: Counting, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
@@ -207,9 +200,7 @@ def pack(tiny_pack: Path, tmp_path: Path) -> Path:
     return pack
 
 
-def test_views_that_come_with_a_pack_are_used_instead_of_encoding_its_images(
-    pack: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_views_of_a_pack(pack: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     runtime, own = Counting(Runtime.load(pack, "cpu")), from_pack(pack)
     index = finish(Index(runtime, own, tmp_path / "cache"))  # type: ignore[arg-type]
     assert (runtime.images, len(index)) == (0, IMAGES)
@@ -220,16 +211,12 @@ def test_views_that_come_with_a_pack_are_used_instead_of_encoding_its_images(
     assert "the images are encoded again" in caplog.text
     for name in index.images:
         query = runtime._runtime.text_views(["a red circle"], name)
-        (ids, scores), (fresh_ids, fresh) = (
-            each.images[name].scores(query) for each in (index, encoded)
-        )
-        assert ids.tolist() == fresh_ids.tolist()
+        (ids, scores), (again, fresh) = (i.images[name].scores(query) for i in (index, encoded))
+        assert ids.tolist() == again.tolist()
         assert float(abs(scores - fresh).max()) < 1e-3
 
 
-def test_another_pack_or_gallery_ignores_views_that_come_with_a_pack(
-    pack: Path, tiny_pack: Path, tmp_path: Path
-) -> None:
+def test_views_of_another_pack_are_ignored(pack: Path, tiny_pack: Path, tmp_path: Path) -> None:
     info, own, counting = load_info(pack), from_pack(pack), Counting(Runtime.load(pack, "cpu"))
     assert prepared.load(info, own) is not None
     assert prepared.load(info, replace(own, images=own.images[:-1])) is None

@@ -69,9 +69,7 @@ def same(results: Sequence[Match], expected: Sequence[Match]) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_rankings_are_those_of_the_local_gallery(
-    rule: str, points: Points, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rankings_are_equal(rule: str, points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
     (method, views, words), rng = RULES[rule], np.random.default_rng(len(rule))
     items = units(rng, 30, views, DIM)
     distant, local = written(points, items, method), Gallery("images", method)
@@ -95,9 +93,8 @@ def test_rankings_are_those_of_the_local_gallery(
 def moved(
     runtime: Runtime, collection: Collection, points: Points, cache: Path
 ) -> tuple[int, list[Refusal]]:
-    written, _, refused = migrate.migrate(
-        runtime, finish(Index(runtime, collection, cache)), points
-    )
+    index = finish(Index(runtime, collection, cache))
+    written, _, refused = migrate.migrate(runtime, index, points)
     return written, refused
 
 
@@ -150,9 +147,7 @@ def test_a_folder_is_migrated_stopped_and_moved(
     assert len(list(points.payloads())) == 7
 
 
-def test_only_files_of_the_folder_that_was_migrated_are_opened(
-    runtime: Runtime, photos: Path, points: Points, tmp_path: Path
-) -> None:
+def test_files_outside(runtime: Runtime, photos: Path, points: Points, tmp_path: Path) -> None:
     private = tmp_path / "private"
     private.mkdir()
     draw(9)[0].save(private / "secret.png")
@@ -250,9 +245,7 @@ def server() -> Iterator[SimpleNamespace]:
         http.shutdown()
 
 
-def test_the_key_is_sent_the_search_is_exact_and_bad_answers_are_sentences(
-    server: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_and_bad_answers(server: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QDRANT_API_KEY", "right")
     server.answer = b'{"result": [], "status": "ok", "time": 0}'
     points = Points(server.address)

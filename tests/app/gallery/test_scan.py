@@ -36,9 +36,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_pack_brings_images_captions_objects_truth_and_facts(
-    tiny_pack: Path, views_pack: Path
-) -> None:
+def test_a_pack_brings_images_captions_and_truth(tiny_pack: Path, many_pack: Path) -> None:
     collection = from_pack(tiny_pack)
     assert len(collection.images) == IMAGES
     third = collection.images[3]
@@ -47,7 +45,7 @@ def test_a_pack_brings_images_captions_objects_truth_and_facts(
     assert collection.captions[2] == (HOSTILE, 0)
     assert collection.captions[3][1] == 1
     assert collection.relevant[HOSTILE] == {0}
-    facts = from_pack(views_pack).facts
+    facts = from_pack(many_pack).facts
     assert list(facts) == ["setting", "time"]
     assert facts["setting"]["sand"] == set(range(1, IMAGES, 3))
     assert facts["time"] == {"night": set(range(0, IMAGES, 4))}
@@ -80,9 +78,7 @@ def test_a_folder_is_read_however_deep(tmp_path: Path) -> None:
     assert left.reason == "deep/f.zip is an archive in a folder; unpack it, or open it by itself"
 
 
-def test_folders_without_images_or_access_are_sentences(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_without_images_or_access(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError, match="holds no images"):
         from_folder(Path(__file__).parent)
     with pytest.raises(FileNotFoundError, match="there is no folder"):
@@ -231,9 +227,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_bad_archives_are_refused_and_leave_nothing(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_archives(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "MAX_ENTRIES", 50)
     monkeypatch.setattr(scan, "_SPARE", 2**62 if kind == "full" else 0)
     write, sentence = REFUSED[kind]

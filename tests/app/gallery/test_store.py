@@ -168,17 +168,6 @@ def test_what_is_kept_comes_back_until_the_file_is_gone(tmp_path: Path, photo: P
     assert store.load("captions", ["a dog"])
 
 
-@pytest.mark.parametrize("content", [Content(KEY), Content(KEY, "is damaged"), CLIP])
-def test_only_still_images_are_known_to_other_decoders(
-    tmp_path: Path, photo: Path, content: Content
-) -> None:
-    save(Store(tmp_path, "an encoder", "a decoder"), photo, content)
-    assert Store(tmp_path, "an encoder", "a decoder").content(KEY) == content
-    known = Store(tmp_path, "an encoder", "another decoder").content(KEY)
-    assert known == (content if content == Content(KEY) else None)
-    assert Store(tmp_path, "another encoder", "a decoder").content(KEY) is None
-
-
 @pytest.mark.parametrize("damage", ["text", "cut", "version"])
 def test_a_damaged_file_is_made_anew(
     tmp_path: Path, photo: Path, damage: str, caplog: pytest.LogCaptureFixture
@@ -202,9 +191,7 @@ def test_a_damaged_file_is_made_anew(
     assert again.load("views", [KEY])
 
 
-def test_what_cannot_be_written_costs_only_time(
-    tmp_path: Path, photo: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_gallery_in_memory(tmp_path: Path, photo: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "gallery").write_text("a file in the folder's place")
     store = Store(tmp_path / "gallery")
     save(store, photo)
@@ -213,9 +200,7 @@ def test_what_cannot_be_written_costs_only_time(
     assert caplog.text.count("cannot be used") == 1
 
 
-def test_a_cache_that_cannot_be_written_is_replaced_for_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unusable_cache_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "mine"))
     assert cache_folder() == tmp_path / "mine"
     (tmp_path / "file").write_text("no folder")
@@ -223,9 +208,7 @@ def test_a_cache_that_cannot_be_written_is_replaced_for_the_run(
     assert cache_folder().is_dir()
 
 
-def test_a_new_file_is_made_by_one_of_several_connections(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_connections_make_one_new_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """SQLite refuses at once, without its wait, if two connections switch a file to WAL."""
     for number in range(8):
         with ThreadPoolExecutor(4) as pool:

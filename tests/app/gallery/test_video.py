@@ -1,7 +1,5 @@
 """Frames of clips: which are taken and when; clips that lie, end early or attack their decoder."""
 
-from __future__ import annotations
-
 import struct
 import sys
 from contextlib import suppress
@@ -50,9 +48,7 @@ def check_found_again(path: Path, moment: Moment, image: Image.Image) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".webm"])
-def test_a_frame_of_each_second_of_a_video_is_taken_and_found_again(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_a_frame_of_each_second_is_taken_and_found_again(tmp_path: Path, suffix: str) -> None:
     """Twelve seconds at four frames a second."""
     names = [list(COLOURS)[second // 4] for second in range(12)]
     frames = [plain(name) for name in names for _ in range(4)]
@@ -116,9 +112,7 @@ def test_a_long_clip_has_64_frames_all_over(tmp_path: Path) -> None:
     np.testing.assert_allclose(seconds, (np.arange(MOST) + 0.5) * 70 / MOST, atol=1e-6)
 
 
-def test_of_a_very_long_clip_key_frames_are_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_frames_of_a_very_long_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two minutes with a key frame every ten seconds: the one before the middle of each slot."""
     frames = [plain("red", (16, 16))] * 600
     path = write_video(tmp_path / "long.mp4", frames, rate=5, g="50")
@@ -149,9 +143,7 @@ def refusal_of(path: Path) -> str:
     return sentence
 
 
-def test_large_frames_come_at_working_size_and_memory_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_frames_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_video(tmp_path / "a.mp4", [plain("red", (2560, 1440))] * 2)
     assert [image.size for _, image in frames_of(path)] == [(1024, 576)] * 2
     if sys.platform == "linux":  # other systems bound no addresses
@@ -258,9 +250,7 @@ def test_damage_is_a_sentence_or_passed_over(tmp_path: Path) -> None:
                 assert len(frames_of(path)) <= MOST
 
 
-def test_a_decoder_that_fails_takes_nothing_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_decoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_video(tmp_path / "a.mp4", [plain("red")] * 5)
     decoder = tmp_path / "decoder.py"
     write = "import struct, sys, time\nwrite = sys.stdout.buffer.write\n"

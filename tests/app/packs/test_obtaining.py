@@ -81,9 +81,7 @@ def leftovers(tmp_path: Path) -> list[Path]:
     return [path for path in half if path.exists()]
 
 
-def test_the_hub_is_asked_for_sizes_and_licences_and_nothing_is_fetched(
-    hub: HubState, tiny_pack: Path, tmp_path: Path
-) -> None:
+def test_a_look_fetches_nothing(hub: HubState, tiny_pack: Path, tmp_path: Path) -> None:
     stock_pack(hub, tiny_pack, ID, {"huge.bin": bytes(3_000_000)}, title="From the Hub")
     stock_clip(hub, tmp_path / "clip")
     stored = io.BytesIO()
@@ -163,9 +161,7 @@ def test_a_pack_is_fetched_and_found_again(
     assert fetch(downloads, PACK, ID).pack == job.pack
 
 
-def test_a_cancelled_download_leaves_nothing_and_another_may_follow(
-    hub: HubState, downloads: Downloads, state: AppState, tmp_path: Path
-) -> None:
+def test_cancellation(hub: HubState, downloads: Downloads, state: AppState, tmp_path: Path) -> None:
     stock_clip(hub, tmp_path / "clip")
     hub.faults["GET .*model.safetensors"] = Fault("trickle", 100)  # so that it cannot have ended
     job = downloads.start(NET, CLIP)
@@ -189,9 +185,7 @@ def test_a_cancelled_download_leaves_nothing_and_another_may_follow(
     assert leftovers(tmp_path) == []
 
 
-def test_a_pack_that_changed_since_it_was_looked_at_is_not_fetched(
-    hub: HubState, tiny_pack: Path, tmp_path: Path
-) -> None:
+def test_a_pack_that_changed_is_not_fetched(hub: HubState, tiny_pack: Path, tmp_path: Path) -> None:
     stock_pack(hub, tiny_pack, ID, {"huge.bin": bytes(3_000_000)}, title="From the Hub")
     offer = look(PACK, ID)
     hub.repos[ID].add_commit("main", {"more.bin": b"0" * 9})
@@ -232,9 +226,7 @@ def test_a_preset_is_fetched_by_name_and_then_needs_no_network(
     assert leftovers(tmp_path) == []
 
 
-def test_of_several_repositories_the_first_with_safe_weights_is_taken(
-    hub: HubState, tmp_path: Path
-) -> None:
+def test_the_first_repository_with_safe_weights_is_taken(hub: HubState, tmp_path: Path) -> None:
     stock(hub, SIGLIP_224, {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
     stock(hub, SIGLIP_256, read(save_clip(tmp_path / "twin", SIGLIP)))
     offer = make_offer(CLIP, "siglip")
@@ -306,9 +298,7 @@ def test_the_limits_of_visitors_hold(public: AppState, hub: HubState, tiny_pack:
     assert not any("onnx" in request for request in hub.requests)
 
 
-def test_allowed_packs_load_by_themselves_and_only_their_own_files_are_fetched(
-    public: AppState, hub: HubState, tiny_pack: Path
-) -> None:
+def test_allowed_packs_are_fetched(public: AppState, hub: HubState, tiny_pack: Path) -> None:
     stock_pack(hub, tiny_pack, "owner/altered", title="Altered", credits="A thief")
     big = {"gallery/big.bin": bytes(3_000_000)}
     stock_pack(hub, tiny_pack, ID, big, title="Genuine")

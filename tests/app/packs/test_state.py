@@ -1,7 +1,5 @@
 """What stays open, what makes room, and what is said of what is gone."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from pathlib import Path
@@ -27,9 +25,7 @@ def upload(state: AppState, count: int = 1) -> str:
     return key
 
 
-def test_uploads_nobody_used_are_deleted_with_their_files(
-    state: AppState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unused_uploads_are_deleted(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     key = upload(state)
     folder = state.uploads[key].folder
     retriever = state.start_upload(key, "")
@@ -47,9 +43,7 @@ def test_uploads_nobody_used_are_deleted_with_their_files(
             ask()
 
 
-def test_a_sweep_survives_a_missing_temporary_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert uploads.Uploads().unused() == []
 
@@ -78,9 +72,7 @@ def test_uploads_are_bounded(state: AppState, monkeypatch: pytest.MonkeyPatch) -
     assert set(state.uploads) == {second, third}
 
 
-def test_strangers_make_no_other_pack_read_the_owner_s_images(
-    tiny_pack: Path, tmp_path: Path
-) -> None:
+def test_strangers_open_no_other_pack_on_the_images(tiny_pack: Path, tmp_path: Path) -> None:
     draw(1)[0].save(tmp_path / "x.png")
     settings = Settings(str(tiny_pack), tmp_path, "cpu", host="0.0.0.0")
     state = AppState(settings, tmp_path / "cache")

@@ -65,9 +65,7 @@ def test_two_visitors_do_not_see_each_others_files(private: Server, new_tab: New
     expect(other.locator(".gone")).to_contain_text("upload the files again")
 
 
-def test_a_link_to_files_of_another_browser_leads_to_the_menu(
-    private: Server, new_tab: NewTab
-) -> None:
+def test_a_link_to_uploads_of_another_browser(private: Server, new_tab: NewTab) -> None:
     tab = new_tab(private.url)
     page = tab.page
     page.goto(f"{private.url}/?c=mine&q=a+red+circle")
@@ -89,9 +87,7 @@ def test_a_link_to_files_of_another_browser_leads_to_the_menu(
 
 
 @pytest.mark.slow
-def test_a_folder_is_read_stopped_searched_and_resumed(
-    private: Server, new_tab: NewTab, tmp_path: Path
-) -> None:
+def test_a_folder_is_stopped_and_resumed(private: Server, new_tab: NewTab, tmp_path: Path) -> None:
     draw(0)[0].convert("RGB").resize((1200, 900)).save(tmp_path / "drawn.jpg")
     content = (tmp_path / "drawn.jpg").read_bytes()
     for i in range(250):  # other bytes behind the image: other files of the same look
@@ -128,7 +124,5 @@ def test_the_pack_in_use_is_checked(private: Server, new_tab: NewTab) -> None:
     open_menu(page, private, "?pack=clip_tiny")
     page.get_by_role("button", name="Check").click()
     menu = page.locator("#menu")
-    expect(menu).to_contain_text(
-        "preprocesses images and texts as its model expects", timeout=200_000
-    )
+    expect(menu).to_contain_text("preprocesses images and texts", timeout=200_000)
     expect(menu.locator("li", has_text="normalisation")).to_contain_text("✓")

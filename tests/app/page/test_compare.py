@@ -84,9 +84,7 @@ def test_it_opens_with_four_methods_and_a_curated_example(bundled: Server, page:
 
 
 @pytest.mark.slow
-def test_the_selected_image_has_a_map_of_every_method_and_all_is_saved(
-    bundled: Server, page: Page, tmp_path: Path
-) -> None:
+def test_maps_of_every_method_and_saved_files(bundled: Server, page: Page, tmp_path: Path) -> None:
     query: list[str] = []
     page.on("request", lambda request: query.append(request.url))
     compare(page, bundled, f"&q={QUERY}")

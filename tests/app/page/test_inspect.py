@@ -112,9 +112,7 @@ def test_the_lens_and_insides_of_two_methods(bundled: Server, new_tab: NewTab) -
 
 
 @pytest.mark.parametrize(("size", "dark"), [(DESKTOP, True), (PHONE, False)])
-def test_every_tab_fits_and_has_nothing_serious(
-    bundled: Server, new_tab: NewTab, size: tuple[int, int], dark: bool
-) -> None:
+def test_every_tab(bundled: Server, new_tab: NewTab, size: tuple[int, int], dark: bool) -> None:
     tab = new_tab(bundled.url, size, dark)
     tab.open("?q=a+dog&by=mvam")
     if size == PHONE:
@@ -147,8 +145,7 @@ def test_a_clip_has_a_moment_a_player_and_a_timeline(bundled: Server, new_tab: N
     tab.button("Inspect").click()
     expect(tab.page.locator(".strip figure")).to_have_count(16)
     expect(tab.page.get_by_role("heading", name="Over time")).to_be_visible()
-    tab.open(
-        "?pack=scenes_moving&screen=compare", ".columns .tile canvas"
-    )  # a strip over each tile
+    # a strip over each tile
+    tab.open("?pack=scenes_moving&screen=compare", ".columns .tile canvas")
     expect(tab.page.locator(".columns .badge").first).to_contain_text(":0")
     expect(tab.page.locator(".dock .map canvas").first).to_be_visible()

@@ -107,9 +107,7 @@ def test_ranks_are_brushed_or_typed(new_tab: NewTab, bundled: Server) -> None:
 
 
 @pytest.mark.slow
-def test_a_caption_opens_in_compare_and_an_image_in_inspect(
-    new_tab: NewTab, bundled: Server
-) -> None:
+def test_captions_open_in_compare_images_in_inspect(new_tab: NewTab, bundled: Server) -> None:
     tab = opened(new_tab, bundled, f"{PAIR}&kind=counting")
     page, first = tab.page, answer(bundled, kind="counting")["captions"][0]
     page.get_by_role("button", name=first["text"], exact=True).click()

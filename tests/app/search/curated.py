@@ -12,18 +12,18 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from polyview.app.api.mistakes import file_scores
+from polyview.app.api.mistakes import captions_of, read_ranks
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.answers import parse, unsupported_aspects
 from polyview.app.search.examples import Example, curated_file
 from polyview.app.search.retriever import Retriever, Term
-from polyview.export.mistakes import Caption, rank_captions
 from polyview.export.runtime import Runtime
 from polyview.models.files import write_whole
 
@@ -32,25 +32,20 @@ COUNT, LONGEST = 8, 70  # examples; characters of a caption
 
 def find(retriever: Retriever) -> list[Example]:
     """The best examples of a pack; its images must be searchable."""
-    views: dict[str, str | None] = {}
-    for image in retriever.collection.images:
-        for caption in image.truth.captions if image.truth else ():
-            plain = parse(caption.text) == [Term(caption.text)]
-            fair = not unsupported_aspects(retriever.info, caption.text)
-            if plain and fair and len(caption.text) <= LONGEST:
-                views.setdefault(caption.text, caption.view)
-    relevant = {text: sorted(retriever.collection.relevant[text]) for text in views}
-    texts, files = [*views], len(retriever.collection.images)
-
-    def scores(name: str, part: slice) -> np.ndarray:
-        read = retriever.runtime.text_views(texts[part], name)
-        return file_scores(retriever.gallery(name), read, files)
-
-    table = [Caption(text, right) for text, right in relevant.items()]
-    results = rank_captions(table, list(retriever.methods), files, scores)
+    fair = {
+        caption.text: caption
+        for caption in captions_of(retriever)
+        if parse(caption.text) == [Term(caption.text)]
+        and not unsupported_aspects(retriever.info, caption.text)
+        and len(caption.text) <= LONGEST
+    }
+    while not (reading := read_ranks(retriever, [*fair.values()], (), "curated")).result:
+        time.sleep(1)
+    views = {text: caption.kind or None for text, caption in fair.items()}
+    relevant = {text: caption.right for text, caption in fair.items()}
     ranks = {
-        text: {name: int(rank[q]) for name, (rank, *_) in results.items()}
-        for q, text in enumerate(views)
+        text: {name: int(reading.result[name][0][q]) for name in retriever.methods}
+        for q, text in enumerate(fair)
     }
     left: dict[str, list[str]] = {}
     for name in retriever.methods:
@@ -79,11 +74,9 @@ def main(argv: Sequence[str]) -> None:
     """Writes the examples of one pack."""
     parser = argparse.ArgumentParser(prog="python -m tests.app.search.curated")
     parser.add_argument("--pack", type=Path, required=True, help="a pack's folder with a gallery")
-    options = parser.parse_args(argv)
+    pack = parser.parse_args(argv).pack
     with tempfile.TemporaryDirectory() as cache:
-        retriever = Retriever(
-            Runtime.load(options.pack, "cpu"), from_pack(options.pack), Path(cache)
-        )
+        retriever = Retriever(Runtime.load(pack, "cpu"), from_pack(pack), Path(cache))
         retriever.index.start()
         retriever.index.wait()
         examples = [dict(example) for example in find(retriever)]

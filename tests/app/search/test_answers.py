@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyview.app.api.shell import main as shell
 from polyview.app.explain.evidence import draw as draw_evidence
 from polyview.app.explain.evidence import explain
 from polyview.app.gallery.scan import from_folder
@@ -26,7 +25,8 @@ from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import read_info
 from polyview.export.pack.schema import parse_info
-from tests.app.conftest import IMAGES, SETTINGS, draw
+from tests.app.conftest import IMAGES, draw
+from tests.app.many import SETTINGS
 
 LACKING, KNOWN = "two Labradors on a hill", "two dogs on a mountain"
 READINGS = {"Labradors": "dogs", "hill": "mountain"}
@@ -68,9 +68,7 @@ def test_a_query_that_makes_no_sense_is_refused(text: str, sentence: str) -> Non
         parse(text)
 
 
-def test_images_of_the_collection_and_from_elsewhere_find_captions_too(
-    retriever: Retriever,
-) -> None:
+def test_images_of_the_collection_and_others_find_captions(retriever: Retriever) -> None:
     own = answer(retriever, Question(image_id=6), "vse_infty", 3)
     sent = answer(retriever, Question(image=draw(6)[0]), "vse_infty", 3)
     assert sent.hits[0].image_id == 6  # which is no answer to itself
@@ -81,11 +79,11 @@ def test_images_of_the_collection_and_from_elsewhere_find_captions_too(
         assert answer(retriever, question, "vse_infty", 3).captions == []
 
 
-def test_terms_are_added_image_first_examples_last(views_retriever: Retriever) -> None:
+def test_terms_are_added_image_first_examples_last(many_retriever: Retriever) -> None:
     """What is asked with is no answer to itself."""
 
     def image(image_id: int, weight: float) -> Term:
-        return Term(image=views_retriever.open(image_id), weight=weight)
+        return Term(image=many_retriever.open(image_id), weight=weight)
 
     for question, spec, terms in (
         (Question(image_id=7), "mv_vse+vse_infty", [image(7, 1)]),
@@ -101,24 +99,24 @@ def test_terms_are_added_image_first_examples_last(views_retriever: Retriever) -
         ),
         (Question("a bar - a bar"), "mv_vse", parse("a bar - a bar")),
     ):
-        read = question.terms(views_retriever)
+        read = question.terms(many_retriever)
         assert [(t.words, t.weight) for t in read] == [(t.words, t.weight) for t in terms]
-        scores = views_retriever.scores(terms, spec).values
+        scores = many_retriever.scores(terms, spec).values
         own = {question.image_id, *question.more, *question.less}
         others = [i for i in np.argsort(-scores, kind="stable") if i not in own]
         for k in (5, IMAGES):
-            result = answer(views_retriever, question, spec, k)
+            result = answer(many_retriever, question, spec, k)
             ids = [hit.image_id for hit in result.hits]
             assert ids == others[:k]
             assert [hit.rank for hit in result.hits] == list(range(1, len(ids) + 1))
             np.testing.assert_allclose([hit.score for hit in result.hits], scores[ids], atol=1e-6)
         assert result.searched == len(others)
     assert "cancel out" in result.remark
-    assert [t.weight for t in Question(more=(3, 4), weight=9).terms(views_retriever)] == [0.5] * 2
+    assert [t.weight for t in Question(more=(3, 4), weight=9).terms(many_retriever)] == [0.5] * 2
 
 
-def test_the_truth_is_known_of_captions(views_retriever: Retriever) -> None:
-    images = views_retriever.collection.images
+def test_the_truth_is_known_of_captions(many_retriever: Retriever) -> None:
+    images = many_retriever.collection.images
     caption = images[5].captions[1]
     expected = {image.image_id for image in images if caption in image.captions}
     assert len(expected) > 1
@@ -127,20 +125,20 @@ def test_the_truth_is_known_of_captions(views_retriever: Retriever) -> None:
         (f"2: {caption}", set()),
         ("no caption at all", set()),
     ):
-        hits = answer(views_retriever, Question(words), "mv_vse", IMAGES).hits
+        hits = answer(many_retriever, Question(words), "mv_vse", IMAGES).hits
         assert {hit.image_id for hit in hits if hit.satisfies} == satisfied
         assert {hit.satisfies for hit in hits} == ({True, False} if satisfied else {None})
 
 
-def test_filters_join_facts_by_and_values_by_or(views_retriever: Retriever, tmp_path: Path) -> None:
-    collection = views_retriever.collection
+def test_filters_join_facts_by_and_values_by_or(many_retriever: Retriever, tmp_path: Path) -> None:
+    collection = many_retriever.collection
     light = {i for i in range(IMAGES) if SETTINGS[i % 3] != "sand"}
     assert satisfying(collection, {"setting": ["sky", "dusk"]}) == light
     both = {"setting": ["sky", "dusk"], "time": ["night"]}
     assert satisfying(collection, both) == {i for i in light if i % 4 == 0}
     assert satisfying(collection, {}) is None
     expected = {"setting": ["sky"], "time": ["night"]}
-    results = answer(views_retriever, Question("a bar"), "mv_vse", 9, expected)
+    results = answer(many_retriever, Question("a bar"), "mv_vse", 9, expected)
     assert (results.searched, results.filters) == (2, expected)
     assert {hit.image_id for hit in results.hits} == {0, 12}
     draw(1)[0].save(tmp_path / "a.png")
@@ -208,19 +206,6 @@ def test_only_unknown_things_are_refused(scenes: Retriever, words: str, matches:
         assert (results.matches, {hit.probability for hit in results.hits}) == (None, {None})
 
 
-def test_the_shell_says_how_words_were_read(
-    bundled_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("POLYVIEW_CACHE", str(bundled_cache))
-    values = ["--pack", "scenes", "--device", "cpu", "--json", "-k", "1"]
-    assert shell(["fluffy Labradors", *values]) == 0
-    printed = capsys.readouterr()
-    read = {word["word"]: word["read_as"] for word in json.loads(printed.out)["unknown"]}
-    assert read == {"fluffy": None, "Labradors": "dogs"}
-    assert "“Labradors” is read as “dogs”" in printed.err
-    assert "“fluffy” is unknown to this pack" in printed.err
-
-
 @pytest.mark.parametrize(
     ("query", "aspects"),
     [
@@ -232,9 +217,7 @@ def test_the_shell_says_how_words_were_read(
         ("leftovers and notes on a table", []),
     ],
 )
-def test_sides_are_unsupported_as_measured_and_negation_always(
-    scenes: Retriever, query: str, aspects: list[str]
-) -> None:
+def test_unsupported_aspects(scenes: Retriever, query: str, aspects: list[str]) -> None:
     results, negation = ask(scenes, query), [each for each in aspects if each != "sides"]
     assert results.unsupported == aspects
     assert ("do not distinguish left from right" in results.remark) == ("sides" in aspects)

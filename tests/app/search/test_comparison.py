@@ -1,9 +1,11 @@
-"""Comparisons: who takes part, what is true, ranks, moves, agreement, what one alone found."""
+"""Comparisons: who takes part, what is true, ranks, moves, agreement; images that look alike."""
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image, ImageEnhance
 
 from polyview.app.search.answers import parse
 from polyview.app.search.clips import Scores
@@ -16,9 +18,10 @@ from polyview.app.search.comparison import (
     measure,
     truth,
 )
+from polyview.app.search.hits import fingerprint, first_alike
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export.runtime import Runtime
-from tests.app.conftest import IMAGES, filled, variant
+from tests.app.conftest import IMAGES, draw, filled, variant
 
 
 def run(key: str, values: dict[int, float]) -> tuple[Column, Scores]:
@@ -88,9 +91,7 @@ def test_lists_stand_side_by_side_with_their_moves_and_the_truth(judged: Compari
         (Truth(image_ids=[2], complete=False), [None, True, None], 2),
     ],
 )
-def test_where_the_truth_is_not_known_nothing_is_called_wrong(
-    truth: Truth | None, right: list[bool | None], best: int | None
-) -> None:
+def test_an_unknown_truth(truth: Truth | None, right: list[bool | None], best: int | None) -> None:
     column = measure([A, B], 3, truth).columns[0]
     assert [place.right for place in column.hits] == right
     assert (column.best_true_rank, column.r_precision) == (best, None)
@@ -128,9 +129,7 @@ def test_only_pictures_that_all_ranked_count() -> None:
         measure([A, run("e", {9: 1.0})], 3)
 
 
-def test_methods_averages_and_other_packs_take_part(
-    retriever: Retriever, tiny_pack: Path, tmp_path: Path
-) -> None:
+def test_averages_and_other_packs(retriever: Retriever, tiny_pack: Path, tmp_path: Path) -> None:
     other = variant(tiny_pack, tmp_path / "other", 9)
     beside = {"shapes": filled(Runtime.load(other, "cpu"), other, tmp_path / "cache")}
     terms = parse("a red circle")
@@ -164,3 +163,36 @@ def test_truth_is_known_for_captions_word_for_word(retriever: Retriever) -> None
     own = compare(retriever, {}, image, list(retriever.methods), 5, image_id=5)
     assert own.pictures == IMAGES - 1
     assert 5 not in own.ranks
+
+
+def prints(folder: Path, images: list[Image.Image]) -> list:
+    results = []
+    for place, image in enumerate(images):
+        image.save(folder / f"{place}.png")
+        results.append(fingerprint(folder / f"{place}.png"))
+    return results
+
+
+def test_the_same_image_saved_in_other_ways_is_found(tmp_path: Path) -> None:
+    image = draw(0)[0].resize((384, 288))
+    packed = io.BytesIO()
+    image.save(packed, "JPEG", quality=50)
+    images = [
+        draw(1)[0], image, Image.open(packed), image.resize((192, 144)),
+        ImageEnhance.Brightness(image).enhance(1.02), image.rotate(90, expand=True),
+        image.crop((0, 0, 384, 200)),
+    ]  # fmt: skip
+    assert first_alike(prints(tmp_path, images)) == [0, 1, 1, 1, 1, 5, 6]
+
+
+def test_images_that_differ_in_one_thing_are_no_duplicates(tmp_path: Path) -> None:
+    images = [draw(index)[0] for index in range(IMAGES)]
+    assert first_alike(prints(tmp_path, images)) == list(range(IMAGES))
+    assert first_alike([]) == []
+
+
+def test_no_chain_leads_from_one_image_to_another(tmp_path: Path) -> None:
+    shades = [Image.new("RGB", (32, 32), (grey,) * 3) for grey in range(0, 60, 3)]
+    firsts = first_alike(prints(tmp_path, shades))
+    assert all(abs(place - first) * 3 <= 4 for place, first in enumerate(firsts))
+    assert len(set(firsts)) == len(shades) / 2

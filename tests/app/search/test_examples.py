@@ -20,9 +20,7 @@ def test_sentences_are_short_captions_of_the_collection(retriever: Retriever) ->
     assert max(map(len, chosen)) <= 40
 
 
-def test_a_folder_without_captions_gets_sentences_that_the_pack_knows(
-    tmp_path: Path, runtime: Runtime
-) -> None:
+def test_a_folder_without_captions_gets_known_sentences(tmp_path: Path, runtime: Runtime) -> None:
     draw(1)[0].save(tmp_path / "a.png")
     folder = from_folder(tmp_path)
     for own, fewest in ((bundled_runtime("photos"), 5), (runtime, 0)):
@@ -33,9 +31,9 @@ def test_a_folder_without_captions_gets_sentences_that_the_pack_knows(
         assert (algebra(opened) != "") == (fewest == 5)
 
 
-def test_an_example_of_several_terms(views_retriever: Retriever) -> None:
-    terms = parse(algebra(views_retriever))
-    objects = {name for image in views_retriever.collection.images for name in image.objects}
+def test_an_example_of_several_terms(many_retriever: Retriever) -> None:
+    terms = parse(algebra(many_retriever))
+    objects = {name for image in many_retriever.collection.images for name in image.objects}
     assert [term.weight for term in terms] == [2, 1, -1]
     assert len({term.words for term in terms}) == 3
     assert {term.words for term in terms} <= objects

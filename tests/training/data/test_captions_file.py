@@ -189,9 +189,7 @@ def test_folders_join_behind_the_first(tmp_path: Path) -> None:
     assert len(open_training(first).images) == 3
 
 
-def test_the_summary_names_damaged_images(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_summary_names_damaged_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder_with(tmp_path, "mine.csv", "file,caption\n" + "".join(f'{f},"{c}"\n' for f, c in PAIRS))
     random, path = np.random.default_rng(0), tmp_path / "images/in/b.jpg"
     Image.fromarray(random.integers(0, 255, (64, 64, 3), np.uint8)).save(path)

@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 
-from polyview.export.pack.calibration import Calibration, sigmoid, weighted
+from polyview.export.pack.calibration import Calibration
 from polyview.export.pack.validation import check
 from polyview.training.data.split import Split
-from polyview.training.evaluation.calibration import ask, fit, logistic, measure, quantile_line
+from polyview.training.evaluation.calibration import ask, fit, measure
 from polyview.training.evaluation.kinds import kind_differences, kind_metrics, print_kinds
 from polyview.training.evaluation.metrics import (
     DRAWS,
     SEED,
     difference_of_hits,
     image_hits,
-    relevance_metrics,
     retrieval_metrics,
 )
 from polyview.training.evaluation.questions import Questions
@@ -27,21 +26,6 @@ CLIPS = 8
 def _scores(seed: int) -> np.ndarray:
     truth = np.arange(13)[:, None] == IMAGE_OF
     return np.random.default_rng(seed).normal(size=truth.shape) + truth
-
-
-def test_median_ranks_are_normalised() -> None:
-    table = retrieval_metrics(_scores(0), IMAGE_OF)
-    assert table["t2i_nmr"] == table["t2i_medr"] / 13
-    assert table["i2t_nmr"] == table["i2t_medr"] / 20
-    order = np.random.default_rng(1).permutation(20)  # captions in any order
-    assert retrieval_metrics(_scores(0)[:, order], IMAGE_OF[order]) == table
-
-
-def test_r_precision_and_map_by_hand() -> None:
-    scores = np.array([[0.9], [0.8], [0.7], [0.1]], np.float32)
-    table = relevance_metrics(scores, [np.array([0, 2, 3])])
-    assert table["t2i_rprecision"] == pytest.approx(100 * 2 / 3)
-    assert table["t2i_map_at_r"] == pytest.approx(100 * (1 / 1 + 2 / 3) / 3)
 
 
 def test_scores_that_have_no_ranks_are_refused() -> None:
@@ -83,17 +67,6 @@ def test_bootstrap_agrees_with_the_loop(alike: np.ndarray | None) -> None:
     assert results["difference"] == pytest.approx(expected)
 
 
-def test_seeds_that_differ_widen_the_interval() -> None:
-    rows = np.arange(60)  # images with a caption each
-    first, second = (
-        np.stack([[3 * (rows < count)] * 2 + [rows * 0 + 1, rows] for count in counts])
-        for counts in ((50, 30), (30, 32))
-    )
-    several, single = difference_of_hits(first, second), difference_of_hits(first[:1], second[:1])
-    assert several["difference"] == pytest.approx(90)  # of 600 * (40 - 31) / 60
-    assert several["high"] - several["low"] > 1.5 * (single["high"] - single["low"])
-
-
 def test_a_kind_is_measured_as_if_it_stood_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """Eight clips in four pairs, each with a caption of one kind and two of another."""
     alike, image_of = np.arange(CLIPS) // 2, np.repeat(np.arange(CLIPS), 3)
@@ -107,10 +80,7 @@ def test_a_kind_is_measured_as_if_it_stood_alone(capsys: pytest.CaptureFixture[s
     assert clips.first(2).kinds == clips.kinds[:6]
     assert results["order_rsum_low"] <= alone["rsum"] <= results["order_rsum_high"]
     print_kinds({"a": results}, clips.kinds)
-    lines = capsys.readouterr().out.strip().splitlines()
-    assert len(lines) == 4
-    assert len({line.count("|") for line in lines}) == 1
-    assert f"| order | a | {alone['i2t_r1']:.1f} |" in lines[3]
+    assert f"| order | a | {alone['i2t_r1']:.1f} |" in capsys.readouterr().out
     # who cannot tell alike clips apart gets half
     blind = (alike[:, None] == alike[image_of][None]).astype(float)
     knows = (np.arange(CLIPS)[:, None] == image_of[None]).astype(float)
@@ -175,26 +145,3 @@ def test_what_satisfies_a_question_is_taken_out_of_the_gallery() -> None:
     assert not query.right[2].any()
     assert query.weights[query.answered].sum() == pytest.approx(0.5)
     assert query.weights.sum() == pytest.approx(1)
-
-
-def test_logistic_regression_finds_what_made_the_truth() -> None:
-    random = np.random.default_rng(0)
-    rows = random.normal(size=(40_000, 3)) * [1, 10, 0.1]
-    true = (1.5, -0.2, 8.0, 0.5)
-    truth = random.random(len(rows)) < sigmoid(weighted(rows, true))
-    results = logistic(rows, truth, np.ones(len(rows)), np.array([0, 0, 1]))
-    np.testing.assert_allclose(results, true, rtol=0.08)
-    bound = logistic(rows, truth, np.ones(len(rows)), np.array([-1, 0, 0]))
-    assert bound[0] == 0
-    assert bound[2] > 0
-
-
-def test_the_line_leaves_its_share_below_at_every_place() -> None:
-    random = np.random.default_rng(0)
-    places = random.uniform(0, 5, 20_000)
-    values = 2 * places + random.normal(size=len(places)) * 3
-    line = quantile_line(places[:, None], values, np.ones(len(places)), 0.1)
-    below = values < weighted(places[:, None], line)
-    for start in range(5):
-        first = (places >= start) & (places < start + 1)
-        assert below[first].mean() == pytest.approx(0.1, abs=0.02)

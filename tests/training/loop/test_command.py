@@ -52,9 +52,7 @@ def weights(run: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.usefixtures("world")
-def test_a_run_goes_on_after_ctrl_c(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ("--set", "epochs=3", "--set", "seed=4")
     start(*settings, out="whole")
     left, step = iter(range(7)), Trainer.step
@@ -82,9 +80,7 @@ def test_a_run_goes_on_after_ctrl_c(
 
 
 @pytest.mark.usefixtures("world")
-def test_a_finished_run_is_extended_as_if_it_had_been_longer(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_extended_run_equals_a_longer_one(capsys: pytest.CaptureFixture[str]) -> None:
     settings, resumed = ("--set", "seed=4"), ("--resume", "--out", "my run")
     start(*settings, "--set", "epochs=4", out="long")
     start(*settings)
@@ -108,9 +104,7 @@ def test_a_finished_run_is_extended_as_if_it_had_been_longer(
 
 
 @pytest.mark.usefixtures("world")
-def test_a_run_that_stopped_early_says_so_and_goes_on_with_more_patience(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_stops_early_and_resumes(capsys: pytest.CaptureFixture[str]) -> None:
     still = ("--set", "optimizer.learning_rate=1e-12", "--set", "epochs=9", "--set", "patience=2")
     start(*still)
     stopped = "stopped early after epoch 3 of 9: val rsum has not risen for 2 epochs (patience)"
@@ -136,22 +130,15 @@ def test_recipes_and_settings_are_listed(capsys: pytest.CaptureFixture[str]) -> 
 TRAINING = Path(__file__).parents[3] / "app" / "bundled" / "scenes" / "training"
 
 
-def test_epochs_without_a_validation_have_no_score(tmp_path: Path) -> None:
-    first = {"epoch": 1, "loss": 3, "rsum": 10, "rate": 0.1, "grad_norm": 1}
-    write_rows(tmp_path / LOG, [first, {"epoch": 2, "loss": 2, "rate": 0.1, "grad_norm": 1}])
-    curves = plot.read_curves(tmp_path)
-    assert curves["loss"] == [(1.0, 3.0), (2.0, 2.0)]
-    assert curves["rsum"] == [(1.0, 10.0)]
-    for run in TRAINING.iterdir():
-        curves = plot.read_curves(run)
-        score = "object_r_precision" if run.name == "backbone" else "rsum"
-        assert len(curves[score]) == len(read_rows(run / LOG))
-
-
 def test_runs_are_drawn_together(tmp_path: Path) -> None:
-    run = shutil.copytree(TRAINING / "vsepp", tmp_path / "run")
+    """The second run was not validated after its last epoch."""
+    run, second = shutil.copytree(TRAINING / "vsepp", tmp_path / "run"), tmp_path / "second"
+    second.mkdir()
+    first = {"epoch": 1, "loss": 3, "rsum": 10, "rate": 0.1, "grad_norm": 1}
+    write_rows(second / LOG, [first, {"epoch": 2, "loss": 2, "rate": 0.1, "grad_norm": 1}])
+    assert [len(plot.read_curves(second)[name]) for name in ("loss", "rsum")] == [2, 1]
     plot.main([str(run)])
-    plot.main([str(run), str(TRAINING / "mv_vse"), "--out", str(tmp_path / "both.png")])
+    plot.main([str(run), str(second), "--out", str(tmp_path / "both.png")])
     paths = (run / "curves.png", tmp_path / "both.png")
     alone, both = (np.asarray(Image.open(path).convert("RGB"), int) for path in paths)
     assert (np.ptp(alone, axis=2) > 60).sum() > 300  # coloured lines

@@ -9,13 +9,7 @@ import torch
 from PIL import Image
 
 from polyview.export.encoders.sources import load_image_source
-from polyview.training.distill import (
-    Distillation,
-    DistillConfig,
-    change_colors,
-    mirror,
-    principal_components,
-)
+from polyview.training import distill
 from tests.training.conftest import check_resume
 from tests.training.photographs import COLORS, write_encoder, write_photographs
 
@@ -23,20 +17,18 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def school(tmp_path_factory: pytest.TempPathFactory) -> DistillConfig:
+def school(tmp_path_factory: pytest.TempPathFactory) -> distill.DistillConfig:
     """Captioned photographs of one colour each, and a teacher with random weights."""
     root = write_photographs(tmp_path_factory.mktemp("school"), {"train": 14, "val": 6}, captions=2)
     write_encoder(root / "teacher", widths=(4, 6, 8, 24), size=224)
     folders = {"data": str(root), "teacher": str(root / "teacher"), "cache": str(root / "cache")}
     small = {"widths": (6, 8, 8, 12), "blocks": (1, 1, 1), "crops": 3, "targets": 8}
     plan = {"epochs": 2, "retrieval_epochs": 1, "batch_size": 7, "warmup_steps": 1}
-    return DistillConfig.model_validate({**folders, **small, **plan, "precision": "fp32"})
+    return distill.DistillConfig.model_validate({**folders, **small, **plan, "precision": "fp32"})
 
 
-def test_targets_are_the_teachers_maps_of_the_same_crops(
-    school: DistillConfig, tmp_path: Path
-) -> None:
-    student = Distillation(school, tmp_path, resume=False)
+def test_targets_are_the_teachers_maps(school: distill.DistillConfig, tmp_path: Path) -> None:
+    student = distill.Distillation(school, tmp_path, resume=False)
     pixels, targets = student.load_crops(np.array([2, 9, 9]), np.array([1, 0, 2]))
     net, seen_as, _ = load_image_source(school.teacher, "cpu")
     squares = ((pixels + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
@@ -47,31 +39,19 @@ def test_targets_are_the_teachers_maps_of_the_same_crops(
     assert not torch.equal(pixels[1], pixels[2])
 
 
-def test_components_and_their_weights_have_mean_square_1() -> None:
-    spread = np.array([4.0, 1.0, 0.25])
-    maps = 3 + np.random.default_rng(0).normal(size=(600, 49, 3)) * np.sqrt(spread)
-    mean, basis, weights = principal_components(maps.astype(np.float16), 3)
-    targets = (torch.from_numpy(maps).float() - mean) @ basis
-    assert targets.square().mean().item() == pytest.approx(1.0, rel=0.02)
-    assert (targets.square() * weights).mean().item() == pytest.approx(1.0, rel=0.02)
-    variance = targets.square().mean(dim=(0, 1))
-    assert (variance[0] / variance[2]).item() == pytest.approx(4.0, rel=0.1)  # a root of 16
-    assert (weights[0] / weights[2]).item() == pytest.approx(4.0, rel=0.1)
-
-
 def test_maps_are_mirrored_as_their_images() -> None:
     pixels = torch.rand(3, 3, 8, 8)
     pooled = torch.nn.AvgPool2d(2)
     maps = pooled(pixels).flatten(2).mT.contiguous()  # (B, 16 cells, 3)
     before = pixels.clone()
-    mirror(pixels, maps, torch.tensor([True, False, True]))
+    distill.mirror(pixels, maps, torch.tensor([True, False, True]))
     torch.testing.assert_close(maps, pooled(pixels).flatten(2).mT)
     assert [torch.equal(a, b) for a, b in zip(before, pixels, strict=True)] == [False, True, False]
 
 
 def test_colors_change_one_after_the_other() -> None:
     pixels = np.random.default_rng(1).uniform(0.2, 0.8, (4, 3, 5, 5)).astype(np.float32)
-    results = change_colors(torch.from_numpy(pixels) * 2 - 1, 0.3, np.random.default_rng(2))
+    results = distill.change_colors(torch.from_numpy(pixels) * 2 - 1, 0.3, np.random.default_rng(2))
     drawn = 1 + np.random.default_rng(2).uniform(-0.3, 0.3, (3, 4))
     for image, *factors, result in zip(pixels, *drawn, (results + 1) / 2, strict=True):
         brightness, contrast, saturation = factors
@@ -81,9 +61,7 @@ def test_colors_change_one_after_the_other() -> None:
         np.testing.assert_allclose(result, np.clip(brightness * contrasted, 0, 1), atol=1e-5)
 
 
-def test_photographs_without_captions_have_the_teacher_alone(
-    school: DistillConfig, tmp_path: Path
-) -> None:
+def test_images_without_captions(school: distill.DistillConfig, tmp_path: Path) -> None:
     also = tmp_path / "also"
     (also / "images").mkdir(parents=True)
     for name in ("spoken", "silent"):
@@ -91,7 +69,7 @@ def test_photographs_without_captions_have_the_teacher_alone(
     entry = {"filename": "spoken.png", "split": "train", "imgid": 0, "sentences": [{"raw": "red"}]}
     (also / "captions.json").write_text(json.dumps({"images": [entry]}))
     wider = school.changed(also=(str(also),), batch_size=16)
-    student = Distillation(wider, tmp_path / "run", resume=False)
+    student = distill.Distillation(wider, tmp_path / "run", resume=False)
     assert (student.train.image_count, student.captioned) == (16, 15)
     assert student.train.captions[-1] == "red"
     student.random = np.random.default_rng(0)
@@ -99,11 +77,11 @@ def test_photographs_without_captions_have_the_teacher_alone(
     assert [set(names) for names in terms] == [{"distillation"}, {"distillation", "retrieval"}]
 
 
-def test_a_deeper_student_starts_where_another_ended(school: DistillConfig, tmp_path: Path) -> None:
-    first = Distillation(school, tmp_path / "first", resume=False)
+def test_a_deeper_student_continues_another(school: distill.DistillConfig, tmp_path: Path) -> None:
+    first = distill.Distillation(school, tmp_path / "first", resume=False)
     first.fit()
     deeper = school.changed(init=str(tmp_path / "first"), blocks=(1, 1, 2), side=256)
-    second = Distillation(deeper, tmp_path / "second", resume=False)
+    second = distill.Distillation(deeper, tmp_path / "second", resume=False)
     pixels = torch.from_numpy(first.val_pixels.features[:3])
     trunks = [student.model.trunk.eval() for student in (first, second)]
     torch.testing.assert_close(trunks[1](pixels), trunks[0](pixels))
@@ -113,7 +91,7 @@ def test_a_deeper_student_starts_where_another_ended(school: DistillConfig, tmp_
     net, seen_as, about = load_image_source(str(tmp_path / "second"))
     assert (seen_as.size, net.grid(256), net.dim) == (256, (8, 8), 12)
     assert {"val_distillation", "rsum"} <= about["metrics"]["val"].keys()
-    check_resume(Distillation, deeper, tmp_path / "second", tmp_path / "part")
+    check_resume(distill.Distillation, deeper, tmp_path / "second", tmp_path / "part")
     wider = school.changed(init=str(tmp_path / "first"), widths=(6, 8, 10, 12))
     with pytest.raises(ValueError, match="stages"):
-        Distillation(wider, tmp_path / "third", resume=False)
+        distill.Distillation(wider, tmp_path / "third", resume=False)

@@ -14,7 +14,7 @@ from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
 from polyview.models.checkpoint import load_tensors
 from polyview.training import evaluate, train
-from polyview.training.data import features, texts
+from polyview.training.data import features
 from polyview.training.data.features import Extraction
 from polyview.training.evaluation.report import read_rows
 from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
@@ -56,9 +56,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_pack_and_the_run_it_is_made_of_are_measured(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measurements(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "rows.json"
     where = ("--data", f"{world}/photos", "--pack", f"{world}/pack", "--device", "cpu")
     evaluate.main([*where, "--json", str(out)])
@@ -90,19 +88,6 @@ def test_a_pack_and_the_run_it_is_made_of_are_measured(
             evaluate.main(list(arguments))
 
 
-def test_a_second_training_reads_neither_images_nor_captions_again(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changes = ("feature_copies=3", "text.arch=bert", f"text.source={world}/bert", "epochs=1")
-    start(world, *changes, folder=tmp_path)
-    files = sorted((tmp_path / "cache").rglob("*.npy"))
-    assert len(files) == 3 + 1 + 1  # looks, validation images, captions
-    monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("an image is read"))
-    monkeypatch.setattr(texts, "_encode", lambda *_: pytest.fail("a caption is read"))
-    start(world, *changes, folder=tmp_path, more=("--out", f"{tmp_path}/second"))
-    assert sorted((tmp_path / "cache").rglob("*.npy")) == files
-
-
 @pytest.fixture
 def unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty working folder, in which no image may be read and the Hub not be asked."""
@@ -127,6 +112,7 @@ def unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("init=gone", "there is no weights file gone/best.safetensors"),
         ("also=['gone']", "gone"),
         ("exchange_halves=true", "exchange_halves and order_epochs need clips"),
+        ("backbone_frozen=false --skip-damaged", "--skip-damaged needs backbone_frozen=true"),
         ("method=base_cls", "reads the first element of a set as its summary"),
         (
             "arguments.embed_dim=16 text={arch='bert',source='WORLD/bert'}",
@@ -135,8 +121,9 @@ def unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_refusal_precedes_the_first_image(change: str, sentence: str, world: Path) -> None:
+    change, skip, _ = change.replace("WORLD", str(world)).partition(" --skip-damaged")
     with pytest.raises(SystemExit) as end:
-        start(world, *change.replace("WORLD", str(world)).split())
+        start(world, *change.split(), more=skip.split())
     assert sentence in str(end.value)
     assert "\n" not in str(end.value)
     assert not Path("run").exists()
@@ -155,17 +142,3 @@ def test_texts_are_mapped_on_request(world: Path, tmp_path: Path) -> None:
     start(world, f"text={{arch='bert',source='{world}/bert'}}", *same, folder=tmp_path)
     tensors = load_tensors(tmp_path / "run" / "best.safetensors")[0]
     assert tensors["method.project_text.weight"].shape == (16, 16)
-
-
-def test_damaged_images_are_left_out_on_request(world: Path, tmp_path: Path) -> None:
-    """Which ones is tested in `data/test_extraction.py`."""
-    data = write_photographs(tmp_path / "photos", {"train": 16, "val": 8})
-    (data / "images" / "003.jpg").write_bytes(b"no image")
-    changes, skip = (f"data={data}", "epochs=1"), ["--skip-damaged"]
-    with pytest.raises(SystemExit, match=r"(?s)1 of 16 images cannot be read.*003\.jpg"):
-        start(world, *changes, folder=tmp_path)
-    with pytest.raises(SystemExit, match="--skip-damaged needs backbone_frozen=true"):
-        start(world, *changes, "backbone_frozen=false", folder=tmp_path, more=skip)
-    start(world, *changes, folder=tmp_path, more=skip)
-    about = load_tensors(tmp_path / "run" / "best.safetensors")[1]
-    assert (about["data"]["images"], about["data"]["captions"]) == (15, 75)

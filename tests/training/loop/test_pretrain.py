@@ -5,13 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyview.training.pretrain import (
-    THINGS,
-    PretrainConfig,
-    Pretraining,
-    cell_labels,
-    object_r_precision,
-)
+from polyview.training import pretrain
 from polyview.training.scenes.store import load_scenes, write_split
 from polyview.training.scenes.world import LABELS
 from tests.training.conftest import check_resume
@@ -29,8 +23,8 @@ def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.font
 def test_cell_labels_agree_with_the_instance_map(scenes_folder: Path) -> None:
     data = load_scenes(scenes_folder / "val")
-    all_labels = cell_labels(data, np.arange(len(data)), 7)
-    names = [LABELS[label] for label in THINGS]
+    all_labels = pretrain.cell_labels(data, np.arange(len(data)), 7)
+    names = [LABELS[label] for label in pretrain.THINGS]
     for row, scene in zip(all_labels.max(axis=1), data.scenes, strict=True):  # in some cell
         displayed = {name for name, on in zip(names, row, strict=True) if on and ":" not in name}
         assert displayed == {item.name for item in scene.objects}
@@ -47,13 +41,13 @@ def test_cell_labels_agree_with_the_instance_map(scenes_folder: Path) -> None:
 def test_r_precision_by_hand() -> None:
     logits = np.array([[3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0]])
     truth = np.array([[1, 0, 1, 0], [0, 0, 0, 1]])
-    assert object_r_precision(logits, truth) == pytest.approx(75.0)
+    assert pretrain.object_r_precision(logits, truth) == pytest.approx(75.0)
 
 
 @pytest.mark.font
 def test_resume_gives_the_same_weights(scenes_folder: Path, tmp_path: Path) -> None:
     small = {"widths": (8, 8, 12, 16), "blocks": (1, 1, 1), "data": str(scenes_folder)}
     plan = {"epochs": 2, "batch_size": 8, "precision": "fp32", "warmup_steps": 2}
-    config = PretrainConfig.model_validate({**small, **plan})
-    Pretraining(config, tmp_path / "whole", resume=False).fit()
-    check_resume(Pretraining, config, tmp_path / "whole", tmp_path / "part")
+    config = pretrain.PretrainConfig.model_validate({**small, **plan})
+    pretrain.Pretraining(config, tmp_path / "whole", resume=False).fit()
+    check_resume(pretrain.Pretraining, config, tmp_path / "whole", tmp_path / "part")

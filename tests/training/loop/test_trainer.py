@@ -12,7 +12,6 @@ import torch
 from polyview.export.pack.validation import check
 from polyview.models import METHODS
 from polyview.models.checkpoint import load_tensors
-from polyview.models.layers import FeatureProjection
 from polyview.training.data.split import Split
 from polyview.training.evaluation.report import read_rows
 from polyview.training.loop.config import TrainConfig
@@ -22,7 +21,7 @@ from polyview.training.objectives import OBJECTIVES, build_objective
 from polyview.training.objectives.losses import info_nce, same_image
 from polyview.training.objectives.pvse import multiple_instance
 from tests.golden.loading import grad
-from tests.papers.terms import BATCH, IDS, hinge_triplet, terms_of, views_of
+from tests.papers.terms import BATCH, IDS, hinge_triplet, views_of
 from tests.training.conftest import make_features
 
 
@@ -35,20 +34,12 @@ def test_every_method_has_an_objective_but_clip_which_comes_ready_made() -> None
 @pytest.mark.parametrize("name", ["vsepp", "vse_infty", "avse"])
 def test_the_softmax_cost_is_info_nce_at_the_size_of_hinges(name: str) -> None:
     method, images, texts = views_of(name)
-    terms = build_objective(name, {"cost": "softmax", "temperature": 0.2})(
-        method, images, texts, IDS, 5
-    )
+    objective = build_objective(name, {"cost": "softmax", "temperature": 0.2})
+    terms = objective(method, images, texts, IDS, 5)
     positives = same_image(IDS, IDS)
     mean = info_nce(method.score(images, texts), positives, 0.2)
     torch.testing.assert_close(terms["softmax"], 2 * BATCH * 0.2 * mean)
     assert terms.keys() - {"softmax"} == ({"regulariser"} if name == "avse" else set())
-
-
-def test_first_epochs_sum_over_all_negatives() -> None:
-    for name in ("vse_infty", "mv_vse", "avse"):
-        terms = [terms_of(name, epoch, warmup_epochs=1) for epoch in (0, 1)]
-        warm, hard = (sum(each.values()) for each in terms)
-        assert warm > hard
 
 
 def test_another_caption_of_the_image_is_no_negative() -> None:
@@ -110,9 +101,7 @@ def test_every_method_learns(method: str, train_set: Split, val_set: Split, tmp_
     assert float(rows[-1]["loss"]) == pytest.approx(total, abs=1e-3)
 
 
-def test_first_epochs_of_order_learn_from_those_captions_in_as_many_steps(
-    train_set: Split, val_set: Split, tmp_path: Path
-) -> None:
+def test_first_epochs_of_order(train_set: Split, val_set: Split, tmp_path: Path) -> None:
     """60 of 240 captions are of order, of every second image; an epoch has 10 steps."""
     kinds = ["order", "free", "free", "free"] * 60
     data = replace(train_set, kinds=kinds, alike=np.arange(120))
@@ -125,20 +114,6 @@ def test_first_epochs_of_order_learn_from_those_captions_in_as_many_steps(
         assert owners == set(range(120) if epoch == 2 else range(0, 120, 2))
     assert epochs[0] != epochs[1]
     assert epochs[1] == epochs[3]
-
-
-def test_image_maps_begin_as_the_releases_begin(
-    train_set: Split, val_set: Split, tmp_path: Path
-) -> None:
-    arguments = {"embed_dim": 16, "mlp_dim": 8, "own_projections": True}
-    plan = config("mv_vse", projection_init="xavier", arguments=arguments)
-    trainer = Trainer(plan, train_set, val_set, tmp_path)
-    projections = [p for p in trainer.model.method.modules() if isinstance(p, FeatureProjection)]
-    assert len(projections) == 3
-    for project in projections:
-        weight, bound = project.linear.weight, (6 / sum(project.linear.weight.shape)) ** 0.5
-        assert 0.9 * bound < weight.abs().max() <= bound
-        assert not project.linear.bias.any()
 
 
 def test_best_weights_are_described(train_set: Split, val_set: Split, tmp_path: Path) -> None:
@@ -171,9 +146,7 @@ def test_low_precision_trains_where_the_hardware_computes_in_it(
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "step"])
-def test_the_rate_warms_up_and_falls(
-    schedule: str, train_set: Split, val_set: Split, tmp_path: Path
-) -> None:
+def test_rate_schedules(schedule: str, train_set: Split, val_set: Split, tmp_path: Path) -> None:
     plan = {"learning_rate": 1e-3, "warmup_steps": 3, "schedule": schedule, "decay_epochs": [1, 2]}
     rates = list[float]()
 

@@ -1,7 +1,6 @@
-"""The moving world: twins, truth, frames, what is stored, and clips as a split."""
+"""The moving world: truth, frames, what is stored, and clips as a split."""
 
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,15 +19,7 @@ from polyview.training.data.split import with_exchanged_halves
 from polyview.training.data.texts import TokenTable, build_tokenizer
 from polyview.training.scenes.clip_captions import relevant_clips, satisfies_clip
 from polyview.training.scenes.gallery import write_gallery
-from polyview.training.scenes.motion import (
-    EVENT_FRAMES,
-    FRAMES,
-    OPPOSITE,
-    PASSING,
-    Action,
-    Clip,
-    MovingObject,
-)
+from polyview.training.scenes.motion import EVENT_FRAMES, FRAMES, Clip
 from polyview.training.scenes.render import SEEN, clip_frames
 from polyview.training.scenes.store import load_clips, main, make_clip, write_split
 
@@ -54,15 +45,6 @@ def test_clips_are_those_of_the_shipped_gallery(clips: list[Clip]) -> None:
             assert tuple(next(relevant).tolist()) == stored.relevant
 
 
-@pytest.mark.parametrize("action", PASSING)
-def test_a_passing_action_moves_its_object_in_its_frames_alone(action: str) -> None:
-    item = MovingObject("dog", 0, 112.0, 150.0, 60.0, False, 0.0, False, Action(action, 5))
-    places = [item.at(frame) for frame in range(FRAMES)]
-    before, during, after = places[:5], places[5 : 5 + EVENT_FRAMES], places[5 + EVENT_FRAMES :]
-    assert len({*before, *after}) == 1
-    assert all(place != places[0] for place in during)
-
-
 @pytest.mark.font
 def test_frames_are_those_of_the_shipped_gallery(clips: list[Clip]) -> None:
     for clip, image in zip(clips[:12], load_gallery(BUNDLED).images, strict=False):
@@ -76,22 +58,6 @@ def test_frames_are_those_of_the_shipped_gallery(clips: list[Clip]) -> None:
             assert tuple(round(int(value) / 224, 4) for value in box) == item.box
             is_visible = [bool((frame.instances == index + 1).any()) for frame in frames]
             assert is_visible == (shares > 0).tolist()
-
-
-def test_twins_show_the_same_actors_as_often_in_the_other_order(clips: list[Clip]) -> None:
-    """Every place of both actors is in as many frames of each twin, so no action leaves a trace."""
-    for item, other in zip(clips[::2], clips[1::2], strict=True):
-        places = [
-            Counter(tuple(actor.at(frame) for actor in clip.objects[:2]) for frame in range(FRAMES))
-            for clip in (item, other)
-        ]
-        assert places[0] == places[1]
-        first, second = item.action_of(0), item.action_of(1)
-        swapped = replace(first, start=second.start), replace(second, start=first.start)
-        assert (other.action_of(0), other.action_of(1)) == swapped
-        if item.change is None and other.change is None:
-            assert item.objects[2].name == other.objects[2].name
-            assert OPPOSITE[item.action_of(2).kind] == other.action_of(2).kind
 
 
 @pytest.mark.font

@@ -1,4 +1,4 @@
-"""The view-collapse meter on views made by hand, and over a gallery."""
+"""The view-collapse meter and the view lens, beside plain loops."""
 
 import time
 from collections.abc import Sequence
@@ -9,15 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from polyview.app.explain import collapse as module
-from polyview.app.explain.collapse import (
-    count_wins,
-    is_collapsed,
-    map_overlap,
-    mean_similarity,
-    measure,
-    measure_in_background,
-)
+from polyview.app.explain import collapse
+from polyview.app.explain.views import search_weighted
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.readings import Reading
@@ -25,7 +18,8 @@ from polyview.app.search.retriever import Retriever
 from polyview.models import Method, Views
 from polyview.models.mv_vse import MVVSE, MVVSEConfig
 from polyview.models.mvam import MVAM
-from tests.app.conftest import IMAGES, finish, maps_of
+from tests.app.conftest import IMAGES, find, finish, maps_of
+from tests.app.many import ADDED
 
 SECONDS = 60
 
@@ -45,7 +39,7 @@ def test_similarity_is_the_mean_over_pairs() -> None:
         if a != b
     ]
     for parts in ([views], [views[:1], views[1:]]):
-        assert mean_similarity(parts) == pytest.approx(sum(pairs) / len(pairs), abs=1e-6)
+        assert collapse.mean_similarity(parts) == pytest.approx(sum(pairs) / len(pairs), abs=1e-6)
 
 
 def test_overlap_is_the_mean_of_what_both_maps_hold() -> None:
@@ -57,7 +51,7 @@ def test_overlap_is_the_mean_of_what_both_maps_hold() -> None:
                 left, right = ([max(x, 0.0) for x in item[view]] for view in (a, b))
                 shares = zip(left, right, strict=True)
                 results.append(sum(min(x / sum(left), y / sum(right)) for x, y in shares))
-    assert map_overlap(maps) == pytest.approx(sum(results) / len(results))
+    assert collapse.map_overlap(maps) == pytest.approx(sum(results) / len(results))
 
 
 METHODS = {"mv_vse": MVVSE(4, 4, MVVSEConfig(8)), "mvam": MVAM(4, 4, 8, views=3)}
@@ -87,15 +81,13 @@ def test_wins_are_counted_on_each_texts_own_image(name: str) -> None:
     captions.add(range(200), texts)
     some = np.flatnonzero(rows != 1)
     expected = loop_wins(method, Views(images), Views(texts[some]), rows[some].tolist())
-    assert count_wins(gallery, captions, rows).tolist() == pytest.approx(expected)
+    assert collapse.count_wins(gallery, captions, rows).tolist() == pytest.approx(expected)
     assert min(expected) > 10
 
 
 @torch.inference_mode()
-def test_the_meter_reads_the_gallery(
-    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = measure(many_retriever, "mv_vse")
+def test_the_meter_of_a_gallery(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = collapse.measure(many_retriever, "mv_vse")
     images = many_retriever.gallery("mv_vse").views(range(IMAGES))
     texts, owners = zip(*many_retriever.collection.captions, strict=True)
     views = many_retriever.runtime.text_views(texts, "mv_vse")
@@ -104,43 +96,31 @@ def test_the_meter_reads_the_gallery(
     assert result.wins is not None
     assert result.in_use == pytest.approx(np.prod([own**-own for own in result.wins if own]))
     assert (result.views, result.captions, result.maps) == (3, len(texts), IMAGES)
-    assert result.similarity == pytest.approx(mean_similarity([images.embeddings]))
+    assert result.similarity == pytest.approx(collapse.mean_similarity([images.embeddings]))
     maps = [maps_of(many_retriever, i, "mv_vse").reshape(3, -1) for i in range(IMAGES)]
-    assert result.overlap == pytest.approx(map_overlap(np.stack(maps)), abs=1e-6)
+    assert result.overlap == pytest.approx(collapse.map_overlap(np.stack(maps)), abs=1e-6)
     assert result.similarity is not None
     for more, expected in ((-1e-4, True), (1e-4, False)):  # known before the meter was read
-        monkeypatch.setattr(module, "COLLAPSED", result.similarity + more)
-        assert is_collapsed(many_retriever, "mv_vse") is expected
-    monkeypatch.setattr(module, "COLLAPSED", -1.0)
-    assert not is_collapsed(many_retriever, "vse_infty")  # one view
+        monkeypatch.setattr(collapse, "COLLAPSED", result.similarity + more)
+        assert collapse.is_collapsed(many_retriever, "mv_vse") is expected
+    monkeypatch.setattr(collapse, "COLLAPSED", -1.0)
+    assert not collapse.is_collapsed(many_retriever, "vse_infty")  # one view
 
 
 def finished(retriever: Retriever, name: str) -> Reading:
     deadline = time.monotonic() + SECONDS
-    while not ((reading := measure_in_background(retriever, name)).result or reading.problem):
+    while not (
+        (reading := collapse.measure_in_background(retriever, name)).result or reading.problem
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return reading
 
 
-def test_a_reading_is_taken_in_the_background_and_once(
-    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measuring = Mock(wraps=measure)
-    monkeypatch.setattr(module, "measure", measuring)
-    assert measure_in_background(many_retriever, "pvse").progress == "measuring"
-    result = finished(many_retriever, "pvse").result
-    assert result is not None
-    assert measure_in_background(many_retriever, "pvse").result is result
-    measuring.assert_called_once()
-
-
-def test_without_captions_similarity_and_overlap_are_left(
-    many_retriever: Retriever, many_pack: Path, tmp_path: Path
-) -> None:
+def test_without_captions(many_retriever: Retriever, many_pack: Path, tmp_path: Path) -> None:
     runtime, folder = many_retriever.runtime, many_pack / "gallery/images"
     retriever = Retriever(runtime, from_folder(folder), tmp_path)
-    assert "waits for the gallery" in measure_in_background(retriever, "avse").progress
+    assert "waits for the gallery" in collapse.measure_in_background(retriever, "avse").progress
     finish(retriever.index)
     result = finished(retriever, "avse").result
     assert (result.wins, result.in_use) == (None, None)
@@ -148,6 +128,65 @@ def test_without_captions_similarity_and_overlap_are_left(
 
 
 def test_failures_are_told(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "measure", Mock(side_effect=RuntimeError("out of memory")))
+    monkeypatch.setattr(collapse, "measure", Mock(side_effect=RuntimeError("out of memory")))
     reading = finished(many_retriever, "mvam")
     assert reading.problem == "the views could not be compared: out of memory"
+
+
+TEXT = "a red circle beside a blue bar"
+WEIGHTS = {
+    "vse_infty": [0.5],
+    "mv_vse": [0.0, 1.0, 0.7],
+    "pvse": [0.3, 1.0],
+    "avse": [1.0, 0.0],
+    "mvam": [0.0, 0.5] * 8,
+}
+
+
+def scored_alone(retriever: Retriever, name: str, weights: list[float]) -> dict[int, float]:
+    """Each image's score, one image at a time, from its views as they are stored."""
+    method, query = retriever.methods[name], retriever.views(TEXT, name)
+    ids = retriever.gallery(name).ids()
+    views = retriever.gallery(name).views(ids)
+    scores = {}
+    for image_id, rows in zip(ids.tolist(), views.embeddings, strict=True):
+        lensed = [w * row for w, row in zip(weights, rows, strict=True)]
+        if not method.views_add_up:
+            lensed = [row for w, row in zip(weights, lensed, strict=True) if w]
+        scores[image_id] = float(method.score(Views(torch.stack(lensed)[None]), query))
+    return scores
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+@torch.inference_mode()
+def test_ranks_are_those_of_the_weighted_scores(many_retriever: Retriever, name: str) -> None:
+    results = search_weighted(many_retriever, TEXT, name, WEIGHTS[name], 7)
+    alone = scored_alone(many_retriever, name, WEIGHTS[name])
+    order = sorted(alone, key=lambda i: -alone[i])
+    assert [hit.image_id for hit in results.hits] == order[:7]
+    plain = find(many_retriever, TEXT, name, 1000)
+    before = [hit.image_id for hit in plain]
+    for hit in results.hits:
+        assert hit.score == pytest.approx(alone[hit.image_id], abs=1e-5)
+        assert hit.before == before.index(hit.image_id) + 1
+    assert results.stayed == len(set(order[:7]) & set(before[:7]))
+    assert results.searched == len(before)
+    if name in ADDED:  # with every view on nothing moves
+        results = search_weighted(many_retriever, TEXT, name, [1.0] * ADDED[name]["views"], 5)
+        assert all(hit.rank == hit.before for hit in results.hits)
+        assert [hit.model_copy(update={"before": None}) for hit in results.hits] == plain[:5]
+        assert results.stayed == 5
+
+
+@torch.inference_mode()
+def test_winning_views_keep_their_numbers(many_retriever: Retriever) -> None:
+    method = many_retriever.methods["mv_vse"]
+    ids = many_retriever.gallery("mv_vse").ids().tolist()
+    views = many_retriever.gallery("mv_vse").views(ids)
+    scores = method.view_scores(views, many_retriever.views(TEXT, "mv_vse"))[..., 0]  # (3, N)
+    results = search_weighted(many_retriever, TEXT, "mv_vse", [1.0, 0.0, 1.0], 24)
+    won = {hit.image_id: hit.view for hit in results.hits}
+    for column, image_id in enumerate(ids):
+        assert won[image_id] == (0 if scores[0, column] >= scores[2, column] else 2)
+    only = search_weighted(many_retriever, TEXT, "mv_vse", [0.0, 0.0, 1.0], 24)
+    assert {hit.view for hit in only.hits} == {2}
