@@ -22,10 +22,7 @@ USUAL = "not soak"  # of pyproject.toml
 SHARED = Path(__file__).parents[2] / "shared"
 # Files whose tests ask the same server, which takes seconds to start: they run in one process.
 BUNDLED = (
-    "tests/app/page/test_compare.py",
-    "tests/app/page/test_mistakes.py",
-    "tests/app/page/test_explore.py",
-    "tests/app/page/test_inspect.py",
+    *(f"tests/app/page/test_{name}.py" for name in ("compare", "mistakes", "explore", "inspect")),
     "tests/app/api/test_mistakes.py",
 )
 PRIVATE = (
@@ -39,9 +36,7 @@ PRIVATE = (
 SCENES = (
     "tests/app/test_bundled.py",
     "tests/app/explain/test_evidence.py",
-    "tests/app/search/test_answers.py",
-    "tests/app/search/test_examples.py",
-    "tests/app/search/test_mistakes.py",
+    *(f"tests/app/search/test_{name}.py" for name in ("answers", "examples", "mistakes")),
 )
 TOGETHER = {
     **dict.fromkeys(BUNDLED, "bundled"),

@@ -113,9 +113,7 @@ def as_published(network: Any, ids: Tensor) -> Tensor:
     return ids[None]
 
 
-def naive(
-    model: Any, inputs: dict[str, Tensor], position: int, first: int = 0
-) -> tuple[Tensor, Tensor]:
+def naive(model: Any, inputs: dict[str, Tensor], position: int, first: int = 0) -> list[Tensor]:
     """What each token brings to one token from a layer on (N, h), and that token's state (h,)."""
     output = model(**inputs, output_attentions=True, output_hidden_states=True)
     states = output.hidden_states
@@ -133,7 +131,7 @@ def naive(
     if type(model).__name__ == "CLIPTextModel":  # which is causal
         mask = torch.full((len(brought), len(brought)), -1e9).triu(1)[None, None]
     last = model.encoder(inputs_embeds=states[0], attention_mask=mask).last_hidden_state
-    return brought, last[0, position]
+    return [brought, last[0, position]]
 
 
 def naive_norm(norm: torch.nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:

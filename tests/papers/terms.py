@@ -14,6 +14,7 @@ from polyview.training.objectives.losses import Hinge, pair_costs
 IDS = torch.tensor([0, 1, 2, 1])
 BATCH = len(IDS)
 Made = tuple[Method, Views, Views]
+Terms = dict[str, Tensor]
 
 
 def views_of(name: str, **arguments: Any) -> Made:
@@ -25,9 +26,7 @@ def views_of(name: str, **arguments: Any) -> Made:
     return method, images, method.encode_text(torch.randn(BATCH, 6, 10), mask)
 
 
-def terms_of(
-    name: str, epoch: int = 5, made: Made | None = None, **settings: Any
-) -> dict[str, Tensor]:
+def terms_of(name: str, epoch: int = 5, made: Made | None = None, **settings: Any) -> Terms:
     """The terms of a method's objective, of `views_of(name)` unless other views are `made`."""
     return build_objective(name, settings)(*(made or views_of(name)), IDS, epoch)
 

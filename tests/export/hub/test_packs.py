@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from huggingface_hub import ModelCard, constants
+from huggingface_hub import constants
 
 from polyview.export.hub import client, packs
 from polyview.export.hub.client import HubError
@@ -47,7 +47,7 @@ def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stocked(server: HubState, pack: Path, monkeypatch: pytest.MonkeyPatch) -> HubState:
     """The server with the pack in a public repository, and an impatient client."""
     monkeypatch.setattr(client, "ANSWER", 0.4)
-    server.repos[ID] = Repo(card=ModelCard((pack / "README.md").read_text()).data.to_dict())
+    server.repos[ID] = Repo()
     server.repos[ID].add_commit("main", contents(pack))
     return server
 
