@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from polyview.app.gallery.images import Refusal
-from polyview.app.gallery.indexing import Index, ProgressBar
+from polyview.app.gallery.indexing import Index, print_progress
 from polyview.app.gallery.qdrant import FORM, Point, Points, check_pack
 from polyview.app.gallery.scan import CollectionImage, from_pack, open_images
 from polyview.app.gallery.store import cache_folder
@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
         images = open_images(source, cache) if source else from_pack(folder)
         index = Index(runtime, images, cache)
         try:
-            index.start(ProgressBar())
+            index.start(print_progress)
             index.images_done.wait()
             if not index.complete:
                 raise ValueError(str(index.progress))

@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import BinaryIO
@@ -46,52 +46,7 @@ RECENT = 200  # images whose features stay in memory: 80 MB for CLIP ViT-B/16
 _AHEAD = 8  # groups read ahead while the views of another are computed
 
 Reading = tuple[CollectionImage, Content]  # a file and its content, with a complete refusal
-
-
-class Clips(dict[int, tuple[Moment, ...]]):
-    """The moments of a clip's frames, by clip id.
-
-    Each frame is an image. The first frame has the id of the clip; the ids of further frames follow
-    those of all files, so that `Collection.file_id` maps them to the clip. Packs that read frames
-    as sets divide them into *windows* of at most `frames_per_set` frames and nearly equal length; a
-    window is one row of a gallery, with the id of its first frame.
-
-    Args:
-        collection: the collection of the clips.
-        frames_per_set: number of frames that the pack reads as one set.
-    """
-
-    def __init__(self, collection: Collection, frames_per_set: int = 1) -> None:
-        super().__init__()
-        self._collection, self._frames_per_set = collection, frames_per_set
-
-    def windows(self, file_id: int | None = None) -> list[list[int]]:
-        """The ids of the images in each window of a file, or of all files, in time order."""
-        files = len(self._collection.images)
-        windows = []
-        for file_index in range(files) if file_id is None else [file_id]:
-            count = len(self.get(file_index, ())) or 1
-            set_count = -(-count // self._frames_per_set)
-            for i in range(set_count):
-                frames = range(count * i // set_count, count * (i + 1) // set_count)
-                windows.append([file_index + frame * files for frame in frames])
-        return windows
-
-    def window_of(self, image_id: int) -> list[int]:
-        """The ids of the images in the same window as an image, in time order."""
-        windows = self.windows(self._collection.file_id(image_id))
-        return next((window for window in windows if image_id in window), [image_id])
-
-    def image(self, image_id: int) -> CollectionImage:
-        """A file or a frame of a clip as an image; raises ValueError for an unknown id."""
-        images = self._collection.images
-        frame, file_id = divmod(image_id, len(images))
-        moments = self.get(file_id, ())
-        if image_id < 0 or (frame and frame >= len(moments)):
-            raise ValueError(f"there is no image {image_id}; ids go from 0 to {len(images) - 1}")
-        if not moments:
-            return images[file_id]
-        return replace(images[file_id], image_id=image_id, moment=moments[frame])
+Squares = dict[Key, Image.Image]  # input images of the encoder
 
 
 class Encoder:
@@ -101,27 +56,16 @@ class Encoder:
     packs may share. If only the sum of the features matters (`Method.features_add_up`), only the
     sum is stored, and the features of recently explained images stay in memory. Precomputed
     features are not stored again.
-
-    Args:
-        runtime: the loaded pack.
-        collection: the images.
-        cache: the user's cache folder.
-
-    Attributes:
-        thumbnails: the folder of thumbnails; those of clip frames are made while clips are read.
-        store: stores the results.
     """
 
     def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
-        self._runtime, self._collection = runtime, collection
-        self._checksum, self._frames_per_set = (
-            runtime.info.checksum,
-            runtime.info.image_encoder.frames,
-        )
+        self._runtime, self._checksum = runtime, runtime.info.checksum
+        self._frames_per_set = runtime.info.image_encoder.frames
         # for each image encoder's space, one method that uses the encoder
         self._encoders = {self._space(name): name for name in runtime.methods}
         self._sums = {s for s, m in self._encoders.items() if runtime.methods[m].features_add_up}
         self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
+        # the folder of thumbnails; those of clip frames are made while clips are read
         self.thumbnails = cache / "thumbnails"
         folder = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
         # files are saved with the features of all encoders, in one transaction
@@ -174,21 +118,21 @@ class Encoder:
 
         A row is one image, or several frames of a clip that are read as a set.
         """
-        keys, features = [self.key(frames) for frames in rows], dict[str, Vectors]()
+        keys = [self.key(frames) for frames in rows]
         by_key = dict[Key, Sequence[CollectionImage]](zip(keys, rows, strict=True))
+        # methods share features
+        features_in = cache(partial(self._stored_features, [*chain.from_iterable(rows)]))
 
         def make(missing: Iterable[Key], method: str) -> np.ndarray:
-            space = self._space(method)
-            if space not in features:  # methods share features
-                features[space] = self._stored_vectors(list(chain.from_iterable(rows)), space)
-            sets = [[features[space][self.key([f])] for f in by_key[key]] for key in missing]
-            padded, mask = pad_sets([torch.from_numpy(np.concatenate(arrays)) for arrays in sets])
+            features = features_in(self._space(method))
+            sets = [[features[self.key([frame])] for frame in by_key[key]] for key in missing]
+            padded, mask = pad_sets([torch.from_numpy(np.concatenate(rows)) for rows in sets])
             return self._runtime.image_views(padded, method, mask=mask).embeddings.cpu().numpy()
 
         views = {}
         for method in methods:
-            name = f"views {method} {self._checksum}"
-            vectors = self.store.cached(name, keys, partial(make, method=method))
+            space = f"views {method} {self._checksum}"
+            vectors = self.store.cached(space, keys, partial(make, method=method))
             views[method] = torch.from_numpy(np.stack([vectors[key] for key in keys]))
         return views
 
@@ -201,13 +145,7 @@ class Encoder:
         an image cannot be read.
         """
         space, keys = self._space(method), {image.image_id: self.key([image]) for image in images}
-        if space not in self._sums:
-            rows = (
-                self.store.load(space, keys.values())
-                if cached_only
-                else self._stored_vectors(images, space)
-            )
-        else:
+        if space in self._sums:
             recent = self._recent
             with self._lock:
                 rows = {key: recent[space, key] for key in keys.values() if (space, key) in recent}
@@ -217,6 +155,10 @@ class Encoder:
                 recent |= {(space, key): array for key, array in encoded.items()}
                 for oldest in list(recent)[:-RECENT]:
                     del recent[oldest]
+        elif cached_only:
+            rows = self.store.load(space, keys.values())
+        else:
+            rows = self._stored_features(images, space)
         return {i: torch.from_numpy(rows[key].copy()) for i, key in keys.items() if key in rows}
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Tensor:
@@ -238,7 +180,7 @@ class Encoder:
             with suppress(OSError):  # opening the file reports the reason
                 stamps[image.file] = Stamp.of(image.path)
         contents, readings = self.store.files(stamps), list[Reading]()
-        files, squares = dict[str, tuple[Stamp, int, Content]](), dict[Key, Image.Image]()
+        files, squares = dict[str, tuple[Stamp, int, Content]](), Squares()
         for image in images:
             try:
                 if (content := contents.get(image.file)) is None:
@@ -246,7 +188,7 @@ class Encoder:
                         stamp, now = Stamp.of(file), time.time_ns()
                         digest = hashlib.file_digest(file, "sha256").digest()
                         copies = (other for *_, other in files.values() if other.digest == digest)
-                        content, added = next(copies, None), dict[Key, Image.Image]()
+                        content, added = next(copies, None), Squares()
                         content = content or self.store.content(digest)
                         if content is None:
                             content, added = self._decode(image, file, digest, stop)
@@ -272,12 +214,12 @@ class Encoder:
 
     def _decode(
         self, image: CollectionImage, file: BinaryIO, digest: bytes, stop: threading.Event
-    ) -> tuple[Content, dict[Key, Image.Image]]:
-        """Decodes a file; also returns the encoder's square input images, by key.
+    ) -> tuple[Content, Squares]:
+        """Decodes a file, to its content and the encoder's input images.
 
         Raises ImageError if memory is short or reading fails; the file may be readable later.
         """
-        moments, squares = [], dict[Key, Image.Image]()
+        moments, squares = [], Squares()
         try:
             for moment, frame in read_frames(file, image.file, self._frames_per_set):
                 if stop.is_set():
@@ -296,18 +238,16 @@ class Encoder:
             return Content(digest, str(error).removeprefix(image.file)), {}
         return Content(digest, moments=tuple(moments)), squares
 
-    def _stored_vectors(self, images: Sequence[CollectionImage], space: str) -> Vectors:
+    def _stored_features(self, images: Sequence[CollectionImage], space: str) -> Vectors:
         """The features of images, or their sums, loaded or computed and stored."""
         by_key: dict[Key, CollectionImage] = {self.key([image]): image for image in images}
 
         def make(missing: Iterable[Key]) -> Iterable[np.ndarray]:
-            squares = self._squares([by_key[key] for key in missing])
-            return self._encode(squares, space).values()
+            return self._encode(self._squares([by_key[key] for key in missing]), space).values()
 
         return self.store.cached(space, by_key, make)
 
-    def _squares(self, images: Sequence[CollectionImage]) -> dict[Key, Image.Image]:
-        """The encoder's square input images, by key."""
+    def _squares(self, images: Sequence[CollectionImage]) -> Squares:
         return {self.key([i]): self._runtime.preprocess.square(i.decode()) for i in images}
 
     def _encode(

@@ -1,4 +1,4 @@
-"""Opens and decodes an image file within limits on bytes, pixels and memory; writes thumbnails.
+"""Opens and decodes an image file within limits on bytes, pixels and memory.
 
 A file may be anything: a pipe, a renamed text file, half a JPEG, a few bytes that unpack to
 gigabytes. The header is read first, so that images that are too large are refused before any pixel
@@ -25,7 +25,7 @@ import PIL
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from polyview.app.gallery.video import VIDEOS, Moment, VideoError, frame_times, read_video, sample
-from polyview.models.files import DiskFullError, replacing
+from polyview.models.files import DiskFullError
 from polyview.models.preprocess import flat_rgb, is_deep, to_rgb
 
 _PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}
@@ -53,8 +53,6 @@ FRAMES, ALL_PIXELS, FRAME_PIXELS = 10_000, 1_500_000_000, 16_000_000
 _ANIMATED = frozenset({"GIF", "WEBP", "PNG"})
 # seconds; browsers show a frame of at most the first duration for the second one
 _SHORTEST, _USUAL = 0.011, 0.1
-
-THUMBNAIL_SIDE = 320  # pixels of the longer side
 THUMBNAILS_BYTES = 2_000_000_000  # above this, the least recently used thumbnails are deleted
 
 Frames = Generator[tuple[Moment | None, Image.Image]]
@@ -74,7 +72,7 @@ class Refusal:
 
 
 class Stamp(NamedTuple):
-    """Size in bytes and times in nanoseconds; a file with the same stamp is unchanged.
+    """Bytes, and times in nanoseconds; a file with the same stamp is unchanged.
 
     Programs can set the modification time, but not the change time.
     """
@@ -96,15 +94,10 @@ def suffix_of(file: str) -> str:
 
 
 def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader:
-    """Opens a regular file of at most `MAX_BYTES`; never blocks.
+    """Opens a regular file of at most `MAX_BYTES`, which messages call `name`; never blocks.
 
-    Args:
-        path: the file.
-        name: the file's name in messages.
-        root: a resolved folder that links may not lead out of; None for no limit.
-
-    Raises:
-        ImageError: it is missing, empty, too large, not a regular file, or outside `root`.
+    `root` is a resolved folder that links may not lead out of; None for no limit. Raises ImageError
+    if the file is missing, empty, too large, not a regular file, or outside `root`.
     """
     try:
         real = Path(os.path.realpath(path, strict=True))
@@ -155,20 +148,17 @@ def reason(error: Exception) -> str:
 
 
 def open_image(path: Path) -> Image.Image:
-    """Opens, checks and decodes one image.
-
-    Returns:
-        An upright RGB image whose longer side is at most 2,048 pixels, without metadata.
-
-    Raises:
-        ImageError: it is missing, empty, too large, damaged, or not an image.
-    """
+    """Opens, checks and decodes an image, or the first frame of a clip; see `decode`."""
     with open_file(path, path.name) as file:
         return decode(file, path.name)
 
 
 def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Image:
-    """Like `open_image`, for an open file that messages call `name`, or a frame of a clip."""
+    """Decodes an open file, which messages call `name`, or the frame of a clip at a moment.
+
+    Returns an upright RGB image whose longer side is at most 2,048 pixels, without metadata. Raises
+    ImageError if the file is too large, damaged, or not an image.
+    """
     with _convert_errors(name):
         if suffix_of(name) in VIDEOS:
             with closing(read_video(file, seconds=moment.seconds if moment else 0.0)) as frames:
@@ -181,19 +171,10 @@ def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Ima
 
 
 def read_frames(file: BinaryIO, name: str, frames_per_set: int = 1) -> Frames:
-    """Yields a still image with None, or the frames that represent a video or an animation.
+    """Yields a still image with None, or the frames that represent a clip with their moments.
 
-    Args:
-        file: an open file.
-        name: the file's name in messages.
-        frames_per_set: number of frames that are read as one set.
-
-    Yields:
-        The moment of a frame, and the frame as from `open_image`. For sets, a frame that fills
-        several slots is repeated.
-
-    Raises:
-        ImageError: the file cannot be used.
+    See `decode`. If `frames_per_set` frames are read as one set, a frame that fills several slots
+    is repeated.
     """
     with _convert_errors(name):
         if suffix_of(name) in VIDEOS:
@@ -337,24 +318,10 @@ def _formats() -> tuple[str, ...]:
     return tuple(kind for kind in _FORMATS if kind in Image.OPEN)
 
 
-def write_thumbnail(image: Image.Image, thumbnail: Path) -> Path:
-    """Shrinks an image in place and writes it atomically as a WebP, or raises ImageError."""
-    image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
-    try:
-        with replacing(thumbnail) as draft:
-            image.save(draft, "WEBP", quality=82, method=2)  # method 4 takes twice as long
-    except OSError as error:
-        raise ImageError(
-            f"thumbnails cannot be written ({reason(error)}); make room in the cache folder, or "
-            "set POLYVIEW_CACHE to another disk"
-        ) from error
-    return thumbnail
-
-
-def sweep(folder: Path) -> None:
-    """Deletes the least recently used thumbnails if the folder is too large."""
+def sweep(thumbnails: Path) -> None:
+    """Deletes the least recently used files of a folder that has more than `THUMBNAILS_BYTES`."""
     files, total = [], 0
-    with suppress(OSError), os.scandir(folder) as entries:
+    with suppress(OSError), os.scandir(thumbnails) as entries:
         for entry in entries:
             status = entry.stat(follow_symlinks=False)
             files.append((status.st_mtime, status.st_size, entry.path))

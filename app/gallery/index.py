@@ -10,12 +10,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from polyview.app.gallery.scan import Collection, CollectionImage
+from polyview.app.gallery.video import Moment
 from polyview.models import Method, Views
 
 HALF_FROM = 32 * 2**20  # bytes in float32 above which views are stored in float16
@@ -41,6 +44,46 @@ class Match(NamedTuple):
     id: int
     score: float
     view: int | None
+
+
+class Clips(dict[int, tuple[Moment, ...]]):
+    """The moments of a clip's frames, by clip id.
+
+    Each frame is an image. The first frame has the id of the clip; the ids of further frames follow
+    those of all files, so that `Collection.file_id` maps them to the clip. Packs that read frames
+    as sets divide them into *windows* of at most `frames_per_set` frames and nearly equal length; a
+    window is one row of a gallery, with the id of its first frame.
+    """
+
+    def __init__(self, collection: Collection, frames_per_set: int) -> None:
+        super().__init__()
+        self._images, self._frames_per_set = collection.images, frames_per_set
+
+    def windows(self, file_id: int | None = None) -> list[list[int]]:
+        """The ids of the images in each window of a file, or of all files, in time order."""
+        files, windows = len(self._images), []
+        for file_index in range(files) if file_id is None else [file_id]:
+            count = len(self.get(file_index, ())) or 1
+            set_count = -(-count // self._frames_per_set)
+            for i in range(set_count):
+                frames = range(count * i // set_count, count * (i + 1) // set_count)
+                windows.append([file_index + frame * files for frame in frames])
+        return windows
+
+    def window_of(self, image_id: int) -> list[int]:
+        """The ids of the images in the same window as an image, in time order."""
+        windows = self.windows(image_id % len(self._images))
+        return next((window for window in windows if image_id in window), [image_id])
+
+    def image(self, image_id: int) -> CollectionImage:
+        """A file or a frame of a clip as an image; raises ValueError for an unknown id."""
+        frame, file_id = divmod(image_id, len(self._images))
+        moments = self.get(file_id, ())
+        if image_id < 0 or (frame and frame >= len(moments)):
+            last = len(self._images) - 1
+            raise ValueError(f"there is no image {image_id}; ids go from 0 to {last}")
+        image = self._images[file_id]
+        return replace(image, image_id=image_id, moment=moments[frame]) if moments else image
 
 
 def subsample(values: np.ndarray, max_items: int = SAMPLED) -> np.ndarray:
@@ -87,15 +130,9 @@ class Gallery:
         method: computes the scores.
         device: where views are stored and scored; float16 and clusters need the CPU.
         expected: the approximate number of items.
-
-    Attributes:
-        shape: views of an item and dimensions of a view, (V, D); None without items.
-        kept_as: the storage format of the views, for people.
-        recall: the share of the ten best that is found; None if searches are exact.
-        local: whether the views are in this process.
     """
 
-    local = True
+    local = True  # whether the views are in this process
 
     def __init__(
         self,
@@ -104,9 +141,9 @@ class Gallery:
         device: torch.device | str = "cpu",
         expected: int = 0,
     ) -> None:
-        self.method, self.kept_as = method, "float32"
-        self.shape: tuple[int, int] | None = None
-        self.recall: float | None = None
+        self.method, self.kept_as = method, "float32"  # the storage format, for people
+        self.shape: tuple[int, int] | None = None  # (V, D) of an item; None without items
+        self.recall: float | None = None  # None if searches are exact
         self._side, self._device, self._expected = side, torch.device(device), expected
         self._lock = threading.Lock()  # guards the next three
         self._ids, self._count = np.empty(0, np.int64), 0
@@ -121,7 +158,7 @@ class Gallery:
     @property
     def bytes(self) -> int:
         """The memory of this process for the views and clusters, in bytes."""
-        views, clusters = self._count * self._tensor[:0].itemsize * self._numbers, self._clusters
+        views, clusters = self._tensor[: self._count].nbytes, self._clusters
         if clusters is None:
             return views
         return views + clusters.ntotal * (clusters.d + 8) + clusters.nlist * clusters.d * 4
@@ -221,22 +258,16 @@ class Gallery:
         best = (scores >= kth).nonzero()[:, 0]
         best = best[scores[best].sort(descending=True, stable=True).indices[:k]]
         ids = ids[best.numpy()]
-        views = self.views(ids)
-        if self._side == "images":
-            winners = self.method.view_scores(views, query)[..., 0].argmax(dim=0)
-        else:
-            winners = self.method.view_scores(query, views)[:, 0].argmax(dim=0)
-        triples = zip(ids.tolist(), scores[best].tolist(), winners.tolist(), strict=True)
+        triples = zip(ids.tolist(), scores[best].tolist(), self.winners(ids, [query]), strict=True)
         return [Match(*triple) for triple in triples]
 
     @torch.inference_mode()
     def winners(self, ids: np.ndarray, queries: Sequence[Views]) -> list[int | None]:
-        """For each of n images, its best view if it is the same for all queries, else None."""
-        images = self.views(ids)  # (n, V, D)
-        placed = [query.to(images.embeddings.device) for query in queries]
-        scores = [self.method.view_scores(images, query)[..., 0] for query in placed]  # (V, n) each
-        views = [each.argmax(dim=0) for each in scores]
-        rows = torch.stack(views, dim=1).tolist()  # (n, Q)
+        """For each of n items, the best image view if it is the same for all queries, else None."""
+        items = self.views(ids)  # (n, V, D)
+        pairs = [self._pair(items, query.to(items.embeddings.device)) for query in queries]
+        best = [self.method.view_scores(*pair).flatten(1).argmax(dim=0) for pair in pairs]
+        rows = torch.stack(best, dim=1).tolist()  # (n, Q)
         return [row[0] if len(set(row)) == 1 else None for row in rows]
 
     def search_files(
@@ -260,24 +291,17 @@ class Gallery:
     @torch.inference_mode()
     def sample_scores(self, query: Views, some: np.ndarray | None = None) -> np.ndarray:
         """Scores (S,) of an even sample of all images or of some ids (n,), for a text (1, W, D)."""
-        if some is None:
-            ids, sampled = self.ids(), self._sampled
-            if sampled is None or sampled[0] != len(ids):
-                self._sampled = sampled = len(ids), self._sample(ids)
-            views = sampled[1]
-        else:
-            views = self._sample(some)
-        if not len(views):
+        ids, sampled = self.ids() if some is None else some, self._sampled
+        if not len(ids):
             return np.zeros(0, np.float32)
+        if some is not None or sampled is None or sampled[0] != len(ids):
+            count = max(1, SAMPLE_BYTES // (4 * self._numbers))
+            sampled = len(ids), self.views(subsample(ids, min(SAMPLED, count)))
+        if some is None:
+            self._sampled = sampled
+        views = sampled[1]
         scores = self.method.score(views, query.to(views.embeddings.device))
         return scores[:, 0].float().cpu().numpy()
-
-    def _sample(self, ids: np.ndarray) -> Views:
-        """The views of an even sample of items (n,)."""
-        if not len(ids):
-            return Views(torch.empty(0, 1, 1))
-        count = max(1, SAMPLE_BYTES // (4 * self._numbers))
-        return self.views(subsample(ids, min(SAMPLED, count)))
 
     @torch.inference_mode()
     def scores(self, query: Views) -> tuple[np.ndarray, np.ndarray]:
@@ -294,10 +318,14 @@ class Gallery:
         """The ids (n,) and exact scores (n,) of some items, or of all."""
         ids, scores = [np.empty(0, np.int64)], [torch.empty(0)]
         for part, items in self.chunks(some):
-            pair = (items, query) if self._side == "images" else (query, items)
             ids.append(part)
-            scores.append(self.method.score(*pair).flatten().float().cpu())  # (n, 1) or (1, n)
+            score = self.method.score(*self._pair(items, query))  # (n, 1) or (1, n)
+            scores.append(score.flatten().float().cpu())
         return np.concatenate(ids), torch.cat(scores)
+
+    def _pair(self, items: Views, query: Views) -> tuple[Views, Views]:
+        """Items and a query in the order that methods take: images, texts."""
+        return (items, query) if self._side == "images" else (query, items)
 
     def candidates(self, query: Views, k: int, only: AbstractSet[int] | None) -> np.ndarray | None:
         """Ids that include the k best for a query (1, W, D), in the order of adding; None for all.

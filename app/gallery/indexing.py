@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from torch import Tensor
-from tqdm import tqdm
 
 from polyview.app.gallery import prepared
-from polyview.app.gallery.encode import Clips, Encoder
+from polyview.app.gallery.encode import Encoder
 from polyview.app.gallery.images import Refusal, reason
-from polyview.app.gallery.index import Gallery
+from polyview.app.gallery.index import Clips, Gallery
 from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
 from polyview.app.gallery.store import Content
 from polyview.export.runtime import Runtime
@@ -41,21 +40,13 @@ Stage = Literal["pictures", "views", "captions", "clusters", "stopped", "ready",
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of filling a gallery.
-
-    Attributes:
-        stage: the present stage.
-        done: completed items of the stage.
-        total: all items of the stage.
-        detail: a sentence about where filling stopped or why it failed.
-        rate: items per second; 0 if not known yet.
-    """
+    """The progress of filling a gallery."""
 
     stage: Stage
-    done: int = 0
+    done: int = 0  # completed items of the stage
     total: int = 0
-    detail: str = ""
-    rate: float = 0.0
+    detail: str = ""  # where filling stopped, or why it failed
+    rate: float = 0.0  # items per second; 0 if not known yet
 
     @property
     def finished(self) -> bool:
@@ -73,6 +64,15 @@ class Progress:
             time_left = f"{seconds_left // 60} min" if seconds_left >= 120 else f"{seconds_left} s"
             how_far += f", {self.rate:,.0f} a second, {time_left} left"
         return f"{_DOING[self.stage]}: {how_far}"
+
+
+def print_progress(progress: Progress, out: TextIO | None = None) -> None:
+    """Shows progress on one line of a terminal at stderr; the last step goes to `out` or stdout."""
+    is_last = progress.finished or progress.stage == "stopped"
+    if sys.stderr.isatty():  # rewrite the line
+        print(f"\r\x1b[K{'' if is_last else progress}", end="", file=sys.stderr, flush=True)
+    if is_last:
+        print(f"polyview: {progress}", file=out or sys.stdout, flush=True)
 
 
 @dataclass(frozen=True)
@@ -95,22 +95,6 @@ class Index:
         cache: the user's cache folder.
         first: the method whose gallery is filled first; None for the pack's first.
         ready: galleries by method that already contain the images; None to encode the images.
-
-    Attributes:
-        first: the method that is filled first.
-        images: the gallery of images of each method.
-        captions: the gallery of captions of each method; ids are indices of `collection.captions`.
-        first_done: set when all images of `first` are added.
-        images_done: set when all images of all methods are added.
-        captions_done: set when all captions are added.
-        complete: whether every method can find all readable images.
-        encoder: computes and stores features and views.
-        refused: the files left out so far, and why.
-        copies: the files left out because another file has the same bytes. Copies with captions
-            are not left out, because captions and metrics refer to each of them.
-        progress: the progress of filling.
-        files: the number of files in the collection.
-        clips: the moments of each clip's frames; the galleries contain their windows.
     """
 
     def __init__(
@@ -121,37 +105,37 @@ class Index:
         first: str | None = None,
         ready: Mapping[str, Gallery] | None = None,
     ) -> None:
-        self.first = first or next(iter(runtime.methods))
+        self._runtime, self._collection = runtime, collection
         methods, device = runtime.methods.items(), runtime.device
         self.files, count = len(collection.images), len(collection.captions)
+        self.first = first or next(iter(runtime.methods))
         self.images: Mapping[str, Gallery] = ready or {
             name: Gallery("images", method, device, self.files) for name, method in methods
         }
+        # ids are indices of `collection.captions`
         self.captions = {name: Gallery("texts", method, device, count) for name, method in methods}
+        self.clips = Clips(collection, runtime.info.image_encoder.frames)
+        self.encoder = Encoder(runtime, collection, cache)
+        # precomputed features (n, d) by image encoder and image id, see `Prepared`
+        self._features: dict[str, dict[int, Tensor]] = {}
+        # set when all images of `first`, all images, and all captions are added
         self.first_done, self.images_done = threading.Event(), threading.Event()
         self.captions_done = threading.Event()
         self._done = self.first_done, self.images_done, self.captions_done
-        self.complete = False
-        self.encoder = Encoder(runtime, collection, cache)
-        self.refused, self.copies = list(collection.left_out), list[Copy]()
-        self.clips = Clips(collection, runtime.info.image_encoder.frames)
-        self.progress = Progress("pictures", 0, self.files)
-        self._runtime, self._collection = runtime, collection
-        self._needs_no_encoding = ready is not None  # whether the images need no encoding
-        # precomputed features (n, d) by image encoder and image id, see `Prepared`
-        self._features: dict[str, dict[int, Tensor]] = {}
+        self.complete = ready is not None  # whether every method can find all readable images
+        self.refused = list(collection.left_out)  # the files left out so far, and why
+        # Copies with captions are not left out: captions and metrics refer to each of them.
+        self.copies = list[Copy]()
         self._first_files: dict[bytes, str] = {}  # the first file of each content
-        self._rows: list[list[int]] = []  # the images of each row of the first method's gallery
         self._passed = 0  # number of files read
+        self.progress = Progress("pictures", 0, self.files)
+        self._began = ("", 0.0, 0)  # stage, its start time, and items done at the start
+        self._watch: Callable[[Progress], None] | None = None
         self._stopped, self._starting = threading.Event(), threading.Lock()
         self._filling: threading.Thread | None = None
-        self._watch: Callable[[Progress], None] | None = None
-        self._began = ("", 0.0, 0)  # stage, its start time, and items done at the start
 
     def __len__(self) -> int:
         """The number of images that every method can find; a clip counts as one."""
-        if not self.clips:
-            return min(map(len, self.images.values()))
         return min(int((gallery.ids() < self.files).sum()) for gallery in self.images.values())
 
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
@@ -202,8 +186,9 @@ class Index:
     def _fill(self) -> None:
         """Fills all galleries in a background thread; reports a failure in `progress`."""
         try:
-            self._fill_images()
-            self.complete = True
+            if not self.complete:
+                self._fill_images()
+                self.complete = True
             self.first_done.set()
             self.images_done.set()
             self._fill_captions()
@@ -247,8 +232,6 @@ class Index:
 
     def _fill_images(self) -> None:
         """Adds the views of precomputed features, loads precomputed views, or reads the files."""
-        if self._needs_no_encoding:
-            return
         info, images = self._runtime.info, self._collection
         if (regions := self._runtime.regions) is not None:
             for part in self._steps("views", len(self), self.files, _AT_ONCE):
@@ -256,32 +239,28 @@ class Index:
                 for name, gallery in self.images.items():
                     gallery.add(part, self._runtime.image_views(features, name).embeddings)
         elif images.comes_with(info.folder) and (loaded := prepared.load(info, images)):
-            windows = loaded.clips.windows()
-            frames = [*chain(*windows)]
-            self._features = {
-                file: dict(zip(frames, features, strict=True))
-                for file, features in loaded.features.items()
-            }
-            self.clips, self._needs_no_encoding = loaded.clips, True
+            self.clips, windows = loaded.clips, loaded.clips.windows()
+            for file, features in loaded.features.items():
+                self._features[file] = dict(zip(chain(*windows), features, strict=True))
             for name, views in loaded.views.items():
                 self.images[name].add([window[0] for window in windows], views)
         else:
             self._read_files()
 
     def _read_files(self) -> None:
-        images = self._collection.images
+        images, first = self._collection.images, self.images[self.first]
         with closing(self.encoder.read(images[self._passed :], self._stopped)) as chunks:
             for chunk in chunks:
-                rows = [row for reading in chunk for row in self._accept(*reading)]
-                self._add(rows, [self.first])
-                self._rows += rows
+                self._add(
+                    [row for reading in chunk for row in self._accept(*reading)], [self.first]
+                )
                 self._passed += len(chunk)
                 self._step("pictures", self._passed, len(images))
         self.first_done.set()
-        others = [name for name in self.images if name != self.first]
-        begin = max((len(self.images[name]) for name in others), default=len(self._rows))
-        for part in self._steps("views", begin, len(self._rows), _AT_ONCE):
-            self._add(self._rows[part.start : part.stop], others)
+        ids, others = first.ids().tolist(), [name for name in self.images if name != self.first]
+        begin = max((len(self.images[name]) for name in others), default=len(ids))
+        for part in self._steps("views", begin, len(ids), _AT_ONCE):
+            self._add([self.clips.window_of(ids[i]) for i in part], others)
 
     def _add(self, rows: Sequence[Sequence[int]], methods: Sequence[str]) -> None:
         """Adds rows, each an image or a window of frames, to the galleries of methods."""
@@ -319,27 +298,3 @@ class Index:
             sentences = texts[:: max(1, len(texts) // _PROBES)][:_PROBES]
             probes = self._runtime.text_views(sentences, name).embeddings  # (Q, W, D)
             self.images[name].build_search_index([Views(probe[None]) for probe in probes])
-
-
-class ProgressBar:
-    """Shows progress on a terminal, with one bar for each stage on stderr.
-
-    The final line goes to `out`, by default stdout.
-    """
-
-    def __init__(self, out: TextIO | None = None) -> None:
-        self._out = out
-        self._bar: tqdm | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        """Draws one step."""
-        if self._bar is not None and self._bar.desc != progress.stage:
-            self._bar.close()
-            self._bar = None
-        if progress.finished or progress.stage == "stopped":
-            print(f"polyview: {progress}", file=self._out or sys.stdout, flush=True)
-        elif self._bar is None:
-            total, done = progress.total, progress.done
-            self._bar = tqdm(total=total, desc=progress.stage, initial=done, mininterval=0.5)
-        else:
-            self._bar.update(progress.done - self._bar.n)

@@ -25,7 +25,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from polyview.app.gallery.encode import Clips, Encoder
+from polyview.app.gallery.encode import Encoder
+from polyview.app.gallery.index import Clips
 from polyview.app.gallery.scan import Collection, from_pack
 from polyview.app.gallery.video import Moment
 from polyview.export.pack.schema import PackInfo
@@ -38,17 +39,11 @@ _ROWS = ".rows"
 
 @dataclass(frozen=True)
 class Prepared:
-    """Precomputed data of a pack's own images.
-
-    Attributes:
-        clips: the moments of each clip's frames.
-        views: (N, V, D) float32 by method: of every image, or of the windows of clips.
-        features: of all frames of clips (F, n, d) float16, by image encoder; empty without clips.
-    """
+    """Precomputed data of a pack's own images."""
 
     clips: Clips
-    views: dict[str, Tensor]
-    features: dict[str, Tensor]
+    views: dict[str, Tensor]  # (N, V, D) float32 by method: of all images, or windows of clips
+    features: dict[str, Tensor]  # of all frames of clips (F, n, d) float16, by image encoder
 
 
 def path_of(info: PackInfo, kind: str = "views") -> Path:

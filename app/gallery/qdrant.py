@@ -20,7 +20,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -64,17 +63,8 @@ class QdrantError(ValueError):
 class Points:
     """A collection of a Qdrant server or folder; safe to use from several threads.
 
-    Args:
-        address: see `FORM`.
-
-    Attributes:
-        name: the name of the collection.
-        address: the address without options.
-        pictures: the folder of the image files on this machine; None if it is not known.
-
-    Raises:
-        ValueError: the address is not valid, or the package is missing.
-        QdrantError: in every method, if Qdrant cannot be reached or refuses.
+    `address` is as in `FORM`; ValueError if it is not valid, or if the package is missing. Every
+    method raises QdrantError if Qdrant cannot be reached or refuses.
     """
 
     def __init__(self, address: str) -> None:
@@ -95,6 +85,7 @@ class Points:
         is_qdrant = url.scheme in ("qdrant", "qdrants") and options.keys() <= {"pictures"}
         if not (port and is_name and is_location and is_qdrant):
             raise ValueError(f'"{address[:200]}" names no collection of Qdrant; give {FORM}')
+        # the folder of the image files on this machine, if it is known
         self.pictures = Path(options["pictures"]).expanduser() if options else None
         if self.pictures is not None and not self.pictures.is_dir():
             raise ValueError(f"pictures={self.pictures} is not a folder on this machine")
@@ -103,7 +94,7 @@ class Points:
                 "a gallery in Qdrant needs the package qdrant-client, which is not installed; "
                 'run pip install "qdrant-client>=1.14"'
             )
-        self.address = address.strip().partition("?")[0]
+        self.address = address.strip().partition("?")[0]  # without options
         # qdrant-client in a folder is not thread-safe
         self._lock = threading.Lock() if folder else nullcontext()
         connection: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
@@ -220,14 +211,6 @@ class QdrantGallery(Gallery):
     and every one of the k best images is among the k best of one of these lists. The answer is
     therefore exact; of more than 8 equal scores at rank k, any may be returned. Other methods score
     all images, at most `READ_UP_TO`.
-
-    Args:
-        points: the collection.
-        image_ids: point id -> image id, in the order of image ids.
-        name: the name of the method.
-        method: the method.
-        shape: (V, D) of the views.
-        device: where scores are computed.
     """
 
     local = False
@@ -235,22 +218,17 @@ class QdrantGallery(Gallery):
     def __init__(
         self,
         points: Points,
-        image_ids: Mapping[str, int],
-        name: str,
+        image_ids: Mapping[str, int],  # by point, in the order of image ids
+        name: str,  # of the method
         method: Method,
-        shape: tuple[int, int],
-        device: torch.device | str = "cpu",
+        shape: tuple[int, int],  # (V, D) of the views
+        device: torch.device | str = "cpu",  # where scores are computed
     ) -> None:
         super().__init__("images", method, device)
         self.shape, self.kept_as = shape, "float32 in Qdrant"
         self._points, self._name = points, name
         self._image_ids, self._names = image_ids, list(image_ids)
         self._ids, self._count = np.arange(len(image_ids)), len(image_ids)
-
-    @property
-    def bytes(self) -> int:
-        """0: the views are not in this process."""
-        return 0
 
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """See `Gallery.views`."""
@@ -293,33 +271,29 @@ class QdrantGallery(Gallery):
 def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[str, QdrantGallery]]]:
     """Reads the payloads of a collection, without views.
 
-    Returns:
-        The images, and a function that makes the gallery of each method of a pack. It raises
-        QdrantError if the views come from another pack.
-
-    Raises:
-        QdrantError: Qdrant cannot be reached, or the collection is missing, empty, or foreign.
+    Returns the images, and a function that makes the gallery of each method of a pack. Raises
+    QdrantError if Qdrant cannot be reached, or the collection is missing, empty or foreign; the
+    function raises it if the views come from another pack.
     """
     if not points.exist():
         raise QdrantError(
             f"there is no collection {points.address}; create it with python -m polyview migrate"
         )
-    payloads = list(points.payloads())
-    try:
-        entries = [(_image(payload, points.pictures), point) for point, payload in payloads]
-        payload: Mapping[str, Any] = payloads[0][1] if payloads else {"shapes": {}, "pack": ""}
-        shapes = {name: (int(v), int(d)) for name, (v, d) in payload["shapes"].items()}
-        pack = str(payload["pack"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"was not written by python -m polyview migrate ({error})"
-        raise QdrantError(f"{points.address} {reason}; name another collection") from error
-    if not entries:
+    payloads = sorted(points.payloads(), key=lambda pair: str(pair[1].get("file")))
+    if not payloads:
         raise QdrantError(
             f"the collection {points.address} is empty; fill it with python -m polyview migrate"
         )
-    entries.sort(key=lambda pair: pair[0].file)
-    images = tuple(replace(image, image_id=i) for i, (image, _) in enumerate(entries))
-    image_ids = {point: i for i, (_, point) in enumerate(entries)}
+    root = points.pictures and points.pictures.resolve()
+    try:
+        images = tuple(_image(i, payload, root) for i, (_, payload) in enumerate(payloads))
+        first: Mapping[str, Any] = payloads[0][1]
+        shapes = {name: (int(v), int(d)) for name, (v, d) in first["shapes"].items()}
+        pack = str(first["pack"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"was not written by python -m polyview migrate ({error})"
+        raise QdrantError(f"{points.address} {reason}; name another collection") from error
+    image_ids = {point: i for i, (point, _) in enumerate(payloads)}
 
     def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
         check_pack(points, pack, runtime)
@@ -346,15 +320,14 @@ def check_pack(points: Points, pack: str, runtime: Runtime) -> None:
         )
 
 
-def _image(payload: Mapping[str, Any], folder: Path | None) -> CollectionImage:
-    """Builds an image from its untrusted payload; only files in `folder` are opened."""
+def _image(image_id: int, payload: Mapping[str, Any], root: Path | None) -> CollectionImage:
+    """Builds an image from its untrusted payload; only files in `root` are opened."""
     file = str(payload["file"])
     name = PurePosixPath(file)
     is_unsafe = len(file) > _MAX_NAME or "\0" in file or ".." in name.parts or name.is_absolute()
     if is_unsafe or name.suffix.lower() not in SUFFIXES:
         raise ValueError(f'"{file[:200]}" is not an image')
-    root = None if folder is None else folder.resolve()
     path = (root or Path("nowhere")) / file
     captions, objects = (tuple(map(str, payload[key])) for key in ("captions", "objects"))
     facts = {str(name): str(value) for name, value in payload["facts"].items()}
-    return CollectionImage(0, path, file, captions, objects, root=root, known=facts)
+    return CollectionImage(image_id, path, file, captions, objects, root=root, known=facts)

@@ -34,19 +34,20 @@ from polyview.app.gallery.images import (
     reason,
     suffix_of,
     unreadable,
-    write_thumbnail,
 )
 from polyview.app.gallery.video import Moment
 from polyview.export.pack.gallery import GalleryImage, load_gallery
 from polyview.export.pack.schema import FOLDER
-from polyview.models.files import replacing_folder
+from polyview.models.files import replacing, replacing_folder
 
 MAX_ENTRIES = 50_000  # entries of a ZIP archive
+THUMBNAIL_SIDE = 320  # pixels of the longer side
 _BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # errors of damaged archives
 _MAX_RATIO, _SMALL = 200, 16 * 2**20  # largest compression ratio; ignored below this size
 _SPARE = 2**30  # bytes that must stay free on the disk
 _LONGEST = 300  # characters of a folder's name in a message
 _TOUCH_INTERVAL = 24 * 3600.0  # seconds between updates of a thumbnail's last use
+_SUPPORTED = ", ".join(sorted(SUFFIXES))
 
 
 class StoppedError(Exception):
@@ -55,29 +56,17 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True)
 class CollectionImage:
-    """An image (a file or a frame of a clip) and its metadata.
+    """An image (a file or a frame of a clip) and its metadata."""
 
-    Attributes:
-        image_id: the index in the collection; for further frames of a clip, see `Clips`.
-        path: the path of the file.
-        file: the path relative to the collection's folder, which visitors see.
-        captions: sentences that describe the image.
-        objects: names of the objects in the image.
-        truth: the ground truth of a rendered image, or None.
-        root: the resolved folder that links may not lead out of; None for no limit.
-        moment: the position of a frame in its clip; None for a whole file.
-        known: the facts of an image from a database, which is opened only within `root`; None for
-            other images.
-    """
-
-    image_id: int
-    path: Path
-    file: str
-    captions: tuple[str, ...] = ()
-    objects: tuple[str, ...] = ()
-    truth: GalleryImage | None = None
-    root: Path | None = None
-    moment: Moment | None = None
+    image_id: int  # the index in the collection; for further frames of a clip, see `Clips`
+    path: Path  # of the file
+    file: str  # the path relative to the collection's folder, which visitors see
+    captions: tuple[str, ...] = ()  # sentences that describe the image
+    objects: tuple[str, ...] = ()  # names of the objects in the image
+    truth: GalleryImage | None = None  # the ground truth of a rendered image
+    root: Path | None = None  # the resolved folder that links may not lead out of; None: no limit
+    moment: Moment | None = None  # the position of a frame in its clip; None for a whole file
+    # the facts of an image from a database, whose file is opened only within `root`
     known: Mapping[str, str] | None = None
 
     @property
@@ -114,7 +103,7 @@ class CollectionImage:
             return decode(file, self.file, self.moment)
 
     def thumbnail(self, folder: Path, pixels: Image.Image | None = None) -> Path:
-        """Writes the thumbnail to `folder` unless it exists; returns its path.
+        """Writes the thumbnail, a WebP file, to `folder` unless it exists; returns its path.
 
         The path changes with the file and does not reveal the file's path. `pixels`, if decoded
         already, are shrunk and replace an existing thumbnail. Raises ImageError if the image cannot
@@ -130,24 +119,26 @@ class CollectionImage:
                     os.utime(thumbnail)
                 return thumbnail
             pixels = self.decode()
-        return write_thumbnail(pixels, thumbnail)
+        pixels.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+        try:
+            with replacing(thumbnail) as draft:
+                pixels.save(draft, "WEBP", quality=82, method=2)  # method 4 takes twice as long
+        except OSError as error:
+            raise ImageError(
+                f"thumbnails cannot be written ({reason(error)}); make room in the cache folder, "
+                "or set POLYVIEW_CACHE to another disk"
+            ) from error
+        return thumbnail
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Images in a fixed order.
+    """Images in a fixed order."""
 
-    Attributes:
-        title: the title, for people.
-        folder: the folder of the images.
-        images: `images[i].image_id == i`.
-        left_out: folders and files that were left out, and why.
-    """
-
-    title: str
-    folder: Path
-    images: tuple[CollectionImage, ...]
-    left_out: tuple[Refusal, ...] = ()
+    title: str  # for people
+    folder: Path  # of the images
+    images: tuple[CollectionImage, ...]  # images[i].image_id == i
+    left_out: tuple[Refusal, ...] = ()  # folders and files that were left out, and why
 
     def file_id(self, image_id: int) -> int:
         """The index in `images` of the file of an image, which may be a frame of a clip."""
@@ -204,18 +195,12 @@ def from_pack(pack: Path) -> Collection:
 def open_images(
     path: Path, cache: Path, follow_links: bool = False, stopped: Event | None = None
 ) -> Collection:
-    """The images of a folder, or of a ZIP archive.
-
-    Args:
-        path: the folder or the archive.
-        cache: the user's cache folder, where archives are unpacked.
-        follow_links: see `from_folder`.
-        stopped: ends the unpacking when set.
+    """The images of a folder, see `from_folder`, or of a ZIP archive, unpacked in a cache folder.
 
     Raises:
         FileNotFoundError: the path does not exist, or holds no image.
         ValueError: the archive cannot be used; no extracted file remains.
-        StoppedError: `stopped` was set.
+        StoppedError: `stopped` was set while unpacking.
         OSError: the archive cannot be read.
     """
     if not path.is_file():
@@ -233,19 +218,16 @@ def from_folder(folder: Path, follow_links: bool = False) -> Collection:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
-    root = folder.resolve()
-    left_out: list[Refusal] = []
-    readable = sorted(_files(root, follow_links, left_out))
-    files = [(name, path) for name, path in readable if suffix_of(name) != ".zip"]
-    if not files:
-        raise FileNotFoundError(
-            f"{folder} holds no images; looked for {', '.join(sorted(SUFFIXES))}"
-        )
-    advice = "is an archive in a folder; unpack it, or open it by itself"
-    archives = (name for name, _ in readable if suffix_of(name) == ".zip")
-    left_out += [Refusal(name, f"{name} {advice}") for name in archives]
+    root, images, left_out = folder.resolve(), list[CollectionImage](), list[Refusal]()
     limit = None if follow_links else root
-    images = (CollectionImage(i, path, name, root=limit) for i, (name, path) in enumerate(files))
+    for name, path in sorted(_files(root, follow_links, left_out)):
+        if suffix_of(name) == ".zip":
+            advice = "is an archive in a folder; unpack it, or open it by itself"
+            left_out.append(Refusal(name, f"{name} {advice}"))
+        else:
+            images.append(CollectionImage(len(images), path, name, root=limit))
+    if not images:
+        raise FileNotFoundError(f"{folder} holds no images; looked for {_SUPPORTED}")
     return Collection(root.name, root, tuple(images), tuple(left_out))
 
 
@@ -254,8 +236,7 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
 
     Repeated names get a number. Raises ValueError if no file has an image suffix.
     """
-    images: list[CollectionImage] = []
-    left_out, name_counts = [], Counter[str]()
+    images, left_out, name_counts = list[CollectionImage](), list[Refusal](), Counter[str]()
     for path, name in files:
         if suffix_of(name) not in SUFFIXES:
             left_out.append(Refusal(name, f"{name} is not an image that can be read"))
@@ -265,9 +246,7 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
         unique = name if name_counts[name] == 1 else f"{stem} ({name_counts[name]}){suffix}"
         images.append(CollectionImage(len(images), path, unique, root=folder))
     if not images:
-        raise ValueError(
-            f"none of these files is an image; supported are {', '.join(sorted(SUFFIXES))}"
-        )
+        raise ValueError(f"none of these files is an image; supported are {_SUPPORTED}")
     return Collection("your files", folder, tuple(images), tuple(left_out))
 
 
@@ -349,7 +328,7 @@ def _image_entries(
         if not (is_hidden or is_link or info.is_dir()) and suffix_of(info.filename) in SUFFIXES:
             images.append(info)
     if not images:
-        raise ValueError(f"{name} holds no images; looked for {', '.join(sorted(SUFFIXES))}")
+        raise ValueError(f"{name} holds no images; looked for {_SUPPORTED}")
     total, packed = sum(i.file_size for i in images), sum(i.compress_size for i in images)
     if total > max(_SMALL, _MAX_RATIO * packed):
         raise ValueError(

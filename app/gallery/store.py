@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import sqlite3
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -50,17 +49,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Content:
-    """The result of reading a file.
+    """The result of reading a file."""
 
-    Attributes:
-        digest: the SHA-256; empty if the file could not be read.
-        refusal: why the file cannot be used, without its name; empty if it can be used.
-        moments: the moments of a clip's frames; empty for a still image.
-    """
-
-    digest: bytes = b""
-    refusal: str = ""
-    moments: tuple[Moment, ...] = ()
+    digest: bytes = b""  # SHA-256; empty if the file could not be read
+    refusal: str = ""  # why the file cannot be used, without its name; empty if it can be used
+    moments: tuple[Moment, ...] = ()  # of a clip's frames; empty for a still image
 
 
 class Store:
@@ -231,16 +224,11 @@ def _number(space: str) -> int:
 
 
 def cache_folder() -> Path:
-    """The user's cache folder: POLYVIEW_CACHE, or the platform's usual place.
+    """The user's cache folder: POLYVIEW_CACHE, or `polyview` in XDG_CACHE_HOME or `~/.cache`.
 
     Returns a temporary folder if this folder cannot be written.
     """
-    if sys.platform == "win32":
-        usual = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData/Local")) / "polyview"
-    elif sys.platform == "darwin":
-        usual = Path.home() / "Library/Caches/polyview"
-    else:
-        usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "polyview"
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "polyview"
     folder = Path(os.environ.get("POLYVIEW_CACHE") or usual).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -50,23 +50,16 @@ class VideoError(ValueError):
 
 
 class Moment(NamedTuple):
-    """The position of a frame in its clip.
+    """The position of a frame in its clip."""
 
-    Attributes:
-        seconds: the time from the start of the clip.
-        frame: the number from 0, estimated from the mean rate if earlier frames were not decoded.
-    """
-
-    seconds: float
-    frame: int
+    seconds: float  # from the start of the clip
+    frame: int  # from 0; estimated from the mean rate if earlier frames were not decoded
 
 
 def frame_times(length: float, frames_per_set: int = 1) -> list[float]:
-    """The times in seconds of a clip's representative frames: the middles of equal slots.
+    """The times of a clip's representative frames in seconds: the middles of equal slots.
 
-    Args:
-        length: length of the clip in seconds.
-        frames_per_set: number of frames that are read as one set, the minimum number of slots.
+    `length` is in seconds. `frames_per_set` frames are read as one set: at least as many slots.
 
     >>> frame_times(2.0, 4), len(frame_times(20.5)), len(frame_times(36000.0))
     ([0.25, 0.75, 1.25, 1.75], 21, 64)
@@ -80,10 +73,7 @@ def sample(
 ) -> Iterator[tuple[Moment, T]]:
     """The frame shown at each of several times; only sets repeat a frame shown at several.
 
-    Args:
-        frames: frames in time order, including those shown at the times.
-        times: ascending times in seconds, such as `frame_times`.
-        frames_per_set: see `frame_times`.
+    `frames` are in time order, `times` in seconds and ascending; see `frame_times`.
 
     >>> clip = [(Moment(0.0, 0), "a"), (Moment(1.2, 1), "b"), (Moment(1.3, 2), "c")]
     >>> [(moment.seconds, frame) for moment, frame in sample(clip, frame_times(2.0, 4), 4)]
@@ -104,13 +94,8 @@ def read_video(
 ) -> Generator[tuple[Moment, Image.Image]]:
     """Yields the frames that represent a video, upright, with sides of at most 1,024 pixels.
 
-    Args:
-        file: an open file with a descriptor.
-        frames_per_set: number of frames that are read as one set, see `sample`.
-        seconds: yield only the frame shown at this time.
-
-    Raises:
-        VideoError: the file cannot be decoded.
+    Yields only the frame shown at a time if `seconds` is not None; see `sample` for sets. `file`
+    has a descriptor. Raises VideoError if the file cannot be decoded.
     """
     file.seek(0)
     kind = "matroska" if file.read(4) == b"\x1aE\xdf\xa3" else "mov"
@@ -166,8 +151,7 @@ def main(argv: list[str]) -> int:
             av.open(file, "r", format=kind, io_open=_refuse) as container,
         ):
             clip = Clip(container)
-            seconds = float(argv[3]) if argv[3:] else None
-            for moment, frame in clip.select(frames_per_set, seconds):
+            for moment, frame in clip.select(frames_per_set, *map(float, argv[3:])):
                 image = clip.upright(frame)
                 out.write(HEADER.pack(*moment, *image.size) + image.tobytes())
                 sentence = ""
@@ -211,13 +195,15 @@ class Clip:
         context.options = {"max_pixels": str(MAX_PIXELS)}
         self._time_base = stream.time_base or Fraction(1, 1000)
         self._start, self._rate = stream.start_time or 0, float(stream.average_rate or 0) or 25.0
-        duration = (stream.duration or 0) * self._time_base
-        duration = float(duration or (container.duration or 0) / av.time_base)
+        duration = float((stream.duration or 0) * self._time_base)
+        duration = duration or (container.duration or 0) / av.time_base
         self._duration = duration or self._last_packet_time()
         pixels = max(context.width * context.height, _LEAST_PIXELS)
         self._decode_all = max(stream.frames, self._duration * self._rate) * pixels <= ALL_PIXELS
 
-    def select(self, frames_per_set: int, seconds: float | None) -> Iterator[tuple[Moment, Any]]:
+    def select(
+        self, frames_per_set: int, seconds: float | None = None
+    ) -> Iterator[tuple[Moment, Any]]:
         """Yields the frames that represent the clip, or the one at `seconds`; see `read_video`."""
         if seconds is not None:
             yield from sample(self._frames_from(seconds), [seconds])

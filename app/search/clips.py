@@ -1,6 +1,6 @@
 """Clips in a ranking: a clip is found by its best frame, and shown by the frame that explains it.
 
-Every indexed frame of a clip is an image; see `Clips` in `app/gallery/encode.py`.
+Every indexed frame of a clip is an image; see `Clips` in `app/gallery/index.py`.
 """
 
 from __future__ import annotations

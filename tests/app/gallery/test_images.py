@@ -12,8 +12,8 @@ import pytest
 from PIL import ExifTags, Image
 
 from polyview.app.gallery import images, scan
-from polyview.app.gallery.images import THUMBNAIL_SIDE, ImageError, open_image, sweep
-from polyview.app.gallery.scan import CollectionImage
+from polyview.app.gallery.images import ImageError, open_image, sweep
+from polyview.app.gallery.scan import THUMBNAIL_SIDE, CollectionImage
 from tests.app import hostile
 from tests.app.conftest import draw
 
