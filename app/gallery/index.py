@@ -125,11 +125,8 @@ class Gallery:
       (FAISS IVF over 8-bit rows). This is approximate; `recall` is the measured share of the ten
       best.
 
-    Args:
-        side: the kind of the items; a query is of the other kind or, for images, also an image.
-        method: computes the scores.
-        device: where views are stored and scored; float16 and clusters need the CPU.
-        expected: the approximate number of items.
+    Views are stored and scored on `device`; float16 and clusters need the CPU. A query is of the
+    other kind than the items, or also an image for images.
     """
 
     local = True  # whether the views are in this process
@@ -139,7 +136,7 @@ class Gallery:
         side: Literal["images", "texts"],
         method: Method,
         device: torch.device | str = "cpu",
-        expected: int = 0,
+        expected: int = 0,  # the approximate number of items
     ) -> None:
         self.method, self.kept_as = method, "float32"  # the storage format, for people
         self.shape: tuple[int, int] | None = None  # (V, D) of an item; None without items
@@ -241,12 +238,9 @@ class Gallery:
 
     @torch.inference_mode()
     def search(self, query: Views, k: int, only: AbstractSet[int] | None = None) -> list[Match]:
-        """Finds the k best items, best first; ties in the order of adding.
+        """Finds the k >= 1 best items for a query (1, W, D), best first; ties in order of adding.
 
-        Args:
-            query: the views (1, W, D) of a text or image.
-            k: at least 1; the result is shorter if there are fewer items.
-            only: ids of the items to rank; None ranks all.
+        `only` has the ids of the items to rank; None ranks all. There may be fewer than k items.
         """
         if not len(self):
             return []

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -172,16 +172,19 @@ class Index:
         return self.images_done.wait(seconds) and self.captions_done.wait(seconds)
 
     def features(
-        self, images: Sequence[CollectionImage], method: str, *, cached_only: bool = False
+        self, image_ids: Iterable[int], method: str, *, cached_only: bool = False
     ) -> dict[int, Tensor]:
-        """See `Encoder.features`; returns precomputed features if the pack has them."""
-        ids = [image.image_id for image in images]
+        """The features (n, d) of images or clip frames by id; see `Encoder.features`.
+
+        Returns precomputed features if the pack has them. Raises ValueError for an unknown id.
+        """
+        images = {image_id: self.clips.image(image_id).require_file() for image_id in image_ids}
         if self._runtime.regions is not None:
-            return dict(zip(ids, self._runtime.regions.features(ids), strict=True))
+            return dict(zip(images, self._runtime.regions.features(list(images)), strict=True))
         if self._features:
             rows = self._features[str(self._runtime.image_encoder_of(method))]
-            return {image_id: rows[image_id].float() for image_id in ids}
-        return self.encoder.features(images, method, cached_only=cached_only)
+            return {image_id: rows[image_id].float() for image_id in images}
+        return self.encoder.features(list(images.values()), method, cached_only=cached_only)
 
     def _fill(self) -> None:
         """Fills all galleries in a background thread; reports a failure in `progress`."""

@@ -202,8 +202,7 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     if domain is None or not names or (len(ids) < _SAMPLE and not index.first_done.is_set()):
         return None
     sample = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE].tolist()
-    images = [retriever.image(image_id).require_file() for image_id in sample]
-    features = [*index.features(images, names[0], cached_only=True).values()]
+    features = [*index.features(sample, names[0], cached_only=True).values()]
     if not features:
         return None
     distances = domain.distances(torch.stack(features).numpy())

@@ -5,7 +5,7 @@ Every indexed frame of a clip is an image; see `Clips` in `app/gallery/index.py`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -65,18 +65,8 @@ def window_features(
 ) -> tuple[Tensor, Tensor | None]:
     """Features (n, N, d) of the windows of images, and the mask (n, N) if their sizes differ."""
     sets = [index.clips.window_of(image_id) for image_id in image_ids]
-    features = _frame_features(index, sets, name)
+    features = index.features(chain(*sets), name)
     return pad_sets([torch.cat([features[i] for i in frames]) for frames in sets])
-
-
-def _frame_features(
-    index: Index, sets: Iterable[Sequence[int]], name: str, cached_only: bool = False
-) -> dict[int, Tensor]:
-    """Features (n, d) of all frames in sets, by id; with `cached_only`, only cached ones."""
-    images = [
-        index.clips.image(frame_id).require_file() for frame_id in dict.fromkeys(chain(*sets))
-    ]
-    return index.features(images, name, cached_only=cached_only)
 
 
 def best_frames(
@@ -93,9 +83,8 @@ def best_frames(
     best = dict[int, int]()
     for start in range(0, len(windows), _SETS_AT_ONCE):
         sets = {w: index.clips.window_of(w) for w in windows[start : start + _SETS_AT_ONCE]}
-        rows = {
-            name: _frame_features(index, sets.values(), name, cached_only=True) for name in query
-        }
+        frame_ids = [*chain(*sets.values())]
+        rows = {name: index.features(frame_ids, name, cached_only=True) for name in query}
         sets = {w: s for w, s in sets.items() if all(f.keys() >= {*s} for f in rows.values())}
         if not sets:
             continue

@@ -85,5 +85,5 @@ def test_each_method_searches_images_through_its_encoder(world: Path, tmp_path: 
         [itself] = retriever.search([Term(image=retriever.open(3))], spec, 1).hits
         assert itself.score == pytest.approx(1.0)
         assert maps_of(retriever, 3, spec).shape[1:] == runtime.grid
-    (stored,) = retriever.index.features([retriever.image(8)], "mvam").values()
+    (stored,) = retriever.index.features([8], "mvam").values()
     torch.testing.assert_close(stored, features["mvam"][0], atol=1e-5, rtol=1e-5)
