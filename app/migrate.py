@@ -31,34 +31,29 @@ _LAST_STEP = 60.0  # seconds to wait at exit until reading stops
 def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, list[Refusal]]:
     """Writes the images of an index that a Qdrant collection lacks.
 
-    Returns:
-        The number of images written, the number that already existed, and the files left out.
-
-    Raises:
-        QdrantError: Qdrant cannot be reached, or the collection belongs to another pack.
+    Returns the number of images written, the number that already existed, and the files left out.
+    Raises QdrantError if Qdrant cannot be reached, or the collection belongs to another pack.
     """
-    exists = points.exist()
-    if sample := next(points.payloads(), None) if exists else None:
-        check_pack(points, str(sample[1].get("pack")), runtime)
     refused, written, ids = list(index.refused), 0, index.images[index.first].ids()
     for clip in index.clips:
         file = index.clips.image(clip).file
         refused.append(Refusal(file, f"{file} is a clip, which Qdrant galleries lack"))
     still_ids = [i for i in ids.tolist() if i not in index.clips and i < index.files]
+    shapes = {name: gallery.shape or (1, 1) for name, gallery in index.images.items()}  # (V, D)
+    widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in shapes.items()}
+    if still_ids and not points.exist():
+        points.create(widths)
+    elif still_ids and (sample := next(points.payloads(), None)):
+        check_pack(points, str(sample[1].get("pack")), runtime)
     for start in range(0, len(still_ids), _PAGE):
         page = map(index.clips.image, still_ids[start : start + _PAGE])
         images = {_point_id(image, index.encoder.key([image])): image for image in page}
-        old = points.fetch([*images]) if exists else {}
-        files = {point: payload.get("file") for point, (payload, _) in old.items()}
+        existing = points.fetch([*images]).items()
+        files = {point: payload.get("file") for point, (payload, _) in existing}
         new = {point: image for point, image in images.items() if files.get(point) != image.file}
         if not new:
             continue
         rows = index.encoder.views([[image] for image in new.values()], list(runtime.methods))
-        shapes = {name: tuple(views.shape[1:]) for name, views in rows.items()}  # (V, D)
-        widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in shapes.items()}
-        if not exists:
-            points.create(widths)
-            exists = True
         metadata = {"pack": runtime.info.checksum, "shapes": shapes}
         added: list[Point] = []
         for i, (point, image) in enumerate(new.items()):

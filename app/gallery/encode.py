@@ -45,7 +45,7 @@ SHARD = 16  # images of 224 x 224 that one thread encodes at once; fewer if they
 RECENT = 200  # images whose features stay in memory: 80 MB for CLIP ViT-B/16
 _AHEAD = 8  # groups read ahead while the views of another are computed
 
-Reading = tuple[CollectionImage, Content]  # a file and its content, with a complete refusal
+Reading = tuple[CollectionImage, Content]  # a file and its content
 Squares = dict[Key, Image.Image]  # input images of the encoder
 
 
@@ -126,7 +126,7 @@ class Encoder:
         def make(missing: Iterable[Key], method: str) -> np.ndarray:
             features = features_in(self._space(method))
             sets = [[features[self.key([frame])] for frame in by_key[key]] for key in missing]
-            padded, mask = pad_sets([torch.from_numpy(np.concatenate(rows)) for rows in sets])
+            padded, mask = pad_sets([torch.from_numpy(np.concatenate(arrays)) for arrays in sets])
             return self._runtime.image_views(padded, method, mask=mask).embeddings.cpu().numpy()
 
         views = {}
@@ -148,7 +148,8 @@ class Encoder:
         if space in self._sums:
             recent = self._recent
             with self._lock:
-                rows = {key: recent[space, key] for key in keys.values() if (space, key) in recent}
+                known = [key for key in keys.values() if (space, key) in recent]
+                rows: Vectors = {key: recent[space, key] for key in known}
             missing = [] if cached_only else [i for i in images if keys[i.image_id] not in rows]
             rows |= (encoded := self._encode(self._squares(missing), space, whole=True))
             with self._lock:
@@ -179,30 +180,28 @@ class Encoder:
         for image in images:
             with suppress(OSError):  # opening the file reports the reason
                 stamps[image.file] = Stamp.of(image.path)
-        contents, readings = self.store.files(stamps), list[Reading]()
+        known, readings = self.store.files(stamps), list[Reading]()
         files, squares = dict[str, tuple[Stamp, int, Content]](), Squares()
+        contents = dict[bytes, Content]()  # of new files, by SHA-256
         for image in images:
             try:
-                if (content := contents.get(image.file)) is None:
+                if (content := known.get(image.file)) is None:
                     with image.open() as file:
                         stamp, now = Stamp.of(file), time.time_ns()
                         digest = hashlib.file_digest(file, "sha256").digest()
-                        copies = (other for *_, other in files.values() if other.digest == digest)
-                        content, added = next(copies, None), Squares()
-                        content = content or self.store.content(digest)
+                        content = contents.get(digest) or self.store.content(digest)
+                        added = Squares()
                         if content is None:
                             content, added = self._decode(image, file, digest, stop)
                         if Stamp.of(file) != stamp:
                             raise ImageError(f"{image.file} changed while it was read; start again")
                     files[image.file] = stamp, now, content
+                    contents[digest] = content
                     squares |= added
+                self._digests[image.file] = content.digest
             except (ImageError, OSError) as error:
-                refusal = str(unreadable(image.file, error))
-                readings.append((image, Content(refusal=refusal)))
-                continue
-            self._digests[image.file] = content.digest
-            if content.refusal:
-                content = replace(content, refusal=image.file + content.refusal)
+                sentence = str(unreadable(image.file, error))
+                content = Content(refusal=sentence.removeprefix(image.file))
             readings.append((image, content))
         vectors = dict[str, Vectors]()
         for space in self._encoders if squares else ():

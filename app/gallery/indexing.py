@@ -242,25 +242,28 @@ class Index:
                 for name, gallery in self.images.items():
                     gallery.add(part, self._runtime.image_views(features, name).embeddings)
         elif images.comes_with(info.folder) and (loaded := prepared.load(info, images)):
-            self.clips, windows = loaded.clips, loaded.clips.windows()
-            for file, features in loaded.features.items():
-                self._features[file] = dict(zip(chain(*windows), features, strict=True))
+            windows = loaded.clips.windows()
+            self._features = {  # before `clips`, whose frames queries look up in it
+                file: dict(zip(chain(*windows), features, strict=True))
+                for file, features in loaded.features.items()
+            }
+            self.clips = loaded.clips
             for name, views in loaded.views.items():
                 self.images[name].add([window[0] for window in windows], views)
         else:
             self._read_files()
 
     def _read_files(self) -> None:
-        images, first = self._collection.images, self.images[self.first]
+        images = self._collection.images
         with closing(self.encoder.read(images[self._passed :], self._stopped)) as chunks:
             for chunk in chunks:
-                self._add(
-                    [row for reading in chunk for row in self._accept(*reading)], [self.first]
-                )
+                rows = [row for reading in chunk for row in self._accept(*reading)]
+                self._add(rows, [self.first])
                 self._passed += len(chunk)
                 self._step("pictures", self._passed, len(images))
         self.first_done.set()
-        ids, others = first.ids().tolist(), [name for name in self.images if name != self.first]
+        ids = self.images[self.first].ids().tolist()
+        others = [name for name in self.images if name != self.first]
         begin = max((len(self.images[name]) for name in others), default=len(ids))
         for part in self._steps("views", begin, len(ids), _AT_ONCE):
             self._add([self.clips.window_of(ids[i]) for i in part], others)
@@ -274,7 +277,7 @@ class Index:
     def _accept(self, image: CollectionImage, content: Content) -> list[list[int]]:
         """The rows of a file; none if it is left out or a copy."""
         if content.refusal:
-            self.refused.append(Refusal(image.file, content.refusal))
+            self.refused.append(Refusal(image.file, image.file + content.refusal))
             return []
         first_file = self._first_files.setdefault(content.digest, image.file)
         if first_file != image.file and not image.captions:

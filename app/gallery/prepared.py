@@ -88,7 +88,7 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
         encoder = Encoder(runtime, collection, Path(cache))
         for image, content in chain.from_iterable(encoder.read(collection.images, Event())):
             if content.refusal:
-                raise ValueError(content.refusal)
+                raise ValueError(image.file + content.refusal)
             if content.moments:
                 clips[image.image_id] = content.moments
         rows = [[clips.image(i) for i in window] for window in clips.windows()]
