@@ -10,7 +10,6 @@ from polyview.app.api import parameters as p
 from polyview.app.api.search import decode_query_image, pairs
 from polyview.app.explain import evidence
 from polyview.app.explain.collapse import Collapse, is_collapsed, measure_in_background
-from polyview.app.explain.places import box, sheets
 from polyview.app.explain.views import Views, describe_views, nested
 from polyview.app.gallery.scan import CollectionImage
 from polyview.app.packs.state import AppState
@@ -70,13 +69,13 @@ def explain_hits(
     image = decode_query_image(content)
     terms = Question(query, like, image, weight, more, less).terms(retriever)
     result = evidence.explain(retriever, terms, method, images)
-    sheet, frames = sheets(retriever, images)
+    sheet, frames = evidence.sheets(retriever, images)
     return answers.HitExplanations(
         **_shared_fields(query, method, result),
         images=images,
         scores=nested(result.scores, _DIGITS),
         **_sums(result),
-        boxes=[box(retriever, image_id) for image_id in images],
+        boxes=[evidence.box(retriever, image_id) for image_id in images],
         sheet=sheet,
         seconds=[list(times) for times in result.seconds],
         frames=frames,

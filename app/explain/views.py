@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from polyview.app.explain.places import attention_maps, box, sheets
+from polyview.app.explain.evidence import attention_maps, box, sheets
 from polyview.app.search import comparison
 from polyview.app.search.clips import Scores, best_of_files
 from polyview.app.search.hits import Hit, Timed

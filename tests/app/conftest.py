@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, sync_playwright
 
-from polyview.app.explain.places import attention_maps
+from polyview.app.explain.evidence import attention_maps
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.hits import Hit
