@@ -177,13 +177,13 @@ def packs(state: AppState) -> answers.Packs:
     ]
     offers = [
         {
-            "name": preset.name,
-            "title": preset.title,
-            "about": preset.about,
-            "facts": f"about {preset.megabytes} MB once, {preset.licence} licence, {preset.time}",
-            "installed": converted_pack(state.cache, CLIP, preset.name) is not None,
+            "name": name,
+            "title": preset["title"],
+            "about": preset["about"],
+            "facts": "about {megabytes} MB once, {licence} licence, {time}".format_map(preset),
+            "installed": converted_pack(state.cache, CLIP, name) is not None,
         }
-        for preset in (PRESETS.values() if state.private else ())
+        for name, preset in (PRESETS.items() if state.private else ())
     ]
     accepts = state.downloads.accepts
     return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=state.private)

@@ -11,9 +11,9 @@ import time
 import tomllib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from huggingface_hub import constants
 from pydantic import BaseModel, PrivateAttr, computed_field
@@ -39,26 +39,15 @@ _LONGEST = 1000  # characters of a message
 _ABSOLUTE = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:)?/(?:[^\s\"'/]+/)*([^\s\"'/]*)")
 
 
-@dataclass(frozen=True)
-class Preset:
-    """Published weights of a CLIP or SigLIP for `--pack`; `presets.toml` explains the fields."""
-
-    name: str
-    title: str
-    about: str
-    published: list[str]
-    licence: str
-    megabytes: int
-    time: str
-
-
-_TABLE = tomllib.loads(Path(__file__).with_name("presets.toml").read_text("utf-8"))
-PRESETS = {name: Preset(name, **about) for name, about in _TABLE.items()}
+# published weights of CLIP and SigLIP by the names for `--pack`; the file explains the fields
+PRESETS: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("presets.toml").read_text("utf-8")
+)
 
 
 def _sources(address: str) -> list[str]:
     """The repositories of a preset, in order; or the address itself."""
-    return PRESETS[address].published if address in PRESETS else [address]
+    return list(PRESETS[address]["published"]) if address in PRESETS else [address]
 
 
 def converted_folder(cache: Path, kind: str, address: str) -> Path:
@@ -99,17 +88,17 @@ def pack_folder(pack: str, cache: Path) -> Path:
             raise FileNotFoundError(f"{error}; or one of {', '.join(PRESETS)}") from error
     if folder := converted_pack(cache, CLIP, pack):
         return folder
-    preset = PRESETS[pack]
+    title = PRESETS[pack]["title"]
     try:
         offer = make_offer(CLIP, pack)
     except UnreachableError as error:
         raise UnreachableError(
-            f"{error}. {preset.title} is not on this machine yet; it is fetched once, and then "
-            "needs no network"
+            f"{error}. {title} is not on this machine yet; it is fetched once, and then needs no "
+            "network"
         ) from error
     repo, size = offer.repos[0], offer.missing_bytes
-    source = f"{preset.title} from {repo.repo_id}@{repo.commit[:8]}: {size / 1e6:,.0f} MB"
-    terms = f"licence {repo.licence or 'not stated'}; {preset.time}"
+    source = f"{title} from {repo.repo_id}@{repo.commit[:8]}: {size / 1e6:,.0f} MB"
+    terms = f"licence {repo.licence or 'not stated'}; {PRESETS[pack]['time']}"
     print(f"polyview: fetching {source}, {terms}", file=sys.stderr, flush=True)
     with tqdm(total=size, unit="B", unit_scale=True, mininterval=0.5) as bar:
 
