@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
 from polyview.export.pack.calibration import Calibration
 from polyview.export.pack.validation import check
+from polyview.models import Views
 from polyview.training.data.split import Split
 from polyview.training.evaluation.calibration import ask, fit, measure
 from polyview.training.evaluation.kinds import kind_differences, kind_metrics, print_kinds
@@ -16,6 +18,7 @@ from polyview.training.evaluation.metrics import (
     retrieval_metrics,
 )
 from polyview.training.evaluation.questions import Questions
+from polyview.training.evaluation.views import caption_cosines
 from tests import reference
 
 IMAGE_OF = np.array([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 7, 8, 9, 10, 11, 11, 12])
@@ -65,6 +68,19 @@ def test_bootstrap_agrees_with_the_loop(alike: np.ndarray | None) -> None:
     assert results["share_above"] == np.mean([d > 1e-9 for d in differences])
     expected = retrieval_metrics(a, IMAGE_OF)["rsum"] - retrieval_metrics(b, IMAGE_OF)["rsum"]
     assert results["difference"] == pytest.approx(expected)
+
+
+def test_cosines_of_captions_agree_with_the_loop() -> None:
+    texts, image_of = Views(torch.randn(9, 2, 3)), np.array([0, 0, 0, 1, 2, 2, 3, 0, 2])
+    means = []
+    for image in set(image_of.tolist()):
+        own = [texts.embeddings[row].flatten() for row in np.flatnonzero(image == image_of)]
+        pairs = [(a, b) for i, a in enumerate(own) for b in own[:i]]
+        if pairs:
+            means.append(np.mean([float(torch.cosine_similarity(a, b, dim=0)) for a, b in pairs]))
+    results = caption_cosines(texts, image_of)
+    assert results["caption_cosine"] == pytest.approx(np.mean(means), abs=1e-6)
+    assert caption_cosines(texts[[0, 3]], image_of[[0, 3]]) == {}  # an image with one caption each
 
 
 def test_a_kind_is_measured_as_if_it_stood_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from polyview.training.scenes.foils import KINDS, Foil
 from polyview.training.scenes.relevance import relevant_images
 from polyview.training.scenes.render import Rendered, find_font
 from polyview.training.scenes.store import load_scenes, main, make_scene, write_split
-from polyview.training.scenes.world import SIZE
+from polyview.training.scenes.world import LABELS, SIZE, label_matrix
 from tests.training.sample import BUNDLED, write_sample
 
 
@@ -28,6 +28,18 @@ from tests.training.sample import BUNDLED, write_sample
 def rendered() -> list[Rendered]:
     """Sixty scenes with pixels."""
     return [make_scene(0, "test", index) for index in range(60)]
+
+
+@pytest.mark.font
+def test_labels_are_those_of_the_scene(rendered: list[Rendered]) -> None:
+    scenes = [entry.scene for entry in rendered]
+    for scene, row in zip(scenes, label_matrix(scenes), strict=True):
+        on = {name for name, value in zip(LABELS, row, strict=True) if value}
+        expected = {item.name for item in scene.objects} | {f"setting:{scene.setting}"}
+        expected |= {f"color:{item.color} {item.name}" for item in scene.objects if item.color}
+        expected |= {f"time:{scene.time}"} if scene.time else set()
+        expected |= {f"weather:{scene.weather}"} if scene.weather else set()
+        assert on == expected
 
 
 @pytest.fixture(scope="module")
