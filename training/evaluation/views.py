@@ -170,14 +170,17 @@ def view_metrics(
     """Returns `view_statistics` of a method, and `faithfulness` if it can be measured.
 
     Faithfulness needs views with attention maps, and `covered` (N_txt, cells) of `mentioned_cells`.
+    The numbers of single views are left out if views are elements, such as cells.
     """
     head, (images, texts) = runtime.methods[name], views
     values = view_statistics(head, images, texts, data.image_of)
-    if covered is None or images.attention is None:
-        return values
-    winners = own_scores(head.view_scores, images, texts, data.image_of).argmax(axis=0)
-    maps = runtime.on_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
-    return values | faithfulness(maps, covered, data.image_of, winners)
+    if covered is not None and images.attention is not None:
+        winners = own_scores(head.view_scores, images, texts, data.image_of).argmax(axis=0)
+        maps = runtime.on_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
+        values |= faithfulness(maps, covered, data.image_of, winners)
+    if head.views_are_elements:
+        return {key: value for key, value in values.items() if not key[-1].isdigit()}
+    return values
 
 
 def print_views(rows: Rows) -> None:
@@ -191,7 +194,7 @@ def print_views(rows: Rows) -> None:
         for title, suffix in lines:
             keys = [f"{key}{suffix}" for key in ("wins", "pointing", "mass")]
             table.append([title, *(f"{row[key]:.1f}" if key in row else "" for key in keys)])
-        bits = f"{row['wins_entropy']:.2f} of {math.log2(count):.2f} bits"
+        bits = f"{row['wins_entropy']:.2f}{f' of {math.log2(count):.2f}' if count else ''} bits"
         summaries.append(f"{name}: entropy of the wins {bits}")
         if "view_cosine" in row:
             summaries[-1] += f", mean cosine between two views of an image {row['view_cosine']:.3f}"
