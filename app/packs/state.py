@@ -349,7 +349,7 @@ class AppState:
         return runtime
 
     def _default_collection(self, pack: str) -> str:
-        if self._start and not self._info(pack).has_regions:
+        if self._start and self._info(pack).image_encoder.file is not None:
             return self._start
         return next((key for key in (pack, self.first_pack) if self._info(key).gallery), SCENES)
 
