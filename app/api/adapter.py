@@ -268,7 +268,9 @@ def routes_page(schema: Mapping[str, Any]) -> str:
 
 async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     """The values of a request from its path, query string and body."""
-    lists = {key: request.query_params.getlist(key) for key in request.query_params}
+    lists: dict[str, list[str]] = {}
+    for key, value in request.query_params.multi_items():  # `getlist` would be quadratic
+        lists.setdefault(key, []).append(value)
     query = {key: items if len(items) > 1 else items[0] for key, items in lists.items()}
     values: dict[str, Any] = request.path_params | query
     content = await request.body() if request.method == "POST" else b""

@@ -134,6 +134,12 @@ def test_odd_bodies_are_refused(private: Server) -> None:
         assert time.monotonic() - start < SECONDS
 
 
+def test_many_parameters_are_read_at_once(private: Server) -> None:
+    names, start = "&".join(f"{number:x}" for number in range(12_000)), time.monotonic()
+    assert "unknown parameter" in refused(ask(private, f"/api/v1/search?{names}"), 400)
+    assert time.monotonic() - start < SECONDS
+
+
 def megabytes(process: int) -> float:
     """The resident memory of a process."""
     status = Path(f"/proc/{process}/status").read_text()
