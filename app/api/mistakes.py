@@ -188,11 +188,12 @@ def read_queries(retriever: Retriever, content: bytes) -> list[Caption]:
     Raises:
         ValueError: a line cannot be read, or there are no queries or too many.
     """
-    captions, names = dict[str, Caption](), dict[str, int]()
+    captions, names = dict[str, tuple[dict[int, None], str]](), dict[str, int]()
     for image in retriever.collection.images:
         forms = (str(image.image_id), Path(image.file).name, image.file)
         names |= dict.fromkeys(forms, image.image_id)
-    for number, line in enumerate(csv.reader(content.decode(errors="replace").splitlines()), 1):
+    lines = csv.reader(content.decode(errors="replace").splitlines())
+    for number, line in enumerate(_readable(lines), 1):
         text, name, kind = (*(cell.strip("\ufeff ") for cell in line), "", "", "")[:3]
         if not text + name or (number == 1 and name.lower() == "image"):
             continue
@@ -201,9 +202,21 @@ def read_queries(retriever: Retriever, content: bytes) -> list[Caption]:
                 f'line {number} must name a query and an image of the collection, as in "a dog,'
                 f'dog.jpg", not "{text[:80]}" and "{name[:80]}"'
             )
-        retriever.reworded(text)
-        right = captions[text].right if text in captions else ()
-        captions[text] = Caption(text, (*right, names[name]), kind)
-    if not 0 < len(captions) <= MAX_QUERIES:
-        raise ValueError(f"the file has {len(captions):,} queries; send 1 to {MAX_QUERIES:,}")
-    return [*captions.values()]
+        if text not in captions:
+            retriever.reworded(text)
+        right, _ = captions.get(text, ({}, ""))
+        right[names[name]] = None
+        captions[text] = right, kind
+        if len(captions) > MAX_QUERIES:
+            raise ValueError(f"the file has more than {MAX_QUERIES:,} queries; send fewer")
+    if not captions:
+        raise ValueError(f"the file has 0 queries; send 1 to {MAX_QUERIES:,}")
+    return [Caption(text, (*right,), kind) for text, (right, kind) in captions.items()]
+
+
+def _readable(lines: Iterable[list[str]]) -> Iterable[list[str]]:
+    """The lines of a CSV file; raises ValueError if one cannot be read."""
+    try:
+        yield from lines
+    except csv.Error as error:
+        raise ValueError(f"the file is not a CSV file that can be read ({error})") from error

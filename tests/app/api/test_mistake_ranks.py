@@ -110,11 +110,15 @@ def test_a_file_of_queries(many_retriever: Retriever) -> None:
         add_queries(many_retriever, f"a dog,{number % 24}{' ' * number}".encode())
     with pytest.raises(Refusal, match="no longer stored"):
         captions_of(many_retriever, key)
+    key = add_queries(many_retriever, b"a dog,1\na dog,2\n" * 50_000).queries  # in linear time
+    assert captions_of(many_retriever, key) == [("a dog", (1, 2), "")]
     for wrong, sentence in (
         (b"", "0 queries"),
         (b"a dog,nowhere.png", "line 1 must name a query and an image"),
         (b"a dog,1\n,2", "line 2"),
         (b"\xff\xfe", "line 1"),
+        (b"a" * 200_000, "not a CSV file"),
+        (b"".join(b"%d,1\n" % number for number in range(5001)), "more than 5,000 queries"),
     ):
         with pytest.raises(ValueError, match=sentence):
             add_queries(many_retriever, wrong)
