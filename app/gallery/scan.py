@@ -295,9 +295,10 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
             return target
         for draft in folder.glob(f".{target.name}.*"):  # left by a killed process
             shutil.rmtree(draft, ignore_errors=True)
+        free = shutil.disk_usage(folder).free
         try:
             with zipfile.ZipFile(archive) as source, replacing_folder(target) as draft:
-                for info in _image_entries(source.infolist(), name, shutil.disk_usage(folder).free):
+                for info in _image_entries(source.infolist(), name, stamp.size, free):
                     if stopped.is_set():
                         raise StoppedError
                     source.extract(info, draft)  # writes no links, and nothing outside `draft`
@@ -314,7 +315,7 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
 
 
 def _image_entries(
-    entries: Sequence[zipfile.ZipInfo], name: str, free: int
+    entries: Sequence[zipfile.ZipInfo], name: str, size: int, free: int
 ) -> list[zipfile.ZipInfo]:
     """The images among an archive's entries; raises ValueError beyond the limits."""
     if len(entries) > MAX_ENTRIES:
@@ -329,8 +330,8 @@ def _image_entries(
             images.append(info)
     if not images:
         raise ValueError(f"{name} holds no images; looked for {_SUPPORTED}")
-    total, packed = sum(i.file_size for i in images), sum(i.compress_size for i in images)
-    if total > max(_SMALL, _MAX_RATIO * packed):
+    total = sum(info.file_size for info in images)
+    if total > max(_SMALL, _MAX_RATIO * size):  # entries may share their packed bytes
         raise ValueError(
             f"{name} unpacks to {total / 2**20:,.0f} MB, more than {_MAX_RATIO} times its size; "
             "unpack it, name the folder"

@@ -6,6 +6,7 @@ import stat
 import struct
 import zipfile
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from threading import Event
 
@@ -205,6 +206,16 @@ def altered(*changes: tuple[bytes, int, bytes]) -> Callable[[Path], object]:
     return write
 
 
+def overlapping(path: Path) -> None:
+    """Writes an archive of 30 entries that are all the same packed bytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("0.bmp", bytes(3 * 2**20) + os.urandom(2**14))
+        for number in range(1, 30):
+            info = copy(packed.infolist()[0])
+            info.filename = f"{number}.bmp"
+            packed.filelist.append(info)
+
+
 LOCAL, CENTRAL = b"PK\x03\x04", b"PK\x01\x02"  # signatures of an entry's two headers
 DAMAGED = "damaged, locked or not a ZIP archive"
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -212,6 +223,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda p: make(p, {f"{i}.bmp": bytes(2**23) for i in range(4)}),
         "32 MB, more than 200 times",
     ),
+    "shared": (overlapping, "90 MB, more than 200 times"),
     "longer": (altered((CENTRAL, 20, struct.pack("<II", 5000, 5000))), DAMAGED),
     "locked": (altered((LOCAL, 6, b"\1"), (CENTRAL, 8, b"\1")), DAMAGED),
     "flipped": (altered((b"IDAT", 20, b"damage")), DAMAGED),
