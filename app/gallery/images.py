@@ -19,7 +19,7 @@ from importlib import metadata
 from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import PIL
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -222,6 +222,8 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
             f"{name} has {image.width} x {image.height} pixels, more than the "
             f"{allowed // 10**6} million allowed{kind}; make it smaller"
         )
+    if image.format == "TIFF":
+        pixels = max(pixels, _tile_pixels(image, file, name))
     if image.format in ("JPEG", "MPO") and _count_scans(file) > _MAX_SCANS:
         raise ImageError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; save it again")
     if len(image.info.get("exif") or b"") > _MAX_EXIF:
@@ -229,6 +231,24 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
     with image, _one_large if pixels > _LARGE else nullcontext():
         image.draft(None, (WORKING_SIDE, WORKING_SIDE))
         yield image
+
+
+def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
+    """The pixels of a TIFF's tile, which is decoded whole; raises `ImageError` if it is too large.
+
+    Of a repeated tag Pillow knows the last value, and libtiff, which decodes, the first.
+    """
+    width, height = (int(image.tag_v2.get(tag, 1)) for tag in (322, 323))
+    file.seek(0)
+    head = file.read(16)
+    order, is_big = "little" if head[:1] == b"I" else "big", 43 in head[2:4]  # BigTIFF
+    file.seek(int.from_bytes(head[8:16] if is_big else head[4:8], order))
+    size, entry = (8, 20) if is_big else (2, 12)
+    count = int.from_bytes(file.read(size), order)
+    tags = [file.read(entry)[:2] for _ in range(min(count, 2**16))]
+    if width * height > MAX_PIXELS or len(set(tags)) < len(tags):
+        raise ImageError(f"{name} has tiles that are too large or tags that repeat; save it again")
+    return width * height
 
 
 def _to_working_size(image: Image.Image) -> Image.Image:
@@ -271,24 +291,25 @@ def _count_scans(file: BinaryIO) -> int:
 
 
 def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
-    pixels = image.width * image.height
-    if pixels > FRAME_PIXELS:
-        raise ImageError(
-            f"{name} has frames of {image.width} x {image.height} pixels, more than the "
-            f"{FRAME_PIXELS // 10**6} million allowed in an animation; make it smaller"
-        )
     # the first image of a PNG may be a fallback that is not part of the animation
     still = int(bool(getattr(image, "default_image", False)))
-    durations: list[float] = []
+    total, durations = 0, list[float]()
     for number in range(FRAMES + 1):
         try:
             image.seek(number)
-            image.load()
         except EOFError:
             break
+        pixels = image.width * image.height  # a frame of a GIF may enlarge the image
+        if pixels > FRAME_PIXELS:
+            raise ImageError(
+                f"{name} has frames of {image.width} x {image.height} pixels, more than the "
+                f"{FRAME_PIXELS // 10**6} million allowed in an animation; make it smaller"
+            )
+        image.load()
+        total += pixels
         seconds = float(image.info.get("duration", 0)) / 1000
         durations.append(0.0 if number < still else seconds if seconds > _SHORTEST else _USUAL)
-        if number == FRAMES or (number + 1) * pixels > ALL_PIXELS:
+        if number == FRAMES or total > ALL_PIXELS:
             raise ImageError(
                 f"{name} has more than {FRAMES:,} frames, or {ALL_PIXELS // 10**6:,} million "
                 "pixels in all; save it as MP4, or make it smaller"

@@ -24,6 +24,8 @@ REFUSED = {
     "bomb.png": "pixels allowed",
     "large.png": "more than the 100 million",
     "scans.jpg": "more than 100 scans",
+    "tiles.tif": "tiles that are too large",
+    "repeated.tif": "tags that repeat",
     "cut.jpg": "damaged",
     "cut.png": "damaged",
     "noise.webp": "damaged",
@@ -111,6 +113,16 @@ def jpeg(side: int, is_progressive: bool = True) -> bytes:
     return file.getvalue()
 
 
+def tiled(*sides: int) -> bytes:
+    """A TIFF of 64 x 48 pixels in tiles with these sides; of several, libtiff reads the first."""
+    tiles = [(tag, side) for tag in (322, 323) for side in sides]
+    data, tags = zlib.compress(bytes(10**6)), [(256, 64), (257, 48), (258, 8), (259, 8), (262, 1)]
+    tags += [(277, 1), *tiles, (324, 8), (325, len(data))]
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    start = struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", len(tags))
+    return b"II*\0" + start + entries + bytes(4)
+
+
 def png_header(width: int, height: int) -> bytes:
     """A valid beginning of a PNG of any size, without the pixels."""
     content = b"\x89PNG\r\n\x1a\n"
@@ -128,6 +140,8 @@ def _refused(name: str, image: Image.Image, path: Path) -> bytes:
         "text.jpg": b"this is no picture, whatever its name says\n",
         "empty.png": b"",
         "scans.jpg": repeated_scans(64, 120),
+        "tiles.tif": tiled(40_000),
+        "repeated.tif": tiled(40_000, 16),
         "bomb.png": png_header(30000, 30000),
         "large.png": png_header(11000, 11000),
         "noise.webp": b"RIFF\x10\x00\x00\x00WEBPVP8 " + bytes(range(40)),

@@ -184,6 +184,10 @@ def test_animations_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ):
         path.write_bytes(content[:6] + struct.pack("<2H", size, size) + content[10:])
         assert sentence in refusal_of(path)
+    second = content.index(b",", content.rindex(b"!\xf9") + 8)  # larger than the first frame
+    large = struct.pack("<4H", 0, 0, 5000, 5000)
+    path.write_bytes(content[: second + 1] + large + content[second + 9 :])
+    assert "has frames of 5000 x 5000 pixels" in refusal_of(path)
     start = content.index(b"!\xf9")
     frame = content[start : content.index(b"!\xf9", start + 1)]
     path.write_bytes(content[:start] + frame * 1_000_000 + b";")
