@@ -20,7 +20,7 @@ import time
 import traceback
 from codecs import BOM_UTF8
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -37,7 +37,8 @@ BODY_SECONDS = 120.0  # time limit for receiving a body
 MAX_VALUES = 20_000  # in a JSON body, estimated by counting separators
 RATE, BURST = 20.0, 200.0  # requests per second of one client, and its maximum burst after idling
 CHEAP_COST = 0.1  # cost of an image or page file, in requests
-MAX_OPEN = 128  # concurrent requests of one client
+MAX_OPEN = 128  # open requests of one client
+MAX_TOGETHER = 4  # of these, API and POST requests that are received and answered; others wait
 MAX_UNREAD = 300  # unfetched answers in Gradio's queue; older ones are dropped
 MAX_UNANSWERED = 12  # unfetched answers of one client in Gradio's queue
 UNANSWERED_SECONDS = 120.0  # age at which an unfetched answer no longer counts
@@ -206,12 +207,16 @@ class RequestGuard:
                 raise Refusal(404, "unknown address; /api/v1 lists all routes")
             if scope["method"] not in ("GET", "HEAD", "POST", "DELETE"):
                 raise Refusal(405, "this method is not supported; use GET or POST")
-            if not self._hosts.private and not internal:
+            is_limited = not self._hosts.private and not internal
+            if is_limited:
                 client.check(scope["path"])
-            if scope["method"] == "POST":
-                await self._post(scope, receive, answer, client)
-            else:
-                await self._answer(scope, receive, answer)
+            is_post = scope["method"] == "POST"
+            is_long = is_post or scope["path"].startswith("/api/v1/")  # and is no stream
+            async with client.turns if is_limited and is_long else nullcontext():
+                if is_post:
+                    await self._post(scope, receive, answer, client)
+                else:
+                    await self._answer(scope, receive, answer)
         except Refusal as refusal:
             response = refusal.response()
             # the body may not have been read to its end
@@ -327,7 +332,7 @@ class _Client:
     """The open requests and the remaining burst of one client."""
 
     def __init__(self) -> None:
-        self.open = 0
+        self.open, self.turns = 0, asyncio.Semaphore(MAX_TOGETHER)
         self._remaining, self._updated_at = BURST, time.monotonic()
 
     def use(self, requests: float) -> None:

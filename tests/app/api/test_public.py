@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -173,9 +173,14 @@ def test_waiting_questions_are_bounded(server: Server, monkeypatch: pytest.Monke
         return run(*values)
 
     monkeypatch.setattr(adapter.Endpoint, "run", wait_and_run)
+
+    def ask_from(number: int) -> httpx.Response:
+        with client(server, f"127.0.3.{number + 1}") as line:
+            return line.get("/api/v1/info")
+
     with ThreadPoolExecutor(WAITING + 2) as pool:
         try:
-            sent = [pool.submit(ask, server, "/api/v1/info") for _ in range(WAITING + 2)]
+            sent = [pool.submit(ask_from, number) for number in range(WAITING + 2)]
             replies = as_completed(sent)
             for reply in (next(replies).result() for _ in range(2)):
                 assert "requests are waiting" in refused(reply, 503)
@@ -183,6 +188,26 @@ def test_waiting_questions_are_bounded(server: Server, monkeypatch: pytest.Monke
         finally:
             all_sent.set()
     assert [each.result().status_code for each in replies] == [200] * WAITING
+
+
+def test_one_client_does_not_take_all_turns(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, others_answered = adapter.Endpoint.run, threading.Event()
+
+    def wait_and_run(endpoint: adapter.Endpoint, *values: Any) -> Any:
+        assert endpoint.name != "packs" or others_answered.wait(60)
+        return run(endpoint, *values)
+
+    monkeypatch.setattr(adapter.Endpoint, "run", wait_and_run)
+    with client(server, "127.0.4.1") as crowd, ThreadPoolExecutor(WAITING + 2) as pool:
+        try:
+            sent = [pool.submit(crowd.get, "/api/v1/packs") for _ in range(WAITING + 2)]
+            assert not wait(sent, 1).done
+            assert server.get("search", q="a red circle")["hits"]
+        finally:
+            others_answered.set()
+        assert [each.result().status_code for each in sent] == [200] * len(sent)
 
 
 def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
