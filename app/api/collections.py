@@ -150,7 +150,7 @@ def stop_reading(state: AppState, pack: p.Pack = "", collection: p.Collection = 
 def resume_reading(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Resumes reading a collection."""
     _require_own(state, collection)
-    state.retriever(pack, collection).index.start()
+    state.resume(pack, collection)
     return progress(state, pack, collection)
 
 

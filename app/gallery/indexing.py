@@ -162,6 +162,11 @@ class Index:
         """Stops after the present step; images read so far can be searched."""
         self._stopped.set()
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the step during which `stop` was called has not ended."""
+        return self._stopped.is_set() and self._filling is not None and self._filling.is_alive()
+
     def join(self, seconds: float) -> None:
         """Waits at most `seconds` until filling ends."""
         if self._filling is not None:

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 from polyview.app.access import Refusal
 from polyview.app.gallery.images import unreadable
+from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, from_pack, from_uploads, open_images
 from polyview.app.packs.downloads import Downloads, pack_folder, remove_paths
 from polyview.app.packs.uploads import Uploads
@@ -31,6 +32,7 @@ from polyview.export.runtime import Runtime
 MAX_FOLDERS = 8
 MAX_RETRIEVERS = 6  # over collections other than uploads
 _OPENING_SECONDS = 2.0  # to wait for a place to open before a request is answered
+_MOMENT = 1.0  # seconds that a request waits until reading stops
 _LAST_STEP = 10.0  # seconds to wait at exit until reading stops
 
 
@@ -244,12 +246,27 @@ class AppState:
             return self.uploads.begin()
 
     def start_upload(self, key: str, pack: str) -> Retriever:
-        """Starts reading the files uploaded so far; files are not read twice."""
-        with self._lock:
-            upload = self.uploads.use(key)
-            upload.images = from_uploads(upload.folder, list(upload.files))
-            self._close_retrievers(key)
+        """Starts reading the files uploaded so far; files are not read twice.
+
+        Raises `Refusal` if the upload no longer exists or reads a file of an earlier start, and
+        ValueError if no file is an image.
+        """
+        upload = self.uploads.use(key)
+        images = from_uploads(upload.folder, list(upload.files))
+        if images != upload.images:
+            for index in [r.index for (_, c), r in list(self._retrievers.items()) if c == key]:
+                index.stop()
+                _await_stop(index)
+            with self._lock:
+                upload.images = images
+                self._close_retrievers(key)
         return self.retriever(pack, key)
+
+    def resume(self, pack: str, collection: str) -> None:
+        """Resumes reading a collection; raises `Refusal` if it is still being stopped."""
+        index = self.retriever(pack, collection).index
+        _await_stop(index)
+        index.start()
 
     def sweep(self, making_room: bool = False) -> None:
         """Deletes uploads that have not been used for long, see `Uploads.unused`."""
@@ -352,6 +369,17 @@ class AppState:
         if self._start and self._info(pack).image_encoder.file is not None:
             return self._start
         return next((key for key in (pack, self.first_pack) if self._info(key).gallery), SCENES)
+
+
+def _await_stop(index: Index) -> None:
+    """Waits a moment for the last step of a stopped reading; raises `Refusal` if it takes longer.
+
+    A step can take minutes. Requests that waited for it would take the turns of others.
+    """
+    if index.stopping:
+        index.join(_MOMENT)
+    if index.stopping:
+        raise Refusal(503, "a file is still being read; try again in a moment", 2)
 
 
 def _pack_key(info: PackInfo) -> str:

@@ -1,6 +1,7 @@
 """What stays open, what makes room, and what is said of what is gone."""
 
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from polyview.app.access import Refusal
 from polyview.app.api.library import Library
+from polyview.app.gallery.indexing import Index
 from polyview.app.packs import state as module
 from polyview.app.packs import uploads
 from polyview.app.packs.state import AppState
@@ -41,6 +43,32 @@ def test_unused_uploads_are_deleted(state: AppState, monkeypatch: pytest.MonkeyP
     ):
         with pytest.raises(Refusal, match="upload the files again"):
             ask()
+
+
+def test_one_thread_at_a_time_reads_an_upload(
+    state: AppState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, read, go_on = upload(state), Index._read_files, threading.Event()
+
+    def wait_and_read(index: Index) -> None:
+        assert go_on.wait(60)
+        read(index)
+
+    monkeypatch.setattr(Index, "_read_files", wait_and_read)
+    monkeypatch.setattr("polyview.app.packs.state._MOMENT", 0.01)
+    retriever = state.start_upload(key, "")
+    assert state.start_upload(key, "") is retriever  # no file was added
+    state.uploads.add(key, "other.png", encoded(1))
+    retriever.index.stop()
+    for ask in (lambda: state.start_upload(key, ""), lambda: state.resume("", key)):
+        with pytest.raises(Refusal, match="still being read"):
+            ask()
+    go_on.set()
+    retriever.index.join(60)
+    again = state.start_upload(key, "")
+    assert again is not retriever
+    assert again.index.wait(60)
+    assert len(again.index) == 2
 
 
 def test_a_missing_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
