@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import struct
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -42,6 +43,7 @@ _LARGE = 16_000_000  # pixels; larger images are decoded one at a time
 _BAND = 4_000_000  # pixels converted at once
 _MAX_SCANS = 100  # scans of a JPEG; encoders write at most 10, or 18 for CMYK
 _MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
+_MAX_COMMENT = 2**20  # bytes of a GIF; Pillow joins the blocks of comments in quadratic time
 # the marker of a JPEG's segment, or of its end
 _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
 # do not wait for the writer of a pipe, and do not take over a terminal
@@ -212,6 +214,9 @@ def _convert_errors(name: str) -> Iterator[None]:
 def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
     """Opens an image within the limits: large images one at a time, JPEGs at reduced size."""
     file.seek(0)
+    if file.read(3) == b"GIF" and _comment_bytes(file) > _MAX_COMMENT:
+        raise ImageError(f"{name} has more than 1 MB of comments; save it without")
+    file.seek(0)
     image = Image.open(file, formats=_formats())
     pixels = image.width * image.height
     in_python = bool(image.tile) and image.tile[0][0] in Image.DECODERS
@@ -241,11 +246,11 @@ def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
     width, height = (int(image.tag_v2.get(tag, 1)) for tag in (322, 323))
     file.seek(0)
     head = file.read(16)
-    order, is_big = "little" if head[:1] == b"I" else "big", 43 in head[2:4]  # BigTIFF
-    file.seek(int.from_bytes(head[8:16] if is_big else head[4:8], order))
-    size, entry = (8, 20) if is_big else (2, 12)
-    count = int.from_bytes(file.read(size), order)
-    tags = [file.read(entry)[:2] for _ in range(min(count, 2**16))]
+    order, is_big = "<" if head[:1] == b"I" else ">", 43 in head[2:4]  # BigTIFF
+    size, offset, count, entry = (8, "8xQ", "Q", 20) if is_big else (2, "4xL8x", "H", 12)
+    file.seek(*struct.unpack(order + offset, head))
+    [number] = struct.unpack(order + count, file.read(size))
+    tags = [file.read(entry)[:2] for _ in range(min(number, 2**16))]
     if width * height > MAX_PIXELS or len(set(tags)) < len(tags):
         raise ImageError(f"{name} has tiles that are too large or tags that repeat; save it again")
     return width * height
@@ -288,6 +293,34 @@ def _count_scans(file: BinaryIO) -> int:
             break
         end = marker.end() + int.from_bytes(content[marker.end() : marker.end() + 2], "big")
     return scans
+
+
+def _comment_bytes(file: BinaryIO) -> int:
+    """Counts the bytes of a GIF's comments at least up to the limit; finds them as Pillow does."""
+    file.seek(0)
+    content = file.read() + bytes(16)
+    size, total = len(content) - 16, 0
+
+    def after_palette(at: int) -> int:  # the end of the palette behind the flags at `at`
+        return at + 1 + (6 << (content[at] & 7) if content[at] & 128 else 0)
+
+    def after_blocks(at: int) -> int:
+        while at < size and content[at]:
+            at += content[at] + 1
+        return at + 1
+
+    at = after_palette(10) + 2
+    while at < size and content[at] != ord(";") and total <= _MAX_COMMENT:
+        start, at = at, at + 1
+        if content[start] == ord(","):
+            at = after_blocks(after_palette(start + 9) + 1)
+        elif content[start] == ord("!"):
+            at = after_blocks(start + 2)
+            if content[start + 1] == 0xFE:
+                total += at - start
+            elif at == start + 3:  # Pillow reads on behind an empty block
+                at = after_blocks(at)
+    return total
 
 
 def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:

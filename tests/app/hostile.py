@@ -24,6 +24,7 @@ REFUSED = {
     "bomb.png": "pixels allowed",
     "large.png": "more than the 100 million",
     "scans.jpg": "more than 100 scans",
+    "comment.gif": "more than 1 MB of comments",
     "tiles.tif": "tiles that are too large",
     "repeated.tif": "tags that repeat",
     "cut.jpg": "damaged",
@@ -113,6 +114,13 @@ def jpeg(side: int, is_progressive: bool = True) -> bytes:
     return file.getvalue()
 
 
+def commented(size: int) -> bytes:
+    """A GIF of one pixel with a comment of so many bytes."""
+    file = io.BytesIO()
+    Image.new("P", (1, 1)).save(file, "GIF", comment=bytes(size))
+    return file.getvalue()
+
+
 def tiled(*sides: int) -> bytes:
     """A TIFF of 64 x 48 pixels in tiles with these sides; of several, libtiff reads the first."""
     tiles = [(tag, side) for tag in (322, 323) for side in sides]
@@ -140,6 +148,7 @@ def _refused(name: str, image: Image.Image, path: Path) -> bytes:
         "text.jpg": b"this is no picture, whatever its name says\n",
         "empty.png": b"",
         "scans.jpg": repeated_scans(64, 120),
+        "comment.gif": commented(2**21),
         "tiles.tif": tiled(40_000),
         "repeated.tif": tiled(40_000, 16),
         "bomb.png": png_header(30000, 30000),
