@@ -49,6 +49,9 @@ class Readings(dict[Hashable, Reading]):
 
         with self._lock:
             if key not in self:
+                unfinished = [r for r in self.values() if r.result is None and not r.problem]
+                if len(unfinished) >= _MAX_READINGS:
+                    return Reading(progress="waits for other computations")
                 reading = self.keep(key, Reading())
                 threading.Thread(target=run, args=(reading,), daemon=True).start()
             return self[key]

@@ -1,6 +1,7 @@
 """Ranks of all captions, beside brute force; on disk; for a file of queries."""
 
 import sqlite3
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from polyview.app.access import Refusal
 from polyview.app.api.mistakes import add_queries, captions_of, file_scores, read_ranks
 from polyview.app.gallery.index import Gallery
+from polyview.app.search.readings import Readings
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export import mistakes as ranking
 from polyview.export.mistakes import Caption, compare, counts
@@ -95,6 +97,17 @@ def test_ranks_are_kept_on_disk(many_pack: Path, tmp_path: Path) -> None:
     others = [caption._replace(kind="x") for caption in captions]
     changed = finished(filled(runtime, many_pack, tmp_path), others, [])
     assert np.array_equal(changed["mv_vse"], first["mv_vse"])
+
+
+def test_unfinished_computations_are_bounded(many_retriever: Retriever) -> None:
+    readings, go_on = Readings(many_retriever.index), threading.Event()
+    try:
+        for key in range(40):
+            reading = readings.compute(key, lambda _: go_on.wait(60), "it failed")
+        assert len(readings) == 32
+        assert reading.progress == "waits for other computations"
+    finally:
+        go_on.set()
 
 
 def test_a_file_of_queries(many_retriever: Retriever) -> None:
