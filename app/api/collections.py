@@ -13,6 +13,7 @@ from polyview.app.packs.description import describe, describe_gallery, mismatch
 from polyview.app.packs.description import results as recorded
 from polyview.app.packs.downloads import PRESETS, Job, converted_pack
 from polyview.app.packs.state import AppState
+from polyview.app.search.readings import Reading
 from polyview.app.search.retriever import Retriever
 from polyview.export.check import PackCheck, choose_pairs
 from polyview.export.obtain import CLIP
@@ -82,13 +83,17 @@ def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     if retriever.reads_sets:
         title = retriever.info.title
         raise ValueError(f"{title} reads clips; only packs that read images can be checked")
-    captions = retriever.collection.captions
-    pairs = choose_pairs([owner for _, owner in captions])
-    images = [retriever.open(image_id) for image_id in pairs]
-    texts = [captions[row][0] for row in pairs.values()]
-    method = retriever.methods.names(method)[0]
-    steps = PackCheck(retriever.runtime, method, images, texts).verdicts()
-    return answers.Check(method=method, pairs=len(pairs), steps=steps)
+    method = retriever.methods.names(method)[0] if method else retriever.methods.best
+    stored = retriever.readings.get(("check", method), Reading())  # it takes seconds
+    if stored.result is None:
+        captions = retriever.collection.captions
+        pairs = choose_pairs([owner for _, owner in captions])
+        images = [retriever.open(image_id) for image_id in pairs]
+        texts = [captions[row][0] for row in pairs.values()]
+        steps = PackCheck(retriever.runtime, method, images, texts).verdicts()
+        stored = Reading(answers.Check(method=method, pairs=len(pairs), steps=steps))
+        retriever.readings.keep(("check", method), stored)
+    return answers.Check(**dict(stored.result))
 
 
 def collections(state: AppState) -> answers.Collections:

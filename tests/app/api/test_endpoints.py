@@ -8,6 +8,8 @@ import httpx
 import numpy as np
 import pytest
 
+from polyview.app.api import collections
+from polyview.app.search.retriever import Retriever
 from polyview.app.server import ENDPOINTS
 from tests.app.api.conftest import ROOT, data_uri, encoded
 from tests.app.clip_files import write_animation
@@ -167,6 +169,14 @@ def test_evidence_adds_up_and_is_the_same_in_both_forms(private: Server) -> None
         np.testing.assert_allclose(many["cells"][place], item["cells"], atol=1e-6)
         assert many["scores"][place] == pytest.approx(hit["score"], abs=1e-5)
         assert len(item["cells"]) == item["grid"][0] * item["grid"][1]
+
+
+def test_a_pack_is_checked_once(
+    views_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = collections.check_pack(views_retriever, "vsepp")
+    monkeypatch.setattr(collections, "PackCheck", None)
+    assert collections.check_pack(views_retriever, "vsepp") == first
 
 
 def test_an_image_is_the_body(private: Server) -> None:
