@@ -31,12 +31,9 @@ from polyview.models.checkpoint import check_fit, load_strict, load_tensors
 from polyview.models.evidence import Parts
 from polyview.models.views import grid_boxes, lengths_to_mask
 
-IMAGE_BATCH = 32
-TEXT_BATCH = 128
-HEAD_BATCH = 128
+IMAGE_BATCH, TEXT_BATCH, HEAD_BATCH = 32, 128, 128
 MAX_PARTS = 1 << 28  # maximum number of values in `Parts`: 1 GB
 WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
-TEXT_INPUTS = ["ids", "lengths"]
 Encode = Callable[..., Views]  # `Method.encode_image` or `Method.encode_text`
 Split = Callable[[Tensor, Tensor], Parts]  # `Method.image_parts` or `Method.text_parts`
 
@@ -101,7 +98,7 @@ class Runtime:
         self.threads = self._sessions.threads  # processor threads of one ONNX session
         self.regions = regions_of(info)  # region features of the pack's gallery; None in most packs
         texts = next(iter(info.methods.values())).text_encoder
-        session = self._sessions.start(texts, TEXT_INPUTS, self.device.type == "cpu")
+        session = self._sessions.start(texts, ["ids", "lengths"], self.device.type == "cpu")
         # onnxruntime's providers in use, best first: it may fall back silently
         self.providers: list[str] = session.get_providers()
         tokenizer = load_tokenizer(info.folder / info.tokenizer.file)
@@ -257,8 +254,7 @@ class Runtime:
 
         def encode(rows: np.ndarray) -> Tensor:
             longest = int(lengths[rows].max())
-            values = np.ascontiguousarray(ids[rows, :longest]), lengths[rows]
-            inputs = dict(zip(TEXT_INPUTS, values, strict=True))
+            inputs = {"ids": np.ascontiguousarray(ids[rows, :longest]), "lengths": lengths[rows]}
             # one thread on a CPU: small batches gain nothing from more
             batch = self._sessions.run(entry.text_encoder, inputs, self.device.type == "cpu")
             if batch.shape != (expected := (len(rows), longest, entry.text_dim)):
@@ -331,7 +327,6 @@ def _parts(encode: Encode, split: Split, features: Tensor, mask: Tensor) -> Part
     views = encode(features[:1], mask[:1], attention=False).embeddings.numel()
     if (count := views * mask.numel()) > MAX_PARTS:
         raise ValueError(
-            f"{mask.shape[1]} elements of {len(mask)} items in views of {views} numbers are "
-            f"{count:,} numbers to split, more than {MAX_PARTS:,}; request fewer at a time"
+            f"{len(mask)} items are {count:,} numbers to split, over {MAX_PARTS:,}; request fewer"
         )
     return split(features, mask)

@@ -17,8 +17,6 @@ from tokenizers.models import Unigram
 from polyview.export.pack.validation import PackError, read_json
 from polyview.models.encoders.huggingface import import_transformers, quiet
 
-_CACHED = 64  # number of cached texts: a query tokenizes its text several times
-
 # Approximates nltk's word_tokenize for lower-case captions: splits contractions; keeps hyphens,
 # periods and apostrophes inside words, and commas inside numbers; other marks are single tokens.
 WORDS = (
@@ -153,7 +151,7 @@ class TextReader:
         self._tokenizer, self._max_length = tokenizer, max_length
         self._unknown = getattr(tokenizer.model, "unk_token", None)  # the token of unknown words
         self.size = int(tokenizer.get_vocab_size())
-        self._cached = lru_cache(_CACHED)(self._read)
+        self._cached = lru_cache(64)(self._read)  # a query tokenizes its text several times
 
     @cached_property
     def known(self) -> frozenset[str]:

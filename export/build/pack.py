@@ -38,15 +38,12 @@ from polyview.models.files import replacing_folder
 from polyview.models.preprocess import Preprocess
 from polyview.models.views import lengths_to_mask
 
-IMAGE_ENCODER = "image_encoder.onnx"
-TOKENIZER = "tokenizer.json"
+IMAGE_ENCODER, TOKENIZER = "image_encoder.onnx", "tokenizer.json"
 LOGS = ("config.toml", "log.csv")
-TOLERANCE = 1e-4
-TIE = 1e-5
+TOLERANCE, TIE = 1e-4, 1e-5
 RANKED, FEW, LARGE = 48, 4, 256  # images of the last probe; FEW if larger than LARGE pixels
 SET = 7  # elements of an image in probes of precomputed features
 SEED = 20240
-OPSET = 17
 _WORTH_CASTING = 16  # minimum number of values for which half precision and a Cast save space
 
 
@@ -207,7 +204,7 @@ def _export(
             input_names=list(inputs),
             output_names=["features"],
             dynamic_axes={name: dict(enumerate(names)) for name, names in axes.items()},
-            opset_version=OPSET,
+            opset_version=17,
             do_constant_folding=False,
             dynamo=False,
         )

@@ -41,13 +41,10 @@ class FileInfo:
 
 @dataclass(frozen=True, config=STRICT)
 class ImageEncoderInfo:
-    """The image encoder.
+    """The image encoder; all `frames` of a clip form one set of features, in their order."""
 
-    Without a `file`, methods read precomputed features, such as a detector's regions, and the pack
-    searches only its own gallery. All `frames` of a clip form one set of features, in their order.
-    """
-
-    file: PlainPath | None  # its ONNX file
+    # its ONNX file; None if methods read precomputed features, and search the pack's own gallery
+    file: PlainPath | None
     dim: Width  # d of its features
     grid: tuple[Length, Length]  # rows and columns of its features; (1, 1) without a file
     summary_token: bool = False  # whether a summary of the whole image precedes the grid's cells
