@@ -145,7 +145,8 @@ def load_run(
         text_encoder, _, text_about = load_text_source(text.source, rounded=rounded)
         if text_about["sha256"] != text.sha256:
             raise ValueError(
-                f"{folder} was trained with another text encoder than {text.source}; train again"
+                f"{folder} was trained with another text encoder than the present one at "
+                f"{text.source}; restore the original encoder, or train again"
             )
     method = models.build(record.method, record.image_dim, record.text_dim, record.arguments)
     modules = encoder, text_encoder, fill(method, "method.")
