@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from polyview.export.pack.calibration import Calibration
+from polyview.export.pack.calibration import Calibration, sigmoid, weighted
 from polyview.export.pack.validation import check
 from polyview.models import Views
 from polyview.training.data.split import Split
-from polyview.training.evaluation.calibration import ask, fit, measure
+from polyview.training.evaluation.calibration import ask, fit, logistic, measure, quantile_line
 from polyview.training.evaluation.kinds import kind_differences, kind_metrics, print_kinds
 from polyview.training.evaluation.metrics import (
     DRAWS,
@@ -161,3 +161,26 @@ def test_what_satisfies_a_question_is_taken_out_of_the_gallery() -> None:
     assert not query.right[2].any()
     assert query.weights[query.answered].sum() == pytest.approx(0.5)
     assert query.weights.sum() == pytest.approx(1)
+
+
+def test_logistic_regression_finds_what_made_the_truth() -> None:
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(40_000, 3)) * [1, 10, 0.1]
+    true = (1.5, -0.2, 8.0, 0.5)
+    truth = random.random(len(rows)) < sigmoid(weighted(rows, true))
+    results = logistic(rows, truth, np.ones(len(rows)), np.array([0, 0, 1]))
+    np.testing.assert_allclose(results, true, rtol=0.08)
+    bound = logistic(rows, truth, np.ones(len(rows)), np.array([-1, 0, 0]))
+    assert bound[0] == 0
+    assert bound[2] > 0
+
+
+def test_the_line_leaves_its_share_below_at_every_place() -> None:
+    random = np.random.default_rng(0)
+    places = random.uniform(0, 5, 20_000)
+    values = 2 * places + random.normal(size=len(places)) * 3
+    line = quantile_line(places[:, None], values, np.ones(len(places)), 0.1)
+    below = values < weighted(places[:, None], line)
+    for start in range(5):
+        first = (places >= start) & (places < start + 1)
+        assert below[first].mean() == pytest.approx(0.1, abs=0.02)
