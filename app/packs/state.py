@@ -84,8 +84,8 @@ class AppState:
         runtime = self._runtime(self.first_pack)  # held until its retriever is made
         if self._start:
             runtime.require_images()
-        keys = self.first_pack, self._default_collection(self.first_pack)
-        self.first = self._retrievers[keys] = self._make(*keys)
+        self._home = self.first_pack, self._default_collection(self.first_pack)
+        self.first = self._retrievers[self._home] = self._make(*self._home)
 
     def retriever(self, pack: str = "", collection: str = "") -> Retriever:
         """The retriever of two keys (see `resolve`); opens it and starts reading if necessary.
@@ -106,8 +106,8 @@ class AppState:
             retriever.index.start()
             with self._lock:
                 self._retrievers[keys] = retriever
-                items = self._retrievers.items()
-                others = [k for k, r in items if k[1] not in self.uploads and r is not self.first]
+                uploads, home = self.uploads, self._home
+                others = [k for k in self._retrievers if k[1] not in uploads and k != home]
                 for oldest in others[: 1 - MAX_RETRIEVERS]:
                     self._retrievers.pop(oldest).index.stop()
         return retriever
@@ -125,6 +125,8 @@ class AppState:
                 pack = PHOTOGRAPHS if info.name == SCENES or info.has_regions else pack
             elif collection and collection in self.packs():
                 pack = collection
+        if (pack, collection) == (self.first_pack, ""):
+            return self._home
         return pack, collection or self._default_collection(pack)
 
     def peers(self, retriever: Retriever) -> dict[str, Retriever]:
