@@ -19,7 +19,7 @@ from polyview.app.search.answers import parse
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export.pack.calibration import Calibration
 from polyview.export.runtime import Runtime
-from tests.app.conftest import IMAGES, find
+from tests.app.conftest import IMAGES, find, maps_of
 
 METHODS = ("vsepp", "vse_infty")
 
@@ -55,6 +55,18 @@ def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> 
 def test_nonsense(retriever: Retriever, text: str, spec: str, k: int, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         find(retriever, text, spec, k)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_heatmap_is_the_methods_attention(retriever: Retriever, method: str) -> None:
+    maps = maps_of(retriever, 4, method)
+    assert maps.shape == (1, *retriever.info.image_encoder.grid)
+    assert (maps >= 0).all()
+    assert maps.sum() == pytest.approx(1.0, abs=1e-4)
+    decoded = retriever.views(retriever.open(4), method, attention=True).attention
+    assert decoded is not None
+    np.testing.assert_allclose(maps.ravel(), decoded.ravel(), atol=1e-6)
+    assert np.abs(maps - maps_of(retriever, 5, method)).max() > 1e-6
 
 
 def test_algebra_of_scores(retriever: Retriever) -> None:
