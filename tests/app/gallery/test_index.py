@@ -144,3 +144,24 @@ def test_clusters_find_most_and_say_how_much(rule: str, monkeypatch: pytest.Monk
     assert late == {item for best in expected for item in best if item >= 1490} != set()
     some = {3, 30, 1495}
     assert {hit.id for hit in gallery.search(queries[0], 10, some)} == some
+
+
+@pytest.mark.parametrize("rule", ["best view", "views in turn", "blocks"])
+def test_captions_are_ranked_for_an_image(rule: str) -> None:
+    (method, views, words), rng = RULES[rule], np.random.default_rng(2)
+    image, texts = Views(units(rng, 1, views, DIM)), units(rng, 30, words, DIM)
+    gallery = Gallery("texts", method)
+    gallery.add(range(30), texts)
+    hits, exact = gallery.search(image, 5), method.score(image, Views(texts))[0]
+    best = exact.sort(descending=True).indices[:5]
+    winners = method.view_scores(image, Views(texts))[:, 0].argmax(dim=0)
+    expected = zip(best.tolist(), winners[best].tolist(), strict=True)
+    assert [(hit.id, hit.view) for hit in hits] == list(expected)
+
+
+def test_sampled_scores_follow_a_growing_gallery() -> None:
+    items = units(np.random.default_rng(4), 30, 3, DIM)
+    gallery, query = Gallery("images", PAIRS), Views(items[:1])
+    for count in (10, 30):
+        gallery.add(range(len(gallery), count), items[len(gallery) : count])
+        np.testing.assert_allclose(gallery.sample_scores(query), gallery.scores(query)[1])
