@@ -1,4 +1,4 @@
-"""Packs on the Hub: push and pull (`python -m polyview hub`); finds a pack by its name.
+"""Packs on the Hub: push, pull and list (`python -m polyview hub`); finds a pack by its name.
 
 A pack on the Hub is a model repository with a pack's files, marked by the tag in its model card
 (`export/pack/reading.py`). For addresses and tokens see `export/hub/client.py`.
@@ -18,12 +18,13 @@ from polyview.export.hub import client
 from polyview.export.hub.client import HubError, Progress, Repo, Token, UnreachableError
 from polyview.export.pack import schema
 from polyview.export.pack.gallery import read_gallery
-from polyview.export.pack.reading import list_files, load_info, read_info, render_card
+from polyview.export.pack.reading import TAG, list_files, load_info, read_info, render_card
 from polyview.export.pack.schema import CARD, FOLDER, INDEX, MANIFEST
 from polyview.export.pack.validation import MAX_JSON, PackError
 from polyview.models.files import write_whole
 
 _log = logging.getLogger(__name__)
+_MAX_LISTED = 100  # maximum number of packs in a list
 _MAX_CARD = 10**6  # bytes of README.md; a larger file is not fetched
 # Limits of one pack that visitors of a public app may load.
 MAX_BYTES, MAX_FILES = 2 * 10**9, 20_000
@@ -162,6 +163,23 @@ def resolve(pack: str) -> Path:
     return client.find_folder(pack, advice) or pull(pack)
 
 
+def list_packs(token: Token = None) -> list[str]:
+    """Lists packs on the Hub: address, commit and licence of each; a token may add private packs.
+
+    Raises HubError if the Hub cannot be reached, or refuses.
+    """
+    lines = []
+    with client.convert_errors("the list of packs"):
+        models = HfApi(token=token).list_models(
+            filter=TAG, limit=_MAX_LISTED, expand=["sha", "tags"]
+        )
+        for model in models:
+            tags = [tag.partition("license:")[2] for tag in model.tags or []]
+            licence = ", ".join(filter(None, tags)) or "licence unknown"
+            lines.append(f"{model.id}@{model.sha}  {licence}")
+    return lines
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m polyview hub", description="Share packs.")
@@ -173,6 +191,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     purpose = "download a pack, print its commit and its folder"
     command = commands.add_parser("pull", help=purpose)
     command.add_argument("address", help="owner/name, or owner/name@branch, tag or commit")
+    commands.add_parser(
+        "list", help=f"up to {_MAX_LISTED} packs on the Hub, with commit and licence"
+    )
     for command in commands.choices.values():
         token = "access token (default: HF_TOKEN, then that of hf auth login)"
         command.add_argument("--token", help=token)
@@ -180,6 +201,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.command == "push":
             print(push(options.pack, options.address, options.private, options.token))
+        elif options.command == "list":
+            print(*list_packs(options.token), sep="\n")
         else:
             folder = pull(options.address, options.token)
             print("@".join(client.cached_commit(folder) or ()), file=sys.stderr)

@@ -132,6 +132,15 @@ class _Hub:
             raise refusal(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         return repo, repo_id, commit
 
+    async def search(self, request: Request) -> Response:
+        required, results = {*request.query_params.getlist("filter")}, []
+        for repo_id, repo in self.state.repos.items():
+            readable = not repo.private or self.token_of(request) in (READER, WRITER)
+            if readable and required <= {*(tags := repo.card.get("tags", []))}:
+                tags = [*tags, f"license:{repo.card.get('license', '')}"]
+                results.append({"id": repo_id, "sha": repo.branches["main"], "tags": tags})
+        return JSONResponse(results)
+
     async def describe(self, request: Request) -> Response:
         repo, repo_id, commit = self.repo_of(request)
         files = [
@@ -229,6 +238,7 @@ class _Hub:
         """The application."""
         repo = "/{owner}/{name}"
         routes = [
+            Route("/api/models", self.search),
             Route(f"/api/models{repo}", self.describe),
             Route(f"/api/models{repo}/revision/{{rev:path}}", self.describe),
             Route(f"/api/models{repo}/tree/{{rev:path}}", self.tree),

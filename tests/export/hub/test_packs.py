@@ -207,3 +207,12 @@ def test_command_line(stocked: HubState, pack: Path, capsys: pytest.CaptureFixtu
     assert f"{ID}@{commit}\n" in errors
     assert main(["pull", "owner/other"]) == 1
     assert "pull failed: there is no owner/other" in capsys.readouterr().err
+
+    for name in (ID, "ann/secret"):
+        stocked.repos[name].card = {"tags": ["polyview"], "license": "apache-2.0"}
+    stocked.repos["ann/other"] = Repo(card={"tags": ["onnx"]})
+    stocked.repos["ann/other"].add_commit("main", {"README.md": b"no pack"})
+    assert main(["list"]) == 0
+    assert capsys.readouterr().out == f"{ID}@{commit}  apache-2.0\n"
+    assert main(["list", "--token", READER]) == 0
+    assert "\nann/secret@" in capsys.readouterr().out
