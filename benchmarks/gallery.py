@@ -1,4 +1,4 @@
-"""Measures the speed of searches: `python -m benchmarks.gallery latency|index`.
+"""Measures the speed of searches: `python -m benchmarks.gallery latency|index|mistakes`.
 
 `latency`: text queries, one at a time, end to end (tokenizer, ONNX text encoder, head, exact top-k)
 with captions of a pack's own gallery, compared with the text encoder alone in the same run.
@@ -7,6 +7,9 @@ with captions of a pack's own gallery, compared with the text encoder alone in t
 `index`: galleries of 10,000 to a million random clustered images, compared with brute force in
 NumPy over float32 (for Sinkhorn matching, with the method's own scores of all images). Recall is
 measured against the ten best of brute force. A million images of 4 x 512 take 15 GB.
+
+`mistakes`: time and peak memory of ranking captions over random images, as for the screen Mistakes:
+`mistakes --rules max --sizes 100000 --queries 5000`.
 """
 
 import argparse
@@ -26,12 +29,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch.nn.functional import normalize
 
 from polyview import models
+from polyview.app.api.mistakes import file_scores
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
+from polyview.export.mistakes import Caption, rank_captions
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware, processor
 from polyview.models import Method, Views
@@ -41,6 +47,7 @@ CLIENTS, BEST = 16, 10
 WARM_UP = 20  # queries before the timed ones
 PROBES = 64  # queries for the gallery's own measurement of recall
 CHUNK = 4096  # images drawn or scored at once
+_PART = 512  # images drawn at once while peak memory is measured
 # rule -> method, its arguments, views and width of an image, views of a query
 RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
     "cosine": ("vse_infty", {"embed_dim": 1024}, 1, 1024, 1),
@@ -54,7 +61,7 @@ RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
 def main(argv: Sequence[str]) -> int:
     """Measures and prints a table; see the module docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery")
-    parser.add_argument("what", choices=["latency", "index"])
+    parser.add_argument("what", choices=["latency", "index", "mistakes"])
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes", help="for `latency`")
     parser.add_argument("--queries", type=int, default=40, help="queries for each number")
     sizes = [10**4, 10**5, 10**6]
@@ -73,11 +80,14 @@ def main(argv: Sequence[str]) -> int:
             path = options.pack.parent / f"{options.pack.name}.speed.json"
             path.write_text(json.dumps(results | {"command": command}, indent=1) + "\n", "utf-8")
         return 0
-    print(f"{'rule':<9} {'images':>9} {'store':<42} {'MB':>7} {'build s':>8} recall", end="")
-    print(f" {'p50':>9} {'p95':>9} {f'/s, {CLIENTS} users':>12}")
+    measure = rank_queries
+    if options.what == "index":
+        measure = index_rows
+        print(f"{'rule':<9} {'images':>9} {'store':<42} {'MB':>7} {'build s':>8} recall", end="")
+        print(f" {'p50':>9} {'p95':>9} {f'/s, {CLIENTS} users':>12}")
     for rule in options.rules:
         for size in options.sizes:
-            index_rows(rule, size, options.queries)
+            measure(rule, size, options.queries)
     return 0
 
 
@@ -149,6 +159,29 @@ def index_rows(rule: str, size: int, queries: int) -> None:
             f"{share:>6.3f} {times}",
             flush=True,
         )
+
+
+def rank_queries(rule: str, size: int, queries: int) -> None:
+    """Measures the time and peak memory of ranking queries over random images."""
+    import resource  # POSIX only
+
+    name, arguments, views, dim, query_views = RULES[rule]
+    torch.manual_seed(0)
+    method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KB at the peak
+    gallery = Gallery("images", method, expected=size)
+    for start in range(0, size, _PART):
+        ids = range(start, min(start + _PART, size))
+        gallery.add(ids, normalize(torch.randn(len(ids), views, dim), dim=2))
+    texts = Views(normalize(torch.randn(queries, query_views, dim), dim=2))
+    captions = [Caption("", [query % size]) for query in range(queries)]
+    rank = partial(rank_captions, captions, [name], size)
+    seconds = timeit(
+        lambda: rank(lambda _, part: file_scores(gallery, texts[part], size)), number=1
+    )
+    peak = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / gallery.bytes
+    print(f"{rule}: {queries:,} captions over {size:,} images in {seconds:.1f} s; views", end=" ")
+    print(f"{gallery.bytes / 2**20:,.0f} MB ({gallery.kept_as}), peak {peak:.2f} times as much")
 
 
 def draw(size: int, views: int, dim: int) -> np.ndarray:

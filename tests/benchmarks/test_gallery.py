@@ -32,6 +32,12 @@ def test_the_gallery_finds_what_brute_force_finds(capsys: pytest.CaptureFixture[
         assert rate > 0
 
 
+def test_ranking_captions_prints_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["mistakes", "--sizes", "600", "--rules", "max", "--queries", "7"]
+    assert gallery.main(arguments) == 0
+    assert "max: 7 captions over 600 images in " in capsys.readouterr().out
+
+
 def test_indexing_is_measured_beside_the_bare_encoder(
     tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

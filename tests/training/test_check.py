@@ -16,6 +16,8 @@ from tests.export.editing import edited, relist
 
 PACK = BUNDLED / "clip_tiny"
 TOKENIZER = "tokenizer.json"
+PROMPT = "a picture of three dogs and a red car on a beach at night with"
+SPACES = {"type": "Split", "pattern": {"Regex": r"\s+"}, "behavior": "Removed", "invert": False}
 Break = Callable[[Path], object]
 
 
@@ -36,6 +38,23 @@ def tokenizer(change: Callable[[dict[str, Any]], object]) -> Break:
     return changed
 
 
+def around(*before: str, after: tuple[str, ...]) -> Break:
+    """Texts between other tokens."""
+
+    def change(values: dict[str, Any]) -> None:
+        vocabulary, names = values["model"]["vocab"], dict.fromkeys([*before, *after])
+        special = [{"SpecialToken": {"id": name, "type_id": 0}} for name in (*before, *after)]
+        text = {"Sequence": {"id": "A", "type_id": 0}}
+        values["post_processor"] |= {
+            "single": [*special[: len(before)], text, *special[len(before) :]],
+            "special_tokens": {
+                name: {"id": name, "ids": [vocabulary[name]], "tokens": [name]} for name in names
+            },
+        }
+
+    return tokenizer(change)
+
+
 def blue_first(pack: Path) -> None:
     """An image encoder that takes blue for red."""
     path = pack / "image_encoder.onnx"
@@ -52,12 +71,10 @@ BREAKS: dict[str, tuple[str, int, Break]] = {
     "pixels of 0 to 1": ("normalisation", 50, preprocessing(mean=[0.0] * 3, std=[1.0] * 3)),
     "blue for red": ("channels", 24, blue_first),
     "cropped": ("crop", 50, preprocessing(fit="crop", resize=192)),
-    "no end mark": (
-        "special tokens and padding",
-        24,
-        tokenizer(lambda v: v["post_processor"]["single"].pop()),
-    ),
+    "no end mark": ("special tokens and padding", 24, around("<start>", after=())),
+    "a prompt": ("prompt", 50, around("<start>", *PROMPT.split(), after=("<end>",))),
     "upper case": ("lower case", 24, tokenizer(lambda v: v.update(normalizer={"type": "NFKC"}))),
+    "commas": ("punctuation", 24, tokenizer(lambda values: values.update(pre_tokenizer=SPACES))),
 }
 
 
@@ -96,7 +113,9 @@ def test_it_names_what_is_wrong(
 
 
 @pytest.mark.parametrize("pack", ["clip_tiny", pytest.param("scenes", marks=pytest.mark.slow)])
-def test_it_passes_right_packs(pack: str, pairs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_passes_what_is_right(
+    pack: str, pairs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, out = report(BUNDLED / pack, pairs, 24, capsys)
     assert "WRONG" not in out
     assert status == 0
