@@ -131,9 +131,11 @@ def test_scores_ranks_and_runs_can_be_read_again(report: Report) -> None:
     right = (report.folder / "trec/i2t.qrels").read_text().splitlines()
     assert {f"i{row} 0 t{text} 1" for text, row in enumerate(data["image_of"])} <= set(right)
     run = (report.folder / "trec/vse_infty.i2t.trec").read_text().splitlines()
-    best = np.argsort(-data["vse_infty"][0], kind="stable")
-    assert [line.rsplit(maxsplit=2)[0] for line in run[:100]] == [
-        f"i0 Q0 t{text} {rank}" for rank, text in enumerate(best[:100], 1)
+    best = np.argsort(-data["vse_infty"], axis=1, kind="stable")[:, :100]
+    assert [line.rsplit(maxsplit=2)[0] for line in run] == [
+        f"i{row} Q0 t{text} {rank}"
+        for row, texts in enumerate(best)
+        for rank, text in enumerate(texts, 1)
     ]
 
 

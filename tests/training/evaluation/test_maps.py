@@ -15,9 +15,11 @@ from polyview.export.clip import build_clip
 from polyview.models.encoders.published import CLIPImageEncoder
 from polyview.training.evaluate import main
 from polyview.training.evaluation.maps import MEASURES, ROWS, _score_sets, draw_maps
+from polyview.training.scenes.store import write_split
 from tests.export.conftest import LABELS
 from tests.published import save_clip, spread
-from tests.training.sample import write_sample
+from tests.training.photographs import write_encoder
+from tests.training.sample import BUNDLED, write_sample
 
 HEADS = 3
 Case = tuple[Any, Tensor, Tensor]
@@ -136,6 +138,18 @@ def test_weights_of_another_pack_are_refused(twin: tuple[Path, Path], tmp_path: 
     other = save_clip(tmp_path / "other", size=224, seed=1)
     with pytest.raises(SystemExit, match="other is not what tiny was made of; name that source"):
         main(["--pack", str(twin[1]), "--device", "cpu", "--maps", str(other)])
+    net = write_encoder(tmp_path / "net")
+    with pytest.raises(SystemExit, match="net holds another image encoder"):
+        main(["--pack", str(twin[1]), "--device", "cpu", "--maps", str(net)])
+
+
+@pytest.mark.font
+@pytest.mark.slow
+def test_a_clip_that_was_trained_here_is_read_from_its_pack(tmp_path: Path) -> None:
+    write_split(tmp_path, "val", 2)
+    pack = ["--pack", str(BUNDLED.parent / "clip_tiny"), "--device", "cpu", "--split", "val"]
+    main([*pack, "--data", str(tmp_path), "--maps", "--json", str(tmp_path / "maps.json")])
+    assert set(json.loads((tmp_path / "maps.json").read_text())["maps"]) >= {ROWS, "LeGrad"}
 
 
 def cosine(first: Tensor, second: Tensor) -> Tensor:

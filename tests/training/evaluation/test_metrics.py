@@ -31,8 +31,11 @@ def _scores(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=truth.shape) + truth
 
 
-def test_scores_that_have_no_ranks_are_refused() -> None:
+def test_median_ranks_are_normalised_and_scores_without_ranks_refused() -> None:
     scores = _scores(0)
+    table = retrieval_metrics(scores, IMAGE_OF)
+    assert table["t2i_nmr"] == table["t2i_medr"] / 13
+    assert table["i2t_nmr"] == table["i2t_medr"] / 20
     scores[3, 7] = np.nan
     with pytest.raises(ValueError, match="a score is NaN"):
         retrieval_metrics(scores, IMAGE_OF)

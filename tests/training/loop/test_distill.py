@@ -39,6 +39,16 @@ def test_targets_are_the_teachers_maps(school: distill.DistillConfig, tmp_path: 
     assert not torch.equal(pixels[1], pixels[2])
 
 
+def test_components_and_their_weights_have_mean_square_1() -> None:
+    maps = 3 + np.random.default_rng(0).normal(size=(600, 49, 3)) * [2, 1, 0.5]
+    mean, basis, weights = distill.principal_components(maps, 3)
+    squares = ((torch.from_numpy(maps).float() - mean) @ basis).square()
+    assert squares.mean().item() == pytest.approx(1.0, rel=0.02)
+    assert (squares * weights).mean().item() == pytest.approx(1.0, rel=0.02)
+    for each in (squares.mean(dim=(0, 1)), weights):
+        assert (each[0] / each[2]).item() == pytest.approx(4.0, rel=0.1)  # deviations' ratio
+
+
 def test_maps_are_mirrored_as_their_images() -> None:
     pixels = torch.rand(3, 3, 8, 8)
     pooled = torch.nn.AvgPool2d(2)

@@ -14,7 +14,7 @@ from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
 from polyview.models.checkpoint import load_tensors
 from polyview.training import evaluate, train
-from polyview.training.data import features
+from polyview.training.data import features, texts
 from polyview.training.data.features import Extraction
 from polyview.training.evaluation.report import read_rows
 from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
@@ -137,8 +137,23 @@ def test_a_place_that_takes_no_run_is_named(place: str, world: Path) -> None:
         start(world, more=("--out", place))
 
 
-def test_texts_are_mapped_on_request(world: Path, tmp_path: Path) -> None:
-    same = ("arguments.embed_dim=16", "arguments.map_text=true", "epochs=1")
-    start(world, f"text={{arch='bert',source='{world}/bert'}}", *same, folder=tmp_path)
+def test_texts_are_mapped_on_request_and_encoded_once(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"text={{arch='bert',source='{world}/bert'}}"
+    same = (text, "arguments.embed_dim=16", "arguments.map_text=true", "epochs=1")
+    start(world, *same, folder=tmp_path)
     tensors = load_tensors(tmp_path / "run" / "best.safetensors")[0]
     assert tensors["method.project_text.weight"].shape == (16, 16)
+    monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("an image is read"))
+    monkeypatch.setattr(texts, "_encode", lambda *_: pytest.fail("a caption is read"))
+    start(world, *same, folder=tmp_path, more=("--out", f"{tmp_path}/second"))
+
+
+def test_damaged_images_are_left_out_on_request(world: Path, tmp_path: Path) -> None:
+    """Which ones is tested in `data/test_extraction.py`."""
+    data = write_photographs(tmp_path / "photos", {"train": 16, "val": 8})
+    (data / "images" / "003.jpg").write_bytes(b"no image")
+    start(world, f"data={data}", "epochs=1", folder=tmp_path, more=["--skip-damaged"])
+    about = load_tensors(tmp_path / "run" / "best.safetensors")[1]
+    assert (about["data"]["images"], about["data"]["captions"]) == (15, 75)

@@ -12,6 +12,7 @@ import torch
 from polyview.export.pack.validation import check
 from polyview.models import METHODS
 from polyview.models.checkpoint import load_tensors
+from polyview.models.layers import FeatureProjection
 from polyview.training.data.split import Split
 from polyview.training.evaluation.report import read_rows
 from polyview.training.loop.config import TrainConfig
@@ -21,7 +22,7 @@ from polyview.training.objectives import OBJECTIVES, build_objective
 from polyview.training.objectives.losses import info_nce, same_image
 from polyview.training.objectives.pvse import multiple_instance
 from tests.golden.loading import grad
-from tests.papers.terms import BATCH, IDS, hinge_triplet, views_of
+from tests.papers.terms import BATCH, IDS, hinge_triplet, terms_of, views_of
 from tests.training.conftest import make_features
 
 
@@ -40,6 +41,12 @@ def test_the_softmax_cost_is_info_nce_at_the_size_of_hinges(name: str) -> None:
     mean = info_nce(method.score(images, texts), positives, 0.2)
     torch.testing.assert_close(terms["softmax"], 2 * BATCH * 0.2 * mean)
     assert terms.keys() - {"softmax"} == ({"regulariser"} if name == "avse" else set())
+
+
+@pytest.mark.parametrize("name", ["vse_infty", "mv_vse", "avse"])
+def test_first_epochs_sum_over_all_negatives(name: str) -> None:
+    warm, hard = (sum(terms_of(name, epoch, warmup_epochs=1).values()) for epoch in (0, 1))
+    assert warm > hard
 
 
 def test_another_caption_of_the_image_is_no_negative() -> None:
@@ -114,6 +121,18 @@ def test_first_epochs_of_order(train_set: Split, val_set: Split, tmp_path: Path)
         assert owners == set(range(120) if epoch == 2 else range(0, 120, 2))
     assert epochs[0] != epochs[1]
     assert epochs[1] == epochs[3]
+
+
+def test_image_maps_begin_as_the_releases(train_set: Split, val_set: Split, tmp_path: Path) -> None:
+    arguments = {"embed_dim": 16, "mlp_dim": 8, "own_projections": True}
+    plan = config("mv_vse", projection_init="xavier", arguments=arguments)
+    method = Trainer(plan, train_set, val_set, tmp_path).model.method
+    maps = [part.linear for part in method.modules() if isinstance(part, FeatureProjection)]
+    assert len(maps) == 3
+    for linear in maps:
+        bound = (6 / sum(linear.weight.shape)) ** 0.5
+        assert 0.9 * bound < linear.weight.abs().max() <= bound
+        assert not linear.bias.any()
 
 
 def test_best_weights_are_described(train_set: Split, val_set: Split, tmp_path: Path) -> None:
