@@ -42,8 +42,8 @@ def acts(
     """The computations of one method by name; their results stay on the runtime's device.
 
     "features" (N, n, d) and "views" (N, V, D) are of the images, "scores" (N, T) of images and
-    captions, "query" (k,) of the first caption, "heatmap" (V, rows, columns) of the first image (0
-    if the method has no maps), and "evidence" (B, n, M) of the first images and the first caption.
+    captions, "query" (k,) of the first caption, "evidence" (B, n, M) of the first images and the
+    first caption, and if the method has maps, "heatmap" (V, rows, columns) of the first image.
     """
     method, pixels = runtime.methods[name], runtime.preprocess(images)
     features = runtime.pixel_features(pixels, name)
@@ -56,19 +56,21 @@ def acts(
 
     def heatmap() -> Tensor:
         maps = runtime.image_views(features[:1], name, attention=True).attention
-        return torch.zeros(1) if maps is None else runtime.on_grid(maps[0])
+        assert maps is not None
+        return runtime.on_grid(maps[0])
 
     @torch.inference_mode()
     def evidence() -> Tensor:
         parts = runtime.text_parts([captions[0]], name)
         return method.evidence(runtime.image_parts(features[:EXPLAINED], name), parts).cells
 
+    has_maps = runtime.image_views(features[:1], name, attention=True).attention is not None
     return {
         "features": lambda: features,
         "views": lambda: views.embeddings,
         "scores": torch.inference_mode()(lambda: method.score(views, texts)),
         "query": query,
-        "heatmap": heatmap,
+        **({"heatmap": heatmap} if has_maps else {}),
         "evidence": evidence,
     }
 
@@ -145,7 +147,7 @@ def main(argv: Sequence[str]) -> int:
         drifts = differences(*pair)
         lines.append(f"- {name}: " + ", ".join(f"{key} {v:.0e}" for key, v in drifts.items()))
         failed += [f"{name}, {key}: {v:.1e}" for key, v in drifts.items() if not v <= TOLERANCE]
-        for key in ("query", "heatmap", "evidence"):
+        for key in [key for key in ("query", "heatmap", "evidence") if key in pair[0]]:
             times[f"{name}, {key}"] = [milliseconds(side[key], runs) for side in pair]
     lines.append("\n## Milliseconds, medians\n")
     if real:

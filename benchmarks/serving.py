@@ -5,7 +5,7 @@ the end of indexing; then the answers per second for 16 and 50 clients, each of 
 without a pause over its own connection; the app's CPU time for each answer; and its memory (RSS).
 Every answer is compared with the answer to a single client; the exit status is 1 if an answer is
 wrong or missing. `--page` measures the page in headless Chromium instead. `--beside DIR` also
-measures another checkout, such as 0c16a73. Linux only.
+measures another checkout. Linux only.
 """
 
 import argparse
@@ -48,7 +48,7 @@ WATCH = """() => {
   });
   window.example = until(() => document.querySelector(".tile canvas")?.clientWidth > 0);
   window.answered = (query) => until(() => {
-    const text = document.querySelector("#live").innerText;
+    const text = document.querySelector("#live")?.innerText ?? "";
     return text.includes(query) && shown().length >= 4 && shown().every(whole);
   });
   addEventListener("keydown", (event) => {

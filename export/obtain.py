@@ -59,7 +59,7 @@ def look(kind: str, address: str, token: client.Token = None) -> Offer:
         names = list(filter_repo_objects(repo.files, allow_patterns=ENCODER_FILES))
         if not any(name.endswith(".safetensors") for name in names):
             raise NoWeightsError(
-                f"{address} has no safetensors weights; name a revision that does, such as "
+                f"{address} has no safetensors weights; name a revision that has them, such as "
                 f"{repo.repo_id}@refs/pr/1, or another CLIP"
             )
     elif MANIFEST not in repo.files:

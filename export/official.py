@@ -108,7 +108,8 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
     settings, state = checkpoint.options, checkpoint.state
     if settings.order:
         raise ValueError(
-            f"{checkpoint.path} uses the order similarity (order=True); only the cosine is offered"
+            f"{checkpoint.path} uses the order similarity (order=True), which Polyview lacks; "
+            "convert a checkpoint of the cosine"
         )
     legacy = settings.legacy if options.legacy_text is None else options.legacy_text
     attention, frames = "method.image_net.w2.weight", "method.image_global.gru.weight_ih_l0"
@@ -230,7 +231,10 @@ def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) 
 
 
 def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
-    """Resizes positions (1, 1 + n * n, h) in place, as the release does in every pass."""
+    """Resizes positions (1, 1 + n * n, h) to `side` x `side`, bicubic, once and in place.
+
+    The release resizes them in every pass.
+    """
     stored = checkpoint.shape(_POSITIONS)[1] - 1
     old_side = round(stored**0.5)
     if old_side == side or old_side**2 != stored:

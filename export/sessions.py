@@ -55,7 +55,7 @@ def processor() -> str:
     table = Path("/proc/cpuinfo")
     lines = table.read_text("utf-8").splitlines() if table.is_file() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    return next(names, "") or platform.processor() or platform.machine()
 
 
 def default_threads() -> int:

@@ -61,7 +61,8 @@ def build_space(
         raise ValueError(f'two packs are called "{duplicates[0]}"; name each once')
     if infos[0].gallery is None:
         raise ValueError(
-            f'the pack "{first}" has no images; name one with a gallery first: --pack {FIRST}'
+            f'the pack "{first}" has no images; name one with a gallery before it: '
+            f"--pack {FIRST} --pack {first}"
         )
     front: dict[str, Any] = metadata_load(root / "README.md") or {}
     front["suggested_hardware"] = hardware

@@ -128,7 +128,8 @@ def _check_part(section: str, part: Any) -> None:
     pattern = (part.get("pattern") or {}).get("Regex", r"\s+")
     if pattern not in _PATTERNS:
         raise ValueError(
-            f"its {section} has the regular expression {pattern!r:.60}, which is not allowed"
+            f"its {section} has the regular expression {pattern!r:.60}, which is not allowed; "
+            "use a tokenizer of BERT, CLIP or SigLIP"
         )
 
 

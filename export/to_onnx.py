@@ -213,7 +213,10 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
     first = next(iter(trained.values()), run)
     folders = f"{run.folder} and {first.folder}"
     if run.tokenizer != first.tokenizer:
-        raise ValueError(f"{folders} have different tokenizers; train both with the same captions")
+        raise ValueError(
+            f"{folders} have different tokenizers; train both with the same captions and "
+            "text settings"
+        )
     for key in ("image_dim", "frames"):
         values = getattr(run.record, key), getattr(first.record, key)
         if values[0] != values[1]:
@@ -248,7 +251,7 @@ def _labels_for(
             base = f" over {encoder['source']}" if encoder else ""
             raise ValueError(
                 f"the licence of weights trained on {derived['name']}{base} is not known; state "
-                'it, such as --licence CC-BY-NC-4.0, or --licence "research only"'
+                'it with --licence, such as --licence CC-BY-NC-4.0 or --licence "research only"'
             )
     if options.name:
         derived["title"] = options.name.replace("_", " ").capitalize()

@@ -36,7 +36,8 @@ PRIVATE = (
 SCENES = (
     "tests/app/test_bundled.py",
     "tests/app/explain/test_evidence.py",
-    *(f"tests/app/search/test_{name}.py" for name in ("answers", "examples", "mistakes")),
+    *(f"tests/app/search/test_{name}.py" for name in ("answers", "examples")),
+    "tests/app/api/test_mistake_ranks.py",
 )
 TOGETHER = {
     **dict.fromkeys(BUNDLED, "bundled"),

@@ -77,13 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--pack", help="folder or Hub id of a pack")
-    repeated: dict[str, Any] = {"action": "append"}  # --run, --ensemble, --compare
     help_text = "run folder of a method; may be repeated, for the average of their scores, too"
-    source.add_argument("--run", type=Path, help=help_text, **repeated)
+    source.add_argument("--run", type=Path, help=help_text, action="append")
     method_group = parser.add_mutually_exclusive_group()
     method_group.add_argument("--method", help="a method of the pack (default: all)")
     method_group.add_argument("--all", action="store_true", help="every method of the pack")
-    add, repeated["default"] = parser.add_argument, []
+    add, repeated = parser.add_argument, {"action": "append", "default": []}
     add("--ensemble", metavar="A+B", help="also these methods' mean score; repeatable", **repeated)
     help_text = "95%% interval of the rsum difference of methods, ensembles or runs; repeatable"
     add("--compare", metavar="A,B", help=help_text, **repeated)

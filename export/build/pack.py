@@ -88,8 +88,9 @@ def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
     """
     packed = copy.deepcopy(parts) if parts.half else parts  # shared modules stay shared
     for name, method in packed.methods.items() if parts.half else ():
-        for module in filter(None, (method.image_encoder, method.text_encoder, method.head)):
-            module.load_state_dict(round_to_half(module.state_dict(), name))
+        for module in (method.image_encoder, method.text_encoder, method.head):
+            if module is not None:
+                module.load_state_dict(round_to_half(module.state_dict(), name))
     with replacing_folder(out) as draft:
         info = _write_parts(draft, labels, packed)
         runtime, methods = Runtime.load(draft, "cpu"), dict[str, MethodInfo]()
@@ -120,7 +121,8 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
         gallery_files = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]
         if encoder is None and REGIONS not in gallery_files:
             raise ValueError(
-                f"{parts.gallery} lacks features; make it with python -m polyview region-gallery"
+                f"{parts.gallery} holds only images, but the pack reads ready-made features; make "
+                "its gallery with python -m polyview region-gallery"
             )
         _copy(gallery.folder, work / FOLDER, [*gallery_files, *gallery.files])
         paths += [work / FOLDER / file for file in gallery_files]
@@ -260,7 +262,9 @@ def check_parity(
                 )
             max_drift = max(max_drift, drift)
         if not same_ranking(actual["scores"], expected["scores"]):
-            raise ValueError(f"{name}: the pack ranks differently from torch {sizes}; not kept")
+            raise ValueError(
+                f"{name}: the pack ranks differently from torch {sizes}; the export was not kept"
+            )
     scores, trained = expected["scores"], _run_torch(original, *probe)["scores"]
     # for each row and each column, whether the argmax is the same
     same_best = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])

@@ -295,8 +295,9 @@ def _weight_files(source: _Source) -> list[Path]:
     if paths := sorted(path for pattern in _WEIGHTS for path in source.folder.glob(pattern)):
         return paths
     raise FileNotFoundError(
-        f"{source.name} has no {_WEIGHTS[0]}; pickles are not read. Name a revision with "
-        "safetensors (often owner/name@refs/pr/1), or save it with `save_pretrained`"
+        f"{source.name} has no {_WEIGHTS[0]}; pytorch_model.bin is a pickle and is not read. Name "
+        "a revision with safetensors (on the Hub often owner/name@refs/pr/1), or save the model "
+        "with transformers' save_pretrained"
     )
 
 
@@ -329,7 +330,7 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
     names = encoder.state_dict().keys()
     missing = sorted({encoder_name(name) for name in report["missing_keys"]} & names)
     if missing:
-        kind = model.config.model_type
+        kind = _read_config(source)["model_type"]
         raise ValueError(
             f"{source.name} lacks {len(missing)} of the weights of a {kind} model, first "
             f"{missing[0]}; its config.json and its weights do not belong together"

@@ -72,7 +72,8 @@ def _to_hub_error(error: BaseException, address: str) -> HubError:
             reason = "or it is private or the token is not valid; check the name, and"
             return HubError(f"there is no {address} at {hub}, {reason} {_LOGIN}")
         case hf.RevisionNotFoundError():
-            return HubError(f"{address}: there is no such revision; name a branch, tag or commit")
+            advice = "leave it out, or name a branch, tag or commit"
+            return HubError(f"{address}: there is no such revision; {advice}")
         case hf.OfflineModeIsEnabled():
             return UnreachableError("HF_HUB_OFFLINE is set; unset it")
         case hf.LocalEntryNotFoundError():

@@ -43,7 +43,8 @@ def push(pack: Path, address: str, private: bool = False, token: str | None = No
     info = load_info(pack)
     if info.licence.lower() == schema.UNKNOWN_LICENCE:
         raise PackError(
-            f"{pack} does not state the licence of its weights; export it again with --licence"
+            f"{pack} does not state the licence of its weights; ask their authors, and export it "
+            "again with --licence"
         )
     # upload_folder would miss files of a cached pack, which are links
     files = [CommitOperationAdd(name, info.folder / name) for name in list_files(info)]

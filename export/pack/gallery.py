@@ -224,7 +224,9 @@ def regions_of(info: PackInfo) -> Regions | None:
     expected = info.gallery.images, info.image_encoder.dim
     if regions.shape[::2] != expected:
         raise PackError(
-            f"the regions of {info.folder} are of (images, d) {regions.shape[::2]}, not {expected}"
+            f"the regions of {info.folder} are of {regions.shape[0]} images and width "
+            f"{regions.shape[2]}, but the pack has {expected[0]} images and width {expected[1]}; "
+            "export it again"
         )
     return regions
 

@@ -65,7 +65,8 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
         if summarize_gallery(gallery, images) != summary:
             raise PackError(
                 f"the gallery of {info.folder} is not the one that pack.json describes, with "
-                f"{summary.images} images and {summary.captions} captions; fetch the pack again"
+                f"{summary.images} images and {summary.captions} captions of the split "
+                f"{summary.split}, and their SHA-256; fetch the pack again"
             )
     return info
 
@@ -227,7 +228,8 @@ def check_weights(path: Path) -> None:
             )
         if isinstance(part, onnx.TensorProto) and (part.data_location or part.external_data):
             raise PackError(
-                f"{path}: tensor {part.name!s:.60} is in another file; export all weights inside"
+                f"{path}: tensor {part.name!s:.60} is in another file; export it again, "
+                "with all weights inside"
             )
 
 

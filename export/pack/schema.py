@@ -97,10 +97,10 @@ class MethodInfo:
     config: dict[str, Any]  # the full training configuration
     parity: Parity | None  # None before `build_pack` has measured it
     metrics: Metrics | None = None  # None before `training.evaluate` writes them
-    image_encoder: Annotated[PlainPath | None, Omitted] = None  # its own ONNX file
+    image_encoder: Annotated[PlainPath | None, Omitted] = None  # its own; None for the pack's
     calibration: Annotated[Calibration | None, Omitted] = None  # maps its scores to probabilities
     calibration_metrics: Annotated[Metrics | None, Omitted] = None  # measured on other data
-    method: Annotated[Name | None, Omitted] = None  # key of `models.METHODS`, if not its name
+    method: Annotated[Name | None, Omitted] = None  # key of `models.METHODS`; None for its name
     title: Annotated[Line | None, Omitted] = None  # display name; None for the title of its class
 
 
@@ -146,11 +146,17 @@ class PackInfo(Labels):
             if (width := method.image_dim) != dim:
                 raise ValueError(f"methods.{name}.image_dim is {width}, but the encoder's is {dim}")
             if method.image_encoder is not None and file is None:
-                raise ValueError(f"methods.{name} has an image encoder, but the pack has none")
+                raise ValueError(
+                    f"methods.{name} has an image encoder, but the pack has none; name its file in "
+                    "image_encoder, or export the pack again"
+                )
         if self.domain and {len(self.domain.mean), len(self.domain.deviation)} != {2 * dim}:
             raise ValueError(f"domain.mean and domain.deviation must have {2 * dim} numbers each")
         if self.has_regions and (self.gallery is None or file is not None):
-            raise ValueError(f"{REGIONS} is for the gallery of a pack without an image encoder")
+            raise ValueError(
+                f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder; leave "
+                "it out, or export the pack again"
+            )
         referenced = [self.tokenizer.file, file, self.gallery.file if self.gallery else None]
         for method in self.methods.values():
             referenced += [method.text_encoder, method.head, method.image_encoder]
@@ -197,7 +203,9 @@ def parse_info(values: Any, folder: Path) -> PackInfo:
     """Validates the content of a pack.json; raises PackError, which names the first wrong value."""
     version = values.get("format") if isinstance(values, dict) else None
     if version != FORMAT:
-        message = f"is of format {version!r:.20}, but only {FORMAT} is read; update Polyview"
-        raise PackError(f"{MANIFEST} {message}")
+        raise PackError(
+            f"{MANIFEST} is of format {version!r:.20}, but only {FORMAT} is read; update Polyview, "
+            "or export the pack again"
+        )
     content = {key: value for key, value in values.items() if key != "format"}
     return replace(validation.check(PackInfo, content, MANIFEST), folder=folder)

@@ -47,12 +47,15 @@ Note = Annotated[str, Field(max_length=1000, pattern=r"\S")]
 Command = Annotated[str, Field(max_length=5000, pattern=r"\S")]
 Page = Annotated[str, Field(max_length=10_000, pattern=r"\S")]
 Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]
-Name = Annotated[str, _like("[a-z0-9_]{1,64}", "a name of 1 to 64 of a-z, 0-9 and '_'")]
+Name = Annotated[str, _like("[a-z0-9_]{1,64}", "a name of 1 to 64 characters of a-z, 0-9 and '_'")]
 Sha256 = Annotated[str, _like("[0-9a-f]{64}", "64 lower-case hexadecimal digits")]
 # A path that stays inside its folder: no "..", no absolute path, no drive letter, no backslash, no
 # wildcard, no hidden file.
 _PART = "[A-Za-z0-9_-][A-Za-z0-9._-]*"
-_PLAIN = "a plain relative path; use letters, digits, '.', '_', '-' and '/', with no hidden parts"
+_PLAIN = (
+    "a plain relative path of letters, digits, '.', '_', '-' and '/', without '..', a leading '/' "
+    "or hidden parts"
+)
 PlainPath = Annotated[str, _like(rf"(?=.{{1,255}}\Z){_PART}(/{_PART})*", _PLAIN)]
 
 

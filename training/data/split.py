@@ -84,10 +84,11 @@ class Split:
     foils: Callable[[], list[Foil]] | None = None
 
     def __post_init__(self) -> None:
-        last = self.image_of.max(initial=-1)
-        if len(self.captions) != len(self.image_of) or not 0 <= last < self.image_count:
-            rows = f"{len(self.captions)} captions of {len(self.image_of)} image rows"
-            raise ValueError(f"{rows} name image {last}, but there are {self.image_count} images")
+        if len(self.captions) != len(self.image_of):
+            raise ValueError(f"{len(self.captions)} captions, but {len(self.image_of)} image rows")
+        last = int(self.image_of.max()) if len(self.image_of) else -1
+        if not 0 <= last < self.image_count:
+            raise ValueError(f"captions name image {last} of {self.image_count} images")
 
     @property
     def image_count(self) -> int:

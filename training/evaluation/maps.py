@@ -262,7 +262,10 @@ def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) 
         f"{source.partition('#')[0]}#projected", runtime.device, rounded=False
     )
     if not isinstance(encoder, CLIPImageEncoder):
-        raise ValueError(f"--maps explains CLIP, and {source} holds another image encoder")
+        advice = "choose a pack of CLIP, or name its source: --maps FROM"
+        raise ValueError(
+            f"--maps explains CLIP, and {source} holds another image encoder; {advice}"
+        )
     if preprocess == runtime.preprocess:
         pixels = preprocess([data.images[0]])
         rows = runtime.pixel_features(pixels, name).sum(dim=1)  # (1, D)

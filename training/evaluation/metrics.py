@@ -61,7 +61,8 @@ def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, 
 
 
 def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> dict[str, float]:
-    """Averages `retrieval_metrics` over equal, consecutive folds of the images (`check_folds`)."""
+    """Averages `retrieval_metrics` over equal, consecutive folds of the images."""
+    check_folds(len(scores), folds)
     size, tables = len(scores) // folds, []
     for start in range(0, len(scores), size):
         inside = (text_images >= start) & (text_images < start + size)

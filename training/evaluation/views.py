@@ -14,6 +14,7 @@ The maps do not depend on the caption. Captions without a visible mentioned obje
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -179,7 +180,8 @@ def view_metrics(
         maps = runtime.on_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
         values |= faithfulness(maps, covered, data.image_of, winners)
     if head.views_are_elements:
-        return {key: value for key, value in values.items() if not key[-1].isdigit()}
+        of_one_view = re.compile(r"(wins|pointing|mass)_\d+")
+        return {key: value for key, value in values.items() if not of_one_view.fullmatch(key)}
     return values
 
 

@@ -96,8 +96,9 @@ class TrainConfig(Settings):
         validate_every: epochs between two validations; the last epoch is always validated.
         precision: "fp32", or "bf16", which needs a GPU or CPU with bf16 instructions.
         seed: random seed of weights, batches and augmentation.
-        projection_init: "torch", or "xavier" for the linear maps of image features of the releases
-            of VSE++ and VSE-infinity: uniform within sqrt(6 / (d + D)) of 0, biases 0.
+        projection_init: "torch" for torch's default, or "xavier" to initialise the linear maps of
+            image features as the releases of VSE++ and VSE-infinity do: uniform within
+            sqrt(6 / (d + D)) of 0, biases 0.
         train_images: number of training images to use, from the first; 0 for all.
     """
 
