@@ -38,7 +38,9 @@ MAX_VALUES = 20_000  # in a JSON body, estimated by counting separators
 RATE, BURST = 20.0, 200.0  # requests per second of one client, and its maximum burst after idling
 CHEAP_COST = 0.1  # cost of an image or page file, in requests
 MAX_OPEN = 128  # open requests of one client
-MAX_TOGETHER = 4  # of these, API and POST requests that are received and answered; others wait
+# requests of one client below /api/v1 that are answered at a time, and those with large bodies that
+# are received and answered at a time; others wait
+MAX_TOGETHER = 4
 MAX_UNREAD = 300  # unfetched answers in Gradio's queue; older ones are dropped
 MAX_UNANSWERED = 12  # unfetched answers of one client in Gradio's queue
 UNANSWERED_SECONDS = 120.0  # age at which an unfetched answer no longer counts
@@ -210,13 +212,14 @@ class RequestGuard:
             is_limited = not self._hosts.private and not internal
             if is_limited:
                 client.check(scope["path"])
-            is_post = scope["method"] == "POST"
-            is_long = is_post or scope["path"].startswith("/api/v1/")  # and is no stream
-            async with client.turns if is_limited and is_long else nullcontext():
-                if is_post:
+            if is_limited and scope["path"].startswith("/api/v1/"):
+                answer.slots = client.slots
+            if scope["method"] == "POST":
+                is_large = is_limited and _IMAGE_PATHS.fullmatch(scope["path"])
+                async with client.large_bodies if is_large else nullcontext():
                     await self._post(scope, receive, answer, client)
-                else:
-                    await self._answer(scope, receive, answer)
+            else:
+                await self._answer(scope, receive, answer)
         except Refusal as refusal:
             response = refusal.response()
             # the body may not have been read to its end
@@ -307,12 +310,15 @@ class RequestGuard:
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Passes a request to the app; turns an unexpected error into a `Refusal`."""
+        await answer.take_slot()
         try:
             await self._app(scope, receive, answer.send)
         except Exception as error:
             refusal = Refusal.for_unexpected(error, scope["path"][:100])
             if not answer.has_started:
                 raise refusal from error
+        finally:
+            answer.release_slot()
         for event in answer.delivered:
             self._unread.pop(event or scope["path"].rpartition("/")[2], None)
 
@@ -332,7 +338,8 @@ class _Client:
     """The open requests and the remaining burst of one client."""
 
     def __init__(self) -> None:
-        self.open, self.turns = 0, asyncio.Semaphore(MAX_TOGETHER)
+        self.open = 0
+        self.slots, self.large_bodies = (asyncio.Semaphore(MAX_TOGETHER) for _ in range(2))
         self._remaining, self._updated_at = BURST, time.monotonic()
 
     def use(self, requests: float) -> None:
@@ -357,14 +364,28 @@ class _Answer:
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send, self._headers = send, headers
-        self.has_started = False
+        self.slots: asyncio.Semaphore | None = None  # of the client, if they are limited
+        self._has_slot = self.has_started = False
         self.first_part = b""  # of the body
         # ids of the queue events whose answers were sent; "" for the event in the URL
         self.delivered: list[str] = []
 
+    async def take_slot(self) -> None:
+        """Waits for one of the client's slots; it is released when the response starts."""
+        if self.slots is not None:
+            await self.slots.acquire()
+            self._has_slot = True
+
+    def release_slot(self) -> None:
+        """Releases the slot, if there is one; who reads a response slowly holds none."""
+        if self.slots is not None and self._has_slot:
+            self._has_slot = False
+            self.slots.release()
+
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_started = True
+            self.release_slot()
             headers = [
                 h for h in message.get("headers", ()) if not h[0].startswith(b"access-control-")
             ]

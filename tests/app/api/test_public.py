@@ -210,6 +210,30 @@ def test_one_client_does_not_take_all_turns(
         assert [each.result().status_code for each in sent] == [200] * len(sent)
 
 
+def test_slow_uploads_refusals_and_assistants_hold_no_slot(server: Server) -> None:
+    head = (
+        b"POST /api/v1/collections/file HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\n"
+    )
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"arguments": {}}}
+    asked["params"]["name"] = "packs"
+    accepts = {"Accept": "application/json, text/event-stream", "X-Forwarded-For": "127.0.4.2"}
+    with ExitStack() as stack:
+        visitor = stack.enter_context(client(server, "127.0.4.2"))
+        for _ in range(access.MAX_TOGETHER):
+            refused(visitor.post("/api/v1/search", content=b"{"), 400)
+            line = socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.4.2", 0))
+            stack.enter_context(line).sendall(head)
+        assert visitor.get("/api/v1/packs").status_code == 200
+        # an assistant behind a proxy: Gradio repeats its headers in a request of its own
+        proxy = stack.enter_context(client(server, "127.0.0.99"))
+        pool = stack.enter_context(ThreadPoolExecutor(access.MAX_TOGETHER + 1))
+        sent = [
+            pool.submit(proxy.post, "/gradio_api/mcp/", json=asked, headers=accepts)
+            for _ in range(access.MAX_TOGETHER + 1)
+        ]
+        assert all('"isError":false' in each.result().text for each in sent)
+
+
 def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a bound, the guard fetches and discards the oldest answer."""
     monkeypatch.setattr(access, "MAX_UNREAD", 3)

@@ -78,7 +78,7 @@ def test_another_gallery(tmp_path: Path, tmp_path_factory: pytest.TempPathFactor
     write_regions(pack / "gallery", FEATURES, None)
     with pytest.raises(PackError, match=r"bytes, but pack\.json says"):
         load_info(pack)
-    with pytest.raises(PackError, match=r"of \(images, d\) \(3, 6\), not \(20, 16\)"):
+    with pytest.raises(PackError, match="3 images and width 6, but the pack has 20"):
         regions_of(info)
     with_encoder = info.to_json()
     with_encoder["image_encoder"]["file"] = with_encoder["tokenizer"]["file"]
