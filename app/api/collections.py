@@ -84,8 +84,8 @@ def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
         title = retriever.info.title
         raise ValueError(f"{title} reads clips; only packs that read images can be checked")
     method = retriever.methods.names(method)[0] if method else retriever.methods.best
-    stored = retriever.readings.get(("check", method), Reading())  # it takes seconds
-    if stored.result is None:
+    stored = retriever.readings.get(("check", method), Reading())
+    if stored.result is None:  # a check takes seconds
         captions = retriever.collection.captions
         pairs = choose_pairs([owner for _, owner in captions])
         images = [retriever.open(image_id) for image_id in pairs]

@@ -134,7 +134,8 @@ def read_ranks(
     for group in (methods, *((spec,) for spec in specs if spec not in methods)):
         work = partial(_rank, retriever, captions, group, not queries)
         failure = "the captions could not be ranked"
-        reading = retriever.readings.compute((queries, group), work, failure)
+        bounded = bool(queries)  # visitors send any number of files of queries
+        reading = retriever.readings.compute((queries, group), work, failure, bounded=bounded)
         if reading.result is None:
             return reading
         ranks |= reading.result

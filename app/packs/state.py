@@ -32,7 +32,7 @@ from polyview.export.runtime import Runtime
 MAX_FOLDERS = 8
 MAX_RETRIEVERS = 6  # over collections other than uploads
 _OPENING_SECONDS = 2.0  # to wait for a place to open before a request is answered
-_MOMENT = 1.0  # seconds that a request waits until reading stops
+_STOP_SECONDS = 1.0  # seconds that a request waits until reading stops
 _LAST_STEP = 10.0  # seconds to wait at exit until reading stops
 
 
@@ -248,27 +248,33 @@ class AppState:
             return self.uploads.begin()
 
     def start_upload(self, key: str, pack: str) -> Retriever:
-        """Starts reading the files uploaded so far; files are not read twice.
+        """Starts or resumes reading the files uploaded so far; after a failure, starts again.
 
         Raises `Refusal` if the upload no longer exists or reads a file of an earlier start, and
         ValueError if no file is an image.
         """
         upload = self.uploads.use(key)
         images = from_uploads(upload.folder, list(upload.files))
-        if images != upload.images:
-            for index in [r.index for (_, c), r in list(self._retrievers.items()) if c == key]:
+        indexes = self._indexes(key)
+        if images != upload.images or any(i.progress.stage == "failed" for i in indexes):
+            for index in indexes:
                 index.stop()
+            for index in indexes:
                 _await_stop(index)
-            with self._lock:
+            with self._loading, self._lock:
+                for index in indexes:
+                    index.stop()  # another request may have resumed it
+                if self._indexes(key) != indexes or any(i.stopping for i in indexes):
+                    raise _still_reading()
                 upload.images = images
                 self._close_retrievers(key)
-        return self.retriever(pack, key)
+        retriever = self.retriever(pack, key)
+        _resume(retriever.index)
+        return retriever
 
     def resume(self, pack: str, collection: str) -> None:
         """Resumes reading a collection; raises `Refusal` if it is still being stopped."""
-        index = self.retriever(pack, collection).index
-        _await_stop(index)
-        index.start()
+        _resume(self.retriever(pack, collection).index)
 
     def sweep(self, making_room: bool = False) -> None:
         """Deletes uploads that have not been used for long, see `Uploads.unused`."""
@@ -308,6 +314,10 @@ class AppState:
         self._collections.pop(collection, None)
         self._close_retrievers(collection)
         self.uploads.delete(collection)
+
+    def _indexes(self, collection: str) -> list[Index]:
+        with self._lock:
+            return [r.index for (_, key), r in self._retrievers.items() if key == collection]
 
     def _close_retrievers(self, collection: str) -> None:
         for keys in [keys for keys in self._retrievers if keys[1] == collection]:
@@ -379,9 +389,19 @@ def _await_stop(index: Index) -> None:
     A step can take minutes. Requests that waited for it would take the turns of others.
     """
     if index.stopping:
-        index.join(_MOMENT)
+        index.join(_STOP_SECONDS)
     if index.stopping:
-        raise Refusal(503, "a file is still being read; try again in a moment", 2)
+        raise _still_reading()
+
+
+def _still_reading() -> Refusal:
+    return Refusal(503, "a file is still being read; try again in a moment", 2)
+
+
+def _resume(index: Index) -> None:
+    """Resumes a stopped reading; raises `Refusal` if its last step has not ended."""
+    _await_stop(index)
+    index.start()
 
 
 def _pack_key(info: PackInfo) -> str:

@@ -72,9 +72,9 @@ class Uploads(dict[str, Upload]):
             if size > ALL_BYTES or count >= ALL_FILES or free < SPARE_BYTES:
                 raise Refusal(503, "there is no room for more files; try again in some minutes", 60)
             path = upload.folder / f"{len(upload.files):04}"
-            upload.files.append((path, name[-200:]))
+            path.write_bytes(content)
             upload.size += len(content)
-        path.write_bytes(content)
+            upload.files.append((path, name[-200:]))
 
     def delete(self, key: str) -> None:
         """Deletes an upload with its files."""

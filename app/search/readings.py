@@ -27,13 +27,21 @@ class Readings(dict[Hashable, Reading]):
 
     def __init__(self, index: Index) -> None:
         super().__init__()
-        self._index, self._lock = index, threading.Lock()
+        self._index, self._lock = index, threading.RLock()
 
-    def compute(self, key: Hashable, function: Callable[[Reading], Any], failure: str) -> Reading:
+    def compute(
+        self,
+        key: Hashable,
+        function: Callable[[Reading], Any],
+        failure: str,
+        *,
+        bounded: bool = False,
+    ) -> Reading:
         """Starts a computation over the filled gallery, once for each key; returns its state.
 
         `function` returns the result, and may set the `progress` of the reading; `failure` is the
-        beginning of the error message.
+        beginning of the error message. A `bounded` computation is not queued while many are
+        unfinished.
         """
         progress = self._index.progress
         if not progress.finished:
@@ -50,7 +58,7 @@ class Readings(dict[Hashable, Reading]):
         with self._lock:
             if key not in self:
                 unfinished = [r for r in self.values() if r.result is None and not r.problem]
-                if len(unfinished) >= _MAX_READINGS:
+                if bounded and len(unfinished) >= _MAX_READINGS:
                     return Reading(progress="waits for other computations")
                 reading = self.keep(key, Reading())
                 threading.Thread(target=run, args=(reading,), daemon=True).start()
@@ -58,8 +66,9 @@ class Readings(dict[Hashable, Reading]):
 
     def keep(self, key: Hashable, reading: Reading) -> Reading:
         """Adds a reading, and removes the oldest finished ones if there are many."""
-        self[key] = reading
-        finished = [k for k, r in self.items() if r.problem or r.result is not None]
-        for oldest in finished[: max(0, len(self) - _MAX_READINGS)]:
-            del self[oldest]
+        with self._lock:
+            self[key] = reading
+            finished = [k for k, r in self.items() if r.problem or r.result is not None]
+            for oldest in finished[: max(0, len(self) - _MAX_READINGS)]:
+                self.pop(oldest, None)
         return reading

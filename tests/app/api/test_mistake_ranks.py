@@ -1,8 +1,10 @@
 """Ranks of all captions, beside brute force; on disk; for a file of queries."""
 
 import sqlite3
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import torch
 from polyview.app.access import Refusal
 from polyview.app.api.mistakes import add_queries, captions_of, file_scores, read_ranks
 from polyview.app.gallery.index import Gallery
-from polyview.app.search.readings import Readings
+from polyview.app.search.readings import Reading, Readings
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export import mistakes as ranking
 from polyview.export.mistakes import Caption, compare, counts
@@ -101,13 +103,43 @@ def test_ranks_are_kept_on_disk(many_pack: Path, tmp_path: Path) -> None:
 
 def test_unfinished_computations_are_bounded(many_retriever: Retriever) -> None:
     readings, go_on = Readings(many_retriever.index), threading.Event()
+
+    def wait(_: Reading) -> bool:
+        return go_on.wait(60)
+
     try:
         for key in range(40):
-            reading = readings.compute(key, lambda _: go_on.wait(60), "it failed")
+            reading = readings.compute(key, wait, "it failed", bounded=True)
         assert len(readings) == 32
         assert reading.progress == "waits for other computations"
+        assert readings.compute("own", wait, "it failed") is readings["own"]
     finally:
         go_on.set()
+
+
+def test_a_key_is_computed_once_and_threads_share_the_readings(many_retriever: Retriever) -> None:
+    readings, calls = Readings(many_retriever.index), list[int]()
+
+    def work(_: Reading) -> int:
+        calls.append(1)
+        return len(calls)
+
+    def use(number: int) -> None:
+        for key in range(500):
+            readings.keep((number, key), Reading(key))
+
+    with ThreadPoolExecutor(8) as pool:
+        states = [*pool.map(lambda _: readings.compute("key", work, "it failed"), range(8))]
+        assert all(state is states[0] for state in states)
+        while states[0].result is None:
+            time.sleep(0.01)
+        assert calls == [1]
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            list(pool.map(use, range(8)))  # raises the errors of the threads
+        finally:
+            sys.setswitchinterval(interval)
 
 
 def test_a_file_of_queries(many_retriever: Retriever) -> None:

@@ -55,7 +55,7 @@ def test_one_thread_at_a_time_reads_an_upload(
         read(index)
 
     monkeypatch.setattr(Index, "_read_files", wait_and_read)
-    monkeypatch.setattr("polyview.app.packs.state._MOMENT", 0.01)
+    monkeypatch.setattr("polyview.app.packs.state._STOP_SECONDS", 0.01)
     retriever = state.start_upload(key, "")
     assert state.start_upload(key, "") is retriever  # no file was added
     state.uploads.add(key, "other.png", encoded(1))
@@ -69,6 +69,68 @@ def test_one_thread_at_a_time_reads_an_upload(
     assert again is not retriever
     assert again.index.wait(60)
     assert len(again.index) == 2
+
+
+def test_start_reads_again_what_was_stopped_or_failed(
+    state: AppState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, read, go_on = upload(state), Index._read_files, threading.Event()
+
+    def wait_and_read(index: Index) -> None:
+        assert go_on.wait(60)
+        read(index)
+
+    monkeypatch.setattr(Index, "_read_files", wait_and_read)
+    retriever = state.start_upload(key, "")
+    retriever.index.stop()
+    go_on.set()
+    retriever.index.join(60)
+    assert retriever.index.progress.stage == "stopped"
+    assert state.start_upload(key, "") is retriever
+    retriever.index.join(60)
+    assert retriever.index.progress.stage == "ready"
+
+    def fail(_: Index) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Index, "_read_files", fail)
+    state.uploads.add(key, "other.png", encoded(1))
+    failed = state.start_upload(key, "")
+    failed.index.join(60)
+    assert failed.index.progress.stage == "failed"
+    monkeypatch.setattr(Index, "_read_files", read)
+    again = state.start_upload(key, "")
+    assert again.index.wait(60)
+    assert len(again.index) == 2
+
+
+def test_all_readings_of_an_upload_are_stopped_before_one_is_awaited(
+    state: AppState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = upload(state)
+    indexes = [state.start_upload(key, pack).index for pack in ("", "scenes")]
+    assert all(index.wait(60) for index in indexes)
+    state.uploads.add(key, "other.png", encoded(1))
+    stopped: list[bool] = []
+    monkeypatch.setattr(
+        module, "_await_stop", lambda _: stopped.append(all(i._stopped.is_set() for i in indexes))
+    )
+    state.start_upload(key, "")
+    assert all(stopped[:2])
+
+
+def test_a_file_is_listed_once_it_is_written(
+    state: AppState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = upload(state)
+
+    def fail(*_: object) -> int:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(OSError, match="disk is full"):
+        state.uploads.add(key, "other.png", encoded(1))
+    assert len(state.uploads[key].files) == 1
 
 
 def test_a_missing_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
