@@ -71,6 +71,9 @@ LONG = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Leaves slow tests out of the whole suite: `make slow` runs them; a named file runs whole."""
+    files = {*TOGETHER, *LONG} - {*TOGETHER.values()}
+    missing = [file for file in files if not (Path(__file__).parents[1] / file).is_file()]
+    assert not missing, f"TOGETHER and LONG name files that do not exist: {missing}"
     if _is_whole(config) and config.option.markexpr == USUAL:
         config.option.markexpr = f"{USUAL} and not slow"
 

@@ -86,13 +86,19 @@ def test_arrays_and_a_bare_string(model: Model) -> None:
 
 VIEW = Views(torch.zeros(1, 1, 64))  # without attention and features
 FEATURES = np.zeros((1, 1, 3))
-MISTAKES: list[tuple[Callable[[Any], object], str]] = [
+Row = tuple[Callable[[Any], object], str]
+WRONG_TYPES: list[Row] = [
     (lambda m: m.encode_images([3]), "a path or a PIL image, not int 3"),
+    (lambda m: m.encode_images(3), "a path or a PIL image, not int 3"),
     (lambda m: m.encode_texts(3), "a text is a string, not int 3"),
+    (lambda _: polyview.register("x", cast(Any, dict)), "subclass of polyview"),
+    (lambda m: m.encode_texts([None]), "a string, not NoneType None"),
+]
+WRONG_VALUES: list[Row] = [
     (lambda m: m.encode_images([]), "no image to encode"),
-    (lambda m: m.encode_images("no.jpg"), "no image file no.jpg"),
     (lambda m: m.encode_images(__file__), "cannot be read as an image"),
     (lambda m: m.encode_images(np.zeros((2, 49, 7))), r"reads features \(B, N, "),
+    (lambda m: m.encode_images(np.zeros((2, 7))), r"reads features \(B, N, "),
     (lambda m: m.encode_texts(["a dog", " "]), "text 2 of 2 is empty"),
     (lambda m: m.encode_texts([]), "no text to encode"),
     (lambda m: m.similarity(FEATURES, m.encode_texts("a dog")), "have 3 dimensions and text .* 64"),
@@ -102,15 +108,22 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda m: m.evidence(m.encode_texts("a"), m.encode_texts(["a", "b"])), "not 2 texts for 1 im"),
     (lambda m: m.runtime.text_features("dog", "mvam"), r'write \["dog"\]'),
     (lambda _: polyview.load("scenes", "mvan"), 'no method "mvan"'),
-    (lambda _: polyview.load("scenez"), "scenez"),
-    (lambda _: polyview.register("x", cast(Any, dict)), "subclass of polyview"),
     (lambda _: polyview.register("pvse", VSEInfinity), "belongs to PVSE"),
+]
+MISSING: list[Row] = [
+    (lambda m: m.encode_images("no.jpg"), "no image file no.jpg"),
+    (lambda _: polyview.load("scenez"), "scenez"),
+]
+MISTAKES = [
+    *((TypeError, *row) for row in WRONG_TYPES),
+    *((ValueError, *row) for row in WRONG_VALUES),
+    *((FileNotFoundError, *row) for row in MISSING),
 ]
 
 
-@pytest.mark.parametrize(("call", "sentence"), MISTAKES)
-def test_mistakes_get_a_sentence(model: Model, call: Any, sentence: str) -> None:
-    with pytest.raises((ValueError, TypeError, FileNotFoundError), match=sentence) as caught:
+@pytest.mark.parametrize(("error", "call", "sentence"), MISTAKES)
+def test_mistakes(model: Model, error: type[Exception], call: Any, sentence: str) -> None:
+    with pytest.raises(error, match=sentence) as caught:
         call(model)
     assert "\n" not in str(caught.value)
 

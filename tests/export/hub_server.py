@@ -32,7 +32,7 @@ class Fault:
     """What happens to an answer.
 
     `kind` is "cut", the connection after `at` bytes; "trickle", from there a byte every 10 ms;
-    "silent"; "status" `at` with `headers`; or "login", a page of a
+    "silent"; "redirect" to the same address; "status" `at` with `headers`; or "login", a page of a
     network that wants one.
     """
 
@@ -217,6 +217,8 @@ class _Hub:
             return Response(status_code=503) if self.state.down else await call_next(request)
         if fault.kind == "status":
             return Response(status_code=fault.at, headers=fault.headers)
+        if fault.kind == "redirect":
+            return Response(status_code=307, headers={"Location": request.url.path})
         if fault.kind == "login":
             return HTMLResponse("<!DOCTYPE html><title>Welcome to the guest network</title>")
         while fault.kind == "silent" and not self.state.over.is_set():

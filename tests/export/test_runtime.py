@@ -43,6 +43,16 @@ def test_many_texts_equal_single_ones(runtime: Runtime) -> None:
     together = runtime.text_views(texts, NAME).embeddings
     alone = runtime.text_views([texts[149]], NAME).embeddings
     torch.testing.assert_close(together[149:], alone, atol=1e-5, rtol=1e-4)
+    features, mask = runtime.text_features(["dog", "a red dog"], NAME)
+    assert mask.tolist() == [[True, False, False], [True, True, True]]
+    assert not features[0, 1:].any()
+    assert features[mask].any(dim=1).all()
+
+
+def test_a_text_encoder_of_another_width(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sessions, "run", lambda *_: torch.zeros(1, 3, 5))
+    with pytest.raises(PackError, match=r"gives features \(1, 3, 5\), not \(1, 3, "):
+        runtime.text_features(["a red dog"], NAME)
 
 
 def test_unknown_words_are_alike_and_spaces_and_case_do_not_matter(runtime: Runtime) -> None:

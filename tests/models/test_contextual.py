@@ -65,3 +65,11 @@ def test_a_context_brings_the_summary_that_encoders_lack() -> None:
         refuse_without_summary("base_cls", bare, False, False)
     refuse_without_summary("base_cls", item, False, True)
     refuse_without_summary("base_cls", both, False, False)
+
+
+def test_weights_keep_the_names_of_the_method_without_a_context() -> None:
+    plain = models.build("mvam", 8, 6, {"embed_dim": 4}).state_dict()
+    names = models.build("mvam", 8, 6, {"embed_dim": 4, **SUMMARIES}).state_dict().keys()
+    assert plain.keys() < names
+    added = {name.split(".")[0] for name in names - plain.keys()}
+    assert added == {"image_context", "text_context"}

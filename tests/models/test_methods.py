@@ -187,6 +187,7 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
     ("vse_infty", {"pooling": "kmax", "pool_count": 0}, "pool_count"),
     ("avse", {"match": "mean", "sampled_features": True}, "mean"),
     ("mvam", {**CONTEXT, "contextual_heads": 3}, "contextual_width"),
+    ("mvam", {"contextual_layers": 0}, "contextual_layers must be 1 or more"),
     ("late", CONTEXT, "elements alone"),
     ("clip", {}, "features of 8 and 9"),
     ("clip", {"rows": False}, "of an earlier version"),

@@ -9,13 +9,15 @@ from PIL import Image, ImageOps
 from polyview.models.preprocess import Preprocess, to_rgb
 
 
-@pytest.mark.parametrize("shape", [(2, 16, 16), (0, 16, 16)])
+@pytest.mark.parametrize("shape", [(2, 16, 16), (1, 17, 19), (0, 16, 16)])
 def test_whole_rows_are_normalised_as_single_pixels(shape: tuple[int, int, int]) -> None:
     preprocess = Preprocess(size=16, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-    pixels = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8).transpose(0, 2, 1, 3)
+    pixels = np.resize(np.arange(256, dtype=np.uint8), (3, *shape)).transpose(1, 3, 2, 0)
     mean, std = (np.asarray(v, np.float32) * 255.0 for v in (preprocess.mean, preprocess.std))
     plain = ((pixels.astype(np.float32) - mean) / std).transpose(0, 3, 1, 2)
-    np.testing.assert_array_equal(preprocess.planes(pixels), plain, strict=True)
+    planes = preprocess.planes(pixels)
+    np.testing.assert_array_equal(planes, plain, strict=True)
+    assert planes.flags.c_contiguous
 
 
 def test_modes_become_rgb() -> None:

@@ -50,6 +50,22 @@ def twin(request: pytest.FixtureRequest) -> Twin:
 
 
 @torch.no_grad()
+def test_rows_add_up_to_the_embeddings_of_transformers(twin: Twin) -> None:
+    network, images, texts = twin
+    pixels, (ids, lengths) = some_pixels(network), some_texts()
+    vision, rows = network.config.vision_config, images(pixels)
+    side = vision.image_size // vision.patch_size
+    assert images.grid(vision.image_size) == (side, side)
+    assert rows.shape[1] == 1 + side**2
+    whole = network.get_image_features(pixels).pooler_output
+    torch.testing.assert_close(rows.sum(1), whole, rtol=0, atol=1e-5)
+    for row, own, length in zip(texts(ids, lengths), ids, lengths.tolist(), strict=True):
+        assert not row[length:].any()
+        whole = network.get_text_features(as_published(network, own[:length])).pooler_output
+        torch.testing.assert_close(row.sum(0), whole[0], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
 def test_a_row_is_what_attention_brings_from_its_token(twin: Twin) -> None:
     network, images, texts = twin
     pixels, (ids, lengths) = some_pixels(network)[:1], some_texts()

@@ -82,3 +82,12 @@ def test_sizes_are_those_of_table_1(kind: str, millions: float) -> None:
         aggregator = Aggregator(kind, 1024)
     count = sum(parameter.numel() for parameter in aggregator.parameters())
     assert round(count / 1e6, 1) == millions
+
+
+@pytest.mark.parametrize("kind", AGGREGATORS)
+def test_gradients_reach_every_parameter_once_the_shortcut_is_left(kind: str) -> None:
+    aggregator = trained(kind).train()
+    features, mask = torch.randn(4, 5, DIM), torch.ones(4, 5, dtype=torch.bool)
+    (aggregator(features, mask) * torch.randn(4, DIM)).sum().backward()
+    silent = [n for n, p in aggregator.named_parameters() if p.grad is None or not p.grad.any()]
+    assert [name for name in silent if not name.endswith("output.bias")] == []  # before a norm

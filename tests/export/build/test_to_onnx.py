@@ -6,7 +6,9 @@ ONNX files have the same weights in half the size; parity detects other rankings
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -102,6 +104,20 @@ def test_misfits_are_named(runs: Path, tmp_path: Path, capsys: pytest.CaptureFix
         assert to_onnx.main(command(runs, out, option, f"{runs / mistyped}")) == 1
         assert f"; did you mean {runs / near}?" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize("key", ["image_dim", "frames"])
+def test_runs_over_other_features(runs: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = to_onnx.load_run
+
+    def load_other(folder: Path, *more: Any) -> to_onnx.TrainedRun:
+        run = load(folder, *more)
+        other: dict[str, Any] = {key: 99} if folder.name == "mvam" else {}
+        return run._replace(record=replace(run.record, **other))
+
+    monkeypatch.setattr(to_onnx, "load_run", load_other)
+    with pytest.raises(ValueError, match=rf"read features of {key} \(99, .*make two packs"):
+        to_onnx.export_runs(runs / "out", runs / "backbone", [runs / NAME, runs / "mvam"], LABELS)
 
 
 def test_other_numbers_are_drift(runs: Path, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Image encoders that were trained along: MVAM-CLIP's two stages, from images to a search."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,8 @@ def test_a_method_brings_the_image_encoder_it_was_trained_with(world: Path) -> N
     assert both.image_encoder.file == IMAGE_ENCODER
     assert both.methods["base_attn"].image_encoder is None
     assert both.methods["mvam"].image_encoder == OWN
+    content = json.loads((world / "both/pack.json").read_text("utf-8"))
+    assert "image_encoder" not in content["methods"]["base_attn"]
     assert all(getattr(m.parity, "ranking", False) for m in both.methods.values())
     assert 'polyview.load("PATH_OR_HUB_ID", "mvam")' in render_card(alone)
 
@@ -71,6 +74,8 @@ def test_each_method_searches_images_through_its_encoder(world: Path, tmp_path: 
     assert not torch.allclose(features["mvam"], features["base_attn"], atol=1e-4)
     alone = Runtime.load(world / "alone", "cpu", threads=1)
     assert torch.equal(alone.image_features(seen), features["mvam"])
+    with pytest.raises(ValueError, match='no method "pvse"'):
+        runtime.image_features(seen, "pvse")
 
     retriever = Retriever(runtime, from_folder(world / "photos/images"), tmp_path)
     finish(retriever.index)

@@ -22,6 +22,7 @@ FAULTS = [
     (INFO, Fault("status", 429, {"Retry-After": "77"}), "status 429; wait 77 s"),
     (INFO, Fault("status", 500), "status 500; try again later"),
     (INFO, Fault("silent"), r"cannot be reached \(.*timed out\); check the connec"),
+    (INFO, Fault("redirect"), r"cannot be reached \(.*redirects\.\); check"),
     (INFO, Fault("cut", 30), r"cannot be reached \(.*\); check the connection"),
     (INFO, Fault("login"), "is not a Hugging Face Hub; check .* whether the network requires a"),
     (FILE, Fault("status", 401), "status 401; log in with `hf auth login`"),
@@ -74,6 +75,7 @@ def test_push_then_pull_keeps_every_byte(server: HubState, copied: Path) -> None
     pushed = contents(copied) | {"README.md": card}
     commit = push(copied, ID, private=True, token=WRITER)
     assert commit.startswith(f"{server.url}/{ID}/commit/")
+    assert sum("/commit/" in request for request in server.requests) == 1
     with edited(copied / "pack.json") as values:
         values["title"] = "On a branch"
     push(copied, f"{ID}@next", token=WRITER)
@@ -189,7 +191,13 @@ def test_offline_pull(stocked: HubState, pack: Path, monkeypatch: pytest.MonkeyP
         push(pack, ID, token=WRITER)
 
 
-def test_a_revision_that_leads_out_is_refused_before_a_request(server: HubState) -> None:
+def test_what_is_refused_before_a_request(
+    server: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no folder runs/yours_pak"):
+        resolve("runs/yours_pak")
     for revision in REVISIONS:
         for look in (pull, find_cached):
             with pytest.raises(ValueError, match="is not a Hub id"):

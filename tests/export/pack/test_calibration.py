@@ -1,18 +1,22 @@
 """How sure hits are, and which images are unlike a pack's own: read as strictly as all else."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from polyview.export.pack.calibration import Calibration, Domain
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import parse_info
 from polyview.export.pack.validation import PackError, check
+from polyview.export.runtime import Runtime
 from tests.export.conftest import NAME
 
+SCENES = Path(__file__).parents[3] / "app/bundled/scenes"
 GOOD: dict[str, Any] = {
     "question": [20.0, 0.5, -0.5, -8.0, -0.8, -1.0, -3.0],
     "refusal": [1.0, 0.5, -0.2, -4.0],
@@ -66,3 +70,18 @@ def test_a_score_that_stands_out_is_surer() -> None:
     equal: Any = calibration.judge_answer(np.array([0.3]), np.full(2, 0.3), 100, words, {})
     assert np.isfinite(equal.hits).all()
     assert calibration.judge_answer(scores, sample, 9, words, {}) is None
+
+
+def test_images_unlike_the_packs_own() -> None:
+    domain = Domain((1.0, math.log(0.001)), (2.0, 1.0), limit=1.0)
+    cells = np.array([[[1.0], [1.0]], [[5.0], [5.0]]])  # of two images
+    np.testing.assert_allclose(domain.distances(cells), [0, 2**0.5], atol=1e-9)
+    features = np.random.default_rng(0).normal(size=(400, 9, 3))
+    fitted = Domain.fit(features)
+    assert (fitted.distances(features[1::2]) > fitted.limit).mean() == pytest.approx(0.05, abs=0.01)
+    runtime = Runtime.load(SCENES, "cpu")
+    own = [Image.open(SCENES / f"gallery/images/test-{i:06}.webp") for i in range(0, 1000, 50)]
+    noise = np.random.default_rng(0).integers(256, size=(2, 64, 96, 3), dtype=np.uint8)
+    unlike: Any = runtime.unfamiliar([*own, *map(Image.fromarray, noise)])
+    assert unlike[: len(own)].mean() <= 0.1
+    assert unlike[len(own) :].all()

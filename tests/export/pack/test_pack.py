@@ -119,13 +119,14 @@ def test_words_make_another_pack_of_the_same_embeddings(copied: Path, edit: Edit
 
 def test_metrics_are_written_and_the_card_with_them(copied: Path) -> None:
     before, manifest = load_info(copied), (copied / "pack.json").read_bytes()
-    wrong: dict[str, Any] = {"values": {"rsum": "high"}}
-    for method, metrics, sentence in (
-        ("nonsense", METRICS, 'has no method "nonsense"'),
-        (NAME, METRICS | wrong, "rsum must be a valid number"),
-    ):
+    wrong: list[tuple[str, dict[str, Any], str]] = [
+        ("nonsense", {}, 'has no method "nonsense"'),
+        (NAME, {"values": {"rsum": "high"}}, "rsum must be a valid number"),
+        (NAME, {"command": ""}, "command must be a non-empty string"),
+    ]
+    for method, change, sentence in wrong:
         with pytest.raises(PackError, match=sentence):
-            update_metrics(copied, method, metrics)
+            update_metrics(copied, method, METRICS | change)
         assert (copied / "pack.json").read_bytes() == manifest
     info = update_metrics(copied, NAME, METRICS)
     assert load_info(copied) == info
@@ -134,8 +135,10 @@ def test_metrics_are_written_and_the_card_with_them(copied: Path) -> None:
     assert not list(copied.glob("*.partial"))
     results = (copied / "README.md").read_text("utf-8").split("## Results")[1].split("##")[0]
     for line in (
+        f"|  | `{NAME}` |",
         "| split | te\\|st |",
         "| text to image R@1 | 41.3 |",
+        "| text to image mAP@R | 37.0 |",
         "| rsum, the sum of the six recalls | 431.2 |",
         f"- `{NAME}`: `{METRICS['command']}`; {METRICS['hardware']}; training seed 11",
     ):

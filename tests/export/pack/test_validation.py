@@ -21,6 +21,10 @@ class Values:
     several: tuple["Values", ...] = ()
     files: dict[PlainPath, str] = Field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.hardest and self.schedule == "step":
+            raise ValueError("schedule must be named where hardest is true")
+
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"z": 1}, "^f.json has an unknown key 'z'.*decay, size, hardest, schedule, several, files"),
@@ -31,6 +35,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"hardest": "no"}, "must be a valid boolean.*'no'"),
     ({"schedule": "z"}, "must be 'step' or 'cosine'.*'z'"),
     ({"several": [{}, {"decay": 0}]}, r"several\[1\].decay must be greater than 0"),
+    ({"several": [{"hardest": True}]}, r"^f.json: several\[0\]: schedule must be named"),
 ]
 NOT_PLAIN = ["../secret", "a/../../secret", "/etc/passwd", "C:/windows", "C:\\windows", "a\\b"]
 NOT_PLAIN += ["./a", ".hidden", "a/.hidden", "a//b", "a/", "", "a b", "a*", "a[0]", "a\n", "a\0"]
