@@ -25,6 +25,7 @@ from polyview.export.runtime import Runtime
 from polyview.models import Views
 
 _AT_ONCE, _CAPTIONS_AT_ONCE = 64, 512
+_MOMENT = 1.0  # seconds that `start` waits until the last step ends
 _SURE = 2.0  # seconds until the rate of a stage is reported
 _PROBES = 64  # queries with which recall is measured
 _DOING = {
@@ -136,18 +137,23 @@ class Index:
 
     def __len__(self) -> int:
         """The number of images that every method can find; a clip counts as one."""
+        if not self.clips:
+            return min(map(len, self.images.values()))
         return min(int((gallery.ids() < self.files).sum()) for gallery in self.images.values())
 
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
         """Starts filling the galleries, or resumes after `stop`.
 
-        `watch` is called after every step; None keeps the present function.
+        `watch` is called after every step; None keeps the present function. Does nothing while the
+        last step before `stop` still runs after a second, see `stopping`.
         """
         with self._starting:
             if self._filling is not None:
                 if not self._stopped.is_set() or self.progress.finished:
                     return
-                self._filling.join()  # the thread ends after the present step
+                self._filling.join(_MOMENT)
+                if self._filling.is_alive():
+                    return
             self._watch = watch or self._watch
             for event in (self._stopped, *self._done):
                 event.clear()
@@ -164,7 +170,7 @@ class Index:
 
     @property
     def stopping(self) -> bool:
-        """Whether the step during which `stop` was called has not ended."""
+        """Whether filling was told to stop and its last step is still running."""
         return self._stopped.is_set() and self._filling is not None and self._filling.is_alive()
 
     def join(self, seconds: float) -> None:

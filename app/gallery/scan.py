@@ -197,6 +197,12 @@ def open_images(
 ) -> Collection:
     """The images of a folder, see `from_folder`, or of a ZIP archive, unpacked in a cache folder.
 
+    Args:
+        path: the folder or archive.
+        cache: the user's cache folder.
+        follow_links: whether to follow links to folders and links out of the folder.
+        stopped: unpacking ends when this event is set.
+
     Raises:
         FileNotFoundError: the path does not exist, or holds no image.
         ValueError: the archive cannot be used; no extracted file remains.
@@ -295,8 +301,8 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
             return target
         for draft in folder.glob(f".{target.name}.*"):  # left by a killed process
             shutil.rmtree(draft, ignore_errors=True)
-        free = shutil.disk_usage(folder).free
         try:
+            free = shutil.disk_usage(folder).free
             with zipfile.ZipFile(archive) as source, replacing_folder(target) as draft:
                 for info in _image_entries(source.infolist(), name, stamp.size, free):
                     if stopped.is_set():
@@ -331,10 +337,11 @@ def _image_entries(
     if not images:
         raise ValueError(f"{name} holds no images; looked for {_SUPPORTED}")
     total = sum(info.file_size for info in images)
-    if total > max(_SMALL, _MAX_RATIO * size):  # entries may share their packed bytes
+    packed = min(size, sum(info.compress_size for info in images))  # entries may share bytes
+    if total > max(_SMALL, _MAX_RATIO * packed):
         raise ValueError(
-            f"{name} unpacks to {total / 2**20:,.0f} MB, more than {_MAX_RATIO} times its size; "
-            "unpack it, name the folder"
+            f"{name} unpacks to {total / 2**20:,.0f} MB, more than {_MAX_RATIO} times the packed "
+            "size of its images; unpack it, and name the folder"
         )
     if total + _SPARE > free:
         raise ValueError(

@@ -164,6 +164,17 @@ def test_same_size_and_time_is_read_again(tmp_path: Path, monkeypatch: pytest.Mo
         assert folder.runtime.encoded == 2
 
 
+def test_copies_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(tmp_path)
+    for name, number in zip((*NAMES, "y.png", "z.jpg"), (0, 1, 0, 1, 2, 0, 5, 5), strict=True):
+        folder.write(name, content(number))
+    reading = Mock(wraps=encode.read_frames)
+    monkeypatch.setattr(encode, "read_frames", reading)
+    index = folder.index()
+    assert reading.call_count == 4  # of eight files with four contents
+    assert [copy.same_as for copy in index.copies] == ["a.png", "b.jpg", "a.png"]
+
+
 def test_another_pack_encodes_for_itself_and_shares_the_encoder(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for number in range(3):

@@ -146,6 +146,16 @@ def test_clusters_find_most_and_say_how_much(rule: str, monkeypatch: pytest.Monk
     assert {hit.id for hit in gallery.search(queries[0], 10, some)} == some
 
 
+def test_few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    set_limits(monkeypatch, 0)
+    gallery = Gallery("images", PAIRS)
+    gallery.add(range(500), units(rng, 500, 3, 16))
+    candidates = gallery.candidates(Views(units(rng, 1, 4, 16)), 5, None)
+    assert candidates is not None
+    assert 5 <= len(candidates) <= 4 * (5 + 20)  # the best five for each of four rows, and a few
+
+
 @pytest.mark.parametrize("rule", ["best view", "views in turn", "blocks"])
 def test_captions_are_ranked_for_an_image(rule: str) -> None:
     (method, views, words), rng = RULES[rule], np.random.default_rng(2)
@@ -164,4 +174,6 @@ def test_sampled_scores_follow_a_growing_gallery() -> None:
     gallery, query = Gallery("images", PAIRS), Views(items[:1])
     for count in (10, 30):
         gallery.add(range(len(gallery), count), items[len(gallery) : count])
+        some = gallery.sample_scores(query, np.array([3, 7]))
+        np.testing.assert_allclose(some, gallery.scores(query)[1][[3, 7]])
         np.testing.assert_allclose(gallery.sample_scores(query), gallery.scores(query)[1])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 from unittest.mock import Mock
 
 import pytest
@@ -15,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from polyview.app.access import Refusal
-from polyview.app.gallery import encode, images, prepared
+from polyview.app.gallery import encode, images, indexing, prepared
 from polyview.app.gallery import index as index_module
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_folder, from_pack
@@ -161,6 +162,26 @@ def test_reading_stops_and_goes_on_where_it_was(
         ids = ours.ids()
         assert ids.tolist() == theirs.ids().tolist()
         assert torch.equal(ours.views(ids).embeddings, theirs.views(ids).embeddings)
+
+
+def test_start_does_not_wait_for_a_long_last_step(
+    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "_MOMENT", 0.01)
+    index, reached, going_on = Index(runtime, from_pack(tiny_pack), tmp_path), Event(), Event()
+    index.start(lambda _: (reached.set(), going_on.wait(30)))
+    assert reached.wait(30)
+    index.stop()
+    starting = Thread(target=index.start)
+    starting.start()
+    starting.join(10)
+    is_waiting = starting.is_alive()
+    going_on.set()
+    assert not is_waiting
+    index.join(30)
+    index.start()
+    assert index.wait(60)
+    assert index.progress.stage == "ready"
 
 
 def test_a_failure_is_told_and_ends_the_waiting(

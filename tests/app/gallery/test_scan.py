@@ -1,7 +1,9 @@
 """Which files a gallery has: of packs, folders, archives and uploads; and what is left out."""
 
+import errno
 import io
 import os
+import shutil
 import stat
 import struct
 import zipfile
@@ -9,6 +11,7 @@ from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 from threading import Event
+from unittest.mock import Mock
 
 import pytest
 
@@ -223,6 +226,12 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda p: make(p, {f"{i}.bmp": bytes(2**23) for i in range(4)}),
         "32 MB, more than 200 times",
     ),
+    "padded": (  # a large file that is no image adds nothing to what images may unpack to
+        lambda p: make(
+            p, {f"{i}.bmp": bytes(2**23) for i in range(4)} | {"x.txt": os.urandom(2**20)}
+        ),
+        "32 MB, more than 200 times",
+    ),
     "shared": (overlapping, "90 MB, more than 200 times"),
     "longer": (altered((CENTRAL, 20, struct.pack("<II", 5000, 5000))), DAMAGED),
     "locked": (altered((LOCAL, 6, b"\1"), (CENTRAL, 8, b"\1")), DAMAGED),
@@ -234,6 +243,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "name": (lambda p: make(p, {f"{'n' * 300}.png": image()}), "cannot be unpacked"),
     "none": (lambda p: make(p, {"a.txt": b"words"}), "holds no images"),
     "full": (lambda p: make(p, {"a.png": image()}), "GB are free; unpack it elsewhere"),
+    "disk": (lambda p: make(p, {"a.png": image()}), "cannot be unpacked [(]no answer[)]"),
     "stopped": (lambda p: make(p, {"a.png": image()}), "^$"),
 }
 
@@ -242,6 +252,9 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_bad_archives(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "MAX_ENTRIES", 50)
     monkeypatch.setattr(scan, "_SPARE", 2**62 if kind == "full" else 0)
+    if kind == "disk":
+        failing = Mock(side_effect=OSError(errno.EIO, "no answer"))
+        monkeypatch.setattr(shutil, "disk_usage", failing)
     write, sentence = REFUSED[kind]
     archive, stopped = tmp_path / f"{kind}.zip", Event()
     write(archive)
