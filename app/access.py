@@ -215,7 +215,8 @@ class RequestGuard:
             if is_limited and scope["path"].startswith("/api/v1/"):
                 answer.slots = client.slots
             if scope["method"] == "POST":
-                is_large = is_limited and _IMAGE_PATHS.fullmatch(scope["path"])
+                length = int(Headers(scope=scope).get("content-length", f"{IMAGE_BYTES}")[:20])
+                is_large = is_limited and length > JSON_BYTES
                 async with client.large_bodies if is_large else nullcontext():
                     await self._post(scope, receive, answer, client)
             else:
