@@ -47,6 +47,7 @@ def test_view_statistics_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "two: entropy of the wins 0.81 of 1.00 bits, mean cosine" in printed
     assert "two: faithfulness was not measured; it needs a mask" in printed
+    assert "the winning view" not in printed
 
 
 def test_views_that_are_elements_have_no_numbers_of_their_own() -> None:
