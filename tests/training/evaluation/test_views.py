@@ -55,7 +55,9 @@ def test_views_that_are_elements_have_no_numbers_of_their_own() -> None:
     images = Views(torch.eye(4).expand(2, 4, 4), torch.eye(4).expand(2, 4, 4))
     data = Split(["x"] * 2, np.arange(2), features=np.zeros((2, 4, 2)))
     runtime = runtime_of(methods={"late": late}, on_grid=lambda maps: maps.unflatten(-1, (2, 2)))
-    row = view_metrics(runtime, "late", data, (images, images[:, :1]), np.eye(4)[:2])
+    row = view_metrics(
+        runtime, "late", data, (images, Views(images.embeddings[:, :1])), np.eye(4)[:2]
+    )
     assert {"wins_entropy", "view_cosine", "pointing", "mass_chance"} <= set(row)
     assert not [key for key in row if key[-1].isdigit()]
 
