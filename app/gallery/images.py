@@ -35,7 +35,7 @@ SUFFIXES = frozenset(_PHOTOS | _GRAPHICS | VIDEOS)
 MAX_BYTES = 512 * 2**20  # bytes of a file
 MAX_PIXELS = 100_000_000  # pixels of an image, before a JPEG is reduced
 WORKING_SIDE = 1024  # no encoder needs more, so larger JPEGs are decoded at reduced size
-_RULES = 8  # increase when the rules for refusing files or choosing frames change
+_RULES = 9  # increase when the rules for refusing files or choosing frames change
 # Pillow reads more formats, some by running other programs.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
 _SLOW_PIXELS = 4_000_000  # limit for formats that Pillow decodes in Python
@@ -43,7 +43,10 @@ _LARGE = 16_000_000  # pixels; larger images are decoded one at a time
 _BAND = 4_000_000  # pixels converted at once
 _MAX_SCANS = 100  # scans of a JPEG; encoders write at most 10, or 18 for CMYK
 _MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
-_MAX_COMMENT = 2**20  # bytes of a GIF; Pillow joins the blocks of comments in quadratic time
+_MAX_BLOCKS = 2**22  # blocks of a GIF; 512 MB have half as many of the usual size
+_MAX_COMMENT_BLOCKS = 4096  # of at most 255 bytes; Pillow joins them in quadratic time
+# tags of a TIFF: width, height, bits, samples, rows of a strip, planes, width and height of a tile
+_LAYOUT = frozenset({256, 257, 258, 277, 278, 284, 322, 323})
 # the marker of a JPEG's segment, or of its end
 _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
 # do not wait for the writer of a pipe, and do not take over a terminal
@@ -214,8 +217,14 @@ def _convert_errors(name: str) -> Iterator[None]:
 def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
     """Opens an image within the limits: large images one at a time, JPEGs at reduced size."""
     file.seek(0)
-    if file.read(3) == b"GIF" and _comment_bytes(file) > _MAX_COMMENT:
-        raise ImageError(f"{name} has more than 1 MB of comments; save it without")
+    gif = _read_gif(file) if file.read(3) == b"GIF" else _Gif(0, 0, 0, 0)
+    if gif.comment_blocks > _MAX_COMMENT_BLOCKS:
+        raise ImageError(
+            f"{name} has comments of more than {_MAX_COMMENT_BLOCKS:,} blocks; save it without "
+            "comments"
+        )
+    if gif.blocks > _MAX_BLOCKS:
+        raise ImageError(f"{name} has more than {_MAX_BLOCKS:,} blocks of data; save it again")
     file.seek(0)
     image = Image.open(file, formats=_formats())
     pixels = image.width * image.height
@@ -227,12 +236,23 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
             f"{name} has {image.width} x {image.height} pixels, more than the "
             f"{allowed // 10**6} million allowed{kind}; make it smaller"
         )
+    # the later frames of a GIF may enlarge the image
+    width, height = max(image.width, gif.width), max(image.height, gif.height)
+    if (
+        width * height > FRAME_PIXELS
+        and image.format in _ANIMATED
+        and getattr(image, "is_animated", False)
+    ):
+        raise ImageError(
+            f"{name} has frames of {width} x {height} pixels, more than the "
+            f"{FRAME_PIXELS // 10**6} million allowed in an animation; make it smaller"
+        )
     if image.format == "TIFF":
         pixels = max(pixels, _tile_pixels(image, file, name))
     if image.format in ("JPEG", "MPO") and _count_scans(file) > _MAX_SCANS:
         raise ImageError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; save it again")
     if len(image.info.get("exif") or b"") > _MAX_EXIF:
-        raise ImageError(f"{name} has more than 1 MB of EXIF; save it without")
+        raise ImageError(f"{name} has more than 1 MB of EXIF; save it without EXIF")
     with image, _one_large if pixels > _LARGE else nullcontext():
         image.draft(None, (WORKING_SIDE, WORKING_SIDE))
         yield image
@@ -241,18 +261,26 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
 def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
     """The pixels of a TIFF's tile, which is decoded whole; raises `ImageError` if it is too large.
 
-    Of a repeated tag Pillow knows the last value, and libtiff, which decodes, the first.
+    If a tag repeats, Pillow reports its last value, but libtiff decodes with the first. Pillow also
+    ignores tags of some types that libtiff reads.
     """
-    width, height = (int(image.tag_v2.get(tag, 1)) for tag in (322, 323))
     file.seek(0)
     head = file.read(16)
     order, is_big = "<" if head[:1] == b"I" else ">", 43 in head[2:4]  # BigTIFF
     size, offset, count, entry = (8, "8xQ", "Q", 20) if is_big else (2, "4xL8x", "H", 12)
     file.seek(*struct.unpack(order + offset, head))
     [number] = struct.unpack(order + count, file.read(size))
-    tags = [file.read(entry)[:2] for _ in range(min(number, 2**16))]
-    if width * height > MAX_PIXELS or len(set(tags)) < len(tags):
-        raise ImageError(f"{name} has tiles that are too large or tags that repeat; save it again")
+    entries = [file.read(entry) for _ in range(min(number, 2**16))]
+    tags = [struct.unpack_from(order + "H", item)[0] for item in entries if len(item) == entry]
+    layout = [tag for tag in tags if tag in _LAYOUT]
+    if len(set(layout)) < len(layout) or any(tag not in image.tag_v2 for tag in layout):
+        raise ImageError(f"{name} repeats or hides tags of its layout; save it again")
+    width, height = (int(image.tag_v2.get(tag, 1)) for tag in (322, 323))
+    if width * height > MAX_PIXELS:
+        raise ImageError(
+            f"{name} has tiles of {width} x {height} pixels, more than the "
+            f"{MAX_PIXELS // 10**6} million allowed; save it in smaller tiles"
+        )
     return width * height
 
 
@@ -295,32 +323,51 @@ def _count_scans(file: BinaryIO) -> int:
     return scans
 
 
-def _comment_bytes(file: BinaryIO) -> int:
-    """Counts the bytes of a GIF's comments at least up to the limit; finds them as Pillow does."""
+class _Gif(NamedTuple):
+    """What Pillow reads of a GIF, at least up to the limits."""
+
+    width: int  # of the area that contains all frames
+    height: int
+    blocks: int  # of data, and bytes between them
+    comment_blocks: int
+
+
+def _read_gif(file: BinaryIO) -> _Gif:
+    """Walks through a GIF in the way of Pillow, without decoding it."""
+    size = file.seek(0, os.SEEK_END)
+    content = bytearray(size + 16)  # what is read behind the end is zero
     file.seek(0)
-    content = file.read() + bytes(16)
-    size, total = len(content) - 16, 0
+    file.readinto(content)  # type: ignore[attr-defined]
 
     def after_palette(at: int) -> int:  # the end of the palette behind the flags at `at`
         return at + 1 + (6 << (content[at] & 7) if content[at] & 128 else 0)
 
-    def after_blocks(at: int) -> int:
-        while at < size and content[at]:
-            at += content[at] + 1
-        return at + 1
+    def after_blocks(at: int) -> tuple[int, int]:  # the end, and the number of blocks
+        count = 1  # with the empty block at the end
+        while at < size and content[at] and count <= _MAX_BLOCKS:
+            at, count = at + content[at] + 1, count + 1
+        return at + 1, count
 
-    at = after_palette(10) + 2
-    while at < size and content[at] != ord(";") and total <= _MAX_COMMENT:
-        start, at = at, at + 1
+    at, is_first = after_palette(10) + 2, True
+    width, height, blocks, comment_blocks = 0, 0, 0, 0
+    while at < size and content[at] != ord(";"):
+        start, at, count = at, at + 1, 1
         if content[start] == ord(","):
-            at = after_blocks(after_palette(start + 9) + 1)
+            x, y, frame_width, frame_height = struct.unpack_from("<4H", content, start + 1)
+            width, height = max(width, x + frame_width), max(height, y + frame_height)
+            at, count = after_blocks(after_palette(start + 9) + 1)
+            is_first = False
         elif content[start] == ord("!"):
-            at = after_blocks(start + 2)
+            at, count = after_blocks(start + 2)
+            is_loop = content[start + 1] == 0xFF and content.startswith(b"NETSCAPE2.0", start + 3)
             if content[start + 1] == 0xFE:
-                total += at - start
-            elif at == start + 3:  # Pillow reads on behind an empty block
-                at = after_blocks(at)
-    return total
+                comment_blocks += count
+            elif count == 1 or (is_first and is_loop and count == 2):
+                at, count = after_blocks(at)  # Pillow reads on behind an empty block
+        blocks += count
+        if blocks > _MAX_BLOCKS or comment_blocks > _MAX_COMMENT_BLOCKS:
+            break
+    return _Gif(width, height, blocks, comment_blocks)
 
 
 def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
@@ -332,14 +379,8 @@ def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
             image.seek(number)
         except EOFError:
             break
-        pixels = image.width * image.height  # a frame of a GIF may enlarge the image
-        if pixels > FRAME_PIXELS:
-            raise ImageError(
-                f"{name} has frames of {image.width} x {image.height} pixels, more than the "
-                f"{FRAME_PIXELS // 10**6} million allowed in an animation; make it smaller"
-            )
         image.load()
-        total += pixels
+        total += image.width * image.height
         seconds = float(image.info.get("duration", 0)) / 1000
         durations.append(0.0 if number < still else seconds if seconds > _SHORTEST else _USUAL)
         if number == FRAMES or total > ALL_PIXELS:

@@ -24,9 +24,12 @@ REFUSED = {
     "bomb.png": "pixels allowed",
     "large.png": "more than the 100 million",
     "scans.jpg": "more than 100 scans",
-    "comment.gif": "more than 1 MB of comments",
-    "tiles.tif": "tiles that are too large",
-    "repeated.tif": "tags that repeat",
+    "comment.gif": "comments of more than 4,096 blocks",
+    "short.gif": "comments of more than 4,096 blocks",
+    "loop.gif": "comments of more than 4,096 blocks",
+    "tiles.tif": "tiles of 40000 x 40000 pixels",
+    "repeated.tif": "repeats or hides tags",
+    "hidden.tif": "repeats or hides tags",
     "cut.jpg": "damaged",
     "cut.png": "damaged",
     "noise.webp": "damaged",
@@ -121,14 +124,38 @@ def commented(size: int) -> bytes:
     return file.getvalue()
 
 
-def tiled(*sides: int) -> bytes:
+def looped() -> bytes:
+    """A GIF whose comment Pillow finds in the data of an image, behind a loop without a count."""
+    start = b"GIF89a" + struct.pack("<2H3x", 1, 1) + b"!\xff\x0bNETSCAPE2.0\0"
+    image = b"," + bytes(9) + b"\x08" + b"\x24" + bytes(33) + b"\0!\xfe"
+    return start + image + (b"\xff" + bytes(255)) * 5000 + b"\0;"
+
+
+def tiled(*sides: int, kind: int = 4) -> bytes:
     """A TIFF of 64 x 48 pixels in tiles with these sides; of several, libtiff reads the first."""
-    tiles = [(tag, side) for tag in (322, 323) for side in sides]
-    data, tags = zlib.compress(bytes(10**6)), [(256, 64), (257, 48), (258, 8), (259, 8), (262, 1)]
-    tags += [(277, 1), *tiles, (324, 8), (325, len(data))]
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
-    start = struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", len(tags))
-    return b"II*\0" + start + entries + bytes(4)
+    data = zlib.compress(bytes(10**6))
+    tiles = [(tag, kind, side) for tag in (322, 323) for side in sides]
+    tags = [(259, 4, 8), (277, 4, 1), *tiles, (324, 4, 8), (325, 4, len(data))]
+    return tiff((64, 48), tags, data)
+
+
+def stripped(image: Image.Image, order: str) -> bytes:
+    """A TIFF of an RGB image that names its software twice."""
+    pixels = image.tobytes()
+    tags = [(259, 4, 1), (262, 4, 2), (273, 4, 8), (277, 4, 3), (278, 4, image.height)]
+    tags += [(279, 4, len(pixels)), (305, 2, 0), (305, 2, 0)]
+    return tiff(image.size, tags, pixels, order)
+
+
+def tiff(
+    size: tuple[int, int], tags: list[tuple[int, int, int]], data: bytes, order: str = "<"
+) -> bytes:
+    """A TIFF: its width and height, tags with a type and a value, and data from byte 8."""
+    tags = [(256, 4, size[0]), (257, 4, size[1]), (258, 4, 8), *tags]
+    entries = b"".join(struct.pack(f"{order}HHII", tag, kind, 1, v) for tag, kind, v in tags)
+    start = struct.pack(f"{order}HI", 42, 8 + len(data)) + data
+    mark = b"II" if order == "<" else b"MM"
+    return mark + start + struct.pack(f"{order}H", len(tags)) + entries + bytes(4)
 
 
 def png_header(width: int, height: int) -> bytes:
@@ -149,7 +176,10 @@ def _refused(name: str, image: Image.Image, path: Path) -> bytes:
         "empty.png": b"",
         "scans.jpg": repeated_scans(64, 120),
         "comment.gif": commented(2**21),
+        "short.gif": commented(0)[:-1] + b"!\xfe" + b"\x01 " * 5000 + b"\0;",
+        "loop.gif": looped(),
         "tiles.tif": tiled(40_000),
+        "hidden.tif": tiled(8, kind=17),
         "repeated.tif": tiled(40_000, 16),
         "bomb.png": png_header(30000, 30000),
         "large.png": png_header(11000, 11000),

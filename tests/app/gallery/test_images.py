@@ -41,6 +41,26 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, name: str, why: str) -> 
     assert str(tmp_path) not in sentence
 
 
+@pytest.mark.parametrize("kind", ["little-endian", "big-endian", "BigTIFF"])
+def test_layouts_of_tiffs(tmp_path: Path, kind: str) -> None:
+    path, image = tmp_path / "a.tif", draw(4)[0]
+    if kind == "BigTIFF":
+        image.save(path, big_tiff=True)
+    else:
+        path.write_bytes(hostile.stripped(image, ">" if kind == "big-endian" else "<"))
+    assert open_image(path).tobytes() == image.tobytes()
+
+
+def test_blocks_of_a_gif_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, content = tmp_path / "a.gif", hostile.commented(0)
+    open_image(hostile.write(tmp_path, "animated.gif"))
+    monkeypatch.setattr(images, "_MAX_BLOCKS", 100)
+    for extra in (b"\x01 " * 101, bytes(101)):  # blocks of a frame, and bytes that are skipped
+        path.write_bytes(content[:-2] + extra + b"\0;")
+        with pytest.raises(ImageError, match="more than 100 blocks of data"):
+            open_image(path)
+
+
 def test_large_jpegs_are_decoded_at_a_fraction(tmp_path: Path) -> None:
     path = tmp_path / "large.jpg"
     Image.new("L", (9000, 4500), 128).save(path, quality=10)

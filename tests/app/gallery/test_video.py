@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from polyview.app.gallery import images, video
-from polyview.app.gallery.images import ImageError, open_file, read_frames
+from polyview.app.gallery.images import ImageError, decode, open_file, read_frames
 from polyview.app.gallery.scan import CollectionImage
 from polyview.app.gallery.video import MOST, Moment
 from polyview.training.data.image_files import read_frames as training_frames
@@ -188,6 +188,8 @@ def test_animations_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     large = struct.pack("<4H", 0, 0, 5000, 5000)
     path.write_bytes(content[: second + 1] + large + content[second + 9 :])
     assert "has frames of 5000 x 5000 pixels" in refusal_of(path)
+    with path.open("rb") as file, pytest.raises(ImageError, match="frames of 5000 x 5000"):
+        decode(file, path.name, Moment(0.1, 1))
     start = content.index(b"!\xf9")
     frame = content[start : content.index(b"!\xf9", start + 1)]
     path.write_bytes(content[:start] + frame * 1_000_000 + b";")
