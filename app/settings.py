@@ -22,7 +22,12 @@ _SPACE_NAME, _SHARE_NAME = ".hf.space", ".gradio.live"
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of the app; `_parser` describes each."""
+    """The options of the app; the help of `_parser` describes each.
+
+    Attributes:
+        allow_packs: the Hub ids `owner/name[@revision]` that visitors of a public app may load.
+        allow_hosts: names by which others reach the app, as `host` or `host:port`.
+    """
 
     pack: str | None = None  # None for the bundled pack that suits the gallery
     gallery: Path | str | None = None  # a text is the address of a gallery in Qdrant

@@ -1,4 +1,7 @@
-"""The answer models of all endpoints; maps are nested lists of numbers, row by row."""
+"""The answer models of all endpoints.
+
+Ids of images and views count from 0. Maps are nested lists of numbers, row by row.
+"""
 
 from __future__ import annotations
 

@@ -80,7 +80,8 @@ class Why:
         """Draws the evidence of all words, or of one word, over the image.
 
         Raises:
-            ValueError: there is no such word.
+            ValueError: there is no such word; the image is a clip that is read as a set; or no
+                part of the score has a location in the image.
         """
         return self._draw(word)
 

@@ -4,6 +4,7 @@
   wins; views within 1e-6 of it share the win.
 - *Similarity*: the cosine between two different views of the same image, averaged over all pairs
   of views and all images.
+- *In use*: the effective number of winning views, 2 to the power of the entropy of the wins.
 - *Overlap*: the sum over cells of the smaller value of two maps of an image, each without negative
   values and scaled to sum to 1 (uniform without positive values); averaged over all pairs of views
   and a sample of images. 1 for equal maps, 0 if they share no cell.

@@ -19,7 +19,7 @@ from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
 from polyview.models.preprocess import Box
 
-MAX_NUMBERS = 500_000  # in the evidence of several images
+MAX_NUMBERS = 500_000  # in the evidence of all images together
 SIDE = 640  # pixels of the longer side of the result, at most
 _DARK = np.array((10.0, 12.0, 20.0), np.float32)  # no evidence: nearly black
 _AGAINST = np.array((213.0, 94.0, 0.0), np.float32)  # negative evidence: orange
@@ -102,9 +102,12 @@ def explain(
         labels, located = _locate(mean_evidence(split), subject, retriever, images)
         words += labels
         numbers += located.cells.numel()
-        if numbers > MAX_NUMBERS and len(images) > 1:
+        if numbers > MAX_NUMBERS:
+            content, advice = f"{len(images)} images", "ask for fewer"
+            if len(images) == 1:
+                content, advice = "one image", "use fewer example images"
             limit = f"more than {MAX_NUMBERS:,} numbers"
-            raise ValueError(f"the evidence of {len(images)} images has {limit}; ask for fewer")
+            raise ValueError(f"the evidence of {content} has {limit}; {advice}")
         count = len(labels) if isinstance(subject, str) else 0
         query_terms.append(QueryTerm(words=term.words, weight=term.weight, count=count))
         evidence.append(located)
@@ -119,7 +122,10 @@ def explain(
         tuple(query_terms),
         tuple(words),
         np.concatenate([np.zeros((*scores.shape, *grid, 0), np.float32), *cells], axis=-1),
-        sum((e.whole_sentence.cpu().numpy() for e in evidence), np.zeros((*scores.shape, *grid))),
+        sum(
+            (part.whole_sentence.float().cpu().numpy() for part in evidence),
+            np.zeros((*scores.shape, *grid), np.float32),
+        ),
         sum((part.base.cpu().numpy() for part in evidence), np.zeros(scores.shape)),
         seconds,
     )
@@ -128,7 +134,10 @@ def explain(
 def _locate(
     split: Evidence, subject: Subject, retriever: Retriever, images: Sequence[int]
 ) -> tuple[list[str], Evidence]:
-    """The words of a term, and its evidence on the grid; what has no location is in the base."""
+    """Returns the words of a term and its evidence on the grid.
+
+    Contributions without a location are added to the base.
+    """
     table, sentence = split.cells, split.whole_sentence  # (n, ..., N, M), (n, ..., N)
     words: list[str] = []
     if isinstance(subject, str):

@@ -141,9 +141,10 @@ def _method(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str,
     """The title, paper and metrics source of a method, and its values by column."""
     facts = describe_method(retriever, name)
     metrics = facts["metrics"] or {}
+    calibration = facts["calibration"] or {}
     values: dict[str, Any] = {
         **metrics.get("values", {}),
-        **(facts["calibration"] or {}),
+        **{k: 100 * v if k.startswith("refused") else v for k, v in calibration.items()},
         "query_ms": speed.get("median", {}).get(name),
         "megabytes": (facts["head_bytes"] + facts["text_encoder_bytes"]) / 1e6,
         "parameters": facts["head_parameters"],
@@ -153,7 +154,7 @@ def _method(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str,
     return {
         "title": facts["title"],
         "paper": facts["paper"],
-        "values": {k: 100 * values[k] if k.startswith("refused") else values[k] for k in keys},
+        "values": {key: values[key] for key in keys},
         "measured": {key: metrics[key] for key in _SOURCE} if metrics else None,
     }
 
@@ -163,7 +164,7 @@ def _curve(info: PackInfo, name: str) -> dict[str, Any] | None:
     path = info.folder / "training" / name / "log.csv"
     series: dict[str, list[tuple[int, float]]] = {"loss": [], "rsum": [], "seconds": []}
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:  # a FIFO would block
             return None
         rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
         for key, points in series.items():

@@ -157,12 +157,16 @@ class AppState:
 
     def collections(self) -> list[dict[str, Any]]:
         """Key, kind, title and number of pictures of each collection, without uploads."""
-        opened = [(k, "folder", c.title, len(c.images)) for k, c in list(self._collections.items())]
-        packs = [
-            (k, "pack", i.title, i.gallery.images) for k, i in self.packs().items() if i.gallery
+        folders = [
+            {"key": key, "kind": "folder", "title": images.title, "pictures": len(images.images)}
+            for key, images in list(self._collections.items())
         ]
-        names = "key", "kind", "title", "pictures"
-        return [dict(zip(names, values, strict=True)) for values in opened + packs]
+        packs = [
+            {"key": key, "kind": "pack", "title": info.title, "pictures": info.gallery.images}
+            for key, info in self.packs().items()
+            if info.gallery
+        ]
+        return folders + packs
 
     def sends_files(self, collection: str) -> bool:
         """Whether original files may be sent, with metadata: the owner's only to the owner."""

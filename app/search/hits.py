@@ -1,4 +1,7 @@
-"""Hits and answers, as every interface returns them, and the detection of near-duplicates."""
+"""Hits and answers, as every interface returns them, and the detection of near-duplicates.
+
+Ids of images and views count from 0.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache

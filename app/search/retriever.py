@@ -125,8 +125,9 @@ class Retriever:
     ) -> Answer:
         """Finds the best images for a query, with ties in gallery order.
 
-        A hit has a winning view if there is one method and the same view scores best for every
-        term. If the method is calibrated, the hits of a single sentence have probabilities.
+        Scores of terms are weighted and added; those of several methods are averaged. A hit has a
+        winning view if there is one method and the same view scores best for every term. If the
+        method is calibrated, the hits of a single sentence have probabilities.
 
         Args:
             terms: at least one; equal terms are combined.
@@ -223,7 +224,8 @@ class Retriever:
     def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
         """Replaces each window of a clip by the frame that contributes most to its score.
 
-        It stays as it is if the score cannot be split or if features would have to be computed.
+        A window stays as it is if the score cannot be split or if features would have to be
+        computed.
         """
         if not (self.reads_sets and self.index.clips):
             return list(image_ids)
@@ -304,10 +306,21 @@ class Retriever:
         sweep(self.index.encoder.thumbnails)
 
     def _encode_terms(self, terms: Sequence[Term], spec: str) -> Query:
-        """Encodes a query with each method of an ensemble."""
+        """Encodes a query with each method of an ensemble, a query image once per encoder."""
         subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
+        features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection
+
+        def views(index: int, name: str) -> Views:
+            subject = subjects[index][1]
+            if not isinstance(subject, Image.Image):
+                return self.views(subject, name)
+            key = index, self.runtime.image_encoder_of(name)
+            if key not in features:
+                features[key] = self.runtime.image_features([subject], name)
+            return self.runtime.image_views(features[key], name)
+
         return {
-            name: [(weight, self.views(subject, name)) for weight, subject in subjects]
+            name: [(weight, views(index, name)) for index, (weight, _) in enumerate(subjects)]
             for name in self.methods.names(spec)
         }
 

@@ -1,5 +1,7 @@
 """Mistakes over HTTP: filters, pages, tables, files of queries."""
 
+import csv
+import io
 import shutil
 import time
 from pathlib import Path
@@ -59,6 +61,18 @@ def test_filters_and_pages(bundled: Server) -> None:
     for row in labels["captions"]:
         assert row["suspect"] != row["image"]
         assert row["suspect"] in (row["first_a"], row["first_b"])
+
+
+def test_a_table_holds_all_of_a_cell(bundled: Server) -> None:
+    query = {"a": "avse", "b": "pvse", "cell": "b", "order": "b"}
+    rows = answered(bundled, **query, count=5000)["captions"]
+    reply = bundled.http.get("mistakes", params={**query, "count": 3, "format": "csv"})
+    assert reply.headers["content-type"].startswith("text/csv")
+    table = list(csv.DictReader(io.StringIO(reply.text)))
+    assert [int(row["caption"]) for row in table] == [row["caption"] for row in rows]
+    assert len(table) > 3
+    ranks = [int(row["rank_b"]) for row in table]
+    assert ranks == sorted(ranks)
 
 
 def test_queries_of_a_file(bundled: Server) -> None:

@@ -282,7 +282,10 @@ def test_large_answers_are_bounded(server: Server, monkeypatch: pytest.MonkeyPat
     assert server.post("explain/hits", q="a red circle", images=[0])["scores"]
     many = {"q": "a red circle", "images": [0, 1, 2] * 30}
     sentence = refused(server.http.post("explain/hits", json=many), 400)
-    assert "has more than 100 numbers; ask for fewer" in sentence
+    assert "of 90 images has more than 100 numbers; ask for fewer" in sentence
+    alone = {"q": "a red circle", "images": [0], "more": [1, 2, 3, 4]}
+    sentence = refused(server.http.post("explain/hits", json=alone), 400)
+    assert "of one image has more than 100 numbers; use fewer example images" in sentence
 
 
 @pytest.mark.usefixtures("strict")

@@ -110,6 +110,12 @@ def test_a_shell_is_told_that_nothing_matches(
     printed = capsys.readouterr()
     assert "no image matches" in printed.err
     assert len(printed.out.splitlines()) == 1
+    assert "“asdfgh” is unknown to this pack" in printed.err
+    main(["a doggy", *arguments, "--json"])
+    printed = capsys.readouterr()
+    assert "“doggy” is read as “dog”" in printed.err
+    (word,) = json.loads(printed.out)["unknown"]
+    assert (word["word"], word["read_as"]) == ("doggy", "dog")
 
 
 def test_interrupt_and_closed_pipe(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

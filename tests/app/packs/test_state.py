@@ -1,8 +1,10 @@
 """What stays open, what makes room, and what is said of what is gone."""
 
+import os
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,8 @@ import pytest
 from polyview.app.access import Refusal
 from polyview.app.api.library import Library
 from polyview.app.gallery.indexing import Index
+from polyview.app.packs import description, uploads
 from polyview.app.packs import state as module
-from polyview.app.packs import uploads
 from polyview.app.packs.state import AppState
 from polyview.app.search.answers import Question
 from polyview.app.settings import Settings
@@ -160,6 +162,28 @@ def test_uploads_are_bounded(state: AppState, monkeypatch: pytest.MonkeyPatch) -
     state.uploads[small].used = time.monotonic() - uploads.YOUNG_SECONDS - 1
     third = state.new_upload()
     assert set(state.uploads) == {second, third}
+
+
+def test_peers_search_the_same_images(state: AppState) -> None:
+    key = upload(state)
+    first, second = (state.start_upload(key, pack) for pack in ("", "scenes"))
+    other = state.start_upload(upload(state), "scenes")
+    assert state.peers(first) == {"scenes": second}
+    assert state.peers(other) == state.peers(state.first) == {}
+    state.close()
+
+
+def test_a_log_that_is_no_file_is_not_read(state: AppState, tmp_path: Path) -> None:
+    log = tmp_path / "training/vsepp/log.csv"
+    log.parent.mkdir(parents=True)
+    os.mkfifo(log)
+    curves: list[object] = []
+    info = replace(state.first.info, folder=tmp_path)
+    read = description._curve
+    thread = threading.Thread(target=lambda: curves.append(read(info, "vsepp")), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert curves == [None]
 
 
 def test_strangers_open_no_other_pack_on_the_images(tiny_pack: Path, tmp_path: Path) -> None:

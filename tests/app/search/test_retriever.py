@@ -6,19 +6,22 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from polyview.app.access import Refusal
 from polyview.app.gallery.index import Gallery, subsample
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search import retriever as module
 from polyview.app.search.answers import parse
-from polyview.app.search.retriever import Retriever, Term
+from polyview.app.search.retriever import Retriever, Term, combine_terms
 from polyview.export.pack.calibration import Calibration
-from polyview.export.runtime import Runtime
+from polyview.export.pack.schema import Metrics
+from polyview.export.runtime import Methods, Runtime
 from tests.app.conftest import IMAGES, find, maps_of
 
 METHODS = ("vsepp", "vse_infty")
@@ -82,6 +85,45 @@ def test_algebra_of_scores(retriever: Retriever) -> None:
         assert not scores("a red circle - a red circle", spec).any()
         parts = [scores("a red circle", name) for name in spec.split("+")]
         np.testing.assert_allclose(circle, np.mean(parts, axis=0), atol=1e-6)
+
+
+def test_equal_images_are_one_term(retriever: Retriever) -> None:
+    image, other = Image.new("RGB", (4, 4)), Image.new("RGB", (4, 4))
+    own = [Term(image=retriever.image(i)) for i in (3, 3, 4)]
+    terms = combine_terms([Term(image=image), Term(image=other), *own, Term(image=image)])
+    assert [term.weight for term in terms] == [2, 1, 2, 1]
+    assert combine_terms(parse("0.1: a + 0.2: a - 0.3: a")) == []  # sums are rounded
+
+
+def test_an_ensemble_encodes_a_query_image_once(
+    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms, spec = [Term(image=many_retriever.open(i), weight=i) for i in (1, 2)], "avse+mvam+pvse"
+    scores = [many_retriever.scores(terms, name).values for name in spec.split("+")]
+    calls, encode = list[str](), Runtime.image_features
+
+    def count(runtime: Runtime, images: Any, name: str) -> torch.Tensor:
+        calls.append(name)
+        return encode(runtime, images, name)
+
+    monkeypatch.setattr(Runtime, "image_features", count)
+    both = many_retriever.scores(terms, spec).values
+    np.testing.assert_allclose(both, np.mean(scores, axis=0), atol=1e-6)
+    assert len(calls) == 2 * len({many_retriever.runtime.image_encoder_of(n) for n in calls})
+
+
+def test_the_best_measured_methods_come_first(retriever: Retriever) -> None:
+    info = retriever.info
+    measured = Metrics("test", "a command", "a machine", 1, {"rsum": 400.0})
+    precise = replace(measured, values={"rsum": 390.0, "t2i_rprecision": 50.0})
+    for metrics, best in (
+        ({}, "vse_infty"),
+        ({"vsepp": measured}, "vsepp"),
+        ({"vsepp": measured, "vse_infty": precise}, "vse_infty"),
+    ):
+        entries = {name: replace(info.methods[name], metrics=of) for name, of in metrics.items()}
+        methods = Methods(retriever.methods, replace(info, methods={**info.methods, **entries}))
+        assert methods.best == best
 
 
 def test_a_view_wins_where_all_terms_agree(many_retriever: Retriever) -> None:
