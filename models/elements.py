@@ -182,6 +182,20 @@ class LateInteraction(ElementMethod):
     paper = "Khattab and Zaharia, SIGIR 2020; Yao et al., ICLR 2022"
     config_type = LateConfig
 
+    def score(self, images: Views, texts: Views) -> Tensor:
+        """The mean over words of the best cell's cosine (B_img, B_txt); 0 without cells."""
+        scores, present = [], _is_present(images.embeddings)  # (B_img, V)
+        for words in _text_batches(images, texts):
+            cosines = images.embeddings.flatten(0, 1) @ words.flatten(0, 1).mT
+            cosines = cosines.unflatten(0, present.shape)  # (B_img, V, b * W')
+            if not present.all():
+                cosines = cosines.masked_fill(~present[..., None], -torch.inf)
+            best = cosines.amax(dim=1).masked_fill(~present.any(dim=1, keepdim=True), 0.0)
+            real = _is_present(words).to(best.dtype)  # (b, W')
+            total = (best.unflatten(1, real.shape) * real).sum(dim=2)  # (B_img, b)
+            scores.append(total / real.sum(dim=1).clamp_min(1.0))
+        return torch.cat(scores, dim=1)
+
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
         """See `ElementMethod.weights`: 1 / (number of words) at each word's best cell, else 0."""
         absent = ~_is_present(cells)[..., None]  # (..., V, 1)
@@ -196,16 +210,21 @@ def _is_present(views: Tensor) -> Tensor:
     return (views != 0).any(dim=-1)
 
 
-def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yields cosines (B_img, b, V, W'), cells and words for batches of b texts.
+def _text_batches(images: Views, texts: Views) -> Iterator[Tensor]:
+    """Yields the words (b, W', D) of batches of b texts; b bounds the memory.
 
-    W' is the number of words of the batch's longest text; b bounds the memory.
+    W' is the number of words of the batch's longest text.
     """
     cells = images.embeddings  # (B_img, V, D)
     products_per_text = max(1, cells.shape[0] * cells.shape[1] * texts.embeddings.shape[1])
     for words in texts.embeddings.split(max(1, MAX_PRODUCTS // products_per_text)):
-        longest = int(_is_present(words).sum(dim=1).max().clamp_min(1))
-        words = words[:, :longest]
+        yield words[:, : int(_is_present(words).sum(dim=1).max().clamp_min(1))]
+
+
+def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yields cosines (B_img, b, V, W'), cells and words of `_text_batches`."""
+    cells = images.embeddings
+    for words in _text_batches(images, texts):
         yield torch.einsum("ivd,twd->itvw", cells, words), cells[:, None], words[None]
 
 
