@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.disable()  # while thousands of modules are imported
     from PIL import Image
 
-    from polyview.app.gallery.indexing import print_progress
+    from polyview.app.gallery.indexing import ProgressLine
     from polyview.app.gallery.store import cache_folder
     from polyview.app.packs.state import AppState
     from polyview.app.server import build, launch
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _: signals.put(received))
     # started last, so that reading images does not delay the first page
-    state.first.index.start(print_progress)
+    state.first.index.start(ProgressLine())
     threading.Thread(target=state.first.make_thumbnails, daemon=True).start()
     while True:
         try:

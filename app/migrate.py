@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from polyview.app.gallery.images import Refusal
-from polyview.app.gallery.indexing import Index, print_progress
+from polyview.app.gallery.indexing import Index, ProgressLine
 from polyview.app.gallery.qdrant import FORM, Point, Points, check_pack
 from polyview.app.gallery.scan import CollectionImage, from_pack, open_images
 from polyview.app.gallery.store import cache_folder
@@ -41,14 +41,13 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
     still_ids = [i for i in ids.tolist() if i not in index.clips and i < index.files]
     shapes = {name: gallery.shape or (1, 1) for name, gallery in index.images.items()}  # (V, D)
     widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in shapes.items()}
-    if still_ids and not points.exist():
-        points.create(widths)
-    elif still_ids and (sample := next(points.payloads(), None)):
+    exists = points.exist()
+    if exists and (sample := next(points.payloads(), None)):
         check_pack(points, str(sample[1].get("pack")), runtime)
     for start in range(0, len(still_ids), _PAGE):
         page = map(index.clips.image, still_ids[start : start + _PAGE])
         images = {_point_id(image, index.encoder.key([image])): image for image in page}
-        existing = points.fetch([*images]).items()
+        existing = points.fetch([*images]).items() if exists else ()
         files = {point: payload.get("file") for point, (payload, _) in existing}
         new = {point: image for point, image in images.items() if files.get(point) != image.file}
         if not new:
@@ -61,6 +60,9 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
             texts = {"captions": list(image.captions), "objects": list(image.objects)}
             payload = {"file": image.file, "facts": image.facts, **texts, **metadata}
             added.append((point, vectors, payload))
+        if not exists:
+            points.create(widths)
+            exists = True
         points.add(added)
         written += len(new)
     return written, len(still_ids) - written, refused
@@ -92,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
         images = open_images(source, cache) if source else from_pack(folder)
         index = Index(runtime, images, cache)
         try:
-            index.start(print_progress)
+            index.start(ProgressLine())
             index.images_done.wait()
             if not index.complete:
                 raise ValueError(str(index.progress))

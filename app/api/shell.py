@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from polyview.app.settings import DEVICES
@@ -43,10 +42,10 @@ def _search(options: argparse.Namespace) -> int:
     if not 1 <= options.k <= 1000:
         raise ValueError(f"-k must be 1 to 1,000, not {options.k}")
     from polyview.app.api.library import Library  # imports torch, which takes seconds
-    from polyview.app.gallery.indexing import print_progress
+    from polyview.app.gallery.indexing import ProgressLine
     from polyview.models.files import write_whole
 
-    watch = partial(print_progress, out=sys.stderr) if sys.stderr.isatty() else None
+    watch = ProgressLine(sys.stderr) if sys.stderr.isatty() else None
     with Library(
         options.pack, options.gallery, method=options.method, device=options.device, watch=watch
     ) as library:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ from polyview.models import Views
 
 _AT_ONCE, _CAPTIONS_AT_ONCE = 64, 512
 _MOMENT = 1.0  # seconds that `start` waits until the last step ends
+_LINE_INTERVAL = 0.5  # seconds between updates of a line
 _SURE = 2.0  # seconds until the rate of a stage is reported
 _PROBES = 64  # queries with which recall is measured
 _DOING = {
@@ -41,11 +43,17 @@ Stage = Literal["pictures", "views", "captions", "clusters", "stopped", "ready",
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of filling a gallery."""
+    """The progress of filling a gallery.
+
+    >>> print(Progress("pictures", 1_000, 5_000, rate=20.0))
+    reading images: 1,000 of 5,000, 20 a second, 3 min left
+    >>> print(Progress("views", 1_000, 1_500, rate=20.0))
+    making the other methods' views: 1,000 of 1,500, 20 a second, 25 s left
+    """
 
     stage: Stage
     done: int = 0  # completed items of the stage
-    total: int = 0
+    total: int = 0  # all items of the stage
     detail: str = ""  # where filling stopped, or why it failed
     rate: float = 0.0  # items per second; 0 if not known yet
 
@@ -67,13 +75,22 @@ class Progress:
         return f"{_DOING[self.stage]}: {how_far}"
 
 
-def print_progress(progress: Progress, out: TextIO | None = None) -> None:
+class ProgressLine:
     """Shows progress on one line of a terminal at stderr; the last step goes to `out` or stdout."""
-    is_last = progress.finished or progress.stage == "stopped"
-    if sys.stderr.isatty():  # rewrite the line
-        print(f"\r\x1b[K{'' if is_last else progress}", end="", file=sys.stderr, flush=True)
-    if is_last:
-        print(f"polyview: {progress}", file=out or sys.stdout, flush=True)
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out, self._next_time = out, 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Rewrites the line, at most twice a second."""
+        is_last, now = progress.finished or progress.stage == "stopped", time.monotonic()
+        if sys.stderr.isatty() and (is_last or now >= self._next_time):
+            self._next_time = now + _LINE_INTERVAL
+            # a longer line would wrap, and could not be rewritten
+            line = "" if is_last else str(progress)[: shutil.get_terminal_size().columns - 1]
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        if is_last:
+            print(f"polyview: {progress}", file=self._out or sys.stdout, flush=True)
 
 
 @dataclass(frozen=True)
@@ -96,6 +113,22 @@ class Index:
         cache: the user's cache folder.
         first: the method whose gallery is filled first; None for the pack's first.
         ready: galleries by method that already contain the images; None to encode the images.
+
+    Attributes:
+        first: the method whose gallery is filled first.
+        images: the gallery of images of each method.
+        captions: the gallery of captions of each method; ids are indices of `collection.captions`.
+        files: the number of files in the collection.
+        encoder: computes and stores features and views.
+        progress: the progress of filling.
+        clips: the moments of each clip's frames; the galleries contain their windows.
+        first_done: set when all images of `first` are added.
+        images_done: set when all images of all methods are added.
+        captions_done: set when all captions are added.
+        complete: whether every method can find all readable images.
+        refused: the files left out so far, and why.
+        copies: the files left out because another file has the same bytes. Copies with captions
+            are not left out: captions and metrics refer to each of them.
     """
 
     def __init__(
@@ -113,19 +146,16 @@ class Index:
         self.images: Mapping[str, Gallery] = ready or {
             name: Gallery("images", method, device, self.files) for name, method in methods
         }
-        # ids are indices of `collection.captions`
         self.captions = {name: Gallery("texts", method, device, count) for name, method in methods}
         self.clips = Clips(collection, runtime.info.image_encoder.frames)
         self.encoder = Encoder(runtime, collection, cache)
         # precomputed features (n, d) by image encoder and image id, see `Prepared`
         self._features: dict[str, dict[int, Tensor]] = {}
-        # set when all images of `first`, all images, and all captions are added
         self.first_done, self.images_done = threading.Event(), threading.Event()
         self.captions_done = threading.Event()
         self._done = self.first_done, self.images_done, self.captions_done
-        self.complete = ready is not None  # whether every method can find all readable images
-        self.refused = list(collection.left_out)  # the files left out so far, and why
-        # Copies with captions are not left out: captions and metrics refer to each of them.
+        self.complete = ready is not None
+        self.refused = list(collection.left_out)
         self.copies = list[Copy]()
         self._first_files: dict[bytes, str] = {}  # the first file of each content
         self._passed = 0  # number of files read
@@ -187,7 +217,8 @@ class Index:
     ) -> dict[int, Tensor]:
         """The features (n, d) of images or clip frames by id; see `Encoder.features`.
 
-        Returns precomputed features if the pack has them. Raises ValueError for an unknown id.
+        Returns precomputed features if the pack has them. Raises ValueError for an unknown id, and
+        ImageError if an image cannot be read.
         """
         images = {image_id: self.clips.image(image_id).require_file() for image_id in image_ids}
         if self._runtime.regions is not None:

@@ -43,7 +43,7 @@ class Prepared:
 
     clips: Clips
     views: dict[str, Tensor]  # (N, V, D) float32 by method: of all images, or windows of clips
-    features: dict[str, Tensor]  # of all frames of clips (F, n, d) float16, by image encoder
+    features: dict[str, Tensor]  # (F, n, d) float16 of frames by encoder; empty without clips
 
 
 def path_of(info: PackInfo, kind: str = "views") -> Path:

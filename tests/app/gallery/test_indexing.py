@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import closing
@@ -18,7 +19,7 @@ from torch import Tensor
 from polyview.app.access import Refusal
 from polyview.app.gallery import encode, images, indexing, prepared
 from polyview.app.gallery import index as index_module
-from polyview.app.gallery.indexing import Index, Progress
+from polyview.app.gallery.indexing import Index, Progress, ProgressLine
 from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.search.answers import Question, answer, remark
 from polyview.app.search.retriever import Retriever
@@ -182,6 +183,22 @@ def test_start_does_not_wait_for_a_long_last_step(
     index.start()
     assert index.wait(60)
     assert index.progress.stage == "ready"
+
+
+def test_progress_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(indexing, "time", Mock(**{"monotonic.side_effect": [9.0, 9.4, 9.6, 9.7]}))
+    line = ProgressLine()
+    for done in (1, 2, 3):
+        line(Progress("pictures", done, 5_000, rate=20.0))
+    line(Progress("ready", 5_000, 5_000))
+    out, err = capsys.readouterr()
+    lines = [f"reading images: {done} of 5,000, 2" for done in (1, 3)]
+    assert err.split("\r\x1b[K")[1:] == [*lines, ""]
+    assert out == "polyview: 5,000 images ready\n"
 
 
 def test_a_failure_is_told_and_ends_the_waiting(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -116,6 +117,11 @@ def test_a_folder_is_migrated_stopped_and_moved(
 ) -> None:
     monkeypatch.setattr(migrate, "_PAGE", 4)
     add = points.add
+    index = finish(Index(runtime, from_folder(photos), tmp_path))
+    monkeypatch.setattr(index.encoder, "key", Mock(side_effect=MemoryError))
+    with pytest.raises(MemoryError):
+        migrate.migrate(runtime, index, points)
+    assert not points.exist()  # it is created with its first images
 
     def ending(part: Sequence[Point]) -> None:
         add(part)
@@ -144,6 +150,10 @@ def test_a_folder_is_migrated_stopped_and_moved(
         over(points, other, tmp_path)
     with pytest.raises(QdrantError, match="migrate the images to another collection"):
         moved(other, from_folder(photos), points, tmp_path)
+    (tmp_path / "clips").mkdir()
+    shutil.copy(photos / "moving.gif", tmp_path / "clips")
+    with pytest.raises(QdrantError, match="migrate the images to another collection"):
+        moved(other, from_folder(tmp_path / "clips"), points, tmp_path)
     assert len(list(points.payloads())) == 7
 
 
