@@ -170,7 +170,12 @@ def test_start_does_not_wait_for_a_long_last_step(
 ) -> None:
     monkeypatch.setattr(indexing, "_MOMENT", 0.01)
     index, reached, going_on = Index(runtime, from_pack(tiny_pack), tmp_path), Event(), Event()
-    index.start(lambda _: (reached.set(), going_on.wait(30)))
+
+    def watch(_: Progress) -> None:
+        reached.set()
+        going_on.wait(30)
+
+    index.start(watch)
     assert reached.wait(30)
     index.stop()
     starting = Thread(target=index.start)
