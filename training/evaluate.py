@@ -82,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     method_group = parser.add_mutually_exclusive_group()
     method_group.add_argument("--method", help="a method of the pack (default: all)")
     method_group.add_argument("--all", action="store_true", help="every method of the pack")
-    add, repeated = parser.add_argument, {"action": "append", "default": []}
+    add = parser.add_argument
+    repeated: dict[str, Any] = {"action": "append", "default": []}
     add("--ensemble", metavar="A+B", help="also these methods' mean score; repeatable", **repeated)
     help_text = "95%% interval of the rsum difference of methods, ensembles or runs; repeatable"
     add("--compare", metavar="A,B", help=help_text, **repeated)

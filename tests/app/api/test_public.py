@@ -136,9 +136,7 @@ def test_slow_bodies_hold_nobody(server: Server) -> None:
     with ExitStack() as held:
         for _ in range(access.MAX_OPEN):
             line = socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.0.9", 0))
-            held.enter_context(line).sendall(
-                f"{head}\r\n\r\n".encode()
-            )  # and no body, for which it waits
+            held.enter_context(line).sendall(head)  # and no body, for which it waits
         with client(server, "127.0.0.10") as other:
             assert other.get("/api/v1/search", params={"q": "a red circle"}).status_code == 200
 
@@ -217,8 +215,8 @@ def test_one_client_does_not_take_all_turns(
 
 def test_slow_uploads_refusals_and_assistants_hold_no_slot(server: Server) -> None:
     head = "POST /api/v1/collections/file HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2000000"
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"arguments": {}}}
-    asked["params"]["name"] = "packs"
+    call = {"name": "packs", "arguments": {}}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
     accepts = {"Accept": "application/json, text/event-stream", "X-Forwarded-For": "127.0.4.2"}
     with ExitStack() as stack:
         visitor = stack.enter_context(client(server, "127.0.4.2"))

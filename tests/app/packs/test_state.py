@@ -87,7 +87,7 @@ def test_start_reads_again_what_was_stopped_or_failed(
     retriever.index.stop()
     go_on.set()
     retriever.index.join(60)
-    assert retriever.index.progress.stage == "stopped"
+    assert str(retriever.index.progress.stage) == "stopped"
     assert state.start_upload(key, "") is retriever
     retriever.index.join(60)
     assert retriever.index.progress.stage == "ready"
