@@ -18,10 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("pack", help="folder or Hub id of a pack")
     add("--method", help="a method of the pack (default: the best)")
-    help_text = (
-        "folder of images with captions, see docs/your-data.md (default: the pack's gallery)"
-    )
-    add("--data", type=Path, help=help_text)
+    captions = "folder of images with captions (docs/your-data.md); default: the pack's gallery"
+    add("--data", type=Path, help=captions)
     add("--split", help="split (default: val; test for a pack's own gallery)")
     add("--pairs", type=int, default=PAIRS, help=f"number of images (default: {PAIRS})")
     options = parser.parse_args(argv)

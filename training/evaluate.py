@@ -15,7 +15,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from polyview.export.pack.reading import update_metrics
 from polyview.export.pack.schema import MANIFEST
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware
-from polyview.models import Views
 from polyview.models.files import sha256_of, write_whole
 from polyview.training.data.features import CACHE, Extraction
 from polyview.training.data.open_split import from_pack, open_split
@@ -203,15 +202,24 @@ def _measure_methods(
     if options.foils and data.foils is None:
         reason = f"--foils needs rendered scenes, and {data.folder} has none"
         raise ValueError(f"{reason}; render them with python -m polyview scenes")
-    extras = list(_extra_measures(options, runtime, data))
+    covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
+    mentions = evidence.find_mentions(runtime, data) if options.evidence else []
+    foils = data.foils() if options.foils and data.foils else []
     features = scoring.features_by_method(runtime, data, singles)
     scores, extra_metrics = dict[str, np.ndarray](), dict[str, dict[str, float]]()
     for single in singles:
         sides = scoring.split_views(runtime, single, data, features[single], options.views)
         scores[single] = scoring.score_matrix(runtime.methods[single], *sides)
-        if single in names:
-            parts = (measure(single, features[single], sides) for measure in extras)
-            extra_metrics[single] = dict(chain.from_iterable(part.items() for part in parts))
+        if single not in names:
+            continue
+        extra = extra_metrics[single] = {}
+        if options.views:
+            extra |= view_metrics(runtime, single, data, sides, covered)
+        if options.evidence:
+            cells = features[single]
+            extra |= evidence.evidence_metrics(runtime, single, data, cells, covered, mentions)
+        if foils:
+            extra |= kinds.foil_metrics(runtime, single, sides[0], foils)
     names = [*names, *options.ensemble]
     scores |= {name: scoring.ensemble_scores(scores, name) for name in names}
     rows = {name: kinds.score_metrics(scores[name], data, options.folds) for name in names}
@@ -226,21 +234,6 @@ def _measure_methods(
         measured = {**record, "hardware": hardware(), "values": rows[name]}
         update_metrics(runtime.info.folder, name, measured)
     return _compare(options, rows, scores, data)
-
-
-def _extra_measures(
-    options: argparse.Namespace, runtime: Runtime, data: Split
-) -> Iterator[Callable[[str, Any, tuple[Views, Views]], dict[str, float]]]:
-    """Yields functions that measure what `--views`, `--evidence` and `--foils` add."""
-    covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
-    if options.views:
-        yield lambda name, _, sides: view_metrics(runtime, name, data, sides, covered)
-    if options.evidence:
-        measure, mentions = evidence.evidence_metrics, evidence.find_mentions(runtime, data)
-        yield lambda name, cells, _: measure(runtime, name, data, cells, covered, mentions)
-    if options.foils and data.foils is not None:
-        foils = data.foils()
-        yield lambda name, _, sides: kinds.foil_metrics(runtime, name, sides[0], foils)
 
 
 def _compare(
