@@ -16,14 +16,8 @@ from PIL import Image
 
 from polyview.export.pack.gallery import load_gallery, regions_of
 from polyview.export.pack.reading import load_info
-from polyview.training.data import photographs
-from polyview.training.data.image_files import (
-    ImageFiles,
-    Lazy,
-    clip_frames,
-    find_damaged,
-    read_frames,
-)
+from polyview.training.data import image_files, photographs
+from polyview.training.data.image_files import ImageFiles, Lazy, clip_frames, find_damaged
 from polyview.training.data.precomputed import is_precomputed, open_regions
 from polyview.training.data.split import SeenObjects, Split, flatten_captions
 from polyview.training.data.texts import build_tokenizer
@@ -181,7 +175,8 @@ def from_pack(pack: Path, split: str) -> Split:
     for rows, image in zip(visible, images, strict=True):
         for row, item in zip(rows, image.objects, strict=True):
             row[list(item.frames)] = True
-    frame_images = clip_frames(lambda row: read_frames(paths[row], frames), len(paths), frames)
+    read = image_files.read_frames
+    frame_images = clip_frames(lambda row: read(paths[row], frames), len(paths), frames)
     moments = SeenObjects(visible, *mentions_and_names)
     return replace(stills, images=frame_images, frames=frames, moments=moments)
 
