@@ -41,15 +41,14 @@ Split = Callable[[Tensor, Tensor], Parts]  # `Method.image_parts` or `Method.tex
 class Methods(dict[str, Method]):
     """A pack's methods by name; names joined by "+" are an ensemble, whose scores are averaged.
 
-    An unknown name raises ValueError. `best_first` orders the names by R-precision of text-to-image
-    retrieval, then by rsum; methods without metrics come last, in reverse order. `best` is the
-    first name.
+    An unknown name raises ValueError. `best_first` orders the names by rsum; methods without
+    metrics come last, in reverse order. `best` is the first name.
     """
 
     def __init__(self, methods: dict[str, Method], info: PackInfo) -> None:
         super().__init__(methods)
-        values = {name: m.metrics.values for name, m in info.methods.items() if m.metrics}
-        quality = {n: (v.get("t2i_rprecision", 0), v.get("rsum", 0)) for n, v in values.items()}
+        metrics = {name: m.metrics for name, m in info.methods.items() if m.metrics}
+        quality = {name: measured.values.get("rsum", 0.0) for name, measured in metrics.items()}
         measured = sorted(quality, key=lambda name: quality[name], reverse=True)
         self.best_first = (*measured, *(n for n in reversed(info.methods) if n not in quality))
         self.best = self.best_first[0]

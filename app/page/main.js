@@ -119,16 +119,14 @@ function drawExample(now) {
 }
 
 /**
- * The method of a state: the chosen method, or the one whose evidence of a word points at the named
- * object most often; if this was not measured, the method with the best retrieval.
+ * The method of a state: the chosen method, or the one with the best retrieval, as in the API.
  * @param {import("./state.js").State} now
  */
 export function methodOf(now) {
   const methods = Object.entries(context.info?.methods ?? {});
   if (now.method) return now.method;
   if (context.info?.gallery.searchable === 0) return context.info.gallery.first; // the only method that can search before all images are read
-  const measured = ([, about]) => about.metrics?.values ?? {}; // null if nothing was measured
-  const quality = (each) => measured(each).evidence_word_pointing ?? measured(each).rsum ?? 0;
+  const quality = ([, about]) => about.metrics?.values.rsum ?? 0; // 0 if nothing was measured
   return methods.reduce((best, each) => (quality(each) > quality(best) ? each : best), methods[0])?.[0] ?? "";
 }
 

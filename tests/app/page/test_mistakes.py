@@ -45,9 +45,9 @@ def count(cell: Locator) -> int:
 def test_two_methods_are_chosen(new_tab: NewTab, bundled: Server) -> None:
     tab = opened(new_tab, bundled, "?screen=mistakes", size=DESKTOP)
     page = tab.page
-    expect(page.locator("h2")).to_contain_text("that Late interaction finds and VSE∞ misses")
+    expect(page.locator("h2")).to_contain_text("that VSE∞ finds and Late interaction misses")
     page.get_by_label("Method B").select_option("avse")
-    expect(page.locator("h2")).to_contain_text("that Late interaction finds and AVSE misses")
+    expect(page.locator("h2")).to_contain_text("that VSE∞ finds and AVSE misses")
     page.get_by_label("Method A").select_option("pvse")
     page.get_by_label("Method B").select_option("vse_infty")
     expect(page.locator("h2")).to_contain_text("that PVSE finds and VSE∞ misses")
