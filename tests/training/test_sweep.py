@@ -146,28 +146,31 @@ def test_the_recorded_tables_are_shown(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_readme_has_the_recorded_numbers() -> None:
-    """Rsum of each method, and differences to its paper's baseline in both comparisons."""
+    """Rsum of each method; in both comparisons differences to its baseline and to VSE∞."""
     text = (ROOT / "README.md").read_text("utf-8")
-    lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
-    rows = [[cell.strip(" *`") for cell in line] for line in lines]
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
+    rows = [[cell.replace("*", "").strip(" `") for cell in row] for row in rows]
     methods = load_info(BUNDLED / "scenes", verify=False).methods
     rsums = {name: f"{m.metrics.values['rsum']:.1f}" for name, m in methods.items() if m.metrics}
     assert {row[0]: row[3] for row in rows} == rsums
-    rows = [row for row in rows if row[5] != "-"]
-    assert len(rows) == 5
     for name, column in (("scenes_paper", 6), ("scenes_alike", 7)):
         rows_of = sweep.final_rows(sweep.load_sweep(name), [], sweep.Record(sweep.RESULTS, name))
-        recorded = table(rows_of)[1:]
+        recorded = dict[str, list[str]]()
+        for cells in table(rows_of)[1:]:
+            recorded.setdefault(re.split(r"[,(] ?", cells[0])[0].strip(), cells)
         for row in rows:
-            method, baseline = row[1].split(",")[0], row[5].capitalize().replace("Vse", "VSE")
-            cells = next(
-                cells for cells in recorded if re.split(r"[,(] ?", cells[0])[0].strip() == method
-            )
+            method, baselines = row[1].split(",")[0], row[5].split("<br>")
+            if (cells := recorded.get(method[0].upper() + method[1:])) is None:
+                assert row[column] == "-"
+                continue
             against, differences = (cells[index].split("<br>") for index in (10, 11))
-            own = [each.split(" (")[0] for each in against].index(baseline)
-            numbers = re.findall(r"[+-][\d.]+", differences[own])
-            difference, low, high = (f"{float(number):+.0f}" for number in numbers)
-            assert row[column] == f"{difference} [{low}, {high}]"
+            expected = []
+            for baseline in baselines:
+                own = [each.split(" (")[0].lower() for each in against].index(baseline.lower())
+                numbers = re.findall(r"[+-][\d.]+", differences[own])
+                difference, low, high = (f"{round(float(number)):+d}" for number in numbers)
+                expected.append(f"{difference} [{low}, {high}]")
+            assert row[column].split("<br>") == expected
 
 
 @pytest.mark.slow

@@ -47,16 +47,22 @@ def test_unused_uploads_are_deleted(state: AppState, monkeypatch: pytest.MonkeyP
             ask()
 
 
-def test_one_thread_at_a_time_reads_an_upload(
-    state: AppState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key, read, go_on = upload(state), Index._read_files, threading.Event()
+def held_reading(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Files are read only after the returned event is set."""
+    read, go_on = Index._read_files, threading.Event()
 
     def wait_and_read(index: Index) -> None:
         assert go_on.wait(60)
         read(index)
 
     monkeypatch.setattr(Index, "_read_files", wait_and_read)
+    return go_on
+
+
+def test_one_thread_at_a_time_reads_an_upload(
+    state: AppState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, go_on = upload(state), held_reading(monkeypatch)
     monkeypatch.setattr("polyview.app.packs.state._STOP_SECONDS", 0.01)
     retriever = state.start_upload(key, "")
     assert state.start_upload(key, "") is retriever  # no file was added
@@ -76,13 +82,8 @@ def test_one_thread_at_a_time_reads_an_upload(
 def test_start_reads_again_what_was_stopped_or_failed(
     state: AppState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key, read, go_on = upload(state), Index._read_files, threading.Event()
-
-    def wait_and_read(index: Index) -> None:
-        assert go_on.wait(60)
-        read(index)
-
-    monkeypatch.setattr(Index, "_read_files", wait_and_read)
+    read = Index._read_files
+    key, go_on = upload(state), held_reading(monkeypatch)
     retriever = state.start_upload(key, "")
     retriever.index.stop()
     go_on.set()
