@@ -160,10 +160,11 @@ def test_the_readme_has_the_recorded_numbers() -> None:
             recorded.setdefault(re.split(r"[,(] ?", cells[0])[0].strip(), cells)
         for row in rows:
             method, baselines = row[1].split(",")[0], row[5].split("<br>")
-            if (cells := recorded.get(method[0].upper() + method[1:])) is None:
+            key = method[0].upper() + method[1:]
+            if key not in recorded:
                 assert row[column] == "-"
                 continue
-            against, differences = (cells[index].split("<br>") for index in (10, 11))
+            against, differences = (recorded[key][index].split("<br>") for index in (10, 11))
             expected = []
             for baseline in baselines:
                 own = [each.split(" (")[0].lower() for each in against].index(baseline.lower())
