@@ -5,7 +5,7 @@ the end of indexing; then the answers per second for 16 and 50 clients, each of 
 without a pause over its own connection; the app's CPU time for each answer; and its memory (RSS).
 Every answer is compared with the answer to a single client; the exit status is 1 if an answer is
 wrong or missing. `--page` measures the page in headless Chromium instead. `--beside DIR` also
-measures another checkout. Linux only.
+measures another checkout, with the pack of the same name bundled there. Linux only.
 """
 
 import argparse
@@ -29,7 +29,6 @@ import numpy as np
 
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.gallery import load_gallery
-from polyview.export.pack.reading import load_info
 from polyview.export.sessions import processor
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,18 +74,29 @@ def main(argv: Sequence[str]) -> int:
     print(f"{options.pack.name}, {machine}")
     captions = [caption.text for caption in load_gallery(options.pack).captions]
     short = [text for text in captions if len(text) < 30][:QUERIES]
-    pairs = zip(cycle(captions), cycle(load_info(options.pack).methods), strict=False)
+    packs = {ROOT: options.pack}
+    if options.beside:
+        root = options.beside.resolve()
+        packs[root] = _pack_of(root, options.pack.resolve())
+    in_each = [json.loads((pack / "pack.json").read_text())["methods"] for pack in packs.values()]
+    methods = [name for name in in_each[0] if all(name in names for names in in_each)]
+    pairs = zip(cycle(captions), cycle(methods), strict=False)
     questions = list(islice(pairs, options.questions))
     failures: list[str] = []
-    for root in filter(None, (ROOT, options.beside)):
+    for root, pack in packs.items():
         if options.page:
-            print(f"{root.name}: {measure_page(options.pack, short, root.resolve())}")
+            print(f"{root.name}: {measure_page(pack, short, root)}")
         else:
-            figures, wrong = measure_server(options.pack, questions, root.resolve())
+            figures, wrong = measure_server(pack, questions, root)
             print(f"{root.name}: {figures}", flush=True)
             failures += wrong
     print("\n".join(sorted(set(failures))[:10]), end="\n" if failures else "")
     return 1 if failures else 0
+
+
+def _pack_of(root: Path, pack: Path) -> Path:
+    """The checkout's version of a bundled pack; any other pack as it is."""
+    return root / pack.relative_to(ROOT) if pack.is_relative_to(ROOT) else pack
 
 
 def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
