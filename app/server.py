@@ -11,6 +11,7 @@ from starlette.staticfiles import StaticFiles
 from polyview.app.access import Hosts, RequestGuard
 from polyview.app.api import collections, evidence, mistakes, search
 from polyview.app.api.adapter import Adapter, Endpoint, Server
+from polyview.app.gradio_queue import GradioQueue
 from polyview.app.packs.state import AppState
 from polyview.app.settings import Settings
 
@@ -58,7 +59,7 @@ ENDPOINTS = [
 def build(settings: Settings, state: AppState) -> Server:
     """Builds the server with every route and endpoint; `launch` starts it."""
     hosts = Hosts(settings.private, settings.names)
-    defaults = {endpoint.name: endpoint.defaults for endpoint in ENDPOINTS}
+    queue = GradioQueue({endpoint.name: endpoint.defaults for endpoint in ENDPOINTS})
     server = Server(
         title="Polyview",
         description="Searches images by words and by images, and explains each score.",
@@ -68,7 +69,7 @@ def build(settings: Settings, state: AppState) -> Server:
         redoc_url=None,
         redirect_slashes=False,
         middleware=[
-            Middleware(RequestGuard, hosts, defaults, mcp=settings.mcp, space=settings.on_space),
+            Middleware(RequestGuard, hosts, queue, mcp=settings.mcp, space=settings.on_space),
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5),
         ],
     )

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from polyview.app import access
+from polyview.app import access, gradio_queue
 from polyview.app.api import adapter
 from polyview.app.gallery import scan
 from polyview.app.packs.state import MAX_FOLDERS, MAX_RETRIEVERS, AppState
@@ -131,11 +131,11 @@ def _passed(act: Callable[[], Any]) -> set[str]:
 
 def test_the_limits_are_those_that_the_page_states() -> None:
     page = " ".join((ROOT / "docs/deploy.md").read_text("utf-8").split())
-    unanswered = f"{access.MAX_UNANSWERED} per client that are younger than"
+    each = f"{gradio_queue.MAX_UNFETCHED_EACH} per client that are younger than"
     for limit in (
         f"{access.RATE:g} a second, burst {access.BURST:g}, {access.MAX_OPEN} open",
         f"| {adapter.MAX_WAITING}; at most one per core",
-        f"| {access.MAX_UNREAD}; {unanswered} {access.UNANSWERED_SECONDS:g} s",
+        f"| {gradio_queue.MAX_UNFETCHED}; {each} {gradio_queue.UNFETCHED_SECONDS:g} s",
         f"| {MAX_RETRIEVERS}; {MAX_FOLDERS} |",
         f"over {scan.MAX_ENTRIES:,} entries",
     ):

@@ -29,11 +29,11 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
-from polyview.app.access import Refusal, read_json
 from polyview.app.api.answers import Blob, Refused
 from polyview.app.api.parameters import CONTENT, IMAGE_BYTES, Collection, Pack
 from polyview.app.gallery.index import LARGE_GALLERY
 from polyview.app.packs.state import AppState
+from polyview.app.refusal import Refusal, read_json
 from polyview.app.search.hits import Timed
 
 PREFIX = "/api/v1"
@@ -90,7 +90,9 @@ class Endpoint:
         }
         self.parameters = create_model(self.name, __config__=config, **definitions)
         self.fields = self.parameters.model_fields
-        self.defaults = [None if default is ... else default for _, default in definitions.values()]
+        self.defaults = {
+            n: None if value is ... else value for n, (_, value) in definitions.items()
+        }
         self.types, self.body = {p.name: p.annotation for p in public}, ""
         for name, field in self.fields.items():
             if CONTENT in field.metadata:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from pathlib import Path, PurePath
 
-from polyview.app.access import Refusal
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.api.answers import Progress
@@ -13,6 +12,7 @@ from polyview.app.packs.description import describe, describe_gallery, mismatch
 from polyview.app.packs.description import results as recorded
 from polyview.app.packs.downloads import PRESETS, Job, converted_pack
 from polyview.app.packs.state import AppState
+from polyview.app.refusal import Refusal
 from polyview.app.search.readings import Reading
 from polyview.app.search.retriever import Retriever
 from polyview.export.check import PackCheck, choose_pairs

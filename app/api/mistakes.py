@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from polyview.app.access import Refusal
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.gallery.index import Gallery, shared_processors
 from polyview.app.packs.state import AppState
+from polyview.app.refusal import Refusal
 from polyview.app.search.answers import MAX_QUERY
 from polyview.app.search.readings import Reading
 from polyview.app.search.retriever import Retriever
@@ -134,8 +134,7 @@ def read_ranks(
     for group in (methods, *((spec,) for spec in specs if spec not in methods)):
         work = partial(_rank, retriever, captions, group, not queries)
         failure = "the captions could not be ranked"
-        bounded = bool(queries)  # visitors send any number of files of queries
-        reading = retriever.readings.compute((queries, group), work, failure, bounded=bounded)
+        reading = retriever.readings.compute((queries, group), work, failure)
         if reading.result is None:
             return reading
         ranks |= reading.result

@@ -19,7 +19,7 @@ from huggingface_hub import constants
 from pydantic import BaseModel, PrivateAttr, computed_field
 from tqdm import tqdm
 
-from polyview.app.access import Refusal
+from polyview.app.refusal import Refusal
 from polyview.app.settings import Settings, bundled_pack, bundled_packs
 from polyview.export.hub.client import (
     CancelledError,

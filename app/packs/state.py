@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from polyview.app.access import Refusal
 from polyview.app.gallery.images import unreadable
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, from_pack, from_uploads, open_images
 from polyview.app.packs.downloads import Downloads, pack_folder, remove_paths
 from polyview.app.packs.uploads import Uploads
+from polyview.app.refusal import Refusal
 from polyview.app.search.readings import Reading
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED, PHOTOGRAPHS, SCENES, Settings, bundled_packs

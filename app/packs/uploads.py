@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 
-from polyview.app.access import Refusal
 from polyview.app.gallery.scan import Collection
+from polyview.app.refusal import Refusal
 
 MAX_FILES = 1000  # files of an upload
 ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # limits on all uploads together

@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 from pydantic import BaseModel
 
-from polyview.app.access import Refusal
+from polyview.app.refusal import Refusal
 from polyview.app.search.answers import describe, known_to_satisfy, remark
 from polyview.app.search.clips import Scores, nearest_frame
 from polyview.app.search.hits import Hit

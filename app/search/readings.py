@@ -6,10 +6,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from polyview.app.access import client_name
 from polyview.app.gallery.indexing import Index
 
-_MAX_READINGS = 32
+_MAX_READINGS = 32  # stored for each gallery; also, unfinished ones of the process
 _turn = threading.Lock()  # held by the computation that runs
+_starting = threading.Lock()  # held while `_unfinished` is checked and extended
+_unfinished: set[str] = set()  # clients with an unfinished computation
 _log = logging.getLogger(__name__)
 
 
@@ -29,19 +32,12 @@ class Readings(dict[Hashable, Reading]):
         super().__init__()
         self._index, self._lock = index, threading.RLock()
 
-    def compute(
-        self,
-        key: Hashable,
-        function: Callable[[Reading], Any],
-        failure: str,
-        *,
-        bounded: bool = False,
-    ) -> Reading:
+    def compute(self, key: Hashable, function: Callable[[Reading], Any], failure: str) -> Reading:
         """Starts a computation over the filled gallery, once for each key; returns its state.
 
         `function` returns the result, and may set the `progress` of the reading; `failure` is the
-        beginning of the error message. A `bounded` computation is not queued while many are
-        unfinished.
+        beginning of the error message. Each client has one unfinished computation at a time, so
+        that nobody fills the queue; others start when it has ended and they are asked for again.
         """
         progress = self._index.progress
         if not progress.finished:
@@ -54,12 +50,15 @@ class Readings(dict[Hashable, Reading]):
             except Exception as error:  # the page shows the sentence
                 _log.exception(failure)
                 reading.problem = f"{failure}: {error}"
+            finally:
+                _unfinished.discard(client)
 
-        with self._lock:
+        client = client_name.get()
+        with self._lock, _starting:
             if key not in self:
-                unfinished = [r for r in self.values() if r.result is None and not r.problem]
-                if bounded and len(unfinished) >= _MAX_READINGS:
+                if client in _unfinished or len(_unfinished) >= _MAX_READINGS:
                     return Reading(progress="waits for other computations")
+                _unfinished.add(client)
                 reading = self.keep(key, Reading())
                 threading.Thread(target=run, args=(reading,), daemon=True).start()
             return self[key]

@@ -20,11 +20,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from polyview.app.access import Refusal
 from polyview.app.gallery.images import sweep
 from polyview.app.gallery.index import SAMPLED, Gallery, Match, shared_processors, subsample
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, CollectionImage
+from polyview.app.refusal import Refusal
 from polyview.app.search import clips
 from polyview.app.search.clips import Scores
 from polyview.app.search.hits import Answer, Caption, Hit, fingerprint

@@ -3,7 +3,8 @@
 import pytest
 from starlette.datastructures import Headers
 
-from polyview.app.access import Hosts, Refusal
+from polyview.app.access import Hosts
+from polyview.app.refusal import Refusal
 
 PRIVATE = Hosts()
 PUBLIC = Hosts(private=False, names=("polyview.example", "other.example:8443", ".hf.space"))

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from polyview.app.access import Refusal
+from polyview.app.access import client_name
 from polyview.app.api.mistakes import add_queries, captions_of, file_scores, read_ranks
 from polyview.app.gallery.index import Gallery
+from polyview.app.refusal import Refusal
 from polyview.app.search.readings import Reading, Readings
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export import mistakes as ranking
@@ -101,20 +102,28 @@ def test_ranks_are_kept_on_disk(many_pack: Path, tmp_path: Path) -> None:
     assert np.array_equal(changed["mv_vse"], first["mv_vse"])
 
 
-def test_unfinished_computations_are_bounded(many_retriever: Retriever) -> None:
+def test_each_client_has_one_unfinished_computation(many_retriever: Retriever) -> None:
     readings, go_on = Readings(many_retriever.index), threading.Event()
 
-    def wait(_: Reading) -> bool:
-        return go_on.wait(60)
+    def compute(client: str, key: str) -> Reading:
+        token = client_name.set(client)
+        try:
+            return readings.compute(key, lambda _: go_on.wait(60), "it failed")
+        finally:
+            client_name.reset(token)
 
     try:
-        for key in range(40):
-            reading = readings.compute(key, wait, "it failed", bounded=True)
+        first = [compute(f"client {i}", f"key {i}") for i in range(32)]
+        assert compute("client 0", "key 0") is first[0]
+        for client in ("client 0", "client 32"):  # its own bound, and that of all clients
+            assert compute(client, "another key").progress == "waits for other computations"
         assert len(readings) == 32
-        assert reading.progress == "waits for other computations"
-        assert readings.compute("own", wait, "it failed") is readings["own"]
     finally:
         go_on.set()
+    while not all(reading.result for reading in first):
+        time.sleep(0.01)
+    while compute("client 0", "another key").result is None:
+        time.sleep(0.01)
 
 
 def test_a_key_is_computed_once_and_threads_share_the_readings(many_retriever: Retriever) -> None:

@@ -35,6 +35,7 @@ class Proxied:
 
     app: Server
     port: int
+    log: Path
 
     def line(self, address: str) -> socket.socket:
         """A connection from an address of its own, one of loopback's many."""
@@ -67,7 +68,8 @@ def configuration(folder: Path, app_port: int, port: int) -> str:
         ("user www-data;\n", ""),
         ("client_header_timeout 10s", "client_header_timeout 4s"),
         ("client_body_timeout 15s", "client_body_timeout 5s"),
-        ("http {\n", f"http {{\n    access_log off;\n{own}"),
+        ("http {\n", f"http {{\n{own}"),
+        ("/var/log/nginx/access.log", f"{folder}/access.log"),
     ):
         assert before in text
         text = text.replace(before, after)
@@ -84,21 +86,31 @@ def proxied(
     folder, port = tmp_path_factory.mktemp("nginx"), free_port()
     file = folder / "nginx.conf"
     file.write_text(configuration(folder, app.port, port))
+    proxied = Proxied(app, port, folder / "access.log")
     options = f"daemon off; pid {folder}/pid; error_log {folder}/errors.txt;"
     process = subprocess.Popen([nginx, "-p", folder, "-c", file, "-g", options])
     try:
         deadline = time.monotonic() + 30
         while True:
             with suppress(httpx.TransportError):
-                assert Proxied(app, port).ask().status_code == 200
+                assert proxied.ask().status_code == 200
                 break
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        yield Proxied(app, port)
+        yield proxied
     finally:
         process.terminate()
         process.wait(20)
+
+
+def test_the_log_holds_no_keys_of_uploads(proxied: Proxied) -> None:
+    assert proxied.ask("/api/v1/images?collection=secret").status_code >= 400
+    deadline = time.monotonic() + 30
+    while '"GET /api/v1/images" 4' not in proxied.log.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert "secret" not in proxied.log.read_text()
 
 
 def assert_prompt(proxied: Proxied) -> None:

@@ -114,6 +114,7 @@ def test_odd_bodies_are_refused(private: Server) -> None:
         ("/gradio_api/call/search_text", b"no JSON", 400),
         ("/gradio_api/call/search_text", b"[" * 100_000, 413),
         ("/gradio_api/call/search_text", b"[" * 10_000, 400),
+        ("/gradio_api/call/v2/search_text", b'{"color": 1}', 400),
         ("/gradio_api/queue/join", b'{"data":[' + b"[]," * 300_000 + b"0]}", 413),
         ("/api/v1/search", b'{"methods":[' + b"[]," * 300_000 + b"0]}", 413),
         ("/gradio_api/queue/join", json.dumps({"session_hash": "/" * 99}).encode(), 400),
@@ -132,6 +133,12 @@ def test_odd_bodies_are_refused(private: Server) -> None:
                 reply = ask(private, path, "POST", content=body, headers=headers)
                 refused(reply, status)
         assert time.monotonic() - start < SECONDS
+
+
+def test_a_missing_parameter_is_named(private: Server) -> None:
+    address = "/gradio_api/call/v2/search_text"
+    event = ask(private, address, "POST", json={"k": 2}).json()["event_id"]
+    assert "query" in ask(private, f"{address}/{event}").text
 
 
 def test_many_parameters_are_read_at_once(private: Server) -> None:

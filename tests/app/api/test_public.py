@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
-from polyview.app import access
+from polyview.app import access, gradio_queue
 from polyview.app.access import Hosts
 from polyview.app.api import adapter
 from tests.app.api.conftest import ask, refused
@@ -45,8 +45,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_pack: Path) -> Iterato
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that few requests reach."""
-    for name, value in {"BURST": BURST, "RATE": 0.5, "MAX_OPEN": 6, "MAX_UNANSWERED": 3}.items():
+    for name, value in {"BURST": BURST, "RATE": 0.5, "MAX_OPEN": 6}.items():
         monkeypatch.setattr(access, name, value)
+    monkeypatch.setattr(gradio_queue, "MAX_UNFETCHED_EACH", 3)
 
 
 def client(server: Server, address: str) -> httpx.Client:
@@ -99,6 +100,8 @@ def test_requests_of_one_client_are_bounded(server: Server) -> None:
         assert other.get("/api/v1/health").status_code == 200
         images = [other.get("/api/v1/image/0").status_code for _ in range(3 * BURST)]
         assert set(images) == {200}  # an image counts as a tenth of a request
+    with client(server, "127.0.0.4") as third:
+        assert exhaust(lambda: third.get("/api/v1/image/0?large=true")) <= 2 * BURST
 
 
 @pytest.mark.usefixtures("strict")
@@ -238,7 +241,7 @@ def test_slow_uploads_refusals_and_assistants_hold_no_slot(server: Server) -> No
 
 def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a bound, the guard fetches and discards the oldest answer."""
-    monkeypatch.setattr(access, "MAX_UNREAD", 3)
+    monkeypatch.setattr(gradio_queue, "MAX_UNFETCHED", 3)
     fetched: list[str] = []
     numbers = itertools.count()
 
@@ -253,7 +256,7 @@ def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPa
 
     routes = Route("/call/x", join, methods=["POST"]), Route("/queue/data", data)
     app = Starlette(routes=[Mount("/gradio_api", routes=routes)])
-    guard = access.RequestGuard(app, Hosts(), {"x": []})
+    guard = access.RequestGuard(app, Hosts(), gradio_queue.GradioQueue({"x": {}}))
     with TestClient(guard, base_url="http://127.0.0.1/gradio_api") as own:
         for sessions in (("e0", "e1"), ()):
             for _ in range(3):
@@ -267,7 +270,7 @@ def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPa
 def test_questions_without_an_answer_are_bounded_for_each_client(server: Server) -> None:
     body = {"data": ["a red circle"], "session_hash": "s" * 11}
     with client(server, "127.0.2.1") as line, client(server, "127.0.2.2") as other:
-        sent = [line.post(ADDRESS, json=body) for _ in range(access.MAX_UNANSWERED)]
+        sent = [line.post(ADDRESS, json=body) for _ in range(gradio_queue.MAX_UNFETCHED_EACH)]
         assert [reply.status_code for reply in sent] == [200] * len(sent)
         assert "were not fetched" in refused(line.post(ADDRESS, json=body), 429)
         assert other.post(ADDRESS, json=body).status_code == 200

@@ -12,11 +12,11 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from polyview.app.access import Refusal
 from polyview.app.api.shell import main as search
 from polyview.app.packs.description import describe
 from polyview.app.packs.downloads import Downloads, Job, make_offer, pack_folder
 from polyview.app.packs.state import AppState
+from polyview.app.refusal import Refusal
 from polyview.app.settings import Settings
 from polyview.export.hub.client import UnreachableError
 from polyview.export.obtain import CLIP, PACK, VSE_INFTY, look, obtain

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from polyview.app.access import Refusal
 from polyview.app.api.library import Library
 from polyview.app.gallery.indexing import Index
 from polyview.app.packs import description, uploads
 from polyview.app.packs import state as module
 from polyview.app.packs.state import AppState
+from polyview.app.refusal import Refusal
 from polyview.app.search.answers import Question
 from polyview.app.settings import Settings
 from tests.app.api.conftest import encoded

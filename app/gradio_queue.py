@@ -1,0 +1,123 @@
+"""Guards Gradio's queue: checks the requests for it, and bounds the answers nobody fetches."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from polyview.app.refusal import Refusal, read_json
+
+MAX_UNFETCHED = 300  # answers in the queue; older ones are dropped
+MAX_UNFETCHED_EACH = 12  # of one client
+UNFETCHED_SECONDS = 120.0  # age at which an answer no longer counts for its client
+_FETCH_SECONDS = 120.0  # time limit for dropping an answer
+_MAX_GARBAGE_BYTES = 100_000_000  # of requests, which Gradio leaves in reference cycles
+
+_JOIN = re.compile(r"/gradio_api/(?:queue/join|call/(v2/)?(\w+))")
+_SESSION_HASH = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class GradioQueue:
+    """Checks requests for Gradio's queue, and bounds the answers that clients do not fetch.
+
+    `endpoints` are the parameters of each endpoint with their default values, in order.
+    """
+
+    def __init__(self, endpoints: Mapping[str, Mapping[str, Any]]) -> None:
+        self._endpoints = dict(endpoints)
+        # session, client and time of each event with an unfetched answer
+        self._unfetched: dict[str, tuple[str, object, float]] = {}
+        self._garbage_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @staticmethod
+    def accepts(path: str) -> bool:
+        """Whether requests to a path are for the queue."""
+        return _JOIN.fullmatch(path) is not None
+
+    def complete(self, path: str, body: bytes) -> tuple[bytes, str]:
+        """Adds default values to a request; returns its body and its session ("" for none).
+
+        Raises `Refusal` for an unknown endpoint, unknown parameters and objects, which Gradio could
+        take for files to fetch.
+        """
+        match, value = _JOIN.fullmatch(path), read_json(body)
+        by_name, name = match.groups() if match else (None, None)
+        index, session = value.get("fn_index"), value.get("session_hash") or ""
+        if name is None and type(index) is int and 0 <= index < len(self._endpoints):
+            name = list(self._endpoints)[index]
+        if any(map(_has_object, value.values())):
+            raise Refusal(403, "objects are not accepted here; send an image as a data URI")
+        if session and not (isinstance(session, str) and _SESSION_HASH.fullmatch(session)):
+            raise Refusal(400, "session_hash must be 1 to 64 letters, digits, - or _")
+        if name not in self._endpoints:
+            raise Refusal(404, "unknown endpoint; /gradio_api/info lists all endpoints")
+        # for incomplete requests Gradio would log the whole body
+        data, defaults = value.get("data"), self._endpoints[name]
+        if by_name:
+            for unknown in sorted(value.keys() - defaults.keys()):
+                choices = ", ".join(defaults) or "none"
+                raise Refusal(400, f'unknown parameter "{unknown:.80}"; known: {choices}')
+            body = json.dumps({**defaults, **value}).encode()
+        elif isinstance(data, list) and len(data) < len(defaults):
+            missing = [*defaults.values()][len(data) :]
+            body = json.dumps({**value, "data": data + missing}).encode()
+        return body, session
+
+    def check(self, client: object) -> None:
+        """Raises `Refusal` if too many answers wait for a client."""
+        oldest = time.monotonic() - UNFETCHED_SECONDS
+        count = sum(owner is client and at > oldest for _, owner, at in self._unfetched.values())
+        if count >= MAX_UNFETCHED_EACH:
+            reason = f"you have {MAX_UNFETCHED_EACH} requests whose answers were not fetched"
+            raise Refusal(429, f"{reason}; fetch them first", 5)
+
+    def collect(self, size: int) -> None:
+        """Frees the memory of handled requests now and then; `size` is that of one, in bytes."""
+        self._garbage_bytes += size
+        if self._garbage_bytes > _MAX_GARBAGE_BYTES:
+            self._garbage_bytes = 0
+            gc.collect()
+
+    def add(self, answer: bytes, session: str, client: object, app: ASGIApp) -> None:
+        """Registers the event of Gradio's `answer` to a request; drops the oldest one of many.
+
+        Gradio keeps an answer until it is fetched: `app` serves the request that fetches it.
+        """
+        if b'"event_id"' not in answer:
+            return
+        event = str(json.loads(answer)["event_id"])
+        self._unfetched[event] = session or event, client, time.monotonic()
+        if len(self._unfetched) > MAX_UNFETCHED:
+            oldest, _, _ = self._unfetched.pop(next(iter(self._unfetched)))
+            task = asyncio.create_task(_fetch(oldest, app))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def remove(self, event: str) -> None:
+        """Forgets an event whose answer was fetched."""
+        self._unfetched.pop(event, None)
+
+
+async def _fetch(session: str, app: ASGIApp) -> None:
+    """Fetches and discards the answers of a session."""
+    import httpx  # only after floods
+
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/gradio_api")
+    with suppress(httpx.HTTPError, TimeoutError):
+        async with client, asyncio.timeout(_FETCH_SECONDS):
+            address = f"/queue/data?session_hash={session}"
+            await client.get(address, headers={"x-gradio-user": "mcp"})
+
+
+def _has_object(value: Any) -> bool:
+    return any(map(_has_object, value)) if isinstance(value, list) else isinstance(value, dict)
