@@ -179,10 +179,10 @@ class Index:
         """
         with self._starting:
             if self._filling is not None:
-                if not self._stopped.is_set() or self.progress.finished:
+                if not self._stopped.is_set():
                     return
                 self._filling.join(_MOMENT)
-                if self._filling.is_alive():
+                if self.progress.finished or self._filling.is_alive():
                     return
             self._watch = watch or self._watch
             for event in (self._stopped, *self._done):

@@ -21,15 +21,9 @@ from tqdm import tqdm
 
 from polyview.app.refusal import Refusal
 from polyview.app.settings import Settings, bundled_pack, bundled_packs
-from polyview.export.hub.client import (
-    CancelledError,
-    Token,
-    UnreachableError,
-    is_hub_id,
-    parse_hub_id,
-)
+from polyview.export.hub.client import CancelledError, UnreachableError, is_hub_id, parse_hub_id
 from polyview.export.hub.packs import find_cached, resolve
-from polyview.export.obtain import CLIP, PACK, NoWeightsError, Offer, look, obtain
+from polyview.export.obtain import CLIP, PACK, Offer, look, obtain
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import MANIFEST
 
@@ -45,9 +39,6 @@ PRESETS: dict[str, dict[str, Any]] = tomllib.loads(
 )
 
 
-def _sources(address: str) -> list[str]:
-    """The repositories of a preset, in order; or the address itself."""
-    return list(PRESETS[address]["published"]) if address in PRESETS else [address]
 
 
 def converted_folder(cache: Path, kind: str, address: str) -> Path:
@@ -59,19 +50,14 @@ def converted_folder(cache: Path, kind: str, address: str) -> Path:
 
 def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
     """The pack that was converted from a preset or an address before; None if there is none."""
-    for folder in [converted_folder(cache, kind, source) for source in _sources(address)]:
-        with suppress(ValueError, OSError):
-            return load_info(folder, verify=False).folder
+    with suppress(ValueError, OSError):
+        return load_info(converted_folder(cache, kind, _repository(address)), verify=False).folder
     return None
 
 
-def make_offer(kind: str, address: str, token: Token = None) -> Offer:
-    """Like `export.obtain.look`; of a preset, the first of its repositories that has weights."""
-    *others, last = _sources(address)
-    for source in others:
-        with suppress(NoWeightsError):
-            return look(kind, source, token)
-    return look(kind, last, token)
+def _repository(address: str) -> str:
+    """The Hub id of a preset, or the address itself."""
+    return str(PRESETS[address]["published"]) if address in PRESETS else address
 
 
 def pack_folder(pack: str, cache: Path) -> Path:
@@ -90,7 +76,7 @@ def pack_folder(pack: str, cache: Path) -> Path:
         return folder
     title = PRESETS[pack]["title"]
     try:
-        offer = make_offer(CLIP, pack)
+        offer = look(CLIP, PRESETS[pack]["published"])
     except UnreachableError as error:
         raise UnreachableError(
             f"{error}. {title} is not on this machine yet; it is fetched once, and then needs no "
@@ -185,7 +171,7 @@ class Downloads:
                 f'"{address[:200]}" is not a pack that may be loaded here; name {self.accepts}'
             )
         try:  # visitors have no token
-            offer = make_offer(kind, address, None if private else False)
+            offer = look(kind, _repository(address), None if private else False)
         except UnreachableError as error:
             if kind == PACK:
                 return find_cached(address, error)

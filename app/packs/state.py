@@ -75,8 +75,7 @@ class AppState:
             from polyview.app.gallery.qdrant import Points, open_points  # needs an optional package
 
             self._start = "qdrant"
-            images, self._ready = open_points(Points(settings.gallery))
-            self._collections["qdrant"] = images
+            self._collections["qdrant"], self._ready = open_points(Points(settings.gallery))
         elif settings.gallery is not None:
             self._start, opening = self._open(settings.gallery)
             wait([opening.images])
@@ -133,8 +132,8 @@ class AppState:
         """The retrievers of other open packs over the same images, by key of the pack."""
         images = retriever.collection
         with self._lock:
-            items = [(p, r) for (p, _), r in self._retrievers.items() if r.collection is images]
-        return {pack: other for pack, other in items if other is not retriever}
+            items = self._retrievers.items()
+            return {p: r for (p, _), r in items if r.collection is images and r is not retriever}
 
     def packs(self) -> dict[str, PackInfo]:
         """The packs on this machine that may be used here, by key."""
@@ -264,7 +263,9 @@ class AppState:
             for index in indexes:
                 index.stop()
             for index in indexes:
-                _await_stop(index)
+                index.join(_STOP_SECONDS)  # longer would take the turns of other requests
+                if index.stopping:
+                    raise _still_reading()
             with self._loading, self._lock:
                 for index in indexes:
                     index.stop()  # another request may have resumed it
@@ -272,13 +273,15 @@ class AppState:
                     raise _still_reading()
                 upload.images = images
                 self._close_retrievers(key)
-        retriever = self.retriever(pack, key)
-        _resume(retriever.index)
-        return retriever
+        return self.resume(pack, key)
 
-    def resume(self, pack: str, collection: str) -> None:
+    def resume(self, pack: str, collection: str) -> Retriever:
         """Resumes reading a collection; raises `Refusal` if it is still being stopped."""
-        _resume(self.retriever(pack, collection).index)
+        retriever = self.retriever(pack, collection)
+        retriever.index.start()
+        if retriever.index.stopping:
+            raise _still_reading()
+        return retriever
 
     def sweep(self, making_room: bool = False) -> None:
         """Deletes uploads that have not been used for long, see `Uploads.unused`."""
@@ -357,8 +360,7 @@ class AppState:
             return images
         info = self.packs().get(collection)
         if info is None or info.gallery is None:
-            message = f'there is no collection "{collection[:80]}" here; choose another one'
-            raise Refusal(410, message)
+            raise Refusal(410, f'there is no collection "{collection[:80]}" here; choose another')
         with self._lock:  # a single object, so that packs over the same images can be recognised
             peers = [other for (_, key), other in self._retrievers.items() if key == collection]
         return peers[0].collection if peers else from_pack(info.folder)
@@ -387,25 +389,12 @@ class AppState:
         return next((key for key in (pack, self.first_pack) if self._info(key).gallery), SCENES)
 
 
-def _await_stop(index: Index) -> None:
-    """Waits a moment for the last step of a stopped reading; raises `Refusal` if it takes longer.
-
-    A step can take minutes. Requests that waited for it would take the turns of others.
-    """
-    if index.stopping:
-        index.join(_STOP_SECONDS)
-    if index.stopping:
-        raise _still_reading()
 
 
 def _still_reading() -> Refusal:
     return Refusal(503, "a file is still being read; try again in a moment", 2)
 
 
-def _resume(index: Index) -> None:
-    """Resumes a stopped reading; raises `Refusal` if its last step has not ended."""
-    _await_stop(index)
-    index.start()
 
 
 def _pack_key(info: PackInfo) -> str:

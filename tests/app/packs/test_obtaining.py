@@ -14,7 +14,7 @@ from huggingface_hub import constants
 
 from polyview.app.api.shell import main as search
 from polyview.app.packs.description import describe
-from polyview.app.packs.downloads import Downloads, Job, make_offer, pack_folder
+from polyview.app.packs.downloads import Downloads, Job, pack_folder
 from polyview.app.packs.state import AppState
 from polyview.app.refusal import Refusal
 from polyview.app.settings import Settings
@@ -24,13 +24,12 @@ from polyview.export.pack.reading import list_files, load_info
 from tests.app.conftest import draw
 from tests.export import releases
 from tests.export.hub_server import READER, Fault, HubState, Repo
-from tests.published import SIGLIP, enlarge, save_clip
+from tests.published import enlarge, save_clip
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 ALLOWED = tuple(f"owner/{name}" for name in ("shapes", "altered", "secret", "large"))
 ID, NET, VSE = "owner/shapes", "owner/clip", "cccjc/vse-infty"
 TINY = "wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M"
-SIGLIP_224, SIGLIP_256 = "google/siglip-base-patch16-224", "google/siglip-base-patch16-256"
 
 
 @pytest.fixture
@@ -226,13 +225,6 @@ def test_a_preset_is_fetched_by_name_and_then_needs_no_network(
     assert leftovers(tmp_path) == []
 
 
-def test_the_first_repository_with_safe_weights_is_taken(hub: HubState, tmp_path: Path) -> None:
-    stock(hub, SIGLIP_224, {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
-    stock(hub, SIGLIP_256, read(save_clip(tmp_path / "twin", SIGLIP)))
-    offer = make_offer(CLIP, "siglip")
-    assert offer.address == SIGLIP_256
-    assert not any("pytorch_model" in name for name in offer.repos[0].files)
-    assert fetched(hub) == []
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from polyview.app.api.library import Library
+from polyview.app.gallery import indexing
 from polyview.app.gallery.indexing import Index
 from polyview.app.packs import description, uploads
 from polyview.app.packs import state as module
@@ -63,7 +64,8 @@ def test_one_thread_at_a_time_reads_an_upload(
     state: AppState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, go_on = upload(state), held_reading(monkeypatch)
-    monkeypatch.setattr("polyview.app.packs.state._STOP_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_STOP_SECONDS", 0.01)
+    monkeypatch.setattr(indexing, "_MOMENT", 0.01)
     retriever = state.start_upload(key, "")
     assert state.start_upload(key, "") is retriever  # no file was added
     state.uploads.add(key, "other.png", encoded(1))
@@ -115,9 +117,10 @@ def test_all_readings_of_an_upload_are_stopped_before_one_is_awaited(
     assert all(index.wait(60) for index in indexes)
     state.uploads.add(key, "other.png", encoded(1))
     stopped: list[bool] = []
-    monkeypatch.setattr(
-        module, "_await_stop", lambda _: stopped.append(all(i._stopped.is_set() for i in indexes))
-    )
+    def join(*_: object) -> None:
+        stopped.append(all(index._stopped.is_set() for index in indexes))
+
+    monkeypatch.setattr(Index, "join", join)
     state.start_upload(key, "")
     assert all(stopped[:2])
 
