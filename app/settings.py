@@ -36,7 +36,6 @@ class Settings:
     port: int | None = None
     mcp: bool = False
     allow_packs: tuple[str, ...] = ()
-    follow_links: bool = False
     allow_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -165,6 +164,4 @@ def _parser() -> argparse.ArgumentParser:
     )
     name = "OWNER/NAME[@REVISION]"
     add("--allow-pack", dest="allow_packs", action="append", metavar=name, help=text)
-    text = "follow links that lead out of a folder of images"
-    add("--follow-links", action="store_true", help=text)
     return parser

@@ -13,7 +13,7 @@ import stat
 import struct
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -29,9 +29,8 @@ from polyview.app.gallery.video import VIDEOS, Moment, VideoError, frame_times, 
 from polyview.models.files import DiskFullError
 from polyview.models.preprocess import flat_rgb, is_deep, to_rgb
 
-_PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}
-_GRAPHICS = {".png", ".apng", ".gif", ".bmp", ".tif", ".tiff", ".ppm"}
-SUFFIXES = frozenset(_PHOTOS | _GRAPHICS | VIDEOS)
+_IMAGES = ".jpg .jpeg .jfif .webp .avif .heic .heif .png .apng .gif .bmp .tif .tiff .ppm"
+SUFFIXES = VIDEOS.union(_IMAGES.split())
 MAX_BYTES = 512 * 2**20  # bytes of a file
 MAX_PIXELS = 100_000_000  # pixels of an image, before a JPEG is reduced
 WORKING_SIDE = 1024  # no encoder needs more, so larger JPEGs are decoded at reduced size
@@ -45,7 +44,7 @@ _MAX_SCANS = 100  # scans of a JPEG; encoders write at most 10, or 18 for CMYK
 _MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
 _MAX_BLOCKS = 2**22  # blocks of a GIF; 512 MB have half as many of the usual size
 _MAX_COMMENT_BLOCKS = 4096  # of at most 255 bytes; Pillow joins them in quadratic time
-# tags of a TIFF: width, height, bits, samples, rows of a strip, planes, width and height of a tile
+# tags of a TIFF: width, height, bits, samples, rows of a strip, planes, sides of a tile
 _LAYOUT = frozenset({256, 257, 258, 277, 278, 284, 322, 323})
 # the marker of a JPEG's segment, or of its end
 _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
@@ -58,7 +57,6 @@ FRAMES, ALL_PIXELS, FRAME_PIXELS = 10_000, 1_500_000_000, 16_000_000
 _ANIMATED = frozenset({"GIF", "WEBP", "PNG"})
 # seconds; browsers show a frame of at most the first duration for the second one
 _SHORTEST, _USUAL = 0.011, 0.1
-THUMBNAILS_BYTES = 2_000_000_000  # above this, the least recently used thumbnails are deleted
 
 Frames = Generator[tuple[Moment | None, Image.Image]]
 _one_large = threading.Semaphore(1)
@@ -128,8 +126,7 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
 def outside(name: str) -> ImageError:
     """The error for a link that leads out of the gallery's folder."""
     return ImageError(
-        f"{name} is a link that leads out of the gallery's folder; put the image itself there, or "
-        "start the app with --follow-links"
+        f"{name} is a link that leads out of the gallery's folder; put the image itself there"
     )
 
 
@@ -186,7 +183,7 @@ def read_frames(file: BinaryIO, name: str, frames_per_set: int = 1) -> Frames:
             yield from read_video(file, frames_per_set)
             return
         with _open_image(file, name) as image:
-            if image.format in _ANIMATED and getattr(image, "is_animated", False):
+            if _is_animated(image):
                 yield from _animation(image, name, frames_per_set)
             else:
                 yield None, _to_working_size(image)
@@ -217,14 +214,7 @@ def _convert_errors(name: str) -> Iterator[None]:
 def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
     """Opens an image within the limits: large images one at a time, JPEGs at reduced size."""
     file.seek(0)
-    gif = _read_gif(file) if file.read(3) == b"GIF" else _Gif(0, 0, 0, 0)
-    if gif.comment_blocks > _MAX_COMMENT_BLOCKS:
-        raise ImageError(
-            f"{name} has comments of more than {_MAX_COMMENT_BLOCKS:,} blocks; save it without "
-            "comments"
-        )
-    if gif.blocks > _MAX_BLOCKS:
-        raise ImageError(f"{name} has more than {_MAX_BLOCKS:,} blocks of data; save it again")
+    gif_width, gif_height = _gif_size(file, name) if file.read(3) == b"GIF" else (0, 0)
     file.seek(0)
     image = Image.open(file, formats=_formats())
     pixels = image.width * image.height
@@ -237,33 +227,27 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
             f"{allowed // 10**6} million allowed{kind}; make it smaller"
         )
     # the later frames of a GIF may enlarge the image
-    width, height = max(image.width, gif.width), max(image.height, gif.height)
-    if (
-        width * height > FRAME_PIXELS
-        and image.format in _ANIMATED
-        and getattr(image, "is_animated", False)
-    ):
+    width, height = max(image.width, gif_width), max(image.height, gif_height)
+    if width * height > FRAME_PIXELS and _is_animated(image):
         raise ImageError(
             f"{name} has frames of {width} x {height} pixels, more than the "
             f"{FRAME_PIXELS // 10**6} million allowed in an animation; make it smaller"
         )
     if image.format == "TIFF":
         pixels = max(pixels, _tile_pixels(image, file, name))
-    if image.format in ("JPEG", "MPO") and _count_scans(file) > _MAX_SCANS:
-        raise ImageError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; save it again")
+    if image.format in ("JPEG", "MPO"):
+        _check_scans(file, name)
     if len(image.info.get("exif") or b"") > _MAX_EXIF:
         raise ImageError(f"{name} has more than 1 MB of EXIF; save it without EXIF")
-    with image, _one_large if pixels > _LARGE else nullcontext():
+    # the pixels of an AVIF may be more than its header says: libavif has a limit of 268 million
+    is_large = pixels > _LARGE or image.format == "AVIF"
+    with image, _one_large if is_large else nullcontext():
         image.draft(None, (WORKING_SIDE, WORKING_SIDE))
         yield image
 
 
 def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
-    """The pixels of a TIFF's tile, which is decoded whole; raises `ImageError` if it is too large.
-
-    If a tag repeats, Pillow reports its last value, but libtiff decodes with the first. Pillow also
-    ignores tags of some types that libtiff reads.
-    """
+    """The pixels of a TIFF's tile, which is decoded whole; refuses a tile that is too large."""
     file.seek(0)
     head = file.read(16)
     order, is_big = "<" if head[:1] == b"I" else ">", 43 in head[2:4]  # BigTIFF
@@ -273,6 +257,7 @@ def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
     entries = [file.read(entry) for _ in range(min(number, 2**16))]
     tags = [struct.unpack_from(order + "H", item)[0] for item in entries if len(item) == entry]
     layout = [tag for tag in tags if tag in _LAYOUT]
+    # Pillow reads the last of repeated tags, libtiff the first; some types only libtiff reads
     if len(set(layout)) < len(layout) or any(tag not in image.tag_v2 for tag in layout):
         raise ImageError(f"{name} repeats or hides tags of its layout; save it again")
     width, height = (int(image.tag_v2.get(tag, 1)) for tag in (322, 323))
@@ -285,15 +270,13 @@ def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
 
 
 def _to_working_size(image: Image.Image) -> Image.Image:
-    """An image as upright RGB at working size; a large one is converted in bands.
-
-    Converting a 16-bit image at full size would take thirty times the memory of its pixels.
-    """
+    """An image as upright RGB at working size; a large one is converted in bands."""
     image.load()  # also turns a TIFF upright
     width, height = image.size
     factor = max(width, height) // (2 * WORKING_SIDE)
     if width * height <= 2 * _BAND or factor < 2:
         return _shrink(to_rgb(image))
+    # at full size, 16-bit pixels would take thirty times their memory
     white = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
     small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
     rows = max(1, _BAND // (width * factor)) * factor
@@ -311,36 +294,30 @@ def _shrink(rgb: Image.Image) -> Image.Image:
     return rgb
 
 
-def _count_scans(file: BinaryIO) -> int:
-    """Counts the scans of a JPEG, of which a file of a megabyte can contain 100,000."""
+def _check_scans(file: BinaryIO, name: str) -> None:
+    """Refuses a JPEG of too many scans, of which a file of a megabyte can contain 100,000."""
     file.seek(0)
     content, scans, end = file.read(), 0, 2
     while (marker := _MARKER.search(content, end)) and marker[1] != b"\xd9":
         scans += marker[1] == b"\xda"
         if scans > _MAX_SCANS:
-            break
+            raise ImageError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; save it again")
         end = marker.end() + int.from_bytes(content[marker.end() : marker.end() + 2], "big")
-    return scans
 
 
-class _Gif(NamedTuple):
-    """What Pillow reads of a GIF, at least up to the limits."""
-
-    width: int  # of the area that contains all frames
-    height: int
-    blocks: int  # of data, and bytes between them
-    comment_blocks: int
+def _after_palette(content: bytearray, at: int) -> int:
+    """The end of the palette behind the flags at `at`."""
+    return at + 1 + (6 << (content[at] & 7) if content[at] & 128 else 0)
 
 
-def _read_gif(file: BinaryIO) -> _Gif:
-    """Walks through a GIF in the way of Pillow, without decoding it."""
+def _gif_size(file: BinaryIO, name: str) -> tuple[int, int]:
+    """The width and height that contain all frames of a GIF; refuses one of too many blocks."""
     size = file.seek(0, os.SEEK_END)
     content = bytearray(size + 16)  # what is read behind the end is zero
     file.seek(0)
     file.readinto(content)  # type: ignore[attr-defined]
-
-    def after_palette(at: int) -> int:  # the end of the palette behind the flags at `at`
-        return at + 1 + (6 << (content[at] & 7) if content[at] & 128 else 0)
+    at, is_first = _after_palette(content, 10) + 2, True
+    width, height, blocks, comment_blocks = 0, 0, 0, 0
 
     def after_blocks(at: int) -> tuple[int, int]:  # the end, and the number of blocks
         count = 1  # with the empty block at the end
@@ -348,14 +325,12 @@ def _read_gif(file: BinaryIO) -> _Gif:
             at, count = at + content[at] + 1, count + 1
         return at + 1, count
 
-    at, is_first = after_palette(10) + 2, True
-    width, height, blocks, comment_blocks = 0, 0, 0, 0
     while at < size and content[at] != ord(";"):
         start, at, count = at, at + 1, 1
         if content[start] == ord(","):
             x, y, frame_width, frame_height = struct.unpack_from("<4H", content, start + 1)
             width, height = max(width, x + frame_width), max(height, y + frame_height)
-            at, count = after_blocks(after_palette(start + 9) + 1)
+            at, count = after_blocks(_after_palette(content, start + 9) + 1)
             is_first = False
         elif content[start] == ord("!"):
             at, count = after_blocks(start + 2)
@@ -365,9 +340,16 @@ def _read_gif(file: BinaryIO) -> _Gif:
             elif count == 1 or (is_first and is_loop and count == 2):
                 at, count = after_blocks(at)  # Pillow reads on behind an empty block
         blocks += count
-        if blocks > _MAX_BLOCKS or comment_blocks > _MAX_COMMENT_BLOCKS:
-            break
-    return _Gif(width, height, blocks, comment_blocks)
+        if comment_blocks > _MAX_COMMENT_BLOCKS:
+            limit = f"more than {_MAX_COMMENT_BLOCKS:,} blocks"
+            raise ImageError(f"{name} has comments of {limit}; save it without comments")
+        if blocks > _MAX_BLOCKS:
+            raise ImageError(f"{name} has more than {_MAX_BLOCKS:,} blocks of data; save it again")
+    return width, height
+
+
+def _is_animated(image: Image.Image) -> bool:
+    return image.format in _ANIMATED and getattr(image, "is_animated", False)
 
 
 def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
@@ -389,8 +371,8 @@ def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
                 "pixels in all; save it as MP4, or make it smaller"
             )
     starts = accumulate(durations[:-1], initial=0.0)
+    # pairs without frames, which are decoded below
     moments = [(Moment(start, number), None) for number, start in enumerate(starts)][still:]
-    # `sample` takes pairs; the frames are decoded here
     for moment, _ in sample(moments, frame_times(sum(durations), frames_per_set), frames_per_set):
         image.seek(moment.frame)
         yield moment, _shrink(flat_rgb(image))
@@ -411,17 +393,3 @@ def _formats() -> tuple[str, ...]:
     pillow_heif.register_heif_opener()
     Image.init()
     return tuple(kind for kind in _FORMATS if kind in Image.OPEN)
-
-
-def sweep(thumbnails: Path) -> None:
-    """Deletes the least recently used files of a folder that has more than `THUMBNAILS_BYTES`."""
-    files, total = [], 0
-    with suppress(OSError), os.scandir(thumbnails) as entries:
-        for entry in entries:
-            status = entry.stat(follow_symlinks=False)
-            files.append((status.st_mtime, status.st_size, entry.path))
-    for _, size, path in sorted(files, reverse=True):
-        total += size
-        if total > THUMBNAILS_BYTES:
-            with suppress(OSError):
-                Path(path).unlink()

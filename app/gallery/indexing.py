@@ -149,7 +149,7 @@ class Index:
         self.captions = {name: Gallery("texts", method, device, count) for name, method in methods}
         self.clips = Clips(collection, runtime.info.image_encoder.frames)
         self.encoder = Encoder(runtime, collection, cache)
-        # precomputed features (n, d) by image encoder and image id, see `Prepared`
+        # precomputed features (n, d) by image encoder and image id, see `prepared.load`
         self._features: dict[str, dict[int, Tensor]] = {}
         self.first_done, self.images_done = threading.Event(), threading.Event()
         self.captions_done = threading.Event()
@@ -284,13 +284,14 @@ class Index:
                 for name, gallery in self.images.items():
                     gallery.add(part, self._runtime.image_views(features, name).embeddings)
         elif images.comes_with(info.folder) and (loaded := prepared.load(info, images)):
-            windows = loaded.clips.windows()
+            clips, views_by_method, features_by_file = loaded
+            windows = clips.windows()
             self._features = {  # before `clips`, whose frames queries look up in it
                 file: dict(zip(chain(*windows), features, strict=True))
-                for file, features in loaded.features.items()
+                for file, features in features_by_file.items()
             }
-            self.clips = loaded.clips
-            for name, views in loaded.views.items():
+            self.clips = clips
+            for name, views in views_by_method.items():
                 self.images[name].add([window[0] for window in windows], views)
         else:
             self._read_files()

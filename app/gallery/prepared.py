@@ -15,7 +15,6 @@ import logging
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from threading import Event
@@ -37,22 +36,19 @@ _log = logging.getLogger(__name__)
 _ROWS = ".rows"
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Precomputed data of a pack's own images."""
-
-    clips: Clips
-    views: dict[str, Tensor]  # (N, V, D) float32 by method: of all images, or windows of clips
-    features: dict[str, Tensor]  # (F, n, d) float16 of frames by encoder; empty without clips
-
-
 def path_of(info: PackInfo, kind: str = "views") -> Path:
     """The path of a pack's precomputed file, beside its folder (pack.json lists what is inside)."""
     return info.folder.parent / f"{info.folder.name}.{kind}.safetensors"
 
 
-def load(info: PackInfo, collection: Collection) -> Prepared | None:
-    """Loads the data for `collection`, a pack's own images; None if no file matches."""
+def load(
+    info: PackInfo, collection: Collection
+) -> tuple[Clips, dict[str, Tensor], dict[str, Tensor]] | None:
+    """Loads the data for `collection`, a pack's own images; None if no file matches.
+
+    Returns the clips, the views (N, V, D) float32 of all images or windows of clips by method, and
+    the features (F, n, d) float16 of frames by encoder, empty without clips.
+    """
     if not path_of(info).is_file():
         return None
     clips, features = Clips(collection, info.image_encoder.frames), dict[str, Tensor]()
@@ -74,7 +70,7 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
     frames = {len(rows) for rows in features.values()}
     if lengths != {len(windows)} or not frames <= {sum(map(len, windows))}:
         return None
-    return Prepared(clips, {name: tensor.float() for name, tensor in tensors.items()}, features)
+    return clips, {name: tensor.float() for name, tensor in tensors.items()}, features
 
 
 def write(runtime: Runtime, collection: Collection) -> list[Path]:

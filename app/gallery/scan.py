@@ -42,6 +42,7 @@ from polyview.models.files import replacing, replacing_folder
 
 MAX_ENTRIES = 50_000  # entries of a ZIP archive
 THUMBNAIL_SIDE = 320  # pixels of the longer side
+THUMBNAILS_BYTES = 2_000_000_000  # above this, the least recently used thumbnails are deleted
 _BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # errors of damaged archives
 _MAX_RATIO, _SMALL = 200, 16 * 2**20  # largest compression ratio; ignored below this size
 _SPARE = 2**30  # bytes that must stay free on the disk
@@ -64,7 +65,7 @@ class CollectionImage:
     captions: tuple[str, ...] = ()  # sentences that describe the image
     objects: tuple[str, ...] = ()  # names of the objects in the image
     truth: GalleryImage | None = None  # the ground truth of a rendered image
-    root: Path | None = None  # the resolved folder that links may not lead out of; None: no limit
+    root: Path | None = None  # the resolved folder that links may not lead out of
     moment: Moment | None = None  # the position of a frame in its clip; None for a whole file
     # the facts of an image from a database, whose file is opened only within `root`
     known: Mapping[str, str] | None = None
@@ -184,23 +185,18 @@ def from_pack(pack: Path) -> Collection:
     for i, image in enumerate(gallery.images):
         path = (gallery.folder / image.file).resolve()
         captions = tuple(caption.text for caption in image.captions)
-        objects = tuple(item.name for item in image.objects)
-        images.append(
-            CollectionImage(i, path, image.file, captions, objects, image, root=path.parent)
-        )
+        names = tuple(item.name for item in image.objects)
+        images.append(CollectionImage(i, path, image.file, captions, names, image, path.parent))
     title = f"{gallery.world or pack.name}, {gallery.split} split"
     return Collection(title, gallery.folder.resolve(), tuple(images))
 
 
-def open_images(
-    path: Path, cache: Path, follow_links: bool = False, stopped: Event | None = None
-) -> Collection:
+def open_images(path: Path, cache: Path, stopped: Event | None = None) -> Collection:
     """The images of a folder, see `from_folder`, or of a ZIP archive, unpacked in a cache folder.
 
     Args:
         path: the folder or archive.
         cache: the user's cache folder.
-        follow_links: whether to follow links to folders and links out of the folder.
         stopped: unpacking ends when this event is set.
 
     Raises:
@@ -210,28 +206,27 @@ def open_images(
         OSError: the archive cannot be read.
     """
     if not path.is_file():
-        return from_folder(path, follow_links)
-    unpacked = from_folder(_unpack(path, cache / "archives", stopped or Event()))
-    return replace(unpacked, title=path.stem)
+        return from_folder(path)
+    folder = _unpack(path, cache / "archives", stopped or Event())
+    return replace(from_folder(folder), title=path.stem)
 
 
-def from_folder(folder: Path, follow_links: bool = False) -> Collection:
+def from_folder(folder: Path) -> Collection:
     """All image files below a folder, in the order of their paths.
 
-    Hidden files and folders are skipped, archives left out. No file is opened; unreadable files are
-    reported when they are read. With `follow_links`, links to folders and links out of the folder
-    are followed. Raises FileNotFoundError if the folder is missing or holds no image.
+    Hidden files and folders and links to folders are skipped, archives left out. No file is opened;
+    unreadable files, and links out of the folder, are reported when they are read. Raises
+    FileNotFoundError if the folder is missing or holds no image.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     root, images, left_out = folder.resolve(), list[CollectionImage](), list[Refusal]()
-    limit = None if follow_links else root
-    for name, path in sorted(_files(root, follow_links, left_out)):
+    for name, path in sorted(_files(root, left_out)):
         if suffix_of(name) == ".zip":
-            advice = "is an archive in a folder; unpack it, or open it by itself"
-            left_out.append(Refusal(name, f"{name} {advice}"))
+            sentence = f"{name} is an archive in a folder; unpack it, or open it by itself"
+            left_out.append(Refusal(name, sentence))
         else:
-            images.append(CollectionImage(len(images), path, name, root=limit))
+            images.append(CollectionImage(len(images), path, name, root=root))
     if not images:
         raise FileNotFoundError(f"{folder} holds no images; looked for {_SUPPORTED}")
     return Collection(root.name, root, tuple(images), tuple(left_out))
@@ -256,9 +251,23 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
     return Collection("your files", folder, tuple(images), tuple(left_out))
 
 
-def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
+def sweep(thumbnails: Path) -> None:
+    """Deletes the least recently used files of a folder that has more than `THUMBNAILS_BYTES`."""
+    files, total = [], 0
+    with suppress(OSError), os.scandir(thumbnails) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            files.append((status.st_mtime, status.st_size, entry.path))
+    for _, size, path in sorted(files, reverse=True):
+        total += size
+        if total > THUMBNAILS_BYTES:
+            with suppress(OSError):
+                Path(path).unlink()
+
+
+def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
     """The image files and ZIP archives below a folder, each with a printable name."""
-    pending, visited = [str(root)], set[str]()
+    pending = [str(root)]
 
     def printable(path: str) -> str:  # relative to `root`; bytes that are not UTF-8 are escaped
         relative = path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/")
@@ -269,25 +278,18 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
         left_out.append(Refusal(name, str(unreadable(name, error))))
 
     while pending:
-        folder = pending.pop()
-        real = os.path.realpath(folder)
-        if real in visited:  # reached before, through a link
-            continue
-        visited.add(real)
         # one folder at a time: before Python 3.12, `os.walk` calls itself for each level
-        _, folders, names = next(os.walk(folder, onerror=leave_out), ("", [], []))
+        folder, folders, names = next(os.walk(pending.pop(), onerror=leave_out), ("", [], []))
         for name in (name for name in folders if not name.startswith(".")):
             path = os.path.join(folder, name)  # noqa: PTH118
             if not os.path.islink(path):  # noqa: PTH114
                 pending.append(path)
-            elif follow_links:
-                pending.insert(0, path)  # after real folders
             elif not Path(os.path.realpath(path)).is_relative_to(root):
                 left_out.append(Refusal(printable(path), str(outside(printable(path)))))
-        visible = (name for name in names if not name.startswith("."))
-        for name in (name for name in visible if suffix_of(name) in SUFFIXES | {".zip"}):
-            path = os.path.join(folder, name)  # noqa: PTH118
-            yield printable(path), Path(path)
+        for name in names:
+            if not name.startswith(".") and suffix_of(name) in SUFFIXES | {".zip"}:
+                path = os.path.join(folder, name)  # noqa: PTH118
+                yield printable(path), Path(path)
 
 
 def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
@@ -325,9 +327,8 @@ def _image_entries(
 ) -> list[zipfile.ZipInfo]:
     """The images among an archive's entries; raises ValueError beyond the limits."""
     if len(entries) > MAX_ENTRIES:
-        raise ValueError(
-            f"{name} has {len(entries):,} entries, more than {MAX_ENTRIES:,}; make several archives"
-        )
+        problem = f"{len(entries):,} entries, more than {MAX_ENTRIES:,}"
+        raise ValueError(f"{name} has {problem}; make several archives")
     images = []
     for info in entries:
         is_hidden = any(part.startswith(".") for part in PurePosixPath(info.filename).parts)

@@ -39,7 +39,6 @@ _LEAST_PIXELS = 50_000  # pixels that a smaller frame counts as
 _SIDE = 1024  # longer side of the written frames
 _CPU = 120  # seconds of CPU time of the decoder
 _ODD = 4  # larger pixel aspect ratios, and their inverses, are ignored
-_TURNS = [None, Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270]
 _processes = threading.Semaphore(2)
 
 T = TypeVar("T")
@@ -115,8 +114,7 @@ def read_video(
                     break
                 time, number, width, height = HEADER.unpack(head)
                 if not width:
-                    refusal = process.stdout.read(min(height, 1000)).decode(errors="replace")
-                    if refusal:
+                    if refusal := process.stdout.read(min(height, 1000)).decode(errors="replace"):
                         raise VideoError(refusal)
                     return
                 size = 3 * width * height if max(width, height) <= _SIDE else 0
@@ -187,9 +185,9 @@ class Clip:
         if codec.removeprefix("lib").replace("dav1d", "av1") not in CODECS:
             raise VideoError(f"is encoded with {codec}, which is not supported; save it with H.264")
         if context.width * context.height > MAX_PIXELS:
+            size, limit = f"{context.width} x {context.height}", f"{MAX_PIXELS // 10**6} million"
             raise VideoError(
-                f"has frames of {context.width} x {context.height} pixels, more than the "
-                f"{MAX_PIXELS // 10**6} million allowed; make it smaller"
+                f"has frames of {size} pixels, more than the {limit} allowed; make it smaller"
             )
         context.thread_count = 1
         context.options = {"max_pixels": str(MAX_PIXELS)}
@@ -225,8 +223,7 @@ class Clip:
         scale = min(1.0, _SIDE / max(width, frame.height))
         size = [max(1, round(side * scale)) for side in (width, frame.height)]
         image = frame.reformat(*size, "rgb24", interpolation="AREA").to_image()
-        turn = _TURNS[round(frame.rotation / 90) % 4]
-        return image if turn is None else image.transpose(turn)
+        return image.rotate(90 * round(frame.rotation / 90), expand=True)
 
     def _frames_from(self, seconds: float) -> Iterator[tuple[Moment, Any]]:
         """All frames from the last key frame before a time; skips damaged packets."""

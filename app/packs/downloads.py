@@ -39,8 +39,6 @@ PRESETS: dict[str, dict[str, Any]] = tomllib.loads(
 )
 
 
-
-
 def converted_folder(cache: Path, kind: str, address: str) -> Path:
     """The folder for a pack converted from published weights, by address."""
     readable = re.sub(r"[^A-Za-z0-9.-]+", "-", address).strip("-.")[:80]

@@ -204,7 +204,7 @@ class AppState:
         """Opens a place; an older collection of the place stays open until this succeeds."""
         future, stopped = opening
         try:
-            images = open_images(path, self.cache, self.settings.follow_links, stopped)
+            images = open_images(path, self.cache, stopped)
             with self._lock:
                 self._close(key)  # the files may have changed
                 self._collections[key] = images
@@ -389,12 +389,8 @@ class AppState:
         return next((key for key in (pack, self.first_pack) if self._info(key).gallery), SCENES)
 
 
-
-
 def _still_reading() -> Refusal:
     return Refusal(503, "a file is still being read; try again in a moment", 2)
-
-
 
 
 def _pack_key(info: PackInfo) -> str:

@@ -20,10 +20,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from polyview.app.gallery.images import sweep
 from polyview.app.gallery.index import SAMPLED, Gallery, Match, shared_processors, subsample
 from polyview.app.gallery.indexing import Index
-from polyview.app.gallery.scan import Collection, CollectionImage
+from polyview.app.gallery.scan import Collection, CollectionImage, sweep
 from polyview.app.refusal import Refusal
 from polyview.app.search import clips
 from polyview.app.search.clips import Scores

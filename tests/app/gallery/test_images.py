@@ -2,18 +2,20 @@
 
 import errno
 import os
+import struct
 import tempfile
 import time
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
+from pillow_heif import register_heif_opener
 
 from polyview.app.gallery import images, scan
-from polyview.app.gallery.images import ImageError, open_image, sweep
-from polyview.app.gallery.scan import THUMBNAIL_SIDE, CollectionImage
+from polyview.app.gallery.images import ImageError, open_image
+from polyview.app.gallery.scan import THUMBNAIL_SIDE, CollectionImage, sweep
 from tests.app import hostile
 from tests.app.conftest import draw
 
@@ -59,6 +61,25 @@ def test_blocks_of_a_gif_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
         path.write_bytes(content[:-2] + extra + b"\0;")
         with pytest.raises(ImageError, match="more than 100 blocks of data"):
             open_image(path)
+
+
+@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
+def test_headers_of_false_size(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HEIF is refused by libheif; AVIF is decoded, but one at a time."""
+    register_heif_opener()
+    path, turn = tmp_path / f"a.{kind.lower()}", MagicMock()
+    Image.new("RGB", (300, 200)).save(path, kind)
+    content = bytearray(path.read_bytes())
+    start = content.index(b"ispe") + 8
+    content[start : start + 8] = struct.pack(">2I", 30, 20)
+    path.write_bytes(content)
+    monkeypatch.setattr(images, "_one_large", turn)
+    if kind == "HEIF":
+        with pytest.raises(ImageError, match="damaged"):
+            open_image(path)
+    else:
+        assert open_image(path).size == (30, 20)
+        turn.__enter__.assert_called_once()
 
 
 def test_large_jpegs_are_decoded_at_a_fraction(tmp_path: Path) -> None:
@@ -159,6 +180,6 @@ def test_thumbnails_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         os.utime(made[-1], (time.time() - 1e6 + number,) * 2)
     os.utime(made[0], (0, 0))
     assert thumbnail_of(tmp_path / "0.png", folder) == made[0]  # used, so it stays
-    monkeypatch.setattr(images, "THUMBNAILS_BYTES", 3 * made[0].stat().st_size)
+    monkeypatch.setattr(scan, "THUMBNAILS_BYTES", 3 * made[0].stat().st_size)
     sweep(folder)
     assert set(folder.iterdir()) == {made[0], made[3], made[4]}

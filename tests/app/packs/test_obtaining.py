@@ -225,8 +225,6 @@ def test_a_preset_is_fetched_by_name_and_then_needs_no_network(
     assert leftovers(tmp_path) == []
 
 
-
-
 @pytest.fixture
 def public(
     hub: HubState,  # noqa: ARG001

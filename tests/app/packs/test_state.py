@@ -117,6 +117,7 @@ def test_all_readings_of_an_upload_are_stopped_before_one_is_awaited(
     assert all(index.wait(60) for index in indexes)
     state.uploads.add(key, "other.png", encoded(1))
     stopped: list[bool] = []
+
     def join(*_: object) -> None:
         stopped.append(all(index._stopped.is_set() for index in indexes))
 

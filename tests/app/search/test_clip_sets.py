@@ -41,8 +41,8 @@ def test_the_bundled_pack_opens_no_clip_to_answer(retriever: Retriever, tmp_path
     assert results is not None, (
         "the pack has changed; run python -m app.gallery.prepared --pack app/bundled/scenes_moving"
     )
-    assert [window[0] for window in results.clips.windows()] == list(range(CLIPS))
-    assert {len(moments) for moments in results.clips.values()} == {FRAMES}
+    assert [window[0] for window in results[0].windows()] == list(range(CLIPS))
+    assert {len(moments) for moments in results[0].values()} == {FRAMES}
     counting = Counting(retriever.runtime)
     fresh = Retriever(counting, retriever.collection, tmp_path)  # type: ignore[arg-type]
     fresh.index.start()
