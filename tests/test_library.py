@@ -1,8 +1,6 @@
 """The library's calls: `polyview.load`, the methods of `Model`, `register`, docs/library.md."""
 
 import doctest
-import io
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -68,29 +66,24 @@ def test_a_long_list_is_its_parts(model: Model, monkeypatch: pytest.MonkeyPatch)
     torch.testing.assert_close(torch.cat(single, dim=1), expected)
     evidence = model.evidence(mixed, texts[[0]])
     torch.testing.assert_close(evidence.score, expected[:, 0])
-    monkeypatch.setattr("polyview.core._LONG", 2)
-    for terminal in (True, False):
-        stream = io.StringIO()
-        monkeypatch.setattr(stream, "isatty", lambda shown=terminal: shown)
-        monkeypatch.setattr(sys, "stderr", stream)
-        assert not model.encode_images(files[:3], features=False).extras
-        assert ("images: 100%" in stream.getvalue()) == terminal
 
 
-def test_arrays_and_a_bare_string(model: Model) -> None:
-    images, text = model.encode_images(sets_of(model)), model.encode_texts("a dog")
-    scores = model.similarity(images, text)
-    assert scores.shape == (5, 1)
-    assert torch.equal(model.similarity(images.embeddings.numpy(), text.embeddings.numpy()), scores)
+def test_padding_changes_no_score(model: Model) -> None:
+    sets, texts = sets_of(model), model.encode_texts(TEXTS)
+    padded = np.pad(sets, ((0, 0), (0, 2), (0, 0)), constant_values=9)
+    images = model.encode_images(padded, mask=np.arange(padded.shape[1]) < [[sets.shape[1]]] * 5)
+    expected = model.similarity(model.encode_images(sets), texts)
+    torch.testing.assert_close(model.similarity(images, texts), expected)
+    torch.testing.assert_close(model.evidence(images, texts[[0]]).score, expected[:, 0])
 
 
 VIEW = Views(torch.zeros(1, 1, 64))  # without attention and features
-FEATURES = np.zeros((1, 1, 3))
+NARROW = Views(torch.zeros(1, 1, 3))
 Row = tuple[Callable[[Any], object], str]
 WRONG_TYPES: list[Row] = [
-    (lambda m: m.encode_images([3]), "a path or a PIL image, not int 3"),
-    (lambda m: m.encode_images(3), "a path or a PIL image, not int 3"),
-    (lambda m: m.encode_texts(3), "a text is a string, not int 3"),
+    (lambda m: m.encode_images([3]), "int"),
+    (lambda m: m.encode_images(3), "'int' object is not iterable"),
+    (lambda m: m.encode_texts([3]), "a text is a string, not int 3"),
     (lambda _: polyview.register("x", cast(Any, dict)), "subclass of polyview"),
     (lambda m: m.encode_texts([None]), "a string, not NoneType None"),
 ]
@@ -101,11 +94,13 @@ WRONG_VALUES: list[Row] = [
     (lambda m: m.encode_images(np.zeros((2, 7))), r"reads features \(B, N, "),
     (lambda m: m.encode_texts(["a dog", " "]), "text 2 of 2 is empty"),
     (lambda m: m.encode_texts([]), "no text to encode"),
-    (lambda m: m.similarity(FEATURES, m.encode_texts("a dog")), "have 3 dimensions and text .* 64"),
-    (lambda m: m.similarity(np.zeros((1, 3)), FEATURES), r"\(B, V, D\)"),
+    (lambda m: m.similarity(NARROW, m.encode_texts("a dog")), "have 3 dimensions and text .* 64"),
     (lambda m: m.attention(VIEW), "have no attention"),
     (lambda m: m.evidence(VIEW, m.encode_texts("a")), "no features; use views from encode_images"),
-    (lambda m: m.evidence(m.encode_texts("a"), m.encode_texts(["a", "b"])), "not 2 texts for 1 im"),
+    (
+        lambda m: m.evidence(m.encode_texts("a"), m.encode_texts(["a", "b"])),
+        "1 images take .* not 2",
+    ),
     (lambda m: m.runtime.text_features("dog", "mvam"), r'write \["dog"\]'),
     (lambda _: polyview.load("scenes", "mvan"), 'no method "mvan"'),
     (lambda _: polyview.register("pvse", VSEInfinity), "belongs to PVSE"),
