@@ -5,9 +5,6 @@
 - *Similarity*: the cosine between two different views of the same image, averaged over all pairs
   of views and all images.
 - *In use*: the effective number of winning views, 2 to the power of the entropy of the wins.
-- *Overlap*: the sum over cells of the smaller value of two maps of an image, each without negative
-  values and scaled to sum to 1 (uniform without positive values); averaged over all pairs of views
-  and a sample of images. 1 for equal maps, 0 if they share no cell.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from polyview.app.gallery.index import Gallery
 from polyview.app.search.readings import Reading
 from polyview.app.search.retriever import Retriever
 
-SAMPLE = 200  # images whose maps are compared
+SAMPLE = 200  # images whose views are compared by `is_collapsed`
 COLLAPSED = 0.95  # mean cosine from which views count as nearly the same
 _TIE = 1e-6
 _BATCH = 80  # captions in a batch
@@ -39,12 +36,10 @@ class Collapse(BaseModel):
     views: int = 0  # V
     wins: list[float] | None = None  # V shares that sum to 1; None without captions
     similarity: float | None = None  # None with one view
-    overlap: float | None = None  # None with one view, or without attention
     in_use: float | None = None  # the effective number of winning views
     collapsed: bool = False  # the views are nearly the same; the winning view then means nothing
     images: int = 0  # compared for `similarity`
     captions: int = 0  # of the wins
-    maps: int = 0  # images whose maps were compared
 
 
 def mean_similarity(batches: Iterable[Tensor]) -> float:
@@ -57,23 +52,6 @@ def mean_similarity(batches: Iterable[Tensor]) -> float:
         total += float(pairs.double().sum())
         images, views = images + len(batch), batch.shape[1]
     return total / images / (views * (views - 1))
-
-
-def map_overlap(maps: np.ndarray) -> float:
-    """Mean overlap, 0 to 1, of two maps of an image, over images and pairs of views.
-
-    `maps` (N, V, P) with V > 1 are shares or cosines. The top of the module defines the overlap.
-
-    >>> map_overlap(np.array([[[3.0, 1.0, 0.0], [0.0, 0.5, 0.5]]]))
-    0.25
-    """
-    positive = np.clip(maps.astype(np.float64), 0.0, None)
-    totals = positive.sum(axis=2, keepdims=True)
-    uniform = np.full(positive.shape, 1.0 / maps.shape[2])
-    shares = np.divide(positive, totals, out=uniform, where=totals > 0)
-    views = maps.shape[1]
-    pairs = np.minimum(shares[:, :, None], shares[:, None]).sum(axis=-1)  # (N, V, V), 1 for v = v
-    return float((pairs.sum(axis=(1, 2)).mean() - views) / (views * (views - 1)))
 
 
 def measure(retriever: Retriever, name: str) -> Collapse:
@@ -96,15 +74,6 @@ def measure(retriever: Retriever, name: str) -> Collapse:
         result.in_use = 2.0**entropy
     result.similarity = mean_similarity(views.embeddings for _, views in gallery.chunks())
     result.collapsed = result.similarity >= COLLAPSED
-    maps = []
-    for image_id in ids[:: math.ceil(len(ids) / SAMPLE)].tolist():
-        try:
-            attention = retriever.views([image_id], name, attention=True).attention
-        except ValueError:  # its file was deleted
-            continue
-        if attention is not None:
-            maps.append(attention[0].float().cpu().numpy())  # (V, N)
-    result.maps, result.overlap = len(maps), map_overlap(np.stack(maps)) if maps else None
     return result
 
 

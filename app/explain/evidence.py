@@ -89,7 +89,7 @@ def explain(
     image_parts = [retriever.parts(images, name) for name in names]
     views = [Views(parts.total) for parts in image_parts]
     scores = np.zeros(views[0].embeddings.shape[: 2 if per_view else 1])  # (n, V) or (n,)
-    words, query_terms, evidence, numbers = list[str](), list[QueryTerm](), list[Evidence](), 0
+    words, query_terms, evidence = list[str](), list[QueryTerm](), list[Evidence]()
     for term in combine_terms(terms):
         subject = retriever.subject(term)
         split = []
@@ -101,33 +101,25 @@ def explain(
             scores += term.weight / len(names) * rows.double().cpu().numpy()
         labels, located = _locate(mean_evidence(split), subject, retriever, images)
         words += labels
-        numbers += located.cells.numel()
-        if numbers > MAX_NUMBERS:
-            content, advice = f"{len(images)} images", "ask for fewer"
-            if len(images) == 1:
-                content, advice = "one image", "use fewer example images"
-            limit = f"more than {MAX_NUMBERS:,} numbers"
-            raise ValueError(f"the evidence of {content} has {limit}; {advice}")
+        evidence.append(located)
+        if sum(part.cells.numel() for part in evidence) > MAX_NUMBERS:
+            advice = "request fewer images, or use fewer example images"
+            raise ValueError(f"the evidence has more than {MAX_NUMBERS:,} numbers; {advice}")
         count = len(labels) if isinstance(subject, str) else 0
         query_terms.append(QueryTerm(words=term.words, weight=term.weight, count=count))
-        evidence.append(located)
     seconds: tuple[tuple[float, ...], ...] = ()
     if retriever.reads_sets:
         clips = [map(retriever.image, retriever.index.clips.window_of(i)) for i in images]
         seconds = tuple(tuple(f.moment.seconds for f in clip if f.moment) for clip in clips)
     grid = evidence[0].whole_sentence.shape[-2:] if evidence else retriever.grid
-    cells = [part.cells.float().cpu().numpy() for part in evidence]
+    cells = np.zeros((*scores.shape, *grid, 0), np.float32)
+    whole_sentence, base = np.zeros(cells.shape[:-1], np.float32), np.zeros(scores.shape)
+    for part in evidence:
+        cells = np.concatenate([cells, part.cells.float().cpu().numpy()], axis=-1)
+        whole_sentence += part.whole_sentence.float().cpu().numpy()
+        base += part.base.cpu().numpy()
     return QueryEvidence(
-        scores,
-        tuple(query_terms),
-        tuple(words),
-        np.concatenate([np.zeros((*scores.shape, *grid, 0), np.float32), *cells], axis=-1),
-        sum(
-            (part.whole_sentence.float().cpu().numpy() for part in evidence),
-            np.zeros((*scores.shape, *grid), np.float32),
-        ),
-        sum((part.base.cpu().numpy() for part in evidence), np.zeros(scores.shape)),
-        seconds,
+        scores, tuple(query_terms), tuple(words), cells, whole_sentence, base, seconds
     )
 
 
@@ -166,41 +158,25 @@ def _locate(
     return words or [""] * cells.shape[-1], Evidence(cells, whole_map, base)
 
 
-def attention_maps(retriever: Retriever, views: Views, image: int, name: str) -> Tensor | None:
-    """The attention maps (V, rows, columns) float32 of an image's views; None without attention.
+def to_maps(
+    retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image, adds_up: bool = True
+) -> Tensor:
+    """Turns values (n, ..., N) of n images into maps (n, ..., rows, columns).
 
-    `views` (1, V, D) are computed by `Retriever.views` with attention. A map holds shares that sum
-    to 1, or cosines if `Method.attention_sums_to_one` is False. The share of a region is spread
-    over its box and added where boxes overlap; a cell shows the largest cosine of its regions.
+    The value of a region is spread over its box and added where boxes overlap. If values do not add
+    up, such as cosines, a cell has the largest value of its regions.
     """
-    if views.attention is None:
-        return None
-    values, regions = views.attention[0].float(), retriever.runtime.regions
-    if retriever.reads_sets:
-        return to_sheet(retriever, values).cpu()
-    if regions is None:
-        return retriever.runtime.on_grid(values).cpu()
-    adds_up = retriever.methods[name].attention_sums_to_one
-    return (regions.summed if adds_up else regions.strongest)(image, values).cpu()
-
-
-def to_maps(retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image) -> Tensor:
-    """Turns contributions (n, ..., N) into maps (n, ..., rows, columns) with the same sums."""
     regions = retriever.runtime.regions
     if retriever.reads_sets:
         return to_sheet(retriever, values)
     if regions is None or isinstance(images, Image.Image):
         return retriever.runtime.on_grid(values)
-    pairs = zip(images, values, strict=True)
-    return torch.stack([regions.summed(row, part) for row, part in pairs])
+    place = regions.summed if adds_up else regions.strongest
+    return torch.stack([place(row, part) for row, part in zip(images, values, strict=True)])
 
 
 def sheet_shape(count: int) -> tuple[int, int]:
-    """Rows and columns of a sheet of `count` frames.
-
-    >>> sheet_shape(1), sheet_shape(10), sheet_shape(16)
-    ((1, 1), (3, 4), (4, 4))
-    """
+    """Rows and columns of a sheet of `count` frames, such as (3, 4) for 10."""
     columns = math.ceil(math.sqrt(count))
     return -(-count // columns), columns
 

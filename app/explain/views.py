@@ -10,13 +10,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from polyview.app.explain.evidence import attention_maps, box, sheets
+from polyview.app.explain.evidence import box, sheets, to_maps
 from polyview.app.search import comparison
 from polyview.app.search.clips import Scores, best_of_files
 from polyview.app.search.hits import Hit, Timed
 from polyview.app.search.retriever import Retriever, Term
 
 _DIGITS = 5  # decimal digits of numbers in an answer
+_MAX_ELEMENTS = 12  # views of an answer, if a view is a single element
 Rows = list[Any]  # nested lists of numbers, not validated again
 
 
@@ -24,9 +25,9 @@ class Views(Timed):
     """The views of one image; the fields from `text` on are set only with a text.
 
     Each of `views` has its number, its map over the grid (null without attention) and with a text
-    its score; `similarity` and `text_similarity` are cosines between views; `inside` has the
-    method's intermediate arrays (`Method.inside`), `knobs` their settings; `mentioned` the indices
-    of the objects that the text mentions, if it is a caption of the image.
+    its score. If a view is a single cell, `views` has with a text only those that add to the score,
+    at most 12, the highest score first. `similarity` are cosines between all views, `inside` the
+    method's intermediate arrays (`Method.inside`), `knobs` their settings.
     """
 
     image_id: int
@@ -37,7 +38,6 @@ class Views(Timed):
     sheet: list[int] | None
     frames: list[int]
     attention_is: str
-    attention_sums_to_one: bool
     views: list[dict[str, Any]]
     similarity: Rows
     inside: list[dict[str, Any]]
@@ -49,8 +49,6 @@ class Views(Timed):
     winner: int | None = None
     words: list[str] = Field(default=[])
     word_attention: Rows | None = None
-    text_similarity: Rows | None = None
-    mentioned: list[int] = Field(default=[])
     remark: str = ""
 
 
@@ -68,19 +66,14 @@ class Lens(Timed):
 
 @torch.inference_mode()
 def describe_views(
-    retriever: Retriever,
-    image_id: int,
-    name: str,
-    text: str = "",
-    settings: Mapping[str, str] | None = None,
+    retriever: Retriever, image_id: int, name: str, text: str, settings: Mapping[str, str]
 ) -> Views:
     """Computes the views of an image of the collection with one method.
 
     `text` is a sentence, or empty; `settings` has values of the method's knobs (`Method.knobs`).
     Raises ValueError if the image, method or a setting is unknown, or the text cannot be read.
     """
-    method, source = retriever.methods.require_single(name), retriever.image(image_id)
-    settings = settings or {}
+    method, file = retriever.methods.require_single(name), retriever.image(image_id).file
     knobs = {knob.name: knob for knob in method.knobs}
     if unknown := settings.keys() - knobs.keys():
         names = ", ".join(knobs) or "none"
@@ -88,24 +81,27 @@ def describe_views(
     values = {k: int(v) if v.isdecimal() else v for k, v in settings.items()}
     images = retriever.views([image_id], name, attention=True)
     texts = retriever.views(text, name, attention=True) if text.strip() else None
-    maps = attention_maps(retriever, images, image_id, name)
+    maps = None
+    if images.attention is not None:
+        attention, adds_up = images.attention.float(), method.attention_sums_to_one
+        maps = to_maps(retriever, attention, [image_id], adds_up)[0].cpu()  # (V, rows, columns)
     sheet, frames = sheets(retriever, [image_id])
     views: list[dict[str, Any]] = [
         {"view": v, "attention": None if maps is None else nested(maps[v])}
         for v in range(images.embeddings.shape[1])
     ]
+    unit = torch.nn.functional.normalize(images.embeddings[0].float(), dim=1)  # (V, D)
     answer = Views(
         image_id=image_id,
-        file=source.file,
+        file=file,
         method=name,
         grid=list(retriever.grid if maps is None else maps.shape[1:]),
         box=box(retriever, image_id),
         sheet=sheet,
         frames=frames[0] if frames else [],
         attention_is=method.attention_is,
-        attention_sums_to_one=method.attention_sums_to_one,
         views=views,
-        similarity=_cosines(images.embeddings),
+        similarity=nested(unit @ unit.T),
         inside=[
             {**vars(array), "values": nested(array.values.float())}
             for array in method.inside(images, texts, **values)
@@ -116,14 +112,14 @@ def describe_views(
         scores = method.view_scores(images, texts)[:, 0, 0].float()  # (V,)
         for view, score in zip(answer.views, nested(scores), strict=True):
             view["score"] = score
+        if method.views_are_elements:
+            adding = (view for view in answer.views if view["score"])
+            ordered = sorted(adding, key=lambda view: view["score"], reverse=True)
+            answer.views = ordered[:_MAX_ELEMENTS]
         answer.text, answer.winner = text, int(scores.argmax())
         answer.score = round(float(method.score(images, texts)), _DIGITS)
         answer.view_scores_are, answer.words = method.view_scores_are, retriever.read(text).words
         answer.word_attention = None if texts.attention is None else nested(texts.attention[0])
-        answer.text_similarity = _cosines(texts.embeddings)
-        captions, words = source.truth.captions if source.truth else (), " ".join(text.split())
-        mentioned = {i for caption in captions if caption.text == words for i in caption.mentions}
-        answer.mentioned = sorted(mentioned)
     return answer
 
 
@@ -173,9 +169,3 @@ def nested(values: Tensor | np.ndarray, digits: int = _DIGITS) -> Any:
     """Converts numbers to nested lists, rounded."""
     numbers = values.float().cpu().numpy() if isinstance(values, Tensor) else values
     return np.round(np.asarray(numbers, np.float64), digits).tolist()
-
-
-def _cosines(views: Tensor) -> Any:
-    """Cosines between the rows of (1, V, D), as (V, V)."""
-    unit = torch.nn.functional.normalize(views[0].float(), dim=1)
-    return nested(unit @ unit.T)

@@ -405,7 +405,7 @@ export class Inspect {
     const { similarity, word_attention: reading, words } = views;
     const names = (rows) => rows.map((_, view) => `view ${view + 1}`);
     const figures = views.inside.map((array) => {
-      const item = describeArray(array, views.views.length);
+      const item = describeArray(array, similarity.length);
       if (item.kind === "matrix") return section(item.title, item.meaning, heatmap(item));
       if (item.kind === "curve") return section(item.title, item.meaning, curves(item));
       return section(item.title, item.meaning, el("p.figure", {}, Number(item.values).toFixed(4)));
@@ -460,15 +460,14 @@ export class Inspect {
         if (answer.state !== "failed") setTimeout(ask, ASK_AGAIN);
         return;
       }
-      const { in_use: used, views, similarity, overlap, wins, images, captions } = answer;
-      const number = (value) => ((value ?? null) === null ? "unknown" : value.toFixed(2));
-      const about = `Mean cosine of two views ${number(similarity)}, overlap of their maps ${number(overlap)}`;
+      const { in_use: used, views, similarity, wins, images, captions } = answer;
+      const cosine = (similarity ?? null) === null ? "unknown" : similarity.toFixed(2);
       const title = "Share of captions that each view wins";
       const columns = wins?.map((_, view) => `view ${view + 1}`);
       holder.replaceChildren(
         (used ?? null) === null ? "" : el("p.figure", {}, `${used.toFixed(1)} of ${views} views in use`),
         el("p", {}, answer.collapsed ? "The views have collapsed: they are nearly the same." : "The views differ."),
-        el("p.caption", {}, `${about}; over ${images} images and ${captions} captions.`),
+        el("p.caption", {}, `Mean cosine of two views ${cosine}; over ${images} images and ${captions} captions.`),
         wins ? heatmap({ title, values: [wins], rows: ["wins"], columns }) : "",
       );
     };

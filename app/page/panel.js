@@ -142,10 +142,12 @@ export class Panel {
       }),
     );
     const count = this.context.info.methods[method]?.views ?? 1;
-    const winner = this.views?.method === method ? this.views.winner : null;
+    const views = this.views?.method === method ? this.views : null;
+    const winner = views?.winner ?? null;
+    const listed = views?.views.map((each) => each.view) ?? [...Array(count).keys()];
     redraw(
       this.viewRow,
-      ...Array.from({ length: count }, (_, view) => {
+      ...listed.map((view) => {
         const own = now.view === view;
         const choose = () => go({ view: own ? null : view }, { replace: true });
         const label = `${view + 1}${view === winner && count > 1 ? " ★" : ""}`;

@@ -33,13 +33,12 @@ class Truth(BaseModel):
 
 
 class Place(Hit):
-    """A hit in a column; a clip is represented by its best frame."""
+    """A hit in a column; `left_rank` and `move` are None in the first column."""
 
     right: bool | None  # whether the image satisfies the query; None if not known
-    left_rank: int | None  # rank in the column to the left; None in the first column
-    new: bool  # whether the column to the left does not list the image; False in the first column
-    # ranks gained over the column to the left, negative if lost; None in the first column or if new
-    move: int | None
+    left_rank: int | None  # rank in the column to the left
+    new: bool  # whether a column to the left does not list the image
+    move: int | None  # ranks gained over the column to the left, negative if lost; None if new
 
 
 class Column(BaseModel):
@@ -49,13 +48,11 @@ class Column(BaseModel):
     title: str  # the name of the method or average, for people
     paper: str  # the publication of the method; empty for an average
     ms: float = 0.0  # median milliseconds of an answer, including encoding the query
-    runs: int = 0  # number of timed answers
     hits: list[Place] = []  # the k best images, best first
-    true_ranks: list[int] = []  # ranks, of N, of the images known to be right, ascending
-    best_true_rank: int | None = None  # the first of `true_ranks`
+    best_true_rank: int | None = None  # the first rank, of N, of a right image
     # share of right images among the first R, for R right images; None if the truth is incomplete
     r_precision: float | None = None
-    right_in_list: int | None = None  # number of hits known to be right
+    right_in_list: int | None = None  # number of right hits
 
 
 class Comparison(BaseModel):
@@ -146,7 +143,7 @@ def _run(
         start = time.perf_counter()
         scores = pack.scores(terms, spec)
         seconds.append(time.perf_counter() - start)
-    column.ms, column.runs = round(1000 * median(seconds), 1), len(seconds)
+    column.ms = round(1000 * median(seconds), 1)
     if pack.index.clips:
         best, images = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
         moments = pack.moments(images[best].tolist(), terms, spec)
@@ -177,33 +174,34 @@ def measure(
     images = np.stack([s.images[row] for s, row in rows])  # (C, N)
     ranks = np.stack([rank(row) for row in values])  # (C, N)
     lists = [np.argsort(row)[:k].tolist() for row in ranks]  # indices into `ids`
-    is_relevant = np.isin(ids, truth.image_ids if truth else [])  # (N,)
-    if truth is not None:  # of the ranked images
-        truth = Truth(image_ids=ids[is_relevant].tolist(), complete=truth.complete)
-        truth = truth if truth.image_ids else None
-    column_count = Counter(i for row in lists for i in row if truth is None or is_relevant[i])
-
-    def place(c: int, i: int) -> Place:
-        own_rank, left_rank = int(ranks[c, i]), int(ranks[c - 1, i]) if c else None
-        new = left_rank is not None and left_rank > k
-        is_judged = truth is not None and (truth.complete or is_relevant[i])
-        return Place(
-            image_id=int(images[c, i]),
-            rank=own_rank,
-            score=float(values[c, i]),
-            right=bool(is_relevant[i]) if is_judged else None,
-            left_rank=left_rank,
-            new=new,
-            move=None if left_rank is None or new else left_rank - own_rank,
-        )
-
+    right = np.isin(ids, truth.image_ids if truth else [])  # (N,)
+    is_complete = truth is not None and truth.complete and bool(right.any())
+    list_count = Counter(i for row in lists for i in row if right[i] or not right.any())
+    only_found: dict[str, list[dict[str, int]]] = {}
     for c, (column, indices) in enumerate(zip(columns, lists, strict=True)):
-        column.hits = [place(c, i) for i in indices]
-        true_ranks = sorted(ranks[c, is_relevant].tolist())
-        column.true_ranks, column.best_true_rank = true_ranks, min(true_ranks, default=None)
-        column.right_in_list = int(is_relevant[indices].sum()) if truth else None
-        right_count = sum(true_rank <= len(true_ranks) for true_rank in true_ranks)
-        column.r_precision = right_count / len(true_ranks) if truth and truth.complete else None
+        left = ranks[c - 1] if c else None
+        column.hits = [
+            Place(
+                image_id=int(images[c, i]),
+                rank=int(ranks[c, i]),
+                score=float(values[c, i]),
+                right=bool(right[i]) if is_complete or right[i] else None,
+                left_rank=None if left is None else int(left[i]),
+                new=left is not None and bool(left[i] > k),
+                move=None if left is None or left[i] > k else int(left[i] - ranks[c, i]),
+            )
+            for i in indices
+        ]
+        only_found[column.method] = [
+            {"image_id": hit.image_id, "rank": hit.rank}
+            for hit, i in zip(column.hits, indices, strict=True)
+            if list_count[i] == 1
+        ]
+        true_ranks = ranks[c, right]
+        column.best_true_rank = int(true_ranks.min()) if len(true_ranks) else None
+        column.right_in_list = int(right[indices].sum()) if len(true_ranks) else None
+        within = true_ranks <= len(true_ranks)
+        column.r_precision = float(within.mean()) if is_complete else None
 
     def tau(a: int, b: int) -> float | None:
         union = (ranks[a] <= k) | (ranks[b] <= k)  # (N,)
@@ -214,18 +212,11 @@ def measure(
     return Comparison(
         k=k,
         pictures=len(ids),
-        truth=truth,
+        truth=Truth(image_ids=ids[right].tolist(), complete=is_complete) if right.any() else None,
         columns=list(columns),
         overlap=[[len({*a} & {*b}) / len(a) for b in lists] for a in lists],
         tau=[[tau(a, b) for b in numbers] for a in numbers],
-        only_found={
-            column.method: [
-                {"image_id": hit.image_id, "rank": hit.rank}
-                for hit, i in zip(column.hits, indices, strict=True)
-                if column_count[i] == 1
-            ]
-            for column, indices in zip(columns, lists, strict=True)
-        },
+        only_found=only_found,
         ranks={image_id: ranks[:, i].tolist() for image_id, i in rows_by_id.items()},
     )
 

@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, sync_playwright
 
-from polyview.app.explain.evidence import attention_maps
+from polyview.app.explain.evidence import to_maps
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.hits import Hit
@@ -203,9 +203,10 @@ def find(retriever: Retriever, text: str, method: str, k: int) -> list[Hit]:
 
 def maps_of(retriever: Retriever, image: int, name: str) -> np.ndarray:
     """The maps (V, rows, columns) of a method that has attention."""
-    maps = attention_maps(retriever, retriever.views([image], name, attention=True), image, name)
-    assert maps is not None
-    return maps.numpy()
+    attention = retriever.views([image], name, attention=True).attention
+    assert attention is not None
+    adds_up = retriever.methods[name].attention_sums_to_one
+    return to_maps(retriever, attention, [image], adds_up)[0].cpu().numpy()
 
 
 def finish(index: Index, watch: Callable[[Progress], None] | None = None) -> Index:

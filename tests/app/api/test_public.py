@@ -281,12 +281,10 @@ def test_questions_without_an_answer_are_bounded_for_each_client(server: Server)
 def test_large_answers_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polyview.app.explain.evidence.MAX_NUMBERS", 100)
     assert server.post("explain/hits", q="a red circle", images=[0])["scores"]
-    many = {"q": "a red circle", "images": [0, 1, 2] * 30}
-    sentence = refused(server.http.post("explain/hits", json=many), 400)
-    assert "of 90 images has more than 100 numbers; ask for fewer" in sentence
-    alone = {"q": "a red circle", "images": [0], "more": [1, 2, 3, 4]}
-    sentence = refused(server.http.post("explain/hits", json=alone), 400)
-    assert "of one image has more than 100 numbers; use fewer example images" in sentence
+    for images, more in (([0, 1, 2] * 30, []), ([0], [1, 2, 3, 4])):
+        values = {"q": "a red circle", "images": images, "more": more}
+        sentence = refused(server.http.post("explain/hits", json=values), 400)
+        assert "the evidence has more than 100 numbers; request fewer images" in sentence
 
 
 @pytest.mark.usefixtures("strict")

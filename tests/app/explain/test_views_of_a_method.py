@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from polyview.app.explain import collapse
-from polyview.app.explain.views import search_weighted
+from polyview.app.explain import collapse, views
+from polyview.app.explain.views import describe_views, search_weighted
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.readings import Reading
@@ -18,7 +18,7 @@ from polyview.app.search.retriever import Retriever
 from polyview.models import Method, Views
 from polyview.models.mv_vse import MVVSE, MVVSEConfig
 from polyview.models.mvam import MVAM
-from tests.app.conftest import IMAGES, find, finish, maps_of
+from tests.app.conftest import IMAGES, find, finish
 from tests.app.many import ADDED
 
 SECONDS = 60
@@ -40,18 +40,6 @@ def test_similarity_is_the_mean_over_pairs() -> None:
     ]
     for parts in ([views], [views[:1], views[1:]]):
         assert collapse.mean_similarity(parts) == pytest.approx(sum(pairs) / len(pairs), abs=1e-6)
-
-
-def test_overlap_is_the_mean_of_what_both_maps_hold() -> None:
-    maps = np.random.default_rng(2).normal(size=(3, 4, 6))  # some of it negative
-    results = []
-    for item in maps:
-        for a in range(4):
-            for b in range(a + 1, 4):
-                left, right = ([max(x, 0.0) for x in item[view]] for view in (a, b))
-                shares = zip(left, right, strict=True)
-                results.append(sum(min(x / sum(left), y / sum(right)) for x, y in shares))
-    assert collapse.map_overlap(maps) == pytest.approx(sum(results) / len(results))
 
 
 METHODS = {"mv_vse": MVVSE(4, 4, MVVSEConfig(8)), "mvam": MVAM(4, 4, 8, views=3)}
@@ -95,11 +83,8 @@ def test_the_meter_of_a_gallery(many_retriever: Retriever, monkeypatch: pytest.M
     assert result.wins == pytest.approx([own / len(texts) for own in wins], abs=1e-6)
     assert result.wins is not None
     assert result.in_use == pytest.approx(np.prod([own**-own for own in result.wins if own]))
-    assert (result.views, result.captions, result.maps) == (3, len(texts), IMAGES)
+    assert (result.views, result.captions) == (3, len(texts))
     assert result.similarity == pytest.approx(collapse.mean_similarity([images.embeddings]))
-    maps = [maps_of(many_retriever, i, "mv_vse").reshape(3, -1) for i in range(IMAGES)]
-    assert result.overlap == pytest.approx(collapse.map_overlap(np.stack(maps)), abs=1e-6)
-    assert result.similarity is not None
     for more, expected in ((-1e-4, True), (1e-4, False)):  # known before the meter was read
         monkeypatch.setattr(collapse, "COLLAPSED", result.similarity + more)
         assert collapse.is_collapsed(many_retriever, "mv_vse") is expected
@@ -124,7 +109,7 @@ def test_without_captions(many_retriever: Retriever, many_pack: Path, tmp_path: 
     finish(retriever.index)
     result = finished(retriever, "avse").result
     assert (result.wins, result.in_use) == (None, None)
-    assert None not in (result.similarity, result.overlap)
+    assert result.similarity is not None
 
 
 def test_failures_are_told(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,3 +175,28 @@ def test_winning_views_keep_their_numbers(many_retriever: Retriever) -> None:
         assert won[image_id] == (0 if scores[0, column] >= scores[2, column] else 2)
     only = search_weighted(many_retriever, TEXT, "mv_vse", [0.0, 0.0, 1.0], 24)
     assert {hit.view for hit in only.hits} == {2}
+
+
+@torch.inference_mode()
+def test_of_many_cells_those_that_a_word_chose_are_listed(
+    scenes: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, image_id = "a dog and a red car on the beach", 303
+    answer = describe_views(scenes, image_id, "late", text, {})
+    words = scenes.views(text, "late").embeddings[0]
+    words = words[words.abs().sum(dim=1) > 0]
+    cosines = scenes.views([image_id], "late").embeddings[0] @ words.T  # (49, words)
+    best = cosines.argmax(dim=0).tolist()
+    sums = {cell: sum(float(cosines[cell, w]) for w, b in enumerate(best) if b == cell)
+            for cell in best}  # fmt: skip
+    expected = sorted(sums, key=lambda cell: -sums[cell])
+    assert [view["view"] for view in answer.views] == expected
+    assert answer.winner == expected[0]
+    assert 1 < len(expected) < 12
+    scores = [view["score"] * len(words) for view in answer.views]
+    assert scores == pytest.approx([sums[cell] for cell in expected], abs=1e-3)
+    assert len(answer.similarity) == len(describe_views(scenes, image_id, "late", "", {}).views)
+    assert len(describe_views(scenes, image_id, "mvam", text, {}).views) == 16
+    monkeypatch.setattr(views, "_MAX_ELEMENTS", 2)
+    listed = describe_views(scenes, image_id, "late", text, {}).views
+    assert [view["view"] for view in listed] == expected[:2]
