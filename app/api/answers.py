@@ -64,16 +64,12 @@ class _SharedFields(Timed):
 
 
 class Explanation(_SharedFields):
-    """A score as the sum of `base`, `cells` (N, M) and `whole_sentence` (N).
-
-    `grid` has the rows and columns of the N cells. `seconds` (of a clip that is read as a set) and
-    `per_view` are optional.
-    """
+    """A score as the sum of `base`, `cells` (N, M) and `whole_sentence` (N), N cells on `grid`."""
 
     read_as: str
     image_id: int
     file: str
-    seconds: list[float] = Field(default=[])
+    seconds: list[float] = Field(default=[])  # only of a clip that is read as a set
     score: float
     base: float
     per_view: list[Fields] = Field(default=[])

@@ -26,12 +26,11 @@ _CLIPS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video
 
 def image(retriever: Retriever, image_id: p.ImageId, large: p.Large = False) -> answers.Blob:
     """Returns an image of the collection as a WebP without metadata."""
-    if not large:
-        data = retriever.thumbnail(image_id).read_bytes()
-        return answers.Blob(media_type="image/webp", data=data)
     file = io.BytesIO()
-    retriever.open(image_id).save(file, "WEBP", quality=90, method=2)
-    return answers.Blob(media_type="image/webp", data=file.getvalue())
+    if large:
+        retriever.open(image_id).save(file, "WEBP", quality=90, method=2)
+    data = file.getvalue() if large else retriever.thumbnail(image_id).read_bytes()
+    return answers.Blob(media_type="image/webp", data=data)
 
 
 def clip(
@@ -47,8 +46,7 @@ def clip(
     except ValueError as error:
         raise Refusal(404, str(error)) from error
     if source.moment is None:
-        advice = f"request /image/{image_id}"
-        raise Refusal(404, f"image {image_id} is a still image, not a clip; {advice}")
+        raise Refusal(404, f"image {image_id} is a still image; request /image/{image_id}")
     with source.require_file().open():  # checks that it is a regular file inside its folder
         media_type = _CLIPS.get(PurePath(source.file).suffix.lower(), "video/mp4")
     return answers.Blob(media_type=media_type, file=source.path.resolve())
@@ -81,8 +79,7 @@ def results(state: AppState, pack: p.Pack = "") -> answers.Results:
 def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     """Checks a pack's preprocessing against its model's, with captioned images of a collection."""
     if retriever.reads_sets:
-        title = retriever.info.title
-        raise ValueError(f"{title} reads clips; only packs that read images can be checked")
+        raise ValueError("this pack reads clips; only packs that read images can be checked")
     method = retriever.methods.names(method)[0] if method else retriever.methods.best
     stored = retriever.readings.get(("check", method), Reading())
     if stored.result is None:  # a check takes seconds
@@ -128,10 +125,8 @@ def start_collection(state: AppState, collection: p.Upload, pack: p.Pack = "") -
 def progress(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Returns the progress of indexing a collection, and the skipped files."""
     key, collection = state.resolve(pack, collection)
-    status = state.pending_stage(collection)
-    if status is not None:
-        stage, count = status
-        return Progress(collection=collection, pack=key, stage=stage, pictures=count)
+    if status := state.pending_stage(collection):
+        return Progress(collection=collection, pack=key, stage=status[0], pictures=status[1])
     retriever = state.retriever(key, collection)
     return Progress(
         collection=collection,
@@ -161,8 +156,7 @@ def resume_reading(state: AppState, pack: p.Pack = "", collection: p.Collection 
 
 def _require_own(state: AppState, collection: str) -> None:
     if not collection.startswith("upload-"):
-        sentence = "only the app's owner can stop or resume reading; upload your own files"
-        state.require_owner(sentence)
+        state.require_owner("only the app's owner can stop or resume reading; upload your files")
 
 
 def packs(state: AppState) -> answers.Packs:
@@ -190,8 +184,8 @@ def packs(state: AppState) -> answers.Packs:
         }
         for name, preset in (PRESETS.items() if state.private else ())
     ]
-    accepts = state.downloads.accepts
-    return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=state.private)
+    accepts, private = state.downloads.accepts, state.private
+    return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=private)
 
 
 def look_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> answers.Look:

@@ -47,41 +47,31 @@ class FileHit(Hit):
 
 
 class Hits(list[FileHit]):
-    """The hits of a search, best first.
+    """The hits of a search, best first."""
 
-    Attributes:
-        matches: whether any image satisfies the query; None if the pack cannot tell.
-        unknown: words of the query that the pack does not know, and their replacements.
-    """
-
-    matches: bool | None = None
-    unknown: Sequence[Unknown] = ()
+    matches: bool | None = None  # whether any image satisfies the query; None if not known
+    unknown: Sequence[Unknown] = ()  # words that the pack does not know, and their replacements
 
 
 @dataclass(frozen=True)
 class Why:
     """The parts of a score: base + cells.sum() = score.
 
-    Attributes:
-        score: the score of the image for the query.
-        base: the part that does not come from any cell.
-        words: M words as the method's encoder reads them; "" stands for a cell of a query image
-            and, at the end, for the part that cannot be split over words.
-        cells: (rows, columns, M) the contribution of each pair of a cell and a word.
+    `words` has M words as the method's encoder reads them; "" stands for a cell of a query image
+    and, at the end, for the part that cannot be split over words.
     """
 
-    score: float
-    base: float
+    score: float  # of the image for the query
+    base: float  # the part that does not come from any cell
     words: tuple[str, ...]
-    cells: np.ndarray
+    cells: np.ndarray  # (rows, columns, M) the contribution of each pair of a cell and a word
     _draw: Callable[[str | None], Image.Image]
 
     def light(self, word: str | None = None) -> Image.Image:
         """Draws the evidence of all words, or of one word, over the image.
 
-        Raises:
-            ValueError: there is no such word; the image is a clip that is read as a set; or no
-                part of the score has a location in the image.
+        Raises ValueError if there is no such word, if the image is a clip that is read as a set, or
+        if no part of the score has a location in the image.
         """
         return self._draw(word)
 
@@ -135,7 +125,7 @@ class Library:
             index.stop()
             index.wait()
 
-        # runs at exit too: torch and onnxruntime abort if a thread is still inside them
+        # also at exit: torch and onnxruntime abort if a thread is still inside them
         self._stop = weakref.finalize(self, stop)
         index.start(watch)
         index.first_done.wait()
@@ -156,30 +146,24 @@ class Library:
     def search(self, query: Query, k: int = 10, method: str | None = None) -> Hits:
         """Finds the images that match a query best.
 
-        Args:
-            query: words, or terms such as "2: dog + beach - people"; or an image, or its file.
-            k: number of images, 1 to 1,000.
-            method: a method, or several joined by "+", whose scores are averaged.
-
-        Raises:
-            ValueError: the query, the method or k is not valid.
+        `query` has words, or terms such as "2: dog + beach - people"; or is an image, or its file.
+        `k` is the number of images, 1 to 1,000. `method` is a method, or several joined by "+",
+        whose scores are averaged. Raises ValueError if one of them is not valid.
         """
         method = method or self.method
         if method != self._retriever.index.first:
             self._retriever.index.images_done.wait()
         result = answer(self._retriever, self._question(query), method, k)
-        hits = Hits()
-        for hit in result.hits:
-            path = self._retriever.image(hit.image_id).path
-            hits.append(FileHit(**hit.model_dump(exclude_unset=True), path=path))
+        paths = [self._retriever.image(hit.image_id).path for hit in result.hits]
+        pairs = zip(result.hits, paths, strict=True)
+        hits = Hits(FileHit(**h.model_dump(exclude_unset=True), path=path) for h, path in pairs)
         hits.matches, hits.unknown = result.matches, result.unknown
         return hits
 
     def explain(self, query: Query, image: Hit | int, method: str | None = None) -> Why:
         """Attributes the score of an image to its cells and to the words of the query.
 
-        Raises:
-            ValueError: as in `search`; or the image is unknown, or the score cannot be split.
+        Raises ValueError as `search` does, or if the image is unknown or the score cannot be split.
         """
         image_id = image.image_id if isinstance(image, Hit) else image
         terms = self._question(query).terms(self._retriever)

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from polyview.app.settings import DEVICES
 
-FOUND, NOTHING, FAILED = 0, 1, 2
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; `argv` defaults to the program's arguments."""
@@ -27,10 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _search(options)
     except BrokenPipeError:  # the next program, such as head, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FOUND
+        return 0
     except (ValueError, OSError) as error:
         print(f"polyview: {error}", file=sys.stderr)
-        return FAILED
+        return 2
     except KeyboardInterrupt:
         print("polyview: stopped; images read so far are kept", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -75,7 +73,7 @@ def _search(options: argparse.Namespace) -> int:
         print(f"polyview: “{entry.word}” is {status}", file=sys.stderr)
     if results.matches is False:
         print("polyview: no image matches; these are the closest", file=sys.stderr)
-    return NOTHING if results.matches is False or not results else FOUND
+    return 1 if results.matches is False or not results else 0
 
 
 def _printable(path: Path) -> str:

@@ -35,27 +35,19 @@ class QueryEvidence:
     """The scores of n images for a query, split over their cells and the query's words.
 
     A score is the sum of `base`, `cells` and `whole_sentence`. With `per_view`, an axis V follows n
-    in all arrays.
-
-    Attributes:
-        scores: (n,) as in a search.
-        terms: the distinct terms of nonzero weight, with their numbers of words.
-        words: M words of all terms as the encoder reads them, without special tokens such as [CLS];
-            "" for each cell of a query image.
-        cells: (n, rows, columns, M) for each cell and each word.
-        whole_sentence: (n, rows, columns) for each cell and the special tokens, with the part of
-            the text that cannot be split over words.
-        base: (n,) for constants and summaries such as [CLS], which have no location.
-        seconds: for clips that are read as sets, the times of the frames on each of n sheets.
+    in all arrays. `words` are M words of all terms as the encoder reads them, without special
+    tokens such as [CLS]; "" for each cell of a query image. `whole_sentence` has the special tokens
+    and the part of the text that cannot be split over words; `base` has constants and summaries
+    such as [CLS], which have no location.
     """
 
-    scores: np.ndarray
-    terms: tuple[QueryTerm, ...]
+    scores: np.ndarray  # (n,) as in a search
+    terms: tuple[QueryTerm, ...]  # the distinct ones of nonzero weight, with numbers of words
     words: tuple[str, ...]
-    cells: np.ndarray
-    whole_sentence: np.ndarray
-    base: np.ndarray
-    seconds: tuple[tuple[float, ...], ...] = ()
+    cells: np.ndarray  # (n, rows, columns, M)
+    whole_sentence: np.ndarray  # (n, rows, columns)
+    base: np.ndarray  # (n,)
+    seconds: tuple[tuple[float, ...], ...] = ()  # of the frames on each sheet, for clips as sets
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -138,24 +130,19 @@ def _locate(
         columns = sorted({*range(len(tokens.words))} - tokens.special)
         sentence, table = sentence + table[..., special].sum(dim=-1), table[..., columns]
         words = [tokens.words[column] for column in columns]
-    if retriever.reads_sets:  # a query image is one column
-        table = table if isinstance(subject, str) else table.sum(dim=-1, keepdim=True)
-        cells, whole_map = to_sheet(retriever, table.mT), to_sheet(retriever, sentence)
-        total = table.sum(dim=(-2, -1)) + sentence.sum(dim=-1)
-        base = split.base + total - cells.sum(dim=(-3, -2, -1)) - whole_map.sum(dim=(-2, -1))
-    else:
-        count = math.prod(retriever.grid)
-        if retriever.runtime.regions is not None:
-            count = sentence.shape[-1]  # every region has a location
-        if not isinstance(subject, str):  # the features of a query image have locations, too
-            sentence = sentence + table[..., :-count].sum(dim=-1)
-            table = to_maps(retriever, table[None, ..., -count:], subject)[0].flatten(-2)
-        unplaced = table[..., :-count, :].sum(dim=(-2, -1)) + sentence[..., :-count].sum(dim=-1)
-        base = split.base + unplaced
-        cells = to_maps(retriever, table[..., -count:, :].mT, images)
-        whole_map = to_maps(retriever, sentence[..., -count:], images)
+    elif retriever.reads_sets:  # a query image is one column
+        table = table.sum(dim=-1, keepdim=True)
+    else:  # the features of a query image have locations, too
+        regions = retriever.runtime.regions
+        count = math.prod(retriever.grid) if regions is None else table.shape[-1]
+        sentence = sentence + table[..., :-count].sum(dim=-1)
+        table = to_maps(retriever, table[None], subject)[0].flatten(-2)
+    cells, whole_map = to_maps(retriever, table.mT, images), to_maps(retriever, sentence, images)
+    total = table.double().sum(dim=(-2, -1)) + sentence.double().sum(dim=-1)
+    located = cells.double().sum(dim=(-3, -2, -1)) + whole_map.double().sum(dim=(-2, -1))
     cells = cells.movedim(-3, -1)  # (n, ..., rows, columns, M)
-    return words or [""] * cells.shape[-1], Evidence(cells, whole_map, base)
+    words = words or [""] * cells.shape[-1]
+    return words, Evidence(cells, whole_map, split.base + total - located)
 
 
 def to_maps(

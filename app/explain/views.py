@@ -168,4 +168,4 @@ def search_weighted(
 def nested(values: Tensor | np.ndarray, digits: int = _DIGITS) -> Any:
     """Converts numbers to nested lists, rounded."""
     numbers = values.float().cpu().numpy() if isinstance(values, Tensor) else values
-    return np.round(np.asarray(numbers, np.float64), digits).tolist()
+    return (np.round(np.asarray(numbers, np.float64), digits) + 0.0).tolist()  # 0.0 for -0.0

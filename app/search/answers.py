@@ -29,8 +29,6 @@ _NEGATION = re.compile(r"\b(no|not(?! just| only)|without|lacks|lacking)\b", re.
 _SIDES = re.compile(r"\b(left|right|above|below|beneath|higher|lower)\b", re.IGNORECASE)
 _SIDES_MEASURE = "foil_replaced_relation"  # percent of captions scored above their false relation
 _DISTINGUISHED = 60.0  # percent; random guesses over a thousand pairs reach less
-_NEAREST = 2  # known words suggested for an unknown one
-_ALIKE = 0.65  # minimum similarity of suggested words
 _LONGEST_WORD = 40  # characters of a word for which others are suggested
 _VALUES = 20  # values of a fact listed in an error message
 
@@ -47,13 +45,11 @@ def parse(text: str) -> list[Term]:
     if not text.strip():
         raise ValueError("the query is empty; type what the image should show")
     if len(text) > MAX_QUERY:
-        limit = f"use at most {MAX_QUERY:,}, a sentence is best"
-        raise ValueError(f"the query has {len(text):,} characters; {limit}")
+        raise ValueError(f"the query has {len(text):,} characters; use at most {MAX_QUERY:,}")
     pieces = _SIGN.split(text)  # words, sign, words, sign, words ...
     pieces = ["+", *pieces] if pieces[0].strip() else pieces[1:]
     if len(pieces) > 2 * MAX_TERMS:
-        limit = f"use at most {MAX_TERMS}, or write a sentence"
-        raise ValueError(f"the query has {len(pieces) // 2} terms; {limit}")
+        raise ValueError(f"the query has {len(pieces) // 2} terms; use at most {MAX_TERMS}")
     terms = []
     for sign, part in zip(pieces[::2], pieces[1::2], strict=True):
         number, words = _WEIGHT.fullmatch(part).groups()  # type: ignore[union-attr]
@@ -150,7 +146,7 @@ def answer(
     result.unknown = []
     for original, read_as in retriever.unknown(*texts).items():
         word, words = original[:_LONGEST_WORD], [] if read_as else retriever.runtime.reader.words()
-        nearest = get_close_matches(word.lower(), words, _NEAREST, _ALIKE)
+        nearest = get_close_matches(word.lower(), words, n=2, cutoff=0.65)
         result.unknown.append(Unknown(word=word, nearest=nearest, read_as=read_as))
     result.unsupported = unsupported_aspects(retriever.info, *texts)
     result.remark = " ".join(filter(None, (result.remark, remark(retriever, *texts))))

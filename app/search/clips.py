@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import CollectionImage
@@ -58,15 +57,6 @@ def nearest_frame(index: Index, image: CollectionImage) -> int:
         return file_id
     distances = [abs(other.seconds - moment.seconds) for other in moments]
     return file_id + distances.index(min(distances)) * index.files
-
-
-def window_features(
-    index: Index, image_ids: Sequence[int], name: str
-) -> tuple[Tensor, Tensor | None]:
-    """Features (n, N, d) of the windows of images, and the mask (n, N) if their sizes differ."""
-    sets = [index.clips.window_of(image_id) for image_id in image_ids]
-    features = index.features(chain(*sets), name)
-    return pad_sets([torch.cat([features[i] for i in frames]) for frames in sets])
 
 
 def best_frames(

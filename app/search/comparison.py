@@ -82,17 +82,12 @@ def compare(
     k: int,
     image_id: int | None = None,
 ) -> Comparison:
-    """Answers a query with every column in turn and compares the answers.
+    """Answers a query of at least one term with every column in turn and compares the answers.
 
-    Args:
-        home: the retriever of the pack in use.
-        peers: those of other open packs over the same collection, by key of the pack.
-        terms: at least one.
-        keys: the distinct columns, see the top of the module; "a+b" equals "b+a".
-        k: number of images in each column, at least 1.
-        image_id: the query image, if it is in the gallery; it is not ranked.
-
-    Raises ValueError if the query or a column is not valid, `Refusal` if a gallery is incomplete.
+    `peers` are the retrievers of other open packs over the same collection, by key of the pack.
+    `keys` are the distinct columns, see the top of the module; "a+b" equals "b+a". `k >= 1` is the
+    number of images in each column. The query image `image_id` is not ranked. Raises ValueError if
+    the query or a column is not valid, `Refusal` if a gallery is incomplete.
     """
     columns: dict[str, tuple[Column, Retriever, str]] = {}
     for key in keys:

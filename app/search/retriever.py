@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,7 @@ from polyview.app.gallery.index import SAMPLED, Gallery, Match, shared_processor
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, CollectionImage, sweep
 from polyview.app.refusal import Refusal
-from polyview.app.search import clips
-from polyview.app.search.clips import Scores
+from polyview.app.search.clips import Scores, best_frames, best_of_files, nearest_frame
 from polyview.app.search.hits import Answer, Caption, Hit, fingerprint
 from polyview.app.search.readings import Readings
 from polyview.app.search.word_forms import read_word, reword
@@ -34,6 +34,7 @@ from polyview.export.runtime import Runtime
 from polyview.export.texts import Tokens
 from polyview.models import Views
 from polyview.models.evidence import Parts
+from polyview.models.views import pad_sets
 
 MAX_HITS = 1000
 _PATIENCE = 20.0  # seconds a query waits for the first images, or for all captions
@@ -87,15 +88,9 @@ class Retriever:
     whose scores are averaged; `name` names one method. Every method raises ValueError for an
     unknown method or image, and for a text without a word.
 
-    Args:
-        cache: a folder for thumbnails and encoded views.
-        ready: galleries by method that already contain the images; None to encode the images.
-        first: the method whose gallery is filled first; None for the best.
-
-    Attributes:
-        grid: rows and columns of maps.
-        reads_sets: whether the methods read the frames of clips as sets.
-        index: the searchable galleries; `index.start()` fills them.
+    `cache` is a folder for thumbnails and encoded views. `ready` has galleries by method that
+    already contain the images; None to encode the images. The gallery of the method `first`, None
+    for the best, is filled first.
     """
 
     def __init__(
@@ -107,11 +102,12 @@ class Retriever:
         first: str | None = None,
     ) -> None:
         self.runtime, self.info, self.collection = runtime, runtime.info, collection
+        # rows and columns of maps
         self.grid = runtime.grid if runtime.regions is None else runtime.regions.grid
-        self.reads_sets = runtime.info.image_encoder.frames > 1
+        self.reads_sets = runtime.info.image_encoder.frames > 1  # each a clip's frames
         self.methods = runtime.methods
         first = self.methods.names(first)[0] if first else self.methods.best
-        self.index = Index(runtime, collection, cache, first, ready)
+        self.index = Index(runtime, collection, cache, first, ready)  # `index.start()` fills it
         self.readings = Readings(self.index)
 
     def search(
@@ -128,16 +124,10 @@ class Retriever:
         winning view if there is one method and the same view scores best for every term. If the
         method is calibrated, the hits of a single sentence have probabilities.
 
-        Args:
-            terms: at least one; equal terms are combined.
-            spec: a method, or several joined by "+".
-            k: at least 1; at most 1,000 images are returned.
-            only: ids of the files to rank; None ranks all.
-            captions: number of captions to find as well; 0 for none.
-
-        Raises:
-            ValueError: a term, a method or k is not valid.
-            Refusal: nothing is searchable yet.
+        There is at least one term; equal terms are combined. At most 1,000 images are returned.
+        `only` has the ids of the files to rank; None ranks all. `captions` is the number of
+        captions to find as well. Raises ValueError if a term, a method or k is not valid, `Refusal`
+        if nothing is searchable yet.
         """
         if k < 1:
             raise ValueError(f"k must be at least 1, not {k}")
@@ -174,16 +164,15 @@ class Retriever:
                 remark=caveat if any(query.values()) else _CANCELLED,
                 hits=hits,
                 captions=[
-                    Caption(text=text, image_id=owner, score=score, view=view, rank=rank)
-                    for rank, (row, score, view) in enumerate(best_texts, start=1)
-                    for text, owner in [texts[row]]
+                    Caption(text=texts[i][0], image_id=texts[i][1], score=score, view=view, rank=n)
+                    for n, (i, score, view) in enumerate(best_texts, start=1)
                 ],
             )
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
         """Scores of all searchable files for a query, in gallery order; 0 if all terms cancel."""
         scores = self._scores(self._encode_terms(terms, spec))
-        return clips.best_of_files(scores, self.index.files) if self.index.clips else scores
+        return best_of_files(scores, self.index.files) if self.index.clips else scores
 
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
         """The indexed frames of a clip, or the first frames of its windows, in time order.
@@ -217,23 +206,20 @@ class Retriever:
         local_image = self.collection.images[self.collection.file_id(term.image.image_id)]
         if local_image.path != term.image.path:  # an image of another collection
             return term.image.decode()
-        return [clips.nearest_frame(self.index, term.image)]
+        return [nearest_frame(self.index, term.image)]
 
     @torch.inference_mode()
     def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
-        """Replaces each window of a clip by the frame that contributes most to its score.
-
-        A window stays as it is if the score cannot be split or if features would have to be
-        computed.
-        """
-        if not (self.reads_sets and self.index.clips):
-            return list(image_ids)
-        with suppress(ValueError):  # the score cannot be split
-            query = {
-                name: [(t.weight, self.parts(self.subject(t), name)) for t in combine_terms(terms)]
-                for name in self.methods.names(spec)
-            }
-            return clips.best_frames(self.index, self.runtime, image_ids, query)
+        """Replaces each window of a clip by its frame from `best_frames`, if there is one."""
+        if self.reads_sets and self.index.clips:
+            with suppress(ValueError):  # the score cannot be split
+                parts = {
+                    name: [
+                        (t.weight, self.parts(self.subject(t), name)) for t in combine_terms(terms)
+                    ]
+                    for name in self.methods.names(spec)
+                }
+                return best_frames(self.index, self.runtime, image_ids, parts)
         return list(image_ids)
 
     def gallery(self, name: str) -> Gallery:
@@ -257,7 +243,7 @@ class Retriever:
 
     def shown_images(self) -> Sequence[CollectionImage]:
         """The images without duplicates and unreadable files."""
-        left_out = {f.file for f in self.index.refused} | {f.file for f in self.index.copies}
+        left_out = {item.file for item in (*self.index.refused, *self.index.copies)}
         return [image for image in self.collection.images if image.file not in left_out]
 
     def image(self, image_id: int) -> CollectionImage:
@@ -268,8 +254,8 @@ class Retriever:
         """An image of the collection as a hit, with its metadata."""
         image = self.image(image_id)
         hit = Hit(image_id=image_id, file=image.file, score=score, view=view, rank=rank)
-        hit.seconds = image.moment and image.moment.seconds
-        hit.frame = image.moment and image.moment.frame
+        moment = image.moment
+        hit.seconds, hit.frame = (moment.seconds, moment.frame) if moment else (None, None)
         if image.captions:
             hit.captions = list(image.captions)
         if image.objects:
@@ -305,21 +291,10 @@ class Retriever:
         sweep(self.index.encoder.thumbnails)
 
     def _encode_terms(self, terms: Sequence[Term], spec: str) -> Query:
-        """Encodes a query with each method of an ensemble, a query image once per encoder."""
+        """Encodes a query with each method of an ensemble."""
         subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
-        features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection
-
-        def views(index: int, name: str) -> Views:
-            subject = subjects[index][1]
-            if not isinstance(subject, Image.Image):
-                return self.views(subject, name)
-            key = index, self.runtime.image_encoder_of(name)
-            if key not in features:
-                features[key] = self.runtime.image_features([subject], name)
-            return self.runtime.image_views(features[key], name)
-
         return {
-            name: [(weight, views(index, name)) for index, (weight, _) in enumerate(subjects)]
+            name: [(weight, self.views(subject, name)) for weight, subject in subjects]
             for name in self.methods.names(spec)
         }
 
@@ -327,7 +302,9 @@ class Retriever:
         """The features (n, N, d) of images for a method, and the mask (n, N) if sizes differ."""
         if isinstance(images, Image.Image):
             return self.runtime.image_features([images], name), None
-        return clips.window_features(self.index, images, name)
+        sets = [self.index.clips.window_of(image_id) for image_id in images]
+        features = self.index.features(chain(*sets), name)
+        return pad_sets([torch.cat([features[i] for i in frames]) for frames in sets])
 
     def _scores(self, query: Query, texts: bool = False) -> Scores:
         """Scores of all searchable images or captions, each frame of a clip by itself."""

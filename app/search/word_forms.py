@@ -15,6 +15,10 @@ from polyview.export.texts import Tokens
 
 _MIN_LETTERS, _MAX_LETTERS = 3, 30  # of a word, and of a verb's stem: "king" is no form of "k"
 _NO_PLURALS = {"news", "means", "goods"}  # of "new", "mean", "good"
+_PLURALS = (
+    ("men", "man"), ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("ses", "s"), ("xes", "x"),
+    ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("oes", "o"), ("s", ""),
+)  # fmt: skip
 _DOUBLED = re.compile(r"[^aeiou]*[aeiou][bdgklmnprt]")  # "run", whose "n" is doubled in "running"
 
 
@@ -87,16 +91,8 @@ def _bases(word: str) -> list[str]:
     ['run', 'fall', 'sleep', 'carry', 'news']
     """
     bases = [base for base, *others in _groups("irregular") if word in others]
-    if word.endswith("men"):
-        bases.append(f"{word[:-3]}man")
-    if word.endswith("s") and not word.endswith("ss") and word not in _NO_PLURALS:
-        if word.endswith("ies"):
-            bases.append(f"{word[:-3]}y")
-        if word.endswith("ves"):
-            bases += [f"{word[:-3]}f", f"{word[:-3]}fe"]
-        if word.endswith(("ses", "xes", "zes", "ches", "shes", "oes")):
-            bases.append(word[:-2])
-        bases.append(word[:-1])
+    if not word.endswith("ss") and word not in _NO_PLURALS:
+        bases += [word.removesuffix(end) + base for end, base in _PLURALS if word.endswith(end)]
     for ending in ("ing", "ed"):
         stem = word.removesuffix(ending)
         if stem == word or len(stem) < _MIN_LETTERS:

@@ -6,7 +6,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -93,23 +92,6 @@ def test_equal_images_are_one_term(retriever: Retriever) -> None:
     terms = combine_terms([Term(image=image), Term(image=other), *own, Term(image=image)])
     assert [term.weight for term in terms] == [2, 1, 2, 1]
     assert combine_terms(parse("0.1: a + 0.2: a - 0.3: a")) == []  # sums are rounded
-
-
-def test_an_ensemble_encodes_a_query_image_once(
-    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terms, spec = [Term(image=many_retriever.open(i), weight=i) for i in (1, 2)], "avse+mvam+pvse"
-    scores = [many_retriever.scores(terms, name).values for name in spec.split("+")]
-    calls, encode = list[str](), Runtime.image_features
-
-    def count(runtime: Runtime, images: Any, name: str) -> torch.Tensor:
-        calls.append(name)
-        return encode(runtime, images, name)
-
-    monkeypatch.setattr(Runtime, "image_features", count)
-    both = many_retriever.scores(terms, spec).values
-    np.testing.assert_allclose(both, np.mean(scores, axis=0), atol=1e-6)
-    assert len(calls) == 2 * len({many_retriever.runtime.image_encoder_of(n) for n in calls})
 
 
 def test_the_best_measured_methods_come_first(retriever: Retriever) -> None:
