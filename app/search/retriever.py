@@ -213,10 +213,9 @@ class Retriever:
         """Replaces each window of a clip by its frame from `best_frames`, if there is one."""
         if self.reads_sets and self.index.clips:
             with suppress(ValueError):  # the score cannot be split
+                subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
                 parts = {
-                    name: [
-                        (t.weight, self.parts(self.subject(t), name)) for t in combine_terms(terms)
-                    ]
+                    name: [(weight, self.parts(subject, name)) for weight, subject in subjects]
                     for name in self.methods.names(spec)
                 }
                 return best_frames(self.index, self.runtime, image_ids, parts)
