@@ -106,6 +106,9 @@ def test_the_lens_and_insides_of_two_methods(bundled: Server, new_tab: NewTab) -
     tab.button("What it matched").click()
     expect(tab.button("What it matched")).to_have_attribute("aria-pressed", "true")
     expect(dialog.locator(".thumbs .view")).to_have_count(3)
+    dialog.get_by_label("Method", exact=True).select_option("late")
+    expect(dialog.locator(".thumbs .view").first).to_contain_text("★")
+    expect(dialog.locator(".thumbs .view").nth(2)).to_have_count(0)  # "a dog" has two words
     tab.page.keyboard.press("Escape")
     expect(dialog).not_to_be_visible()
     expect(tab.page).not_to_have_url(re.compile("inspect"))
