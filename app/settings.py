@@ -44,9 +44,6 @@ class Settings:
             raise ValueError(
                 "--pack is empty; give a folder, a Hub id such as owner/name, or scenes"
             )
-        if self.device not in DEVICES:
-            choices = ", ".join(DEVICES)
-            raise ValueError(f'--device "{self.device}" is unknown; choose one of {choices}')
         if self.port is not None and not 1 <= self.port <= 65535:
             raise ValueError(f"--port must be 1 to 65535, not {self.port}")
         for name in self.allow_hosts:
@@ -147,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
         "those that were migrated to qdrant://host:port/collection"
     )
     add("--gallery", help=text)
-    add("--device", default=Settings.device, help="auto (default), cpu or cuda")
+    add("--device", default=Settings.device, choices=DEVICES)
     host = os.environ.get("GRADIO_SERVER_NAME", Settings.host)
     add("--host", default=host, help="address to listen on (default: 127.0.0.1, this machine only)")
     text = (

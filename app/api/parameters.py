@@ -23,11 +23,6 @@ def _split(value: Any) -> Any:
     return [x.strip() if isinstance(x, str) else x for x in parts if x != ""]
 
 
-def _as_list(value: Any) -> Any:
-    """Wraps a single text, as in a query string, in a list."""
-    return [value] if isinstance(value, str) else value
-
-
 def _content(value: Any) -> Any:
     """Decodes a data URI; leaves bytes, the body of a request, unchanged."""
     if not isinstance(value, str):
@@ -51,7 +46,8 @@ def _range(low: float, high: float, description: str = "") -> Any:
     return Field(description=description, ge=low, le=high)
 
 
-LIST, TEXTS, CONTENT = map(BeforeValidator, (_split, _as_list, _content))
+LIST, CONTENT = BeforeValidator(_split), BeforeValidator(_content)
+TEXTS = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 NONE: list[Any] = []  # the default of lists; must not be mutated
 
 _WORDS = "a sentence, or terms whose weighted scores are added: 2: dog + beach - people"

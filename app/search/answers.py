@@ -30,7 +30,7 @@ _SIDES = re.compile(r"\b(left|right|above|below|beneath|higher|lower)\b", re.IGN
 _SIDES_MEASURE = "foil_replaced_relation"  # percent of captions scored above their false relation
 _DISTINGUISHED = 60.0  # percent; random guesses over a thousand pairs reach less
 _LONGEST_WORD = 40  # characters of a word for which others are suggested
-_VALUES = 20  # values of a fact listed in an error message
+_VALUES = 20  # values of a fact in an error message
 
 
 def parse(text: str) -> list[Term]:
@@ -166,9 +166,9 @@ def satisfying(
             advice = f"choose one of {', '.join(facts)}" if facts else "they have no metadata"
             raise ValueError(f'images cannot be filtered by "{fact[:80]}"; {advice}')
         if unknown := [value for value in values if value not in facts[fact]]:
-            sample = [*list(facts[fact])[:_VALUES], *(["…"] if len(facts[fact]) > _VALUES else [])]
+            values = ", ".join(list(facts[fact])[:_VALUES])
             raise ValueError(
-                f'no image has the {fact} "{unknown[0][:80]}"; choose from {", ".join(sample)}'
+                f'no image has the {fact} "{unknown[0][:80]}"; use one such as {values}'
             )
         id_sets.append(frozenset().union(*(facts[fact][value] for value in values)))
     return frozenset.intersection(*id_sets) if id_sets else None

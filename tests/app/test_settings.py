@@ -17,7 +17,7 @@ from polyview.app.settings import Settings, bundled_pack
         (["--port", "0"], "--port must be 1 to 65535, not 0"),
         (["--port", "70000"], "--port must be 1 to 65535, not 70000"),
         (["--port", "x"], "invalid int value: 'x'"),
-        (["--device", "tpu"], '--device "tpu" is unknown; choose one of auto, cpu, cuda'),
+        (["--device", "tpu"], "argument --device: invalid choice: 'tpu'"),
         (["--gallery", "/no/such/folder"], "--gallery /no/such/folder is not a folder"),
         (["--pack", " "], "--pack is empty"),
         (["--allow-host", "http://x"], '--allow-host "http://x" is not a host name'),
