@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
         "those that were migrated to qdrant://host:port/collection"
     )
     add("--gallery", help=text)
-    add("--device", default=Settings.device, choices=DEVICES)
+    add("--device", default=Settings.device, choices=DEVICES, help="default: auto")
     host = os.environ.get("GRADIO_SERVER_NAME", Settings.host)
     add("--host", default=host, help="address to listen on (default: 127.0.0.1, this machine only)")
     text = (

@@ -166,10 +166,8 @@ def satisfying(
             advice = f"choose one of {', '.join(facts)}" if facts else "they have no metadata"
             raise ValueError(f'images cannot be filtered by "{fact[:80]}"; {advice}')
         if unknown := [value for value in values if value not in facts[fact]]:
-            values = ", ".join(list(facts[fact])[:_VALUES])
-            raise ValueError(
-                f'no image has the {fact} "{unknown[0][:80]}"; use one such as {values}'
-            )
+            known = ", ".join(list(facts[fact])[:_VALUES])
+            raise ValueError(f'no image has the {fact} "{unknown[0][:80]}"; known: {known}')
         id_sets.append(frozenset().union(*(facts[fact][value] for value in values)))
     return frozenset.intersection(*id_sets) if id_sets else None
 

@@ -242,7 +242,7 @@ class Retriever:
 
     def shown_images(self) -> Sequence[CollectionImage]:
         """The images without duplicates and unreadable files."""
-        left_out = {item.file for item in (*self.index.refused, *self.index.copies)}
+        left_out = {f.file for f in self.index.refused} | {f.file for f in self.index.copies}
         return [image for image in self.collection.images if image.file not in left_out]
 
     def image(self, image_id: int) -> CollectionImage:

@@ -85,6 +85,7 @@ def test_the_meter_of_a_gallery(many_retriever: Retriever, monkeypatch: pytest.M
     assert result.in_use == pytest.approx(np.prod([own**-own for own in result.wins if own]))
     assert (result.views, result.captions) == (3, len(texts))
     assert result.similarity == pytest.approx(collapse.mean_similarity([images.embeddings]))
+    assert result.similarity is not None
     for more, expected in ((-1e-4, True), (1e-4, False)):  # known before the meter was read
         monkeypatch.setattr(collapse, "COLLAPSED", result.similarity + more)
         assert collapse.is_collapsed(many_retriever, "mv_vse") is expected
