@@ -167,7 +167,7 @@ def satisfying(
             raise ValueError(f'images cannot be filtered by "{fact[:80]}"; {advice}')
         if unknown := [value for value in values if value not in facts[fact]]:
             known = ", ".join(list(facts[fact])[:_VALUES])
-            raise ValueError(f'no image has the {fact} "{unknown[0][:80]}"; known: {known}')
+            raise ValueError(f'no image has the {fact} "{unknown[0][:80]}"; some have {known}')
         id_sets.append(frozenset().union(*(facts[fact][value] for value in values)))
     return frozenset.intersection(*id_sets) if id_sets else None
 
