@@ -10,12 +10,13 @@ import torch
 from PIL import Image
 
 from polyview.app.api import evidence
-from polyview.app.explain.evidence import QueryEvidence, darken
+from polyview.app.explain.evidence import QueryEvidence, darken, explain
 from polyview.app.explain.evidence import draw as draw_evidence
 from polyview.app.gallery import encode
 from polyview.app.gallery.scan import from_folder
 from polyview.app.search.hits import QueryTerm
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
+from polyview.models.evidence import Evidence
 from tests.app.conftest import bundled_runtime, draw, find, finish
 
 TEXT = "a red dog"
@@ -46,6 +47,24 @@ def test_evidence_lies_on_patches_and_words_and_adds_up(clip: Retriever) -> None
         expected = table[1:, words]  # the first row is the summary's
         np.testing.assert_allclose(cells.reshape(64, 3), expected, atol=1e-4)
         assert np.abs(cells).max() > 1e-3
+
+
+def test_what_a_summary_adds_has_no_location(
+    clip: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = len(clip.read(TEXT).words)
+    random = torch.Generator().manual_seed(0)
+    split = Evidence(
+        torch.rand(1, 65, count, generator=random),
+        torch.rand(1, 65, generator=random),
+        torch.ones(1),
+    )
+    monkeypatch.setattr(clip.methods["clip"], "evidence", lambda *_, **__: split)
+    results = explain(clip, [Term(TEXT)], "clip", [0])
+    expected = 1 + split.cells[:, 0].sum() + split.whole_sentence[:, 0]
+    assert results.base == pytest.approx(expected.numpy(), abs=1e-4)
+    total = results.base.sum() + results.cells.sum() + results.whole_sentence.sum()
+    assert total == pytest.approx(float(split.score), rel=1e-5)
 
 
 def test_a_gallery_keeps_sums_and_few_rows(clip: Retriever, tmp_path: Path) -> None:
