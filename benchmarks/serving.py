@@ -77,7 +77,8 @@ def main(argv: Sequence[str]) -> int:
     packs = {ROOT: options.pack}
     if options.beside:
         root = options.beside.resolve()
-        packs[root] = _pack_of(root, options.pack.resolve())
+        pack = options.pack.resolve()  # a bundled pack in the version of the checkout
+        packs[root] = root / pack.relative_to(ROOT) if pack.is_relative_to(ROOT) else pack
     in_each = [json.loads((pack / "pack.json").read_text())["methods"] for pack in packs.values()]
     methods = [name for name in in_each[0] if all(name in names for names in in_each)]
     pairs = zip(cycle(captions), cycle(methods), strict=False)
@@ -92,11 +93,6 @@ def main(argv: Sequence[str]) -> int:
             failures += wrong
     print("\n".join(sorted(set(failures))[:10]), end="\n" if failures else "")
     return 1 if failures else 0
-
-
-def _pack_of(root: Path, pack: Path) -> Path:
-    """The checkout's version of a bundled pack; any other pack as it is."""
-    return root / pack.relative_to(ROOT) if pack.is_relative_to(ROOT) else pack
 
 
 def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:

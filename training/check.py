@@ -44,7 +44,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not rows[0].right:
         print(f"fix the {rows[0].step} first: {rows[0].way}")
     return int(not rows[0].right)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -326,7 +326,3 @@ def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
     run_command(argv, "distill", DistillConfig, Distillation, recipe="flickr8k/backbone")
-
-
-if __name__ == "__main__":
-    main()

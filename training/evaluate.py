@@ -99,16 +99,12 @@ def _parser() -> argparse.ArgumentParser:
         ("write", "store the metrics in the pack, except those of ensembles"),
     ):
         add(f"--{flag}", action="store_true", help=help_text)
-    help_text = (
-        "only compare maps of CLIP on objects; FROM has the weights that the pack was made of"
-    )
+    help_text = "only compare maps of CLIP on objects; FROM names the weights of the pack"
     add("--maps", nargs="?", const=True, metavar="FROM", help=help_text)
     add("--split", default="test", help="split (default: test)")
     default = "the pack's own gallery, or the training data of a run"
     help_text = f"captioned photographs, scenes, or ready-made features (default: {default})"
     add("--data", type=Path, help=help_text)
-    help_text = "rank only the first N captions of each image (default: all)"
-    add("--captions", type=int, default=0, metavar="N", help=help_text)
     add("--folds", type=int, default=1, help="number of folds to average over")
     for name, metavar, help_text in (
         ("csv", "OUT", "--mistakes' captions with their ranks, or --maps' table, to this file"),
@@ -160,7 +156,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     singles = _single_names(options, [*names, *options.ensemble], known, "method")
     split, folder = options.split, options.data
     data = open_split(folder, split) if folder else from_pack(pack, split)
-    data = scoring.limit_frames(runtime, data.limit_captions(options.captions))
+    data = scoring.limit_frames(runtime, data)
     if options.calibrate or options.calibration:
         if options.halves:
             data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"
@@ -243,8 +239,7 @@ def _compare(
     measured: dict[str, Any] = {"methods": rows, "differences": []}
     for a, b in (pair.split(",") for pair in options.compare):
         first, second = (scoring.ensemble_scores(scores, name) for name in (a, b))
-        overall = metrics.bootstrap_difference(first, second, data.image_of, alike=data.alike)
-        for kind, values in {"": overall, **kinds.kind_differences(first, second, data)}.items():
+        for kind, values in kinds.rsum_differences(first, second, data).items():
             print(
                 f"{a} - {b}{f', {kind}' if kind else ''}: rsum {values['difference']:+.1f}, 95 % "
                 f"interval [{values['low']:+.1f}, {values['high']:+.1f}], above 0 in "
@@ -275,7 +270,6 @@ def _command(options: argparse.Namespace, name: str) -> str:
     command = f"python -m polyview evaluate --pack {_without_folders(options.pack)} --method {name}"
     command += f" --data {_without_folders(str(options.data))}" if options.data else ""
     command += f" --split {options.split}"
-    command += f" --captions {options.captions}" if options.captions else ""
     command += f" --folds {options.folds}" if options.folds > 1 else ""
     flags = ("views", "evidence", "foils", "calibrate", "calibration", "halves")
     return command + "".join(f" --{flag}" for flag in flags if getattr(options, flag))

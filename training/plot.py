@@ -53,7 +53,3 @@ def main(argv: Sequence[str] | None = None) -> None:
         with replacing(out) as draft:
             figure.savefig(draft, format="png")
     print(out)
-
-
-if __name__ == "__main__":
-    main()

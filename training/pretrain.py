@@ -165,7 +165,3 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
     run_command(argv, "pretrain", PretrainConfig, Pretraining, recipe="scenes/backbone")
-
-
-if __name__ == "__main__":
-    main()

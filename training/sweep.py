@@ -10,7 +10,6 @@ table and its intervals are computed from these two files, so `--report` needs n
 """
 
 import argparse
-import functools
 import hashlib
 import json
 import multiprocessing
@@ -19,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import product
+from functools import cache
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -33,11 +33,16 @@ from polyview.export.sessions import hardware
 from polyview.models.files import replacing, write_whole
 from polyview.training.data.features import Extraction
 from polyview.training.data.open_split import holds_features
-from polyview.training.evaluation import sweep_table
 from polyview.training.evaluation.metrics import image_hits, retrieval_metrics
-from polyview.training.evaluation.report import read_rows, write_rows
+from polyview.training.evaluation.report import (
+    COLUMNS,
+    format_difference,
+    read_rows,
+    to_markdown,
+    write_into_page,
+    write_rows,
+)
 from polyview.training.evaluation.scoring import score_matrix
-from polyview.training.evaluation.sweep_table import KEYS
 from polyview.training.evaluation.views import caption_cosines, view_statistics
 from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
 from polyview.training.loop.loop import LOG
@@ -47,12 +52,15 @@ from polyview.training.settings import Settings, refusals_end, unknown_name
 RESULTS = Path("docs/results")
 PAGE = Path("docs/results.md")
 ABLATIONS = Path("app/bundled/ablations/scenes")  # tables of the app's Results screen
+KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 STATISTICS = ("view_cosine", "wins_entropy", "caption_cosine", "temperature")
+DIFFERENCE = "difference [95 % interval]"
+NUMBERS = ("row", "i2t R@1", "t2i R@1", "rsum", "deviation")  # columns of the page and the app
 
 SWEEPS = RECIPES / "sweeps"
 TRAINING_VERSION = 2  # increase when the same settings give different weights
 
-_describe_image_source = functools.cache(describe_image_source)
+_describe_image_source = cache(describe_image_source)
 
 
 class Choice(Settings):
@@ -282,23 +290,38 @@ def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threa
             print(f"{line}, {values['minutes']} minutes", flush=True)
 
 
-def final_rows(sweep: Sweep, changes: Sequence[str], record: Record) -> list[sweep_table.FinalRow]:
-    """Returns the rows whose trainings are all recorded, for `sweep_table.table`."""
-    finals: dict[str, list[Job]] = {}
-    for job in final_jobs(sweep, changes, record):
-        finals.setdefault(job.label, []).append(job)
-    rows = []
-    for row in sweep.rows:
-        jobs = finals.get(row.label, [])
-        lines = [line for job in jobs if (line := record.find(job)) is not None]
-        if jobs and len(lines) == len(jobs):
-            names = [name for name in (sweep.baseline, row.own_baseline) if name != row.label]
-            hits = np.stack([record.hits[job.key] for job in jobs])
-            plan = len(sweep.points(row)), jobs[0].setting
-            rows.append(
-                sweep_table.FinalRow(row.label, list(dict.fromkeys(names)), *plan, lines, hits)
-            )
-    return rows
+def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[list[str]]:
+    """Returns the cells of the table, first its head, of the rows that are completely recorded.
+
+    Each row is compared with those of its baselines that are in the table.
+    """
+    finals = dict[str, list[dict[str, str]]]()  # lines of the CSV file, one for each seed
+    hits = dict[str, np.ndarray]()  # (S, 4, N_img)
+    for label, group in groupby(final_jobs(sweep, changes, record), lambda job: job.label):
+        jobs = list(group)
+        finals[label] = [line for job in jobs if (line := record.find(job)) is not None]
+        if len(finals[label]) == len(jobs):
+            hits[label] = np.stack([record.hits[job.key] for job in jobs])
+    heads = ["row", "seeds", *(COLUMNS[key] for key in KEYS), "deviation", "against"]
+    cells = [[*heads, DIFFERENCE, "trials", "parameters", "minutes", "setting"]]
+    for row in [row for row in sweep.rows if row.label in hits]:
+        lines = finals[row.label]
+        values = {key: [float(line[key]) for line in lines] for key in (*KEYS, "minutes")}
+        baselines = dict.fromkeys((sweep.baseline, row.own_baseline))
+        names = [name for name in baselines if name in hits and name != row.label]
+        differences = [format_difference(hits[row.label], hits[name]) for name in names]
+        line = [row.label, str(len(lines)), *(f"{np.mean(values[key]):.1f}" for key in KEYS)]
+        line.append(f"{np.std(values['rsum'], ddof=1):.1f}" if len(lines) > 1 else "-")
+        line += ["<br>".join(names) or "-", "<br>".join(differences) or "-"]
+        line += [str(len(sweep.points(row))), lines[0]["parameters"]]
+        cells.append([*line, f"{np.mean(values['minutes']):.0f}", lines[0]["setting"]])
+    return cells
+
+
+def select(lines: Sequence[Sequence[str]], heads: Sequence[str]) -> list[list[str]]:
+    """Returns some columns of a table, by their heads."""
+    columns = [lines[0].index(head) for head in heads]
+    return [[line[column] for column in columns] for line in lines]
 
 
 def ablation(sweep: Sweep, lines: Sequence[Sequence[str]], hardware: str) -> dict[str, Any]:
@@ -315,8 +338,11 @@ def ablation(sweep: Sweep, lines: Sequence[Sequence[str]], hardware: str) -> dic
         "command": f"python -m polyview sweep {sweep.name}",
         "hardware": hardware,
         "seeds": list(sweep.seeds or (0,)),
-        "columns": [*sweep_table.NUMBERS, f'against "{sweep.baseline}", 95 % interval'],
-        "rows": sweep_table.to_json_rows(lines),
+        "columns": [*NUMBERS, f'against "{sweep.baseline}", 95 % interval'],
+        "rows": [
+            [label, *(None if cell == "-" else float(cell) for cell in numbers), difference]
+            for label, *numbers, difference in select(lines, [*NUMBERS, DIFFERENCE])[1:]
+        ],
         "note": f"{note} {budget}".strip(),
     }
 
@@ -357,11 +383,11 @@ def _run(sweep: Sweep, options: argparse.Namespace) -> None:
         raise ValueError("--write records the sweep as it is; leave out --set and --data")
     record = Record(options.results or (options.out if options.set else RESULTS), sweep.name)
     if not options.report:
-        for jobs in (trial_jobs, functools.partial(final_jobs, record=record)):
-            todo = jobs(sweep, options.set)
-            run_jobs(todo, record, options.out, options.jobs, options.threads)
-    lines = sweep_table.table(final_rows(sweep, options.set, record))
-    print("\n".join([sweep.description.strip(), "", *sweep_table.to_markdown(lines)]))
+        plan = record, options.out, options.jobs, options.threads
+        run_jobs(trial_jobs(sweep, options.set), *plan)
+        run_jobs(final_jobs(sweep, options.set, record), *plan)
+    lines = table(sweep, options.set, record)
+    print("\n".join([sweep.description.strip(), "", *to_markdown(lines, notes=1)]))
     if options.write and len(lines) <= len(sweep.rows):
         raise ValueError(f"sweep {sweep.name} lacks trained rows; run it whole, then --write")
     if options.write and sweep.paper:
@@ -370,8 +396,5 @@ def _run(sweep: Sweep, options: argparse.Namespace) -> None:
         values = ablation(sweep, lines, machines)
         write_whole(ABLATIONS / f"{sweep.name}.json", json.dumps(values, indent=1) + "\n")
     elif options.write:
-        sweep_table.write_into_page(PAGE, sweep.name, lines)
-
-
-if __name__ == "__main__":
-    main()
+        cells = select(lines, [*NUMBERS, "against", DIFFERENCE, "setting"])
+        write_into_page(PAGE, sweep.name, to_markdown(cells, notes=1))

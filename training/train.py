@@ -53,7 +53,3 @@ def _settings() -> Iterator[str]:
     yield inspect.cleandoc(ContextConfig.__doc__ or "")
     for argument, default in CONTEXT_DEFAULTS.items():
         yield f"arguments.{argument} = {json.dumps(default)}"
-
-
-if __name__ == "__main__":
-    main()

@@ -152,7 +152,8 @@ def _describe_image(source: _Source) -> dict[str, Any]:
     if path.is_file():
         _, spec = load_tensors(path)
         if spec.get("kind") != "image_backbone" or spec.get("arch") not in IMAGE_ENCODERS:
-            raise ValueError(f"{path} is not an image encoder; make one with training.pretrain")
+            advice = "make one with python -m polyview pretrain"
+            raise ValueError(f"{path} is not an image encoder; {advice}")
         spec["sha256"] = sha256_of(path)
     elif is_pack(source.folder):
         spec = _describe_packed(source)

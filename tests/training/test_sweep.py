@@ -14,8 +14,7 @@ from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import load_info
 from polyview.models import build
 from polyview.training import sweep
-from polyview.training.evaluation.report import read_rows
-from polyview.training.evaluation.sweep_table import format_difference, table
+from polyview.training.evaluation.report import format_difference, read_rows
 from polyview.training.loop.loop import parameter_groups
 from tests.training.conftest import write_regions
 
@@ -154,9 +153,9 @@ def test_the_readme_has_the_recorded_numbers() -> None:
     rsums = {name: f"{m.metrics.values['rsum']:.1f}" for name, m in methods.items() if m.metrics}
     assert {row[0]: row[3] for row in rows} == rsums
     for name, column in (("scenes_paper", 6), ("scenes_alike", 7)):
-        rows_of = sweep.final_rows(sweep.load_sweep(name), [], sweep.Record(sweep.RESULTS, name))
+        record = sweep.Record(sweep.RESULTS, name)
         recorded = dict[str, list[str]]()
-        for cells in table(rows_of)[1:]:
+        for cells in sweep.table(sweep.load_sweep(name), [], record)[1:]:
             recorded.setdefault(re.split(r"[,(] ?", cells[0])[0].strip(), cells)
         for row in rows:
             method, baselines = row[1].split(",")[0], row[5].split("<br>")

@@ -34,10 +34,10 @@ _BATCH = 64  # images
 _MAX_NAMED = 10  # damaged images named in an error
 _LOCAL = ("runs", "data")  # folders of runs and downloaded encoders; never a Hub owner
 _MADE_BY = {
-    "runs/backbone": "training.pretrain --recipe scenes/backbone",
-    "runs/photo_backbone": "training.distill --recipe flickr8k/backbone",
-    "runs/photos_backbone_first": "training.distill --recipe photos/backbone_first",
-    "runs/photos_backbone": "training.distill --recipe photos/backbone",
+    "runs/backbone": "pretrain --recipe scenes/backbone",
+    "runs/photo_backbone": "distill --recipe flickr8k/backbone",
+    "runs/photos_backbone_first": "distill --recipe photos/backbone_first",
+    "runs/photos_backbone": "distill --recipe photos/backbone",
 }
 
 
@@ -147,7 +147,8 @@ def refuse_missing(source: str | Path, setting: str) -> None:
         return
     option = f"--set {setting}=..."
     if name in _MADE_BY:
-        advice = f"make it with python -m {_MADE_BY[name]} --out {name}, or name another: {option}"
+        command = f"python -m polyview {_MADE_BY[name]} --out {name}"
+        advice = f"make it with {command}, or name another: {option}"
         raise FileNotFoundError(f"there is no folder {name}; {advice}")
     advice = f"see docs/your-data.md, or name a run, a Hugging Face folder or a Hub id: {option}"
     raise FileNotFoundError(no_such("folder", folder, advice))

@@ -72,7 +72,9 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
     kind, name = "features", data.resolve().name
     if isinstance(split.images, ImageFiles):
         kind, files = "photographs", map(photographs.find_captions, (data, *map(Path, also)))
-        name = " and ".join(dict.fromkeys(photographs.name_of(file) for file in files if file))
+        known = photographs.KNOWN
+        names = (known.get(file.name, file.resolve().parent.name) for file in files if file)
+        name = " and ".join(dict.fromkeys(names))
     elif len(split.images):
         kind, name = "scenes", "rendered scenes" + (" in motion" if split.frames > 1 else "")
     counts = {"images": split.image_count, "captions": len(split.captions)}

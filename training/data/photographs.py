@@ -108,11 +108,6 @@ def find_captions(data: Path) -> Path | None:
     return candidates[0] if candidates else None
 
 
-def name_of(path: Path) -> str:
-    """Returns the name of a known data set, such as "Flickr8k", or that of the file's folder."""
-    return KNOWN.get(path.name, path.resolve().parent.name)
-
-
 def read_captions(path: Path) -> list[Captioned]:
     """Reads the images of a captions file, in order; raises ValueError if an entry is damaged."""
     try:

@@ -167,7 +167,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     photographs = [options.images / line.strip() for line in lines if line.strip()]
     data = open_regions(options.data, options.split)
     write_gallery(data, options.split, options.out, photographs, options.count)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,8 +11,6 @@ Evidence splits the score of a caption and its image over image cells and words
   added to an empty one, in descending order of evidence; the area is the mean score over the
   steps. A good order has a low deletion area and a high insertion area. Random orders and the
   attention map of the winning view are compared, with 95 % intervals of the gain over captions.
-- *Renewed deletion*: evidence is computed again in each step. It holds attention and ranks
-  constant; when cells are removed, their attention moves to other cells.
 - *Random heads* (Adebayo et al., NeurIPS 2018): with random head weights over the same features,
   pointing must fall towards chance.
 - *Error*: the largest relative difference between a score and the sum of its evidence.
@@ -48,13 +46,11 @@ _COLUMNS = {
     "evidence_random_head": "random heads",
     "evidence_word_pointing": "a word points at its object, %", "evidence_word_chance": "chance",
     "deletion": "deletion", "deletion_random": "at random", "deletion_map": "by the paper's map",
-    "deletion_renewed": "deletion, renewed", "deletion_renewed_map": "by the map, renewed",
     "insertion": "insertion", "insertion_random": "at random",
     "insertion_map": "by the paper's map", "evidence_error": "error",
     "moment_pointing": "peaks in a frame with a mentioned object, %", "moment_chance": "chance",
     "moment_word_pointing": "a word peaks where its object is, %", "moment_word_chance": "chance",
 }  # fmt: skip
-_BETTER = {"deletion": "lower", "deletion_renewed": "lower", "insertion": "higher"}
 Point = tuple[float, float]  # accuracy of the highest cell in 0..1, and chance
 
 
@@ -121,8 +117,8 @@ def evidence_metrics(
     - in percent, if objects are known, `evidence_pointing`, `evidence_chance`,
       `evidence_random_head`, `evidence_word_pointing` and `evidence_word_chance`;
     - in units of the score, `deletion`, `deletion_random` and `deletion_map`, the same for
-      `insertion`, `deletion_renewed` and `deletion_renewed_map`; and the intervals of the gains of
-      evidence, such as `deletion_gain_random_low` and `_high`.
+      `insertion`, and the intervals of the gains of evidence, such as `deletion_gain_random_low`
+      and `_high`.
     """
     assert isinstance(features, Tensor)  # `find_mentions` refuses packs of regions
     if data.frames > 1:
@@ -154,8 +150,8 @@ def evidence_metrics(
         if points:
             values["evidence_random_head"] = _pointing("evidence", points)["evidence_pointing"]
     values |= _pointing("evidence_word", words)
-    values |= _areas(runtime, name, data, features, {text: maps[text] for text in deleted})
-    return values | _recomputed_deletion(runtime, name, data, features, deleted)
+    by_text = {text: maps[text] for text in deleted.tolist()}
+    return values | _areas(runtime, name, data, features, by_text)
 
 
 def subsample_rows(count: int, max_items: int) -> np.ndarray:
@@ -185,7 +181,10 @@ def _split_scores(
     runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, texts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, float]]:
     """Yields each caption's row, evidence (cells or frames, M words + sentence), relative error."""
-    for rows, images, (words, mask) in _batches(runtime, name, data, features, texts):
+    for start in range(0, len(texts), _AT_ONCE):
+        rows = texts[start : start + _AT_ONCE]
+        images = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
+        words, mask = runtime.text_features([data.captions[row] for row in rows], name)
         real = torch.ones(images.shape[:2], dtype=torch.bool, device=images.device)
         evidence = head.evidence(head.image_parts(images, real), head.text_parts(words, mask))
         scores = [
@@ -198,16 +197,6 @@ def _split_scores(
         if data.frames == 1:
             cells = runtime.on_grid(cells.mT).flatten(2).mT  # (B, cells, M + 1)
         yield from zip(rows.tolist(), cells.cpu().numpy(), error, strict=True)
-
-
-def _batches(
-    runtime: Runtime, name: str, data: Split, features: Tensor, texts: np.ndarray
-) -> Iterator[tuple[np.ndarray, Tensor, tuple[Tensor, Tensor]]]:
-    """Yields batches of captions: rows (B,), image features (B, N, d), word features and mask."""
-    for start in range(0, len(texts), _AT_ONCE):
-        rows = texts[start : start + _AT_ONCE]
-        images = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
-        yield rows, images, runtime.text_features([data.captions[row] for row in rows], name)
 
 
 @torch.no_grad()
@@ -235,41 +224,6 @@ def _areas(
             values[f"{curve}_{other}"] = float(area.mean())
             values |= mean_interval(f"{curve}_gain_{other}", sign * (by_evidence - area))
     return values
-
-
-@torch.no_grad()
-def _recomputed_deletion(
-    runtime: Runtime, name: str, data: Split, features: Tensor, texts: np.ndarray
-) -> dict[str, float]:
-    """Returns deletion areas if each step sorts the remaining cells again."""
-    head, areas = runtime.methods[name], []
-    cells = runtime.grid[0] * runtime.grid[1]
-    sizes = np.linspace(0, cells, _STEPS + 1).round().astype(int)[1:].tolist()
-    for _, images, text in _batches(runtime, name, data, features, texts):
-        parts, words, curves = head.text_parts(*text), head.encode_text(*text), []
-        for by_map in (False, True):
-            scores = []
-            is_present = torch.ones(images.shape[:2], dtype=torch.bool, device=images.device)
-            for size in sizes:
-                image_views = head.encode_image(images, is_present, attention=True)
-                scores.append(head.score(image_views, words).diagonal())
-                if by_map:
-                    pair_scores = head.view_scores(image_views, words).diagonal(dim1=1, dim2=2)
-                    winners = pair_scores.argmax(dim=0)
-                    assert image_views.attention is not None  # every method has maps on request
-                    values = image_views.attention[torch.arange(len(winners)), winners]  # (B, N)
-                else:
-                    evidence = head.evidence(head.image_parts(images, is_present), parts)
-                    values = evidence.cells.sum(dim=2) + evidence.whole_sentence
-                order = values[:, -cells:].masked_fill(~is_present[:, -cells:], torch.inf)
-                ranks = order.argsort(dim=1, descending=True).argsort(dim=1)
-                is_present[:, -cells:] = ranks >= size
-            curves.append(torch.stack(scores).mean(dim=0))
-        areas.append(torch.stack(curves).cpu().numpy())
-    evidence_areas, map_areas = np.concatenate(areas, axis=1)
-    mean, map_mean = float(evidence_areas.mean()), float(map_areas.mean())
-    interval = mean_interval("deletion_renewed_gain_map", map_areas - evidence_areas)
-    return {"deletion_renewed": mean, "deletion_renewed_map": map_mean, **interval}
 
 
 def _score_sets(
@@ -335,11 +289,12 @@ def print_evidence(rows: Rows) -> None:
     print()
     baselines = {"random": "at random", "map": "by the paper's map"}
     for name, row in rows.items():
-        for curve, better in _BETTER.items():
-            gains = []
-            for key, words in baselines.items():
-                if (low := row.get(f"{curve}_gain_{key}_low")) is not None:
-                    high = row[f"{curve}_gain_{key}_high"]
-                    gains.append(f"{low:.3f} to {high:.3f} {better} than {words}")
+        for curve, better in (("deletion", "lower"), ("insertion", "higher")):
+            keys = {f"{curve}_gain_{other}": words for other, words in baselines.items()}
+            gains = [
+                f"{row[f'{key}_low']:.3f} to {row[f'{key}_high']:.3f} {better} than {words}"
+                for key, words in keys.items()
+                if f"{key}_low" in row
+            ]
             if gains:
                 print(f"{name}: {curve} {', '.join(gains)} (95 % intervals)")

@@ -61,12 +61,13 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
     return table
 
 
-def kind_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dict[str, float]]:
-    """Returns `bootstrap_difference` of scores a and b for each kind."""
-    return {
-        kind: metrics.bootstrap_difference(a[:, columns], b[:, columns], image_of, alike=data.alike)
-        for kind, (columns, image_of) in _by_kind(data).items()
-    }
+def rsum_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dict[str, float]]:
+    """Returns `difference_of_hits` of scores a and b (N_img, N_txt), overall ("") and by kind."""
+    table: dict[str, dict[str, float]] = {}
+    for kind, (columns, image_of) in {"": (slice(None), data.image_of), **_by_kind(data)}.items():
+        sides = (metrics.image_hits(scores[:, columns], image_of, data.alike) for scores in (a, b))
+        table[kind] = metrics.difference_of_hits(*(hits[None] for hits in sides))
+    return table
 
 
 def _by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from polyview.export.encoders.sources import CLIP_LOGS, load_image_source
+from polyview.export.encoders.sources import CLIP_LOGS, describe_image_source, load_image_source
 from polyview.export.runtime import Runtime
 from polyview.models.encoders.published import CLIPImageEncoder
 from polyview.models.encoders.rows import ImageRows, attention_weights, joint_projection
@@ -78,7 +78,7 @@ def grad_eclip(encoder: CLIPImageEncoder, states: Sequence[Tensor], text: Tensor
     pooled = (attention_weights(*heads[:2]) @ heads[2]).flatten(1)  # (B, h)
     hidden = state[:, 0] + attention.out_proj(pooled)
     hidden = hidden + layer.mlp(layer.layer_norm2(hidden))
-    (gradient,) = torch.autograd.grad(_cosine(_project(encoder, hidden), text).sum(), pooled)
+    (gradient,) = torch.autograd.grad(_cosine(encoder, hidden, text).sum(), pooled)
     similarity = torch.cosine_similarity(query, keys[:, 1:], dim=2)  # (B, N)
     low, high = similarity.amin(dim=1, keepdim=True), similarity.amax(dim=1, keepdim=True)
     spatial_weights = (similarity - low) / (high - low).clamp_min(1e-12)
@@ -97,7 +97,7 @@ def legrad(
     """
     gradients = list[Tensor]()
     for state, weights in zip(states[1:], attentions, strict=True):
-        score = _cosine(_project(encoder, state.mean(dim=1)), text).sum()
+        score = _cosine(encoder, state.mean(dim=1), text).sum()
         gradients += torch.autograd.grad(score, weights)
     positive = torch.stack([gradient.relu().mean(dim=(1, 2)) for gradient in gradients])
     return positive.mean(dim=0)[:, 1:]
@@ -121,12 +121,9 @@ def draw_maps(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor) -> dict[s
     return {name: values.detach() for name, values in maps.items()}
 
 
-def _project(encoder: CLIPImageEncoder, hidden: Tensor) -> Tensor:
-    """Maps states (B, h) to embeddings (B, D)."""
-    return joint_projection(encoder)(encoder.model.post_layernorm(hidden))
-
-
-def _cosine(embeddings: Tensor, text: Tensor) -> Tensor:
+def _cosine(encoder: CLIPImageEncoder, hidden: Tensor, text: Tensor) -> Tensor:
+    """Cosines (B,) of projected states (B, h) and texts (B, D)."""
+    embeddings = joint_projection(encoder)(encoder.model.post_layernorm(hidden))
     return torch.cosine_similarity(embeddings, text, dim=-1)
 
 
@@ -249,7 +246,7 @@ def _score_sets(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor, present
         same = counts == count
         indices = present[same].nonzero()[:, 1].unflatten(0, (-1, int(count)))
         hidden = model.encoder(inputs_embeds=tokens[indices]).last_hidden_state
-        scores[same] = _cosine(_project(encoder, hidden[:, 0]), text[None])
+        scores[same] = _cosine(encoder, hidden[:, 0], text[None])
     return scores
 
 
@@ -257,15 +254,13 @@ def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) 
     """Loads the pack's image encoder in torch, with readable attention weights."""
     trained = (runtime.info.folder / f"{CLIP_LOGS}/config.toml").is_file()
     origin = runtime.info.folder if trained else runtime.info.methods[name].config["backbone"]
-    source = source or str(origin)
-    encoder, preprocess, _ = load_image_source(
-        f"{source.partition('#')[0]}#projected", runtime.device, rounded=False
-    )
-    if not isinstance(encoder, CLIPImageEncoder):
-        advice = "choose a pack of CLIP, or name its source: --maps FROM"
-        raise ValueError(
-            f"--maps explains CLIP, and {source} holds another image encoder; {advice}"
-        )
+    source = (source or str(origin)).partition("#")[0]
+    if describe_image_source(source)["arch"] != "clip_vision":
+        reason = f"--maps explains CLIP, and {source} holds another image encoder"
+        raise ValueError(f"{reason}; choose a pack of CLIP, or name its source: --maps FROM")
+    projected = f"{source}#projected"
+    encoder, preprocess, _ = load_image_source(projected, runtime.device, rounded=False)
+    assert isinstance(encoder, CLIPImageEncoder)
     if preprocess == runtime.preprocess:
         pixels = preprocess([data.images[0]])
         rows = runtime.pixel_features(pixels, name).sum(dim=1)  # (1, D)

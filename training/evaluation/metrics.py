@@ -144,18 +144,6 @@ def image_hits(
     return np.stack([i2t, *of_captions, group]).astype(np.int32)
 
 
-def bootstrap_difference(
-    a: np.ndarray, b: np.ndarray, text_images: np.ndarray, alike: np.ndarray | None = None
-) -> dict[str, float]:
-    """Returns the rsum difference a - b with its interval, see `difference_of_hits`.
-
-    Scores a and b are (N_img, N_txt); `text_images` (N_txt,) has the row of each text's image;
-    `alike` (N_img,) is equal for images that are drawn together.
-    """
-    first, second = (image_hits(scores, text_images, alike)[None] for scores in (a, b))
-    return difference_of_hits(first, second)
-
-
 def difference_of_hits(first: np.ndarray, second: np.ndarray) -> dict[str, float]:
     """Hierarchical bootstrap of an rsum difference, over seeds and images.
 

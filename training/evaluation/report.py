@@ -1,6 +1,7 @@
 """Prints tables, writes score matrices, reads and writes CSV files and runs in TREC's format."""
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from polyview.export import mistakes
 from polyview.models.files import replacing, write_whole
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Split
-from polyview.training.evaluation.metrics import retrieval_ranks
+from polyview.training.evaluation.metrics import difference_of_hits, retrieval_ranks
 
 DEPTH = 100  # items per query in a TREC run
 
@@ -30,10 +31,24 @@ Rows = Mapping[str, Mapping[str, float]]  # metrics of each method
 
 def print_rows(titles: Sequence[str], table: Sequence[Sequence[str]], words: int = 1) -> None:
     """Prints a Markdown table; the first `words` columns are text, the others numbers."""
-    print("| " + " | ".join(titles) + " |")
-    print("|" + "---|" * words + "---:|" * (len(titles) - words))
-    for cells in table:
-        print("| " + " | ".join(cells) + " |")
+    print(*to_markdown([titles, *table], words), sep="\n")
+
+
+def to_markdown(lines: Sequence[Sequence[str]], words: int = 1, notes: int = 0) -> list[str]:
+    """Returns a Markdown table of cells; the last `notes` columns are text, too."""
+    head, *rows = (f"| {' | '.join(cells)} |" for cells in lines)
+    numbers = len(lines[0]) - words - notes
+    return [head, "|" + "---|" * words + "---:|" * numbers + "---|" * notes, *rows]
+
+
+def write_into_page(page: Path, name: str, table: Sequence[str]) -> None:
+    """Replaces the table of a sweep in a Markdown page; raises ValueError without its block."""
+    start, end = f"<!-- sweep {name} -->\n", f"<!-- end {name} -->"
+    block = re.compile(rf"(?<={re.escape(start)}).*?(?={re.escape(end)})", re.DOTALL)
+    text, count = block.subn(lambda _: "\n".join(["", *table, "", ""]), page.read_text("utf-8"))
+    if not count:
+        raise ValueError(f"{page} has no <!-- sweep {name} --> block")
+    write_whole(page, text)
 
 
 def format_value(key: str, value: float) -> str:
@@ -47,6 +62,16 @@ def format_value(key: str, value: float) -> str:
     if key.startswith(("deletion", "insertion")) or key in ("area", "ece"):
         return f"{value:.3f}"
     return f"{value:.{4 if key.endswith('nmr') else 1}f}"
+
+
+def format_difference(first: np.ndarray, second: np.ndarray) -> str:
+    """Formats the rsum difference of the hits (S, 4, N_img) of two methods with its interval.
+
+    Adds "ahead" or "behind" if the interval over seeds and images excludes 0.
+    """
+    values = difference_of_hits(first, second)
+    verdict = " ahead" if values["low"] > 0 else " behind" if values["high"] < 0 else ""
+    return f"{values['difference']:+.1f} [{values['low']:+.1f}, {values['high']:+.1f}]{verdict}"
 
 
 def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, every: bool = True) -> None:

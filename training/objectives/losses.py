@@ -182,42 +182,23 @@ class MultiView(Triplet):
         positives = same_image(image_ids, image_ids)
         view_scores, cost = method.view_scores(images, texts), self.cost_at(epoch)  # (K, B, B)
         if epoch < self.anneal_epochs:
-            shared = shared_scores(view_scores, _SHARPEST * epoch / self.anneal_epochs)
+            weights = (_SHARPEST * epoch / self.anneal_epochs * view_scores).softmax(dim=0)
+            shared = (weights * view_scores).sum(dim=0)  # (B, B)
             return {"shared": pair_costs(shared, positives, cost).sum()}
         if self.loss == "released":
             upper, lower = released_losses(view_scores, positives, cost)
             return {"upper": self.lam * upper, "lower": (1 - self.lam) * lower}
         if self.loss == "avg":
-            return {"avg": each_view_loss(view_scores, positives, cost).sum()}
+            return {"avg": pair_costs(view_scores, positives, cost).mean(dim=0).sum()}  # Eq. (8)
         share = {"mix": self.lam, "max": 1.0}.get(self.loss, 0.0)
         terms = {}
         if share:
-            terms["max"] = share * best_view_loss(view_scores, positives, cost).sum()
+            best = view_scores.amax(dim=0)  # s*, Eq. (6)
+            terms["max"] = share * pair_costs(best, positives, cost).sum()  # Eq. (9)
         if share < 1:
             up = upper_bound_loss(view_scores, positives, cost, rough=self.loss == "rough").sum()
             terms["up"] = (1 - share) * up  # Eq. (15)
         return terms
-
-
-def shared_scores(view_scores: Tensor, sharpness: float) -> Tensor:
-    """Softmax-weighted mean (B, B) of view scores (K, B, B): sum_k softmax(sharpness s)_k s_k.
-
-    A sharpness of 0 gives the mean over views; higher values approach the maximum.
-    """
-    return ((sharpness * view_scores).softmax(dim=0) * view_scores).sum(dim=0)
-
-
-def best_view_loss(view_scores: Tensor, positives: Tensor, cost: Cost) -> Tensor:
-    """L_MV-Max, Eq. (9): the cost (B,) of the best views' scores s* of (K, B, B).
-
-    With `cost=Hinge(margin)` this is L_MV-Max-Tri; `positives` (B, B) are never negatives.
-    """
-    return pair_costs(view_scores.amax(dim=0), positives, cost)  # of s*, Eq. (6)
-
-
-def each_view_loss(view_scores: Tensor, positives: Tensor, cost: Cost) -> Tensor:
-    """L_MV-Avg, Eq. (8): the mean (B,) of the views' costs; see `best_view_loss`."""
-    return pair_costs(view_scores, positives, cost).mean(dim=0)
 
 
 def upper_bound_loss(

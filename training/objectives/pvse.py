@@ -24,7 +24,6 @@ class Polysemous(Objective):
         hardest: use only the hardest negatives, an option of the release.
         warmup_epochs: number of first epochs that use all negatives despite `hardest`.
         released: use the release's forms of all three losses, see the functions below.
-        gamma: gamma of the discrepancy's kernel (default: the release's).
         cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, as in
             `training/objectives/losses.py`, averaged over the batch.
         temperature: temperature of "softmax".
@@ -37,7 +36,6 @@ class Polysemous(Objective):
     hardest: bool = False
     warmup_epochs: int = Field(default=0, ge=0)
     released: bool = False
-    gamma: float = Field(default=0.5, gt=0)
     cost: Literal["triplet", "softmax"] = "triplet"
     temperature: float = Field(default=0.05, gt=0)
 
@@ -58,7 +56,7 @@ class Polysemous(Objective):
             terms["diversity"] = self._weigh(self.diversity, first + second, ranking)
         if self.discrepancy:
             embeddings = images.embeddings, texts.embeddings
-            mmd = maximum_mean_discrepancy(*embeddings, self.gamma, released=self.released)
+            mmd = maximum_mean_discrepancy(*embeddings, released=self.released)
             terms["discrepancy"] = self._weigh(self.discrepancy, mmd, ranking)
         return terms
 

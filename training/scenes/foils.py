@@ -76,7 +76,7 @@ def _text(fact: Fact) -> str:
 def _facts(
     kind: str, scene: Truth, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
-    """Returns a true and a false fact about two classes of a scene; None if impossible."""
+    """Returns a fact about two classes of a scene and a change of it; None if impossible."""
     objects = [first, second]
     if kind in ("replaced_object", "added_object"):
         present, group = {item.name for item in scene.objects}, CLASS_OF[second["name"]].group
@@ -86,11 +86,11 @@ def _facts(
             return {"objects": objects}, {"objects": [*objects, other]}
         return {"objects": objects}, {"objects": [first, second | other]}
     if kind in ("replaced_color", "added_color"):
-        color, *other_colors = {item.color for item in scene.objects if item.name == second["name"]}
-        others = [c for c in CLASS_OF[second["name"]].colors if c != color]
-        if other_colors or color is None or not others:
+        colors = {item.color for item in scene.objects if item.name == second["name"]}
+        others = [color for color in CLASS_OF[second["name"]].colors if color not in colors]
+        if None in colors or not others:
             return None
-        true = second if kind == "added_color" else {**second, "color": color}
+        true = second if kind == "added_color" else {**second, "color": next(iter(colors))}
         false = {**second, "color": str(rng.choice(others))}
         return {"objects": [first, true]}, {"objects": [first, false]}
     if kind == "replaced_place":
@@ -113,12 +113,11 @@ def _facts(
 def _counts(
     kind: str, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
-    """Returns a true and a false fact with a count; None if both counts are equal."""
     objects, count = [first, second], first["count"]
     if kind == "replaced_number":
         near = int(rng.choice([number for number in NUMBERS if abs(number - count) == 1]))
         return {"objects": objects}, {"objects": [{**first, "count": near}, second]}
-    if second.get("count", count) == count:
+    if "count" not in second:
         return None
     swapped = [{**first, "count": second["count"]}, {**second, "count": count}]
     return {"objects": objects}, {"objects": swapped}

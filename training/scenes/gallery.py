@@ -103,7 +103,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     data = load_clips(options.data) if moving else load_scenes(options.data)
     count = options.count or (_CLIPS if moving else None)
     write_gallery(data, options.data.resolve().name, options.out, count)
-
-
-if __name__ == "__main__":
-    main()

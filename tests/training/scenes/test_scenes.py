@@ -18,11 +18,11 @@ from polyview.training.evaluation.kinds import foil_metrics
 from polyview.training.scenes import render
 from polyview.training.scenes.captions import SENTENCES
 from polyview.training.scenes.classes import CLASSES, names_of
-from polyview.training.scenes.foils import KINDS, Foil
+from polyview.training.scenes.foils import KINDS, Foil, make_foils
 from polyview.training.scenes.relevance import relevant_images
 from polyview.training.scenes.render import Rendered, find_font
 from polyview.training.scenes.store import load_scenes, main, make_scene, write_split
-from polyview.training.scenes.world import LABELS, SIZE, label_matrix
+from polyview.training.scenes.world import LABELS, SIZE, Scene, SceneObject, label_matrix
 from tests.training.sample import BUNDLED, write_sample
 
 
@@ -197,6 +197,15 @@ def test_foils_change_one_thing_and_swaps_no_word() -> None:
             assert sorted(true) == sorted(false)
         if foil.kind.startswith("added"):
             assert not Counter(true) - Counter(false) - Counter(["and", "a", "an"])
+
+
+def test_equal_numbers_and_mixed_colours_give_no_foil() -> None:
+    things = [("car", "red"), ("car", "blue"), ("dog", None), ("dog", None)]
+    box = (0.1, 0.1, 0.2, 0.2)
+    objects = [SceneObject(name, "", color, box, 1.0, "", False, 0.0) for name, color in things]
+    foils = {foil.kind: foil for foil in make_foils([Scene("", "sea", None, None, tuple(objects))])}
+    assert foils["added_color"].true in ("two cars and two dogs", "two dogs and two cars")
+    assert not foils.keys() & {"replaced_color", "swapped_numbers"}
 
 
 def test_a_share_is_what_single_scores_say_and_half_for_ties(tmp_path: Path) -> None:
