@@ -71,13 +71,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m polyview evaluate", description="Measure a pack or a run."
-    )
+    parser = argparse.ArgumentParser("python -m polyview evaluate", description="Measure methods.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--pack", help="folder or Hub id of a pack")
     help_text = "run folder of a method; may be repeated, for the average of their scores, too"
-    source.add_argument("--run", type=Path, help=help_text, action="append")
+    source.add_argument("--run", type=Path, action="append", help=help_text)
     method_group = parser.add_mutually_exclusive_group()
     method_group.add_argument("--method", help="a method of the pack (default: all)")
     method_group.add_argument("--all", action="store_true", help="every method of the pack")
@@ -102,8 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     help_text = "only compare maps of CLIP on objects; FROM names the weights of the pack"
     add("--maps", nargs="?", const=True, metavar="FROM", help=help_text)
     add("--split", default="test", help="split (default: test)")
-    default = "the pack's own gallery, or the training data of a run"
-    help_text = f"captioned photographs, scenes, or ready-made features (default: {default})"
+    help_text = "captioned images or features (default: the pack's gallery, or a run's own data)"
     add("--data", type=Path, help=help_text)
     add("--folds", type=int, default=1, help="number of folds to average over")
     for name, metavar, help_text in (
@@ -113,8 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         ("trec", "DIR", "rankings in TREC's format, a file a method and direction"),
     ):
         add(f"--{name}", type=Path, metavar=metavar, help=f"also write {help_text}")
-    help_text = f"for runs: folder of cached features (default: {CACHE})"
-    add("--cache", type=Path, default=CACHE, help=help_text)
+    add("--cache", type=Path, default=CACHE, help=f"for runs: cached features (default: {CACHE})")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"))
     return parser
 

@@ -303,19 +303,19 @@ def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[list[str
         if len(finals[label]) == len(jobs):
             hits[label] = np.stack([record.hits[job.key] for job in jobs])
     heads = ["row", "seeds", *(COLUMNS[key] for key in KEYS), "deviation", "against"]
-    cells = [[*heads, DIFFERENCE, "trials", "parameters", "minutes", "setting"]]
+    rows = [[*heads, DIFFERENCE, "trials", "parameters", "minutes", "setting"]]
     for row in [row for row in sweep.rows if row.label in hits]:
         lines = finals[row.label]
         values = {key: [float(line[key]) for line in lines] for key in (*KEYS, "minutes")}
         baselines = dict.fromkeys((sweep.baseline, row.own_baseline))
         names = [name for name in baselines if name in hits and name != row.label]
         differences = [format_difference(hits[row.label], hits[name]) for name in names]
-        line = [row.label, str(len(lines)), *(f"{np.mean(values[key]):.1f}" for key in KEYS)]
-        line.append(f"{np.std(values['rsum'], ddof=1):.1f}" if len(lines) > 1 else "-")
-        line += ["<br>".join(names) or "-", "<br>".join(differences) or "-"]
-        line += [str(len(sweep.points(row))), lines[0]["parameters"]]
-        cells.append([*line, f"{np.mean(values['minutes']):.0f}", lines[0]["setting"]])
-    return cells
+        cells = [row.label, str(len(lines)), *(f"{np.mean(values[key]):.1f}" for key in KEYS)]
+        cells.append(f"{np.std(values['rsum'], ddof=1):.1f}" if len(lines) > 1 else "-")
+        cells += ["<br>".join(names) or "-", "<br>".join(differences) or "-"]
+        cells += [str(len(sweep.points(row))), lines[0]["parameters"]]
+        rows.append([*cells, f"{np.mean(values['minutes']):.0f}", lines[0]["setting"]])
+    return rows
 
 
 def select(lines: Sequence[Sequence[str]], heads: Sequence[str]) -> list[list[str]]:
@@ -361,8 +361,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--results", type=Path, help=f"folder of the CSV; {RESULTS}, or --out beside --set")
     add("--jobs", type=int, default=1, help="trainings at a time")
     add("--threads", type=int, default=1, help="CPU threads of each training")
-    help_text = "folder to train on instead: photographs, scenes, or ready-made features"
-    add("--data", metavar="DIR", help=help_text)
+    add("--data", metavar="DIR", help="photographs, scenes or features to train on instead")
     help_text = "replace a setting of every row, e.g. epochs=3; may be repeated"
     add("--set", action="append", default=[], metavar="NAME=VALUE", help=help_text)
     options = parser.parse_args(argv)

@@ -229,5 +229,4 @@ def _decode(images: Sequence[Image.Image], preprocess: Preprocess, title: str) -
         lines = "".join(f"\n  {reason}" for reason in reasons[:_MAX_NAMED])
         omitted = f"\n  and {len(reasons) - _MAX_NAMED} more" if len(reasons) > _MAX_NAMED else ""
         head = f"{len(reasons)} of {len(images)} images cannot be read:{lines}{omitted}"
-        advice = "replace them and run again, or leave them out with --skip-damaged"
-        raise ValueError(f"{head}\n{advice}")
+        raise ValueError(f"{head}\nreplace them, or leave them out with --skip-damaged")

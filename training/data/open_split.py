@@ -142,8 +142,7 @@ def from_pack(pack: Path, split: str) -> Split:
     """Opens the gallery of a pack; raises ValueError if it has none, or one of another split."""
     info = load_info(pack, verify=False)
     if info.gallery is None:
-        advice = "add --data DIR with captioned images"
-        raise ValueError(f"{pack} has no gallery to measure on; {advice}")
+        raise ValueError(f"{pack} has no gallery to measure on; add --data DIR with captions")
     gallery = load_gallery(pack)
     if gallery.split != split:
         advice = f'for "{split}" add --data DIR'
@@ -186,8 +185,7 @@ def from_pack(pack: Path, split: str) -> Split:
 @refusals_end()
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and prints the summary."""
-    description = "Say what training reads in a folder."
-    parser = argparse.ArgumentParser("python -m polyview data", description=description)
+    parser = argparse.ArgumentParser("python -m polyview data", description=summary.__doc__)
     help_text = "folder of photographs with captions, of rendered scenes, or of ready-made features"
     parser.add_argument("data", type=Path, help=help_text)
     for line in summary(parser.parse_args(argv).data):

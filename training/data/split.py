@@ -114,8 +114,7 @@ class Split:
             return self
         if self.relevant is not None or self.objects is not None or self.kinds:
             lost = f"the kinds and objects of the captions of {self.folder.parent}"
-            reason = f"ranked_captions={count} would drop {lost}"
-            raise ValueError(f"{reason}; leave it at 0")
+            raise ValueError(f"ranked_captions={count} would drop {lost}; leave it at 0")
         position = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)
         return self.select(np.flatnonzero(position < count))
 

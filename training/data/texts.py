@@ -291,6 +291,5 @@ def load_vectors(path: Path, vocabulary: Mapping[str, int], dim: int) -> tuple[T
             vectors.append([float(number) for number in numbers])
     if not rows:
         advice = "text.word_dim must be the width of its vectors"
-        reason = f"holds no {dim} numbers for any word of the training captions"
-        raise ValueError(f"{path} {reason}; {advice}")
+        raise ValueError(f"{path} holds no {dim} numbers for any word of the captions; {advice}")
     return torch.tensor(rows), torch.tensor(vectors)

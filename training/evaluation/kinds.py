@@ -64,7 +64,8 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
 def rsum_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dict[str, float]]:
     """Returns `difference_of_hits` of scores a and b (N_img, N_txt), overall ("") and by kind."""
     table: dict[str, dict[str, float]] = {}
-    for kind, (columns, image_of) in {"": (slice(None), data.image_of), **_by_kind(data)}.items():
+    captions = {"": (np.arange(len(data.captions)), data.image_of), **_by_kind(data)}
+    for kind, (columns, image_of) in captions.items():
         sides = (metrics.image_hits(scores[:, columns], image_of, data.alike) for scores in (a, b))
         table[kind] = metrics.difference_of_hits(*(hits[None] for hits in sides))
     return table

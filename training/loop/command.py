@@ -41,10 +41,8 @@ def run_command(
     help_text = "continue the run in --out with its settings; --set epochs=N extends it"
     add("--resume", action="store_true", help=help_text)
     if cached:
-        help_text = f"folder of cached features of photographs and captions (default: {CACHE})"
-        add("--cache", type=Path, default=CACHE, help=help_text)
-        help_text = "leave out images that cannot be read"
-        add("--skip-damaged", action="store_true", help=help_text)
+        add("--cache", type=Path, default=CACHE, help=f"cached features (default: {CACHE})")
+        add("--skip-damaged", action="store_true", help="leave out images that cannot be read")
     add("--threads", type=int, default=0, help="CPU threads (default: 0, torch's choice)")
     add("--list", action="store_true", help="list the recipes and exit")
     add("--help-settings", action="store_true", help="print every setting with its range, and exit")

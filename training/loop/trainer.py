@@ -250,9 +250,8 @@ def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: st
         (former == text_sha256, f'text.source "{text}"'),
     ):
         if not matches:
-            advice = "name the one in its config.toml"
             reason = f"{folder} was trained with another encoder than {setting}"
-            raise ValueError(f"init: {reason}; {advice}")
+            raise ValueError(f"init: {reason}; name the one in its config.toml")
     if spec["tokenizer_sha256"] != hashlib.sha256(tokenizer.encode()).hexdigest():
         advice = "train both with the same captions and text settings"
         raise ValueError(f"init: {folder} reads texts with another tokenizer; {advice}")
