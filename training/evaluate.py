@@ -1,8 +1,6 @@
 """Measures a pack, or a run before its export; `--help` explains every option.
 
 `python -m polyview evaluate --pack app/bundled/scenes --method vse_infty --split test`
-`python -m polyview evaluate --pack PACK --split test --data DIR`
-`python -m polyview evaluate --run RUN --split val`
 
 Metrics over all relevant images of a caption need rendered scenes. Runs are measured in torch, by
 recalls only, and by default on their training data; several runs, such as two seeds of a recipe,
@@ -61,12 +59,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         words = shlex.join(sys.argv[1:] if argv is None else argv)
         measured = _measure_runs(options) if options.run else _measure_pack(options)
         if options.json:
-            record = {
-                "command": f"python -m polyview evaluate {words}",
-                "split": options.split,
-                "seed": metrics.SEED,
-                "hardware": hardware(),
-            }
+            record = {"command": f"python -m polyview evaluate {words}", "split": options.split}
+            record |= {"seed": metrics.SEED, "hardware": hardware()}
             write_whole(options.json, json.dumps(record | measured, indent=2) + "\n")
 
 

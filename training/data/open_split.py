@@ -23,10 +23,10 @@ from polyview.training.data.split import SeenObjects, Split, flatten_captions
 from polyview.training.data.texts import build_tokenizer
 from polyview.training.data.videos import is_videos, open_videos
 from polyview.training.scenes.classes import names_of
-from polyview.training.scenes.clip_captions import relevant_clips
+from polyview.training.scenes.clip_captions import satisfies_clip
 from polyview.training.scenes.foils import make_foils
 from polyview.training.scenes.motion import FRAMES
-from polyview.training.scenes.relevance import relevant_images
+from polyview.training.scenes.relevance import relevant_rows, satisfies
 from polyview.training.scenes.render import clip_frames as draw_frames
 from polyview.training.scenes.store import is_clips, load_clips, load_scenes
 from polyview.training.settings import refusals_end
@@ -114,7 +114,7 @@ def _open_scenes(folder: Path) -> Split:
         *flatten_captions([[caption.text for caption in scene.captions] for scene in data.scenes]),
         Lazy(len(data.images), lambda row: Image.fromarray(data.images[row])),
         folder=folder,
-        relevant=cache(partial(relevant_images, data.scenes)),
+        relevant=cache(partial(relevant_rows, data.scenes, satisfies)),
         objects=SeenObjects(
             list(data.instances),
             [caption.mentions for scene in data.scenes for caption in scene.captions],
@@ -132,7 +132,7 @@ def _open_clips(folder: Path) -> Split:
         clip_frames(lambda row: [f.image for f in draw_frames(clips[row])], len(clips), FRAMES),
         frames=FRAMES,
         folder=folder,
-        relevant=cache(partial(relevant_clips, clips)),
+        relevant=cache(partial(relevant_rows, clips, satisfies_clip)),
         alike=np.arange(len(clips)) // 2,  # twins
         kinds=[caption.kind for clip in clips for caption in clip.captions],
     )
@@ -195,12 +195,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 def summary(data: Path) -> Iterator[str]:
     """Yields lines that describe a folder; raises the errors of `open_split`."""
     names, optional = ["train"], ["val", "test"]
-    kind = "ready-made features" if holds_features(data) else "rendered scenes"
-    if (
-        kind == "rendered scenes"
-        and not (data / "train").is_dir()
-        and photographs.find_captions(data)
-    ):
+    has_features = holds_features(data)
+    kind = "ready-made features" if has_features else "rendered scenes"
+    if not (has_features or (data / "train").is_dir()) and photographs.find_captions(data):
         path, entries = photographs.read_folder(data)
         names += sorted({str(image.split) for image in entries} - {"train"})
         optional = []

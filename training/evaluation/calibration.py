@@ -264,9 +264,8 @@ def calibrate_pack(
             info = replace(info, domain=Domain.fit(images.cpu().numpy()))
         write_info(replace(info, methods=entries))
     if rows:
-        scale = dict.fromkeys(("area", "ece"), 1)  # other metrics are shares, printed in percent
-        percent = {
-            name: {key: scale.get(key, 100) * value for key, value in row.items()}
+        percent = {  # other metrics than these two are shares
+            name: {k: value if k in ("area", "ece") else 100 * value for k, value in row.items()}
             for name, row in rows.items()
         }
         print_metrics("method", _COLUMNS, percent)

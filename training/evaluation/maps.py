@@ -215,9 +215,7 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
     covered = mentioned_cells(runtime, data)
     if covered is None or not covered.any():
         scenes = "rendered scenes (a pack's own, or --data with those of python -m polyview scenes)"
-        raise ValueError(
-            f"--maps needs masks of the objects that captions mention; measure {scenes}"
-        )
+        raise ValueError(f"--maps needs masks of the objects in captions; measure {scenes}")
     mentioning = np.flatnonzero(covered.any(axis=1))
     rows = mentioning[evidence.subsample_rows(len(mentioning), CAPTIONS)]
     deleted = set(rows[evidence.subsample_rows(len(rows), evidence.PAIRS)].tolist())

@@ -66,10 +66,9 @@ def image_features(runtime: Runtime, data: Split, method: str | None = None) -> 
             advice = "name a folder of those (training/data/precomputed.py)"
             raise ValueError(f"{source} holds images, but the pack reads {needed}; {advice}")
         if (width := data.features.shape[2]) != dim:
-            reason = (
-                f"{source} holds features of {width} numbers a region, but the pack reads {dim}"
-            )
-            raise ValueError(f"{reason}; name a folder of the features that it was trained on")
+            widths = f"features of {width} numbers a region, but the pack reads {dim}"
+            advice = "name a folder of the features that it was trained on"
+            raise ValueError(f"{source} holds {widths}; {advice}")
         return data.features[:]
     total = len(data.images)
     if not total:

@@ -1,7 +1,5 @@
 """PVSE's objective (Song and Soleymani, CVPR 2019): multiple instances, diversity, discrepancy."""
 
-from typing import Literal
-
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -10,10 +8,10 @@ from torch.nn import functional as F
 from polyview.models import Method, Views
 from polyview.models.layers import l2_normalize
 from polyview.training.objectives import losses
-from polyview.training.objectives.losses import Objective
+from polyview.training.objectives.losses import Triplet
 
 
-class Polysemous(Objective):
+class Polysemous(Triplet):
     """PVSE's objective, Eq. (5).
 
     Attributes:
@@ -22,11 +20,9 @@ class Polysemous(Objective):
         discrepancy: lambda_2 (the paper tries the same values).
         relative: multiply a term L by lambda L_mil / L, as in the paper's Fig. 7.
         hardest: use only the hardest negatives, an option of the release.
-        warmup_epochs: number of first epochs that use all negatives despite `hardest`.
         released: use the release's forms of all three losses, see the functions below.
-        cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, as in
-            `training/objectives/losses.py`, averaged over the batch.
-        temperature: temperature of "softmax".
+
+    The cost "softmax" is averaged over the batch; `warmup_epochs` only matters for `hardest`.
     """
 
     margin: float = Field(default=0.1, gt=0, le=2)
@@ -34,10 +30,7 @@ class Polysemous(Objective):
     discrepancy: float = Field(default=0.01, ge=0)
     relative: bool = False
     hardest: bool = False
-    warmup_epochs: int = Field(default=0, ge=0)
     released: bool = False
-    cost: Literal["triplet", "softmax"] = "triplet"
-    temperature: float = Field(default=0.05, gt=0)
 
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int

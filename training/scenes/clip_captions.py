@@ -12,16 +12,14 @@ optional:
 - ``change``: a change of the whole image.
 """
 
-from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polyview.training.scenes.captions import SENTENCES, Draft, ObjectGroup, join
 from polyview.training.scenes.motion import EVENT_FRAMES, Clip, ClipCaption
-from polyview.training.scenes.relevance import matching, relevant_rows
+from polyview.training.scenes.relevance import matching
 
 _CONDITIONS = ("setting", "change", "time", "weather")
 _TOGETHER = ("{x}", "a clip with {x}", "{x} can be seen", "we see {x}", "there is {x}")
@@ -120,8 +118,3 @@ def _events_hold(clip: Clip, chosen: tuple[int, ...], events: list[dict[str, Any
             return False
         next_start = deed.start + EVENT_FRAMES
     return True
-
-
-def relevant_clips(clips: Sequence[Clip]) -> list[NDArray[np.int64]]:
-    """Returns for each caption, in order, the sorted rows of all clips that satisfy it."""
-    return relevant_rows(clips, satisfies_clip)

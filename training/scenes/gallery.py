@@ -14,9 +14,9 @@ from PIL import Image
 from tqdm import tqdm
 
 from polyview.models.files import replacing_folder
-from polyview.training.scenes.clip_captions import relevant_clips
+from polyview.training.scenes.clip_captions import satisfies_clip
 from polyview.training.scenes.motion import Clip
-from polyview.training.scenes.relevance import relevant_images
+from polyview.training.scenes.relevance import relevant_rows, satisfies
 from polyview.training.scenes.render import SEEN, clip_frames
 from polyview.training.scenes.store import SceneData, is_clips, load_clips, load_scenes
 from polyview.training.scenes.world import SIZE, Caption, Scene
@@ -40,7 +40,7 @@ def write_gallery(
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
     scenes = data if isinstance(data, SceneData) else None
     records: Sequence[Any] = (scenes.scenes if scenes else data)[:count]  # type: ignore[index]
-    rows = iter((relevant_images if scenes else relevant_clips)(records))
+    rows = iter(relevant_rows(records, satisfies if scenes else satisfies_clip))
     images = []
     with replacing_folder(out) as draft:
         for folder in ("images", "masks") if scenes else ("images",):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyview.training.scenes.world import Scene, Truth
+from polyview.training.scenes.world import Truth
 
 Box = tuple[float, float, float, float]
 MARGIN = 0.06  # minimum distance of two centres for `left_of`, `right_of`, `above` and `below`
@@ -89,7 +89,10 @@ def matching(items: Sequence[Any], stated: dict[str, Any]) -> list[int]:
 def relevant_rows(
     records: Sequence[Any], test: Callable[[Any, dict[str, Any]], bool]
 ) -> list[NDArray[np.int64]]:
-    """Returns for each caption the sorted rows of the records that pass `test(record, fact)`."""
+    """Returns for each caption, in order, the sorted rows of the scenes or clips that satisfy it.
+
+    `test(record, fact)` is `satisfies`, or `clip_captions.satisfies_clip`.
+    """
     holders = defaultdict[str, set[int]](set)
     for row, record in enumerate(records):
         for item in record.objects:
@@ -101,8 +104,3 @@ def relevant_rows(
         true_rows = [row for row in sorted(rows) if test(records[row], fact)]
         relevant.append(np.array(true_rows, np.int64))
     return relevant
-
-
-def relevant_images(scenes: Sequence[Scene]) -> list[NDArray[np.int64]]:
-    """Returns for each caption, in order, the sorted rows of all scenes that satisfy it."""
-    return relevant_rows(scenes, satisfies)

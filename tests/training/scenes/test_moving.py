@@ -17,9 +17,10 @@ from polyview.training.data.image_files import read_frames
 from polyview.training.data.open_split import open_split
 from polyview.training.data.split import with_exchanged_halves
 from polyview.training.data.texts import TokenTable, build_tokenizer
-from polyview.training.scenes.clip_captions import relevant_clips, satisfies_clip
+from polyview.training.scenes.clip_captions import satisfies_clip
 from polyview.training.scenes.gallery import write_gallery
 from polyview.training.scenes.motion import EVENT_FRAMES, FRAMES, Clip
+from polyview.training.scenes.relevance import relevant_rows
 from polyview.training.scenes.render import SEEN, clip_frames
 from polyview.training.scenes.store import load_clips, main, make_clip, write_split
 
@@ -34,7 +35,7 @@ def clips() -> list[Clip]:
 
 def test_clips_are_those_of_the_shipped_gallery(clips: list[Clip]) -> None:
     """The shipped numbers stay valid only as long as the same seed gives the same clips."""
-    relevant = iter(relevant_clips(clips))
+    relevant = iter(relevant_rows(clips, satisfies_clip))
     for clip, image in zip(clips, load_gallery(BUNDLED).images, strict=True):
         surroundings = (image.setting, image.time, image.weather)
         assert (clip.setting, clip.time, clip.weather) == surroundings
