@@ -24,7 +24,7 @@ from PIL import Image
 from polyview.export.runtime import Runtime
 from polyview.export.texts import load_tokenizer, pad
 from polyview.models import Views
-from polyview.models.preprocess import Filter, to_rgb
+from polyview.models.preprocess import Filter, Preprocess, to_rgb
 
 PAIRS = 50
 FEWEST = 20  # minimum number of pairs; with fewer, hardly any difference is significant
@@ -55,108 +55,98 @@ class Verdict:
     error: float  # standard error of `gain`; 0 if the variant changes no input
 
 
-class PackCheck:
-    """Checks a pack's method on N images of any size and one caption of each."""
+def check_preprocessing(
+    runtime: Runtime, method: str, images: Sequence[Image.Image], texts: Sequence[str]
+) -> list[Verdict]:
+    """Checks a method's preprocessing on N images of any size and one caption of each.
 
-    def __init__(
-        self, runtime: Runtime, method: str, images: Sequence[Image.Image], texts: Sequence[str]
-    ) -> None:
-        runtime.require_images()
-        self.runtime, self.method, self.images, self.texts = runtime, method, images, texts
-        self.limit = runtime.info.tokenizer.max_length
-        self.tokenizer = load_tokenizer(runtime.info.folder / runtime.info.tokenizer.file)
-        self.vocabulary = self.tokenizer.get_vocab()
-        names = self.vocabulary.keys() & {*" ".join(TEMPLATES).split(), *PADDINGS} - {"TEXT"}
-        self.special_ids = {self.vocabulary[name] for name in names}
+    Returns the best variant of each step: wrong steps first, then by descending gain. Raises
+    ValueError if the pack reads no images, or the method is unknown.
+    """
+    runtime.require_images()
+    head = runtime.methods[method]
 
-    def verdicts(self) -> list[Verdict]:
-        """The best variant of each step: wrong steps first, then by descending gain."""
-        tokens = [self.runtime.tokenize(text).ids for text in self.texts]
-        images = self._image_views(self.runtime.preprocess(self.images))
-        texts = self._text_views(tokens)
-        pack_margins, results = self._margins(images, texts), list[Verdict]()
-        for step, way, pixels in self._other_pixels():
-            margins = self._margins(self._image_views(pixels), texts)
-            results.append(_compare(step, way, pack_margins, margins))
-        for step, way, changed, reference in self._other_tokens(tokens):
-            baseline = pack_margins
-            if reference:
-                baseline = self._margins(images, self._text_views(reference))
-            margins = self._margins(images, self._text_views(changed))
-            results.append(_compare(step, way, baseline, margins))
-        steps = groupby(results, key=lambda verdict: verdict.step)
-        # prefers variants that change the input (error > 0)
-        best = [max(ways, key=lambda way: (way.error > 0, way.gain)) for _, ways in steps]
-        return sorted(best, key=lambda verdict: (verdict.right, -verdict.gain))
+    def image_views(pixels: np.ndarray) -> Views:
+        return runtime.image_views(runtime.pixel_features(pixels, method), method)
 
-    def _image_views(self, pixels: np.ndarray) -> Views:
-        """Views of pixels (N, 3, S, S)."""
-        features = self.runtime.pixel_features(pixels, self.method)
-        return self.runtime.image_views(features, self.method)
+    def text_views(ids: Tokens) -> Views:
+        words = runtime.token_features(*pad(ids), method)
+        return runtime.in_batches(head.encode_text, *words, attention=False)
 
-    @torch.inference_mode()
-    def _text_views(self, tokens: Tokens) -> Views:
-        words = self.runtime.token_features(*pad(tokens), self.method)
-        encode = self.runtime.methods[self.method].encode_text
-        return self.runtime.in_batches(encode, *words, False)
+    def margins(image_side: Views, text_side: Views) -> np.ndarray:
+        return pair_margins(head.score(image_side, text_side).double().cpu().numpy())
 
-    @torch.inference_mode()
-    def _margins(self, images: Views, texts: Views) -> np.ndarray:
-        scores = self.runtime.methods[self.method].score(images, texts)
-        return pair_margins(scores.double().cpu().numpy())
+    with torch.inference_mode():
+        tokens = [runtime.tokenize(text).ids for text in texts]
+        pack_images, pack_texts = image_views(runtime.preprocess(images)), text_views(tokens)
+        pack_margins, results = margins(pack_images, pack_texts), list[Verdict]()
+        for step, way, pixels in _other_pixels(runtime.preprocess, images):
+            changed_margins = margins(image_views(pixels), pack_texts)
+            results.append(_compare(step, way, pack_margins, changed_margins))
+        for step, way, changed, reference in _other_tokens(runtime, texts, tokens):
+            baseline = margins(pack_images, text_views(reference)) if reference else pack_margins
+            changed_margins = margins(pack_images, text_views(changed))
+            results.append(_compare(step, way, baseline, changed_margins))
+    steps = groupby(results, key=lambda verdict: verdict.step)
+    # prefers variants that change the input (error > 0)
+    best = [max(ways, key=lambda way: (way.error > 0, way.gain)) for _, ways in steps]
+    return sorted(best, key=lambda verdict: (verdict.right, -verdict.gain))
 
-    def _other_pixels(self) -> Iterator[tuple[str, str, np.ndarray]]:
-        """Yields step, variant and changed pixels (N, 3, S, S)."""
-        preprocess = self.runtime.preprocess
-        for way, (mean, std) in NORMALISATIONS.items():
-            yield "normalisation", way, replace(preprocess, mean=mean, std=std)(self.images)
-        swapped = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in self.images]
-        yield "channels", "blue, green, red", preprocess(swapped)
-        crops = {"the central square": 0, "its middle 7/8": preprocess.size * 8 // 7}
-        for way, resize in crops.items():
-            yield "crop", way, replace(preprocess, fit="crop", resize=resize)(self.images)
-        yield "crop", "the whole image", replace(preprocess, fit="stretch", resize=0)(self.images)
-        for kind in get_args(Filter):
-            yield "interpolation", kind, replace(preprocess, filter=kind)(self.images)
 
-    def _other_tokens(self, tokens: Tokens) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
-        """Yields step, variant, changed tokens, and those to compare with instead of `tokens`."""
-        texts, limit, vocabulary, special = (
-            self.texts,
-            self.limit,
-            self.vocabulary,
-            self.special_ids,
-        )
+def _other_pixels(
+    preprocess: Preprocess, images: Sequence[Image.Image]
+) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yields step, variant and changed pixels (N, 3, S, S)."""
+    for way, (mean, std) in NORMALISATIONS.items():
+        yield "normalisation", way, replace(preprocess, mean=mean, std=std)(images)
+    swapped = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in images]
+    yield "channels", "blue, green, red", preprocess(swapped)
+    crops = {"the central square": 0, "its middle 7/8": preprocess.size * 8 // 7}
+    for way, resize in crops.items():
+        yield "crop", way, replace(preprocess, fit="crop", resize=resize)(images)
+    yield "crop", "the whole image", replace(preprocess, fit="stretch", resize=0)(images)
+    for kind in get_args(Filter):
+        yield "interpolation", kind, replace(preprocess, filter=kind)(images)
 
-        def read(others: Iterable[str]) -> Tokens:
-            return [self.runtime.tokenize(text).ids for text in others]
 
-        step = "special tokens and padding"
-        words = [[i for i in ids if i not in special] for ids in tokens]
-        for template in TEMPLATES:
-            start, end = (part.split() for part in template.split("TEXT"))
-            if vocabulary.keys() >= {*start, *end}:
-                remaining = limit - len(start + end)
-                prefix, suffix = ([vocabulary[name] for name in part] for part in (start, end))
-                changed = [[*prefix, *ids[:remaining], *suffix] for ids in words]
-                yield step, template, changed, None
-        yield step, "TEXT alone", [ids or tokens[0] for ids in words], None
-        for name in sorted(vocabulary.keys() & {*PADDINGS}):
-            padded = [ids + [vocabulary[name]] * (limit - len(ids)) for ids in tokens]
-            yield step, f"{name} up to {limit} tokens", padded, None
-        yield "prompt", PROMPT.format("TEXT"), read(map(PROMPT.format, texts)), None
-        bare: Tokens = []
-        for text, ids in zip(texts, tokens, strict=True):
-            prefix, suffix = ([*takewhile(special.__contains__, s)] for s in (ids, ids[::-1]))
-            content_ids = self.tokenizer.encode(text, add_special_tokens=False).ids
-            bare.append([*prefix, *content_ids[: limit - len(prefix + suffix)], *suffix[::-1]])
-        yield "prompt", "TEXT alone", bare, None
-        yield "lower case", "lower case", read(map(str.lower, texts)), read(map(str.upper, texts))
-        plain = [" ".join(re.findall(r"\w+", text)) for text in texts]
-        # one comma of each text, or a comma after every word if commas are unknown
-        count = 1 if vocabulary.keys() & {",", ",</w>"} else -1
-        punctuated = read(f"{text.replace(' ', ', ', count)}." for text in plain)
-        yield "punctuation", "none", read(plain), punctuated
+def _other_tokens(
+    runtime: Runtime, texts: Sequence[str], tokens: Tokens
+) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
+    """Yields step, variant, changed tokens, and those to compare with instead of `tokens`."""
+    limit = runtime.info.tokenizer.max_length
+    tokenizer = load_tokenizer(runtime.info.folder / runtime.info.tokenizer.file)
+    vocabulary = tokenizer.get_vocab()
+    names = vocabulary.keys() & {*" ".join(TEMPLATES).split(), *PADDINGS} - {"TEXT"}
+    special = {vocabulary[name] for name in names}
+
+    def read(others: Iterable[str]) -> Tokens:
+        return [runtime.tokenize(text).ids for text in others]
+
+    step = "special tokens and padding"
+    words = [[i for i in ids if i not in special] for ids in tokens]
+    for template in TEMPLATES:
+        start, end = (part.split() for part in template.split("TEXT"))
+        if vocabulary.keys() >= {*start, *end}:
+            remaining = limit - len(start + end)
+            prefix, suffix = ([vocabulary[name] for name in part] for part in (start, end))
+            yield step, template, [[*prefix, *ids[:remaining], *suffix] for ids in words], None
+    yield step, "TEXT alone", [ids or tokens[0] for ids in words], None
+    for name in sorted(vocabulary.keys() & {*PADDINGS}):
+        padded = [ids + [vocabulary[name]] * (limit - len(ids)) for ids in tokens]
+        yield step, f"{name} up to {limit} tokens", padded, None
+    yield "prompt", PROMPT.format("TEXT"), read(map(PROMPT.format, texts)), None
+    bare: Tokens = []
+    for text, ids in zip(texts, tokens, strict=True):
+        prefix, suffix = ([*takewhile(special.__contains__, s)] for s in (ids, ids[::-1]))
+        content_ids = tokenizer.encode(text, add_special_tokens=False).ids
+        bare.append([*prefix, *content_ids[: limit - len(prefix + suffix)], *suffix[::-1]])
+    yield "prompt", "TEXT alone", bare, None
+    yield "lower case", "lower case", read(map(str.lower, texts)), read(map(str.upper, texts))
+    plain = [" ".join(re.findall(r"\w+", text)) for text in texts]
+    # one comma of each text, or a comma after every word if commas are unknown
+    count = 1 if vocabulary.keys() & {",", ",</w>"} else -1
+    punctuated = read(f"{text.replace(' ', ', ', count)}." for text in plain)
+    yield "punctuation", "none", read(plain), punctuated
 
 
 def pair_margins(scores: np.ndarray) -> np.ndarray:

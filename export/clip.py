@@ -1,7 +1,6 @@
 """Builds a pack of pre-trained CLIP or SigLIP: `python -m polyview clip --help`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,17 +54,14 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    defaults = {"name": METHOD, "title": "CLIP", "licence": "other", "description": DESCRIPTION}
-    parser = pack_parser("clip", "Build a pack of zero-shot CLIP.", **defaults)
-    source = "CLIP's folder or Hub id, with an optional @revision"
-    parser.add_argument("--from", dest="source", required=True, metavar="SOURCE", help=source)
+    parser = pack_parser("clip", "Build a pack of zero-shot CLIP.")
+    add = parser.add_argument
+    add("--from", dest="source", required=True, help="CLIP's folder, or Hub id[@revision]")
 
     def build(options: argparse.Namespace) -> PackInfo:
-        labels = labels_from(options, credits=f"CLIP, weights of {Path(options.source).name}")
+        weights = f"CLIP, weights of {Path(options.source).name}"
+        texts = {"licence": "other", "credits": weights, "description": DESCRIPTION}
+        labels = labels_from(options, name=METHOD, title="CLIP", **texts)
         return build_clip(options.out, options.source, labels, options.gallery)
 
     return run_command(parser, build, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

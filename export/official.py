@@ -6,18 +6,15 @@ python -m polyview official --from avse model_best.pth --text-backbone bert-base
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from pydantic.dataclasses import dataclass
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordLevel
 from torch import nn
-from torch.nn import functional
 
 from polyview import models
 from polyview.export.build import released
@@ -46,9 +43,7 @@ LAYOUTS = {
     **dict.fromkeys(("detector", "imagenet", "imagenet_res50", "imagenet_res152"), "caffe"),
     **dict.fromkeys(("imagenet_resnext", "wsl"), "torchvision"),
 }
-# the weight of BERT's word embeddings, and of a ViT's positions
-_PIECES = "text.model.embeddings.word_embeddings.weight"
-_POSITIONS = "image.model.embeddings.position_embeddings"
+_WORD_PIECES = "text.model.embeddings.word_embeddings.weight"  # of BERT
 
 
 @dataclass(frozen=True, config=OPEN)
@@ -132,7 +127,6 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
     size = checkpoint.options.img_res
     config = {**_read_config("vit", options.image_backbone), "image_size": size}
     image = SampledViT(config, None if options.centres is None else tuple(options.centres))
-    _resize_positions(checkpoint, image.side)
     arguments = {
         "embed_dim": checkpoint.shape("method.project_text.linear.weight")[0],
         "block_dim": options.block_dim or 256,
@@ -147,7 +141,7 @@ def _text_side(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
     is_worded = options.release in ("pvse", "mv_vse") or "text.embed.weight" in checkpoint.state
-    if _PIECES in checkpoint.state or not is_worded:
+    if _WORD_PIECES in checkpoint.state or not is_worded:
         return _bert_encoder(checkpoint, options)
     # word embeddings with a GRU of 0 to 2 directions; the tokenizer approximates nltk's
     # word_tokenize, which the releases call
@@ -195,9 +189,8 @@ def _bert_encoder(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
     name = options.text_backbone or BERT_ID
-    advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
-    folder = find_folder(name, advice) or fetch_matching(name, released.BERT_FILES)
-    rows, tokenizer = checkpoint.shape(_PIECES)[0], read_tokenizer(folder)
+    folder = find_folder(name) or fetch_matching(name, released.BERT_FILES)
+    rows, tokenizer = checkpoint.shape(_WORD_PIECES)[0], read_tokenizer(folder)
     if (pieces := tokenizer.get_vocab_size()) != rows:
         raise ValueError(
             f"{folder} lists {pieces} word pieces, but {checkpoint.path} has embeddings of {rows}; "
@@ -208,9 +201,9 @@ def _bert_encoder(
 
 def _read_config(kind: str, folder: Path | None) -> dict[str, Any]:
     """A folder's `config.json`; missing values become those of the base model."""
-    path = None if folder is None else folder / "config.json"
-    config = read_json(path) if path is not None and path.is_file() else {}
-    return {**config, "model_type": kind}
+    if folder is None or not (folder / "config.json").is_file():
+        return {"model_type": kind}
+    return {**read_json(folder / "config.json"), "model_type": kind}
 
 
 def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) -> ResNet:
@@ -230,21 +223,6 @@ def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) 
     )
 
 
-def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
-    """Resizes positions (1, 1 + n * n, h) to `side` x `side`, bicubic, once and in place.
-
-    The release resizes them in every pass.
-    """
-    stored = checkpoint.shape(_POSITIONS)[1] - 1
-    old_side = round(stored**0.5)
-    if old_side == side or old_side**2 != stored:
-        return  # loading the weights reports a wrong shape
-    summary, patches = checkpoint.state[_POSITIONS].float().split([1, stored], dim=1)
-    square = patches.mT.unflatten(2, (old_side, old_side))  # (1, h, n, n)
-    resized = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
-    checkpoint.state[_POSITIONS] = torch.cat([summary, resized.flatten(2).mT], dim=1)
-
-
 CONVERSIONS = {
     "vse_infty": convert_vse_infty,
     "pvse": convert_pvse,
@@ -254,7 +232,7 @@ CONVERSIONS = {
 
 
 def convert(options: argparse.Namespace) -> PackInfo:
-    """Builds the pack of a released checkpoint from the options of `make_parser`."""
+    """Builds the pack of a released checkpoint from the options of `main`."""
     name, releases = options.release, released.read_releases()
     release = releases.pop(name)
     for owner, other in releases.items():
@@ -303,8 +281,8 @@ def convert(options: argparse.Namespace) -> PackInfo:
     return build_pack(options.out, labels, parts)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns its exit status."""
     parser = pack_parser("official", "Make a pack of a released checkpoint.")
     add = parser.add_argument
     add("checkpoint", type=Path, nargs="?", help="the released file")
@@ -313,17 +291,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--vocab", type=Path, help="word list, JSON with word2idx; for models that read words")
     add("--text-backbone", help="folder or Hub id with BERT's word pieces and config.json")
     add("--image-backbone", type=Path, help="folder with the config.json of AVSE's ViT")
-    legacy = "PVSE: read texts, and clips, in the legacy way, as its published models need"
-    add("--legacy-text", action=argparse.BooleanOptionalAction, help=legacy)
+    action = argparse.BooleanOptionalAction
+    add("--legacy-text", action=action, help="PVSE: read texts and clips as published models need")
     add("--block-dim", type=int, help="AVSE: size of the matched blocks (256)")
     add("--centres", type=int, nargs="+", help="AVSE: a patch for each view, row-major from 0")
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns its exit status."""
-    return run_command(make_parser(), convert, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_command(parser, convert, argv)

@@ -31,11 +31,11 @@ from polyview.models.checkpoint import check_fit, load_strict, load_tensors
 from polyview.models.evidence import Parts
 from polyview.models.views import grid_boxes, lengths_to_mask
 
-IMAGE_BATCH, TEXT_BATCH, HEAD_BATCH = 32, 128, 128
+IMAGE_BATCH = 32
+TEXT_BATCH = 128
+HEAD_BATCH = 128
 MAX_PARTS = 1 << 28  # maximum number of values in `Parts`: 1 GB
-WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
 Encode = Callable[..., Views]  # `Method.encode_image` or `Method.encode_text`
-Split = Callable[[Tensor, Tensor], Parts]  # `Method.image_parts` or `Method.text_parts`
 
 
 class Methods(dict[str, Method]):
@@ -47,10 +47,9 @@ class Methods(dict[str, Method]):
 
     def __init__(self, methods: dict[str, Method], info: PackInfo) -> None:
         super().__init__(methods)
-        metrics = {name: m.metrics for name, m in info.methods.items() if m.metrics}
-        quality = {name: measured.values.get("rsum", 0.0) for name, measured in metrics.items()}
-        measured = sorted(quality, key=lambda name: quality[name], reverse=True)
-        self.best_first = (*measured, *(n for n in reversed(info.methods) if n not in quality))
+        rsum = {n: m.metrics.values.get("rsum", 0.0) for n, m in info.methods.items() if m.metrics}
+        measured = sorted(rsum, key=lambda name: rsum[name], reverse=True)
+        self.best_first = (*measured, *(n for n in reversed(info.methods) if n not in rsum))
         self.best = self.best_first[0]
 
     def __missing__(self, name: str) -> Method:
@@ -68,10 +67,10 @@ class Methods(dict[str, Method]):
 
     def require_single(self, name: str) -> Method:
         """The method of a name; raises ValueError for an unknown name or an ensemble."""
-        names = self.names(name)
-        if len(names) > 1:
-            raise ValueError(f'"{name[:80]}" names {len(names)} methods; choose one of them')
-        return self[names[0]]
+        first, *others = self.names(name)
+        if others:
+            raise ValueError(f'"{name[:80]}" names {len(others) + 1} methods; choose one of them')
+        return self[first]
 
     def title(self, spec: str) -> str:
         """The display name of a method or an ensemble."""
@@ -81,9 +80,9 @@ class Methods(dict[str, Method]):
 class Runtime:
     """A loaded pack, from `Runtime.load`; thread-safe. ONNX sessions start at their first use."""
 
-    def __init__(self, info: PackInfo, device: Device, threads: int | None) -> None:
+    def __init__(self, info: PackInfo, device: Device) -> None:
         self.info = info  # the content of pack.json
-        self._sessions = Sessions(info.folder, device, threads)
+        self._sessions = Sessions(info.folder, device)
         # device of the heads and of all returned tensors
         self.device: torch.device = self._sessions.device
         # name -> heads and score, in eval mode, float32, on `device`
@@ -91,9 +90,10 @@ class Runtime:
         self.methods = Methods(heads, info)
         self.preprocess = info.preprocess  # turns images into pixels
         self.grid = info.image_encoder.grid  # rows and columns of the image features
-        cells = grid_boxes(*self.grid)
         # (N, 4) relative xyxy boxes of the features in the square image that the encoder sees
-        self.boxes = torch.cat([WHOLE, cells]) if info.image_encoder.summary_token else cells
+        self.boxes = grid_boxes(*self.grid)
+        if info.image_encoder.summary_token:
+            self.boxes = torch.cat([grid_boxes(1, 1), self.boxes])
         self.threads = self._sessions.threads  # processor threads of one ONNX session
         self.regions = regions_of(info)  # region features of the pack's gallery; None in most packs
         texts = next(iter(info.methods.values())).text_encoder
@@ -104,15 +104,14 @@ class Runtime:
         self.reader = TextReader(tokenizer, info.tokenizer.max_length)  # turns texts into tokens
 
     @classmethod
-    def load(cls, pack: Path, device: Device = "auto", threads: int | None = None) -> Runtime:
+    def load(cls, pack: Path, device: Device = "auto") -> Runtime:
         """Checks and loads the pack in a folder.
 
-        "cuda" requires CUDA, "auto" falls back to the CPU. `threads` is the number of processor
-        threads of each ONNX session, None for `default_threads`. Raises FileNotFoundError if a file
-        is missing, PackError if the pack is damaged or has a method that this version does not
-        know, ValueError if the device cannot be used.
+        "cuda" requires CUDA, "auto" falls back to the CPU. Raises FileNotFoundError if a file is
+        missing, PackError if the pack is damaged or has a method that this version does not know,
+        ValueError if the device cannot be used.
         """
-        return cls(load_info(pack), device, threads)
+        return cls(load_info(pack), device)
 
     def image_encoder_of(self, method: str | None) -> str | None:
         """The ONNX file of a method's image encoder, or of the pack's; None if features are ready.
@@ -321,7 +320,9 @@ def load_head(info: PackInfo, name: str) -> Method:
     return method.eval().requires_grad_(False)
 
 
-def _parts(encode: Encode, split: Split, features: Tensor, mask: Tensor) -> Parts:
+def _parts(
+    encode: Encode, split: Callable[[Tensor, Tensor], Parts], features: Tensor, mask: Tensor
+) -> Parts:
     """Applies `split`; raises ValueError if parts would have more than `MAX_PARTS` values."""
     views = encode(features[:1], mask[:1], attention=False).embeddings.numel()
     if (count := views * mask.numel()) > MAX_PARTS:

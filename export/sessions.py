@@ -58,24 +58,19 @@ def processor() -> str:
     return next(names, "") or platform.processor() or platform.machine()
 
 
-def default_threads() -> int:
-    """Threads for one session: the usable processors, at most 4, because the networks are small."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(count or 1, 4)
-
-
 class Sessions:
     """The ONNX sessions of the pack in a folder, each started at its first use; thread-safe.
 
-    "cuda" requires onnxruntime to use CUDA; with "auto" it may fall back to the CPU. Operators on
-    the CPU use `threads`, at least 1; None for `default_threads`.
+    "cuda" requires onnxruntime to use CUDA; with "auto" it may fall back to the CPU.
     """
 
-    def __init__(self, folder: Path, device: Device, threads: int | None = None) -> None:
-        if threads is not None and threads < 1:
-            raise ValueError(f"threads must be at least 1, not {threads}")
+    def __init__(self, folder: Path, device: Device) -> None:
         self.device = choose_device(device)
-        self.threads = threads or default_threads()
+        # of an operator on the CPU: the usable processors, at most 4 because the networks are small
+        usable = (
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        )
+        self.threads = min(usable or 1, 4)
         self._folder, self._strict, self._lock = folder, device == "cuda", threading.Lock()
         self._open: dict[tuple[str, int], ort.InferenceSession] = {}
         self._providers: list[str | tuple[str, dict[str, str]]] = ["CPUExecutionProvider"]

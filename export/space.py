@@ -142,7 +142,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"  hf upload YOU/SPACE {out} --type space"
     )
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

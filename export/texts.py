@@ -159,10 +159,6 @@ class TextReader:
         """The words of the vocabulary, without special tokens and word pieces."""
         return frozenset(word for word in self._tokenizer.get_vocab() if word.isalpha())
 
-    def words(self) -> list[str]:
-        """The known words in alphabetical order."""
-        return sorted(self.known)
-
     def read(self, text: str) -> Tokens:
         """Splits a text into tokens; raises ValueError if it is empty or not valid Unicode."""
         return self._cached(text.strip())

@@ -61,10 +61,9 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
         default = defaults[argument]
         if value != default:
             _check(name, argument, value, 0 if default is None else default)
-    method_arguments = {
-        key: value for key, value in arguments.items() if key not in CONTEXT_DEFAULTS
-    }
-    context = ContextConfig(**{k: arguments[k] for k in arguments.keys() - method_arguments.keys()})
+    method_arguments = dict(arguments)
+    context_keys = arguments.keys() & CONTEXT_DEFAULTS
+    context = ContextConfig(**{key: method_arguments.pop(key) for key in context_keys})
     method_class = METHODS[name]
     widths = [
         context.contextual_width if side in context.sides else width

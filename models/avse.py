@@ -151,12 +151,12 @@ class AVSE(Method):
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         if side == "text":
             words = self._project_text(features, mask)  # (B, M, d1)
-            pooled = self.norm_text(self.pool_text(words, mask)[0])[:, None]  # (B, 1, d1)
+            pooled = self.norm_text(self.pool_text(words, mask))[:, None]  # (B, 1, d1)
             maps = cosine_attention(words, l2_normalize(pooled), mask) if attention else None
             return Views(self._unit_blocks(pooled), maps)
         projected, members = self._projected_views(features, mask)
         pairs = zip(projected, members, strict=True)
-        pooled = torch.stack([self.pool_image(view, group)[0] for view, group in pairs], dim=1)
+        pooled = torch.stack([self.pool_image(*pair) for pair in pairs], dim=1)
         groups = l2_normalize(pooled)  # (B, n, d1)
         views = l2_normalize(groups.mean(dim=1, keepdim=True)) if self.averaged else groups
         return Views(

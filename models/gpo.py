@@ -3,7 +3,7 @@
 Jiacheng Chen, Hexiang Hu, Hao Wu, Yuning Jiang, Changhu Wang: Learning the Best Pooling Strategy
 for Visual Semantic Embedding, CVPR 2021 (VSE-infinity), sections 3.2 and 3.3.
 
-Where paper and release differ, the default follows the paper and `GPO.released()` the release:
+Where paper and release differ, the default follows the paper and `released` the release:
 
     ==================  ==============================  ==============================
     part                paper                           release
@@ -45,26 +45,20 @@ class RankPooling(nn.Module, ABC):
         Row b sums to 1 over its first sizes[b] entries and is 0 after them.
         """
 
-    def pool(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Pools each set, Eq. (2): (B, N, D), (B, N) -> (B, D)."""
+    def forward(self, features: Tensor, mask: Tensor) -> Tensor:
+        """Pools each set, Eq. (2): (B, N, D), mask (B, N) with any True in each row -> (B, D)."""
         theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
         return pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
 
-    def forward(
-        self, features: Tensor, mask: Tensor, *, shares: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """Pools each set, Eq. (2): (B, N, D), (B, N) -> vectors (B, D), and shares (B, N) or None.
+    def shares(self, features: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
+        """The shares (B, N) of elements in the pooled vectors (B, D), at least 0; they sum to 1.
 
-        Each row of the mask has at least one True, anywhere. The share of element n is its part of
-        the squared length of the pooled vector v, sum_i theta(rank of n in i) phi_n^i v^i, with
-        negative parts set to 0 and each set's shares scaled to sum to 1.
+        The share of element n is its part of the squared length of the pooled vector v, sum_i
+        theta(rank of n in i) phi_n^i v^i, with negative parts set to 0, scaled for each set.
         """
-        pooled = self.pool(features, mask)  # (B, D)
-        if not shares:
-            return pooled, None
         parts = self.parts(features, mask)  # (B, N, D)
         contributions = (parts @ pooled[..., None]).squeeze(-1).clamp_min(0.0)  # (B, N)
-        return pooled, contributions / contributions.sum(dim=1, keepdim=True).clamp_min(1e-12)
+        return contributions / contributions.sum(dim=1, keepdim=True).clamp_min(1e-12)
 
     def parts(self, features: Tensor, mask: Tensor) -> Tensor:
         """The contribution of each element to the pooled vector: (B, N, D), 0 on padding."""
@@ -89,9 +83,10 @@ class FixedPooling(RankPooling):
         ranks = torch.arange(int(sizes.max()), device=sizes.device)
         return (ranks < counts[:, None]) / counts[:, None].float()  # (B, longest)
 
-    def pool(self, features: Tensor, mask: Tensor) -> Tensor:
-        """See `RankPooling.pool`; an average needs no sort."""
-        return masked_mean(features, mask) if self.kind == "mean" else super().pool(features, mask)
+    def forward(self, features: Tensor, mask: Tensor) -> Tensor:
+        """See `RankPooling.forward`; an average needs no sort."""
+        is_mean = self.kind == "mean"
+        return masked_mean(features, mask) if is_mean else super().forward(features, mask)
 
     def parts(self, features: Tensor, mask: Tensor) -> Tensor:
         """See `RankPooling.parts`; an average needs no sort."""
@@ -104,36 +99,23 @@ class GPO(RankPooling):
     Args:
         position_dim: width of the positional encoding, Eq. (4), even.
         hidden_dim: width of each direction of the BiGRU, Eq. (5).
-        temperature: divides the scores before the softmax.
-        first_position: the index given to the largest value.
-        mlp: whether Eq. (5)'s MLP has a hidden layer.
+        released: whether to follow the authors' code where it differs from the paper.
     """
 
     def __init__(
-        self,
-        position_dim: int = 32,
-        hidden_dim: int = 32,
-        temperature: float = 1.0,
-        first_position: int = 1,
-        mlp: bool = True,
+        self, position_dim: int = 32, hidden_dim: int = 32, *, released: bool = False
     ) -> None:
         super().__init__()
         self.position_dim = position_dim
-        self.temperature = temperature
-        self.first_position = first_position
+        self.temperature, self.first_position = (0.1, 0) if released else (1.0, 1)
         self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
         self.score: nn.Module = nn.Linear(hidden_dim, 1, bias=False)
-        if mlp:
+        if not released:
             hidden = nn.Linear(hidden_dim, hidden_dim)
             self.score = nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_dim, 1))
         # (version of the weights, coefficients by size); replaced as one tuple, so that threads
         # never mix coefficients of two versions
         self._cache: tuple[object, dict[int, Tensor]] = (None, {})
-
-    @classmethod
-    def released(cls) -> GPO:
-        """GPO as in the authors' code."""
-        return cls(temperature=0.1, first_position=0, mlp=False)
 
     def coefficients(self, sizes: Tensor) -> Tensor:
         """See `RankPooling.coefficients`; generated once for each distinct size in the batch.
@@ -180,11 +162,9 @@ class GPO(RankPooling):
 
 
 def build_pooling(kind: str, count: int = 20, *, released: bool = False) -> RankPooling:
-    """Builds one of `POOLINGS`; `count` is K of "kmax", `released` selects `GPO.released`."""
+    """Builds one of `POOLINGS`; `count` is K of "kmax", `released` is that of `GPO`."""
     require_choice("pooling", kind, POOLINGS)
-    if kind != "gpo":
-        return FixedPooling(kind, count)
-    return GPO.released() if released else GPO()
+    return GPO(released=released) if kind == "gpo" else FixedPooling(kind, count)
 
 
 def pooling_arrays(

@@ -122,9 +122,7 @@ def single_view(embedding: Tensor, attention: Tensor | None) -> Views:
     return Views(embedding[:, None], None if attention is None else attention[:, None])
 
 
-def drop_elements(
-    mask: Tensor, rate: float, generator: torch.Generator | None = None, *, keep_first: bool = False
-) -> Tensor:
+def drop_elements(mask: Tensor, rate: float, *, keep_first: bool = False) -> Tensor:
     """Size augmentation (VSE-infinity, section 3.3): drops elements of each set at random.
 
     Drops each element of a mask (B, N) bool with probability `rate`, 0 <= rate < 1 (paper: 0.2),
@@ -133,7 +131,7 @@ def drop_elements(
     """
     if rate == 0.0:
         return mask
-    draw = torch.rand(mask.shape, generator=generator, device=mask.device)
+    draw = torch.rand(mask.shape, device=mask.device)
     if keep_first:
         draw[:, 0] = 1.0  # above every rate and every other draw
     remaining = mask & (draw >= rate)

@@ -104,7 +104,7 @@ class MVVSE(Method):
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         if side == "text":
             words = self.project_text(features)  # (B, M, D)
-            pool = last_element if self.pool_text is None else self.pool_text.pool
+            pool = last_element if self.pool_text is None else self.pool_text
             pooled = pool(words, mask)  # (B, D)
             text = l2_normalize(pooled)[:, None]  # (B, 1, D)
             return Views(text, cosine_attention(words, text, mask) if attention else None)

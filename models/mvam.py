@@ -149,9 +149,8 @@ class MVAM(Method):
         """
         arrays = []
         if images.embeddings.shape[1] > 1:
-            sides = (("image_codes", self.image_codes), ("text_codes", self.text_codes))
-            for name, module in sides:
-                unit = l2_normalize(module.codes)  # (m, dim)
+            for name in ("image_codes", "text_codes"):
+                unit = l2_normalize(getattr(self, name).codes)  # (m, dim)
                 arrays.append(NamedArray(name, unit @ unit.T, ("view", "view")))
         spreads = []
         for views in (images, texts):
@@ -205,9 +204,8 @@ class BaseSummary(Method):
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         summary_map = torch.zeros_like(mask, dtype=features.dtype)
         summary_map[:, 0] = 1.0
-        return single_view(
-            l2_normalize(self._summary(side, features)), summary_map if attention else None
-        )
+        embedding = l2_normalize(self._summary(side, features))  # (B, D)
+        return single_view(embedding, summary_map if attention else None)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         first = torch.zeros_like(mask[:, 0], dtype=torch.int64)  # (B,)

@@ -90,13 +90,10 @@ class Preprocess:
             return (x, y, 1 - x, 1 - y)
         # whole pixels of the scaled image, as in published processors
         shorter = min(width, height)
-        scaled_width, scaled_height = (
-            int(self.resize * side / shorter) for side in (width, height)
-        )
-        x0, y0 = (
-            (scaled_width - self.size) // 2 / scaled_width,
-            (scaled_height - self.size) // 2 / scaled_height,
-        )
+        scaled_width = int(self.resize * width / shorter)
+        scaled_height = int(self.resize * height / shorter)
+        x0 = (scaled_width - self.size) // 2 / scaled_width
+        y0 = (scaled_height - self.size) // 2 / scaled_height
         return (x0, y0, x0 + self.size / scaled_width, y0 + self.size / scaled_height)
 
     def square(self, image: Image.Image) -> Image.Image:

@@ -83,9 +83,9 @@ class VSEInfinity(Method):
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         """See `Method.encode`; an aggregator has no attention."""
         pooling, projected = self._project(side, features, mask)
-        if isinstance(pooling, Aggregator):
-            return single_view(l2_normalize(pooling(projected, mask)), None)
-        pooled, shares = pooling(projected, mask, shares=attention)  # Eq. (2)
+        pooled, shares = pooling(projected, mask), None  # Eq. (2)
+        if attention and not isinstance(pooling, Aggregator):
+            shares = pooling.shares(projected, mask, pooled)
         return single_view(l2_normalize(pooled), shares)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:

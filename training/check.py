@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from polyview.export.check import PAIRS, PackCheck, choose_pairs
+from polyview.export.check import PAIRS, check_preprocessing, choose_pairs
 from polyview.export.hub.packs import resolve
 from polyview.export.runtime import Runtime
 from polyview.training.data.open_split import from_pack, open_split
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         pairs = choose_pairs(data.image_of.tolist(), options.pairs)
         images = [data.images[row] for row in pairs]
         texts = [data.captions[row] for row in pairs.values()]
-        rows = PackCheck(runtime, method, images, texts).verdicts()
+        rows = check_preprocessing(runtime, method, images, texts)
     unit = "gain in standard deviations of the scores"
     print(f"{len(images)} pairs of {data.folder}, {method}; {unit}")
     for row in rows:

@@ -15,7 +15,7 @@ from polyview.app.packs.state import AppState
 from polyview.app.refusal import Refusal
 from polyview.app.search.readings import Reading
 from polyview.app.search.retriever import Retriever
-from polyview.export.check import PackCheck, choose_pairs
+from polyview.export.check import check_preprocessing, choose_pairs
 from polyview.export.obtain import CLIP
 
 _MAX_DESCRIPTION = 500  # characters of a pack's description
@@ -87,7 +87,7 @@ def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
         pairs = choose_pairs([owner for _, owner in captions])
         images = [retriever.open(image_id) for image_id in pairs]
         texts = [captions[row][0] for row in pairs.values()]
-        steps = PackCheck(retriever.runtime, method, images, texts).verdicts()
+        steps = check_preprocessing(retriever.runtime, method, images, texts)
         stored = Reading(answers.Check(method=method, pairs=len(pairs), steps=steps))
         retriever.readings.keep(("check", method), stored)
     return answers.Check(**dict(stored.result))
@@ -194,18 +194,17 @@ def look_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> ans
     if isinstance(offer, Path):
         key = state.add_pack(offer)
         return answers.Look(pack=key, missing_bytes=0, unknown_sizes=0, parts=[])
-    parts = [
-        {
-            "repository": part.repo_id,
-            "commit": part.commit,
-            "licence": part.licence,
-            "files": len(part.files),
-            "bytes": sum(size or 0 for size in part.missing.values()),
-        }
-        for part in offer.repos
-    ]
-    missing, unknown = offer.missing_bytes, offer.unknown
-    return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=parts)
+    repo = offer.repo
+    part = {
+        "repository": repo.repo_id,
+        "commit": repo.commit,
+        "licence": repo.licence,
+        "files": len(repo.files),
+        "bytes": repo.missing_bytes,
+    }
+    unknown = sum(size is None for size in repo.missing.values())
+    missing = repo.missing_bytes
+    return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=[part])
 
 
 def fetch_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> Job:

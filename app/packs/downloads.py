@@ -80,7 +80,7 @@ def pack_folder(pack: str, cache: Path) -> Path:
             f"{error}. {title} is not on this machine yet; it is fetched once, and then needs no "
             "network"
         ) from error
-    repo, size = offer.repos[0], offer.missing_bytes
+    repo, size = offer.repo, offer.repo.missing_bytes
     source = f"{title} from {repo.repo_id}@{repo.commit[:8]}: {size / 1e6:,.0f} MB"
     terms = f"licence {repo.licence or 'not stated'}; {PRESETS[pack]['time']}"
     print(f"polyview: fetching {source}, {terms}", file=sys.stderr, flush=True)
@@ -148,9 +148,9 @@ class Downloads:
         """Finds the files that a download would fetch, or the folder if it exists already.
 
         The address is a preset's name, or for `kind` "pack" a bundled name, a Hub id or a folder; a
-        public app accepts only bundled names and allowed Hub ids. For published weights ("clip",
-        "vse_infty") see `export.obtain.look`. Raises `Refusal` or ValueError if the address is not
-        allowed or not valid, or the Hub refuses, and UnreachableError without a connection.
+        public app accepts only bundled names and allowed Hub ids. For published weights ("clip")
+        see `export.obtain.look`. Raises `Refusal` or ValueError if the address is not allowed or
+        not valid, or the Hub refuses, and UnreachableError without a connection.
         """
         private, kind = self._private, CLIP if address in PRESETS else kind
         if kind != PACK and not private:  # conversion takes minutes and much memory
@@ -175,7 +175,7 @@ class Downloads:
                 return find_cached(address, error)
             hint = "packs in folders on this machine load without the network"
             raise UnreachableError(f"{error}; {hint}") from error
-        repo = offer.repos[0]
+        repo = offer.repo
         if kind == PACK and MANIFEST not in repo.missing:
             with suppress(ValueError):  # incomplete
                 return find_cached(f"{repo.repo_id}@{repo.commit}")

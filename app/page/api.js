@@ -208,7 +208,7 @@ export const resumeReading = (state) => post("/collections/resume", where(state)
 /** Whether a pack preprocesses images and texts as its model expects. @param {{pack: string, collection: string}} state */
 export const checkPack = (state) => ask("/packs/check", where(state));
 
-/** The files that a download would fetch. @param {string} address @param {string} kind "pack", "clip" or "vse_infty" */
+/** The files that a download would fetch. @param {string} address @param {string} kind "pack" or "clip" */
 export const lookPack = (address, kind) => post("/packs/look", { address, kind });
 
 /** @param {string} address @param {string} kind */

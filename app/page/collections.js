@@ -14,7 +14,6 @@ const EVERY = 1000; // milliseconds between requests for progress
 const KINDS = [
   ["pack", "A pack", "owner/name"],
   ["clip", "CLIP or SigLIP, zero-shot", "wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M"],
-  ["vse_infty", "VSE∞, the authors' weights", "owner/name/folder"],
 ];
 const dialog = () => /** @type {HTMLDialogElement} */ (document.getElementById("menu"));
 const digits = (bytes) => ({ maximumFractionDigits: bytes < 1e7 ? 1 : 0 });

@@ -145,7 +145,8 @@ def answer(
     result.unfamiliar = None if unfamiliar is None else bool(unfamiliar.any())
     result.unknown = []
     for original, read_as in retriever.unknown(*texts).items():
-        word, words = original[:_LONGEST_WORD], [] if read_as else retriever.runtime.reader.words()
+        word = original[:_LONGEST_WORD]
+        words = [] if read_as else sorted(retriever.runtime.reader.known)
         nearest = get_close_matches(word.lower(), words, n=2, cutoff=0.65)
         result.unknown.append(Unknown(word=word, nearest=nearest, read_as=read_as))
     result.unsupported = unsupported_aspects(retriever.info, *texts)

@@ -18,15 +18,14 @@ _LABELS = {
 }
 
 
-def pack_parser(command: str, purpose: str, **labels: str) -> argparse.ArgumentParser:
-    """A parser of `polyview COMMAND` with the shared options; `labels` are defaults of `Labels`."""
+def pack_parser(command: str, purpose: str) -> argparse.ArgumentParser:
+    """A parser of `polyview COMMAND` with the shared options."""
     parser = argparse.ArgumentParser(prog=f"python -m polyview {command}", description=purpose)
     parser.add_argument("--out", type=Path, required=True, help="folder of the new pack")
     parser.add_argument("--force", action="store_true", help="replace the folder at --out")
-    gallery = "folder with a gallery.json, copied into the pack"
-    parser.add_argument("--gallery", type=Path, help=gallery)
+    parser.add_argument("--gallery", type=Path, help="folder with a gallery.json to copy")
     for label, meaning in _LABELS.items():
-        parser.add_argument(f"--{label}", default=labels.get(label), help=meaning)
+        parser.add_argument(f"--{label}", help=meaning)
     return parser
 
 

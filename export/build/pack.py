@@ -40,11 +40,10 @@ from polyview.models.views import lengths_to_mask
 
 IMAGE_ENCODER, TOKENIZER = "image_encoder.onnx", "tokenizer.json"
 LOGS = ("config.toml", "log.csv")
-TOLERANCE, TIE = 1e-4, 1e-5
-RANKED, FEW, LARGE = 48, 4, 256  # images of the last probe; FEW if larger than LARGE pixels
-SET = 7  # elements of an image in probes of precomputed features
-SEED = 20240
-_WORTH_CASTING = 16  # minimum number of values for which half precision and a Cast save space
+TOLERANCE = 1e-4
+TIE = 1e-5
+RANKED = 48  # maximum number of images of the last probe, whose rankings are compared
+_MIN_CAST_SIZE = 16  # number of values from which on half precision and a Cast save space
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
         if any(method.image_encoder is encoder for method in parts.methods.values()):
             file = IMAGE_ENCODER
             export_image_encoder(encoder, size, work / file)
-    paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
+    paths, gallery = [path for path in sorted(work.rglob("*")) if path.is_file()], None
     if parts.gallery is not None:
         gallery = load_gallery(parts.gallery)
         gallery_files = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]
@@ -134,7 +133,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
         tokenizer=schema.TokenizerInfo(TOKENIZER, parts.max_length),
         methods=methods,
         files={path.relative_to(work).as_posix(): describe_file(path) for path in paths},
-        gallery=None if parts.gallery is None else summarize_gallery(load_gallery(work / FOLDER)),
+        gallery=None if gallery is None else summarize_gallery(gallery),
     )
     write_info(info)
     return info
@@ -225,7 +224,7 @@ def _store_in_half(graph: onnx.GraphProto) -> None:
             continue
         values, name = numpy_helper.to_array(tensor), tensor.name
         half = values.astype(np.float16)
-        if values.size < _WORTH_CASTING or not np.array_equal(half.astype(np.float32), values):
+        if values.size < _MIN_CAST_SIZE or not np.array_equal(half.astype(np.float32), values):
             continue
         tensor.CopyFrom(numpy_helper.from_array(half, f"{name}.half"))
         casts.append(helper.make_node("Cast", [f"{name}.half"], [name], to=TensorProto.FLOAT))
@@ -240,6 +239,7 @@ def _copy(source: Path, target: Path, files: Iterable[str]) -> None:
         shutil.copyfile(source / file, target / file)
 
 
+@torch.no_grad()
 def check_parity(
     runtime: Runtime, name: str, rounded: MethodParts, original: MethodParts
 ) -> schema.Parity:
@@ -248,9 +248,14 @@ def check_parity(
     `rounded` has the pack's weights, `original` the trained weights.
     """
     max_drift = 0.0
-    for probe in _probes(runtime):
-        actual, expected = _run_pack(runtime, name, *probe), _run_torch(rounded, *probe)
-        sizes = f"at {len(probe[0])} images and {probe[1].shape} tokens"
+    for pixels, ids, lengths in _probes(runtime):
+        images = torch.from_numpy(pixels)
+        if runtime.info.image_encoder.file is not None:
+            images = runtime.pixel_features(pixels, name)
+        texts = runtime.token_features(ids, lengths, name)
+        actual = _outputs(runtime.methods[name], images, *texts)
+        expected = _run_torch(rounded, pixels, ids, lengths)
+        sizes = f"at {len(pixels)} images and {ids.shape} tokens"
         for quantity, reference in expected.items():
             values, scale = actual[quantity], max(1.0, float(reference.abs().max()))
             same_shape = values.shape == reference.shape
@@ -265,7 +270,7 @@ def check_parity(
             raise ValueError(
                 f"{name}: the pack ranks differently from torch {sizes}; the export was not kept"
             )
-    scores, trained = expected["scores"], _run_torch(original, *probe)["scores"]
+    scores, trained = expected["scores"], _run_torch(original, pixels, ids, lengths)["scores"]
     # for each row and each column, whether the argmax is the same
     same_best = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
     change, share = float((scores - trained).abs().max()), float(same_best.float().mean())
@@ -284,21 +289,21 @@ def same_ranking(scores: Tensor, reference: Tensor) -> bool:
 
 def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yields pixels (B_img, 3, S, S) or features (B_img, N, d); ids (B_txt, L); lengths."""
-    rng, encoder = np.random.default_rng(SEED), runtime.info.image_encoder
-    longest, side = runtime.info.tokenizer.max_length, runtime.preprocess.size
-    shapes = [(1, 1, 1), (3, 5, min(7, longest)), (2, 3, longest)]  # images, texts, tokens
+    rng, encoder = np.random.default_rng(20240), runtime.info.image_encoder
+    max_length, side = runtime.info.tokenizer.max_length, runtime.preprocess.size
+    shapes = [(1, 1, 1), (3, 5, min(7, max_length)), (2, 3, max_length)]  # images, texts, tokens
     # the last probe, for the rankings, is the start of the gallery, or noise
     if runtime.info.gallery is None:
-        ranked = FEW if side > LARGE else RANKED
-        shapes.append((ranked, ranked, min(12, longest)))
+        ranked = RANKED if side <= 256 else 4  # large images take long
+        shapes.append((ranked, ranked, min(12, max_length)))
     for images, texts, size in shapes:
         pixels = rng.integers(0, 256, (images, side, side, 3), np.uint8)
         lengths = rng.integers(1, size + 1, texts)
         lengths[0] = size
         ids = rng.integers(1, runtime.reader.size, (texts, size))
         ids[np.arange(size) >= lengths[:, None]] = 0
-        if encoder.file is None:
-            yield rng.normal(size=(images, SET, encoder.dim)).astype("f"), ids, lengths
+        if encoder.file is None:  # sets of 7 elements
+            yield rng.normal(size=(images, 7, encoder.dim)).astype("f"), ids, lengths
         else:
             yield runtime.preprocess.planes(pixels), ids, lengths
     if runtime.info.gallery is not None:
@@ -312,7 +317,6 @@ def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarr
         yield inputs, *runtime.reader.batch(captions)
 
 
-@torch.no_grad()
 def _run_torch(
     method: MethodParts, pixels: np.ndarray, ids: np.ndarray, lengths: np.ndarray
 ) -> dict[str, Tensor]:
@@ -321,15 +325,6 @@ def _run_torch(
         images = method.image_encoder(images)  # (B_img, N, d)
     texts = method.text_encoder(torch.from_numpy(ids), counts)  # (B_txt, L, d)
     return _outputs(method.head, images, texts, lengths_to_mask(counts, ids.shape[1]))
-
-
-@torch.no_grad()
-def _run_pack(
-    runtime: Runtime, name: str, pixels: np.ndarray, ids: np.ndarray, lengths: np.ndarray
-) -> dict[str, Tensor]:
-    encodes = runtime.info.image_encoder.file is not None
-    images = runtime.pixel_features(pixels, name) if encodes else torch.from_numpy(pixels)
-    return _outputs(runtime.methods[name], images, *runtime.token_features(ids, lengths, name))
 
 
 def _outputs(

@@ -16,7 +16,7 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from polyview.export.hub.client import HubError, Repo, Token, inspect_repo, is_hub_id
+from polyview.export.hub.client import HubError, Repo, inspect_repo, is_hub_id
 from polyview.export.pack.validation import OPEN, check
 from polyview.models.checkpoint import load_strict
 from polyview.models.files import no_such, sha256_of
@@ -164,14 +164,14 @@ def _load(path: Path) -> Any:
         raise ValueError(message) from error
 
 
-def find_checkpoint(address: str, token: Token = None) -> Repo:
+def find_checkpoint(address: str) -> Repo:
     """Finds the one checkpoint at `owner/name/FILE_OR_FOLDER[@REVISION]`, or raises HubError."""
     path, separator, revision = address.partition("@")
     owner, name, *inner_path = [*filter(None, path.split("/")), "", ""]
     repository, prefix = f"{owner}/{name}{separator}{revision}", "/".join(filter(None, inner_path))
     if not is_hub_id(repository):
         raise HubError(f'--hub takes owner/name/FOLDER_OR_FILE[@REVISION], not "{address}"')
-    repo = inspect_repo(repository, token)
+    repo = inspect_repo(repository)
     checkpoints = sorted(name for name in repo.files if name.endswith(_CHECKPOINTS))
     candidates = [file for file in checkpoints if f"{file}/".startswith(prefix and f"{prefix}/")]
     best = [file for file in candidates if Path(file).name.startswith(_BEST)] or candidates

@@ -15,6 +15,7 @@ Existing folders take precedence. Published encoders are read with `transformers
 import hashlib
 import json
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,9 +39,10 @@ from polyview.models.files import sha256_of
 from polyview.models.preprocess import Preprocess
 
 RUN_WEIGHTS = "best.safetensors"
-PROJECTED, FRAME = "projected", "frame"
-# folders in a pack with recipe and curves of its image encoder, or of a CLIP that Polyview trained
-LOGS, CLIP_LOGS = "training/backbone", "training/clip"
+PROJECTED = "projected"
+FRAME = "frame"
+LOGS = "training/backbone"  # folder in a pack with recipe and curves of its image encoder
+CLIP_LOGS = "training/clip"  # the same of a CLIP that Polyview trained
 PARTS = (1, 3)  # rows and columns of a frame's parts, whose averages are concatenated
 MAX_LENGTH = 128  # maximum number of tokens of a text; captions are far shorter
 _WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors")
@@ -90,7 +92,9 @@ def load_image_source(
         tensors = _read_packed(location.folder, encoder)
     else:
         tensors = _read_published(location, encoder)
-    _fill(encoder, tensors, location, rounded)
+    if rounded:
+        tensors = round_to_half(tensors, location.name)
+    load_strict(encoder, tensors, location.name)
     return encoder.to(device).eval(), Preprocess.from_json(spec["preprocess"]), spec
 
 
@@ -115,7 +119,10 @@ def load_text_source(
     location = _locate(source)
     spec = _describe_published(location, _TEXTS)
     encoder = TEXT_ENCODERS[spec["arch"]](**spec["arguments"])
-    _fill(encoder, _read_published(location, encoder), location, rounded)
+    tensors = _read_published(location, encoder)
+    if rounded:
+        tensors = round_to_half(tensors, location.name)
+    load_strict(encoder, tensors, location.name)
     tokenizer = read_tokenizer(location.folder)
     tokenizer.enable_truncation(spec["max_length"])
     return encoder.eval(), tokenizer, spec
@@ -135,9 +142,8 @@ def _locate(source: str | Path) -> _Source:
     name, _, part = str(source).partition("#")
     if part not in ("", PROJECTED, FRAME):
         raise ValueError(f'"{source}": after # there can only be "{PROJECTED}" or "{FRAME}"')
-    advice = "name a run folder, a pack, a Hugging Face folder, or a Hub id as owner/name"
     try:
-        folder = find_folder(name, advice) or fetch_matching(name, ENCODER_FILES)
+        folder = find_folder(name) or fetch_matching(name, ENCODER_FILES)
     except HubError as error:
         raise ValueError(f"there is no folder {name}, and on the Hub: {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
@@ -167,12 +173,6 @@ def _describe_image(source: _Source) -> dict[str, Any]:
     return {**spec, "source": source.name}
 
 
-def _fill(encoder: nn.Module, tensors: dict[str, Tensor], source: _Source, rounded: bool) -> None:
-    if rounded:
-        tensors = round_to_half(tensors, source.name)
-    load_strict(encoder, tensors, source.name)
-
-
 def _digest(identity: list[Any]) -> Any:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
 
@@ -199,46 +199,44 @@ def _describe_packed(source: _Source) -> dict[str, Any]:
 
 def _trained_network(source: _Source) -> tuple[str, dict[str, Any]] | None:
     """Key in `IMAGE_ENCODERS` and arguments of a pack's encoder from its logs; None if missing."""
-    for log in (LOGS, CLIP_LOGS):
-        try:
-            settings = tomllib.loads((source.folder / log / "config.toml").read_text("utf-8"))
-            if log == LOGS:
-                return "scene_net", {name: list(settings[name]) for name in ("widths", "blocks")}
-            network = settings["network"]
-            config = {**network["vision_config"], "projection_dim": network["projection_dim"]}
-            config["model_type"] = "clip_vision_model"
-            return "clip_vision", {"config": config, "projected": source.part == PROJECTED}
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+    unreadable = OSError, ValueError, KeyError, TypeError
+    with suppress(*unreadable):
+        settings = tomllib.loads((source.folder / LOGS / "config.toml").read_text("utf-8"))
+        return "scene_net", {name: list(settings[name]) for name in ("widths", "blocks")}
+    with suppress(*unreadable):
+        settings = tomllib.loads((source.folder / CLIP_LOGS / "config.toml").read_text("utf-8"))
+        network = settings["network"]
+        config = {**network["vision_config"], "projection_dim": network["projection_dim"]}
+        config["model_type"] = "clip_vision_model"
+        return "clip_vision", {"config": config, "projected": source.part == PROJECTED}
     return None
 
 
 def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     """The weights in a pack's ONNX file under the names of `encoder`."""
-    info = read_info(folder)
-    path = info.folder / str(info.image_encoder.file)
-    graph, stored = onnx.load(path).graph, dict[str, Tensor]()
-    for tensor in graph.initializer:  # `ImageRows` wraps CLIP's encoder
-        name = tensor.name.removeprefix("encoder.").removesuffix(".half")
-        stored[name] = torch.from_numpy(numpy_helper.to_array(tensor).copy())
+    path = folder / str(read_info(folder).image_encoder.file)
+    graph, weights = onnx.load(path).graph, encoder.state_dict()
+    stored = {
+        # `ImageRows` wraps CLIP's encoder
+        tensor.name.removeprefix("encoder.").removesuffix(".half"): tensor
+        for tensor in graph.initializer
+    }
     for node in graph.node:  # the file stores identical tensors once
         if node.op_type == "Identity" and node.input[0] in stored:
             stored[node.output[0]] = stored[node.input[0]]
-    weights = encoder.state_dict()
     for name, initial in weights.items():
         if not initial.is_floating_point():
             continue  # batch counters of norms, which nothing reads
         if name not in stored:
             raise PackError(f"{path} lacks {name}; its pack is not one of Polyview's export")
-        weights[name] = stored[name].to(initial.dtype)
+        values = numpy_helper.to_array(stored[name]).copy()
+        weights[name] = torch.from_numpy(values).to(initial.dtype)
     return weights
 
 
 def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[str, Any]:
     images, projected = architectures is _IMAGES, source.part == PROJECTED
     part = "vision" if images else "text"
-    if not (source.folder / "config.json").is_file():
-        raise ValueError(f"{source.name} is a training run; name a Hugging Face folder or Hub id")
     config = _read_config(source)
     model_type = config.get("model_type")
     if model_type not in architectures:
@@ -282,6 +280,8 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
 
 
 def _read_config(source: _Source) -> dict[str, Any]:
+    if not (source.folder / "config.json").is_file():
+        raise ValueError(f"{source.name} is a training run; name a Hugging Face folder or Hub id")
     try:
         with quiet():
             auto = import_transformers().AutoConfig
@@ -306,8 +306,8 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
     model: Any = encoder.model
     network_class = type(model)
     if getattr(encoder, "projection", None) is not None:
-        name = f"{network_class.__name__}WithProjection"
-        network_class = getattr(import_transformers(), name)
+        with_projection = f"{network_class.__name__}WithProjection"
+        network_class = getattr(import_transformers(), with_projection)
     try:
         with quiet():
             network, report = network_class.from_pretrained(
@@ -331,9 +331,8 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
     names = encoder.state_dict().keys()
     missing = sorted({encoder_name(name) for name in report["missing_keys"]} & names)
     if missing:
-        kind = _read_config(source)["model_type"]
         raise ValueError(
-            f"{source.name} lacks {len(missing)} of the weights of a {kind} model, first "
+            f"{source.name} lacks {len(missing)} of the weights of {type(model).__name__}, first "
             f"{missing[0]}; its config.json and its weights do not belong together"
         )
     tensors = {encoder_name(name): tensor for name, tensor in network.state_dict().items()}
@@ -341,4 +340,4 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+    return str(error).strip().partition("\n")[0] or repr(error)

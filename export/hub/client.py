@@ -107,16 +107,17 @@ def parse_hub_id(text: str) -> tuple[str, str | None]:
     return match["id"], match["revision"]
 
 
-def find_folder(name: str, advice: str) -> Path | None:
+def find_folder(name: str) -> Path | None:
     """Finds a local folder; returns None if `name` is a repository on the Hub.
 
     Folders take precedence. If a folder `owner` exists, `owner/name` without a revision must be a
-    folder, too. If `name` is neither, raises FileNotFoundError with a similar name or `advice`.
+    folder, too. If `name` is neither, raises FileNotFoundError with a similar name or with advice.
     """
     folder = Path(os.path.expanduser(name))  # noqa: PTH111  # keeps the path of an unknown user
     if folder.is_dir():
         return folder
     if not is_hub_id(name) or (folder.parent.is_dir() and "@" not in name):
+        advice = "name a folder, or a Hub repository as owner/name or owner/name@revision"
         raise FileNotFoundError(no_such("folder", folder, advice))
     return None
 
@@ -154,6 +155,11 @@ class Repo:
         """The files that are not in the client's cache, with their bytes."""
         folder = self.folder
         return {name: size for name, size in self.files.items() if not (folder / name).exists()}
+
+    @property
+    def missing_bytes(self) -> int:
+        """The number of bytes to fetch, without files of unknown size."""
+        return sum(size or 0 for size in self.missing.values())
 
     def only(self, names: Iterable[str]) -> "Repo":
         """The same commit, restricted to some files."""
@@ -203,7 +209,7 @@ def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> 
     `progress` is called from several threads; if it raises, the download stops. None shows a
     progress bar. Raises HubError if the transfer fails; the folder then has no incomplete file.
     """
-    received, total = 0, sum(size or 0 for size in repo.missing.values())
+    received, total = 0, repo.missing_bytes
 
     class Bar(tqdm):
         def __init__(self, *args: Any, **options: Any) -> None:

@@ -17,7 +17,6 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants, scan_cache_dir
 from polyview.export.hub import client
 from polyview.export.hub.client import HubError, Progress, Repo, Token, UnreachableError
 from polyview.export.pack import schema
-from polyview.export.pack.gallery import read_gallery
 from polyview.export.pack.reading import TAG, list_files, load_info, read_info, render_card
 from polyview.export.pack.schema import CARD, FOLDER, INDEX, MANIFEST
 from polyview.export.pack.validation import MAX_JSON, PackError
@@ -27,7 +26,8 @@ _log = logging.getLogger(__name__)
 _MAX_LISTED = 100  # maximum number of packs in a list
 _MAX_CARD = 10**6  # bytes of README.md; a larger file is not fetched
 # Limits of one pack that visitors of a public app may load.
-MAX_BYTES, MAX_FILES = 2 * 10**9, 20_000
+MAX_BYTES = 2 * 10**9
+MAX_FILES = 20_000
 SPARE = 10**9  # bytes of the disk that must stay free
 
 
@@ -110,21 +110,18 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
             raise PackError(f"{name} has {size:,} bytes, more than the {limits[name]:,} allowed")
     client.fetch(manifests, token, progress=lambda *_: None)
     info = read_info(repo.folder)
-    sizes = {name: file.bytes for name, file in info.files.items()}
-    names = {MANIFEST, *sizes}
-    if info.gallery is not None:
-        gallery = read_gallery(repo.folder / FOLDER, files=False)
-        names |= {f"{FOLDER}/{name}" for name in gallery.files}
-    for name in sorted(names):
+    names = list_files(info, check_gallery=False)
+    for name in names:
         if name not in repo.files:
             raise PackError(f"it lacks {name}")
-        if name in sizes and repo.files[name] not in (None, sizes[name]):
+        size, expected = repo.files[name], info.files.get(name)
+        if expected is not None and size not in (None, expected.bytes):
             raise PackError(
-                f"{name} has {repo.files[name]} bytes on the Hub, but pack.json says {sizes[name]}"
+                f"{name} has {size} bytes on the Hub, but pack.json says {expected.bytes}"
             )
     if CARD in repo.files and (repo.files[CARD] or 0) <= _MAX_CARD:
-        names.add(CARD)
-    return repo.only(sorted(names))
+        names.append(CARD)
+    return repo.only(names)
 
 
 def _check_limits(repo: Repo) -> None:
@@ -160,8 +157,7 @@ def resolve(pack: str) -> Path:
 
     Raises FileNotFoundError if `pack` is neither, HubError if no pack can be fetched.
     """
-    advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
-    return client.find_folder(pack, advice) or pull(pack)
+    return client.find_folder(pack) or pull(pack)
 
 
 def list_packs(token: Token = None) -> list[str]:
@@ -189,15 +185,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("pack", type=Path, help="the pack's folder")
     command.add_argument("address", help="owner/name, or owner/name@branch")
     command.add_argument("--private", action="store_true", help="make a new repository private")
-    purpose = "download a pack, print its commit and its folder"
-    command = commands.add_parser("pull", help=purpose)
+    command = commands.add_parser("pull", help="download a pack, print its commit and its folder")
     command.add_argument("address", help="owner/name, or owner/name@branch, tag or commit")
-    commands.add_parser(
-        "list", help=f"up to {_MAX_LISTED} packs on the Hub, with commit and licence"
-    )
+    commands.add_parser("list", help=f"up to {_MAX_LISTED} packs, with commit and licence")
     for command in commands.choices.values():
-        token = "access token (default: HF_TOKEN, then that of hf auth login)"
-        command.add_argument("--token", help=token)
+        command.add_argument("--token", help="default: HF_TOKEN, then that of hf auth login")
     options = parser.parse_args(argv)
     try:
         if options.command == "push":
@@ -212,7 +204,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{options.command} failed: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

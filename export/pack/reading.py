@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 
 from polyview.export.pack import schema
 from polyview.export.pack.gallery import GalleryInfo, read_gallery
@@ -98,14 +98,15 @@ def check_file(info: PackInfo, name: str, verify: bool = True) -> None:
         check_weights(path)
 
 
-def list_files(info: PackInfo) -> list[str]:
-    """All files that belong to a pack, relative to its folder."""
+def list_files(info: PackInfo, check_gallery: bool = True) -> list[str]:
+    """All files of a pack, relative to its folder; `check_gallery` if images must exist."""
     names = {MANIFEST, *info.files}
     if (info.folder / CARD).is_file():
         _refuse_links_outside(info.folder, [CARD])
         names.add(CARD)
     if info.gallery is not None:
-        names |= {f"{FOLDER}/{file}" for file in read_gallery(info.folder / FOLDER).files}
+        gallery = read_gallery(info.folder / FOLDER, check_gallery)
+        names |= {f"{FOLDER}/{file}" for file in gallery.files}
     return sorted(names)
 
 
@@ -136,23 +137,8 @@ def write_info(info: PackInfo) -> None:
 
 
 def render_card(info: PackInfo) -> str:
-    """The card as Markdown with the Hub's front matter: licence, tags and retrieval results."""
+    """The card as Markdown with the Hub's front matter, licence and tags."""
     measured = {name: m.metrics for name, m in info.methods.items() if m.metrics is not None}
-    results = [
-        EvalResult(
-            task_type="image-text-retrieval",
-            task_name="Image-text retrieval",
-            dataset_type=info.name,
-            dataset_name=f"{info.title}, {metrics.split}",
-            dataset_split=metrics.split,
-            metric_type=key,
-            metric_value=round(metrics.values[key], 1),
-            metric_name=f"{method}, {label}",
-        )
-        for method, metrics in measured.items()
-        for key, label in _LABELS.items()
-        if key in metrics.values
-    ]
     methods = dict.fromkeys(entry.method or name for name, entry in info.methods.items())
     licence = info.licence.lower()
     is_hub_licence = licence in _HUB_LICENCES.split()
@@ -163,8 +149,6 @@ def render_card(info: PackInfo) -> str:
         library_name="polyview",
         license=licence if is_hub_licence else "other",
         license_name=None if is_hub_licence else identifier,
-        model_name=info.title if results else None,
-        eval_results=results or None,
         pipeline_tag="feature-extraction",
         tags=[TAG, "image-text-retrieval", "visual-semantic-embedding", "onnx", *methods],
     )

@@ -11,7 +11,7 @@ from PIL import Image
 
 from polyview.export.pack.validation import PackError
 from polyview.export.runtime import Runtime
-from polyview.export.sessions import Sessions, default_threads
+from polyview.export.sessions import Sessions
 from tests.export.conftest import IMAGE_DIM, NAME, SIZE
 
 TEXTS = ["a dog", "two apples left of a red car at night on the beach", "zebra", "the cat"]
@@ -19,7 +19,7 @@ TEXTS = ["a dog", "two apples left of a red car at night on the beach", "zebra",
 
 @pytest.fixture(scope="module")
 def runtime(pack: Path) -> Runtime:
-    return Runtime.load(pack, "cpu", threads=1)
+    return Runtime.load(pack, "cpu")
 
 
 def noise_images(count: int) -> list[Image.Image]:
@@ -80,9 +80,7 @@ def test_bad_input_is_refused(runtime: Runtime, pack: Path) -> None:
             call(runtime)
     with pytest.raises(ValueError, match='must be "auto", "cpu" or "cuda", not "tpu"'):
         Runtime.load(pack, "tpu")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="threads must be at least 1, not 0"):
-        Runtime.load(pack, "cpu", threads=0)
-    assert 1 <= default_threads() <= 4
+    assert 1 <= runtime.threads <= 4
 
 
 def test_cuda_is_refused_where_there_is_none(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,6 @@ def check_gradients(module: nn.Module, expected: Mapping[str, Tensor]) -> None:
 def released_gpo(data: Mapping[str, Tensor], prefix: str) -> GPO:
     """The official operator with a file's sizes and weights."""
     positions, hidden = (data[f"{prefix}gru.weight_{k}h_l0"].shape[1] for k in "ih")
-    gpo = GPO.released()
-    built = GPO(positions, hidden, gpo.temperature, gpo.first_position, mlp=False)
+    built = GPO(positions, hidden, released=True)
     load_weights(built, renamed(data, prefix, GPO_NAMES))
     return built

@@ -20,19 +20,20 @@ from tests.papers.terms import hinge_triplet
 
 @pytest.fixture(params=["paper", "release"])
 def gpo(request: pytest.FixtureRequest) -> GPO:
-    return GPO() if request.param == "paper" else GPO.released()
+    return GPO() if request.param == "paper" else GPO(released=True)
 
 
 def test_equals_the_naive_loops_wherever_real_elements_stand(gpo: GPO) -> None:
     features = torch.randn(4, 7, 5)
     mask = torch.arange(7) < torch.tensor([7, 1, 3, 3])[:, None]
     mask[3] = torch.tensor([False, True, False, True, True, False, False])
-    pooled, shares = gpo(features, mask, shares=True)
+    pooled = gpo(features, mask)
+    shares = gpo.shares(features, mask, pooled)
     for b, real in enumerate(mask):
         expected = reference.gpo_pool(gpo, features[b, real])
         torch.testing.assert_close(pooled[b], expected, rtol=1e-5, atol=1e-6)
-        alone = gpo(features[b : b + 1, real], torch.ones(1, int(real.sum())).bool(), shares=True)
-        torch.testing.assert_close(shares[b, real], alone[1][0])
+        single = features[b : b + 1, real], torch.ones(1, int(real.sum())).bool()
+        torch.testing.assert_close(shares[b, real], gpo.shares(*single, gpo(*single))[0])
     assert (GPO().first_position, GPO().temperature) == (1, 1.0)  # of the paper
 
 
@@ -55,10 +56,12 @@ def test_coefficients_are_generated_again_when_the_weights_change(gpo: GPO) -> N
 
 
 def test_shares_add_up_to_the_squared_length() -> None:
-    gpo = GPO.released()
+    gpo = GPO(released=True)
     features = torch.rand(1, 6, 4)  # positive, so that nothing pulls the other way
     with torch.no_grad():
-        pooled, shares = gpo(features, torch.ones(1, 6, dtype=torch.bool), shares=True)
+        mask = torch.ones(1, 6, dtype=torch.bool)
+        pooled = gpo(features, mask)
+        shares = gpo.shares(features, mask, pooled)
         theta = gpo.coefficients(torch.tensor([6]))[0]
     expected = torch.zeros(6)
     for i in range(4):
@@ -77,7 +80,7 @@ def test_fixed_poolings_by_rank() -> None:
     mask = lengths_to_mask(torch.tensor([5, 1, 3]), 5)
     for kind, expected in kinds.items():
         pooling = build_pooling(kind, 2)
-        pooled, _ = pooling(features, mask)
+        pooled = pooling(features, mask)
         for b in range(3):
             torch.testing.assert_close(pooled[b], expected(features[b, mask[b]]))
         assert not pooling.state_dict()
@@ -86,12 +89,12 @@ def test_fixed_poolings_by_rank() -> None:
 @pytest.mark.parametrize("name", ["gpo_regions", "gpo_varlen", "gpo_short", "gpo_negative_scale"])
 def test_golden_gpo(name: str) -> None:
     data = golden.load(name)
-    gpo, constants = golden.released_gpo(data, "gpo."), GPO.released()
+    gpo, constants = golden.released_gpo(data, "gpo."), GPO(released=True)
     assert constants.temperature == pytest.approx(float(data["temperature"]))
     assert constants.first_position == int(data["first_position"])
     features = data["features"].requires_grad_()
     mask = lengths_to_mask(data["lengths"], features.shape[1])
-    pooled, _ = gpo(features, mask)
+    pooled = gpo(features, mask)
     golden.check(pooled, data["pooled"])
     (pooled * data["upstream"]).sum().backward()
     golden.check(golden.grad(features), data["grad_features"])

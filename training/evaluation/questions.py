@@ -60,7 +60,7 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
         first, second = random.choice(names, 2, replace=False)
         text = f"{_name_phrase(first, random)} and {_name_phrase(second, random)}"
         questions.append((text, "pair", np.intersect1d(things[first], things[second])))
-    vocabulary = runtime.reader.words()
+    vocabulary = sorted(runtime.reader.known)
     for _ in range(_MADE_UP):
         row = int(random.integers(len(truth)))
         words = data.captions[row].split()

@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from polyview import models
+from polyview.export.build.runs import describe_run, load_run
 from polyview.export.encoders import sources
 from polyview.export.pack.validation import check
-from polyview.export.to_onnx import describe_run, load_run
 from polyview.models import Method, Views
 from polyview.models.checkpoint import load_strict, load_tensors
 from polyview.models.encoders import IMAGE_ENCODERS

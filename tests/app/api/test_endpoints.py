@@ -173,7 +173,7 @@ def test_evidence_adds_up_and_is_the_same_in_both_forms(private: Server) -> None
 
 def test_a_pack_is_checked_once(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     first = collections.check_pack(many_retriever, "vsepp")
-    monkeypatch.setattr(collections, "PackCheck", None)
+    monkeypatch.setattr(collections, "check_preprocessing", None)
     assert collections.check_pack(many_retriever, "vsepp") == first
 
 

@@ -77,7 +77,7 @@ def test_a_picture_and_words_are_explained_as_one_question(scenes: Retriever, na
 @pytest.mark.parametrize(("name", "share"), [("mv_vse", 0.95), ("avse", 0.9)])
 def test_a_word_is_found_where_its_object_is(scenes: Retriever, name: str, share: float) -> None:
     """In scenes with two things that are there once and have a name of one known word."""
-    known, hits = set(scenes.runtime.reader.words()), []
+    known, hits = scenes.runtime.reader.known, []
     for image_id, image in enumerate(load_gallery(SCENES).images[:40]):
         names = [entry.name for entry in image.objects]
         boxes = {e.name: e.box for e in image.objects if names.count(e.name) == 1}

@@ -1,6 +1,5 @@
 """From the Hub into the app: said before it is fetched, and nothing half done is left."""
 
-import io
 import json
 import time
 from contextlib import suppress
@@ -9,7 +8,6 @@ from threading import Event
 from typing import Any
 
 import pytest
-import torch
 from huggingface_hub import constants
 
 from polyview.app.api.shell import main as search
@@ -19,16 +17,15 @@ from polyview.app.packs.state import AppState
 from polyview.app.refusal import Refusal
 from polyview.app.settings import Settings
 from polyview.export.hub.client import UnreachableError
-from polyview.export.obtain import CLIP, PACK, VSE_INFTY, look, obtain
+from polyview.export.obtain import CLIP, PACK, look, obtain
 from polyview.export.pack.reading import list_files, load_info
 from tests.app.conftest import draw
-from tests.export import releases
 from tests.export.hub_server import READER, Fault, HubState, Repo
 from tests.published import enlarge, save_clip
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 ALLOWED = tuple(f"owner/{name}" for name in ("shapes", "altered", "secret", "large"))
-ID, NET, VSE = "owner/shapes", "owner/clip", "cccjc/vse-infty"
+ID, NET = "owner/shapes", "owner/clip"
 TINY = "wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M"
 
 
@@ -83,28 +80,18 @@ def leftovers(tmp_path: Path) -> list[Path]:
 def test_a_look_fetches_nothing(hub: HubState, tiny_pack: Path, tmp_path: Path) -> None:
     stock_pack(hub, tiny_pack, ID, {"huge.bin": bytes(3_000_000)}, title="From the Hub")
     stock_clip(hub, tmp_path / "clip")
-    stored = io.BytesIO()
-    torch.save(releases.vse_infty_grid(), stored)
-    stock(hub, VSE, {"f30k/model_best.pth": stored.getvalue(), "else.pth": b"x"})
-    pieces = {"vocab.txt": b"v" * 10, "config.json": b"{}", "model.safetensors": b"large"}
-    stock(hub, "google-bert/bert-base-uncased", pieces, "apache-2.0")
     stock(hub, "owner/old", {"config.json": b"{}", "pytorch_model.bin": b"x"})
 
-    packed = look(PACK, ID)
-    whole = sum(map(len, hub.repos[ID].commits[packed.repos[0].commit].values()))
-    assert (packed.missing_bytes, packed.unknown) == (whole, 0)
-    assert packed.repos[0].licence == "apache-2.0"
-    sizes = look(CLIP, f"{NET}@main").repos[0].files
+    packed = look(PACK, ID).repo
+    whole = sum(map(len, hub.repos[ID].commits[packed.commit].values()))
+    assert (packed.missing_bytes, packed.licence) == (whole, "apache-2.0")
+    sizes = look(CLIP, f"{NET}@main").repo.files
     assert sizes["model.safetensors"] == (tmp_path / "clip/model.safetensors").stat().st_size
     assert "pytorch_model.bin" not in sizes
-    vse = look(VSE_INFTY, f"{VSE}/f30k")
-    assert [part.licence for part in vse.repos] == [None, "apache-2.0"]
-    assert vse.missing_bytes == len(stored.getvalue()) + 12
     for kind, address, sentence in (
         (PACK, "owner/nothing", "there is no owner/nothing at"),
         (PACK, NET, "is not a pack: it has no pack.json"),
         (CLIP, "owner/old", "has no safetensors weights"),
-        (VSE_INFTY, "somewhere", "takes owner/name/FOLDER_OR_FILE"),
         (CLIP, "not an id", '"not an id" is not a Hub id'),
     ):
         with pytest.raises(ValueError, match=sentence):
@@ -134,7 +121,7 @@ def test_offline_is_a_sentence_and_a_folder_still_loads(
     assert "TinyCLIP 8M is not on this machine yet" in capfd.readouterr().err
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ValueError, match="HF_HUB_OFFLINE is set"):
-        downloads.start(f"{VSE}/f30k", VSE_INFTY)
+        downloads.start(NET, CLIP)
     assert hub.requests == []
 
 

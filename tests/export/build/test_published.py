@@ -54,7 +54,7 @@ def test_a_published_encoder_goes_into_a_pack(kind: str, tmp_path: Path) -> None
     assert info.image_encoder.grid == grid
     shared = info.methods[method].text_encoder.startswith("text_encoder-")
     assert shared == text.startswith("frozen")
-    runtime = Runtime.load(tmp_path / "pack", "cpu", threads=1)
+    runtime = Runtime.load(tmp_path / "pack", "cpu")
     assert len(runtime.boxes) == grid[0] * grid[1] + info.image_encoder.summary_token
     if text == "frozen bert":
         config = tmp_path / "texts" / "config.json"

@@ -53,14 +53,8 @@ def test_two_models_of_mvam(runs: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_existing_folders(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And the logs of the encoders that one went on from."""
-    first, out = tmp_path / "first", tmp_path / "mine"
-    first.mkdir()
-    (first / "config.toml").write_text("epochs = 3\n")
-    (first / "log.csv").write_text("epoch,loss\n1,2.0\n")
-    backbone = Path(shutil.copytree(runs / "backbone", tmp_path / "backbone"))
-    (backbone / "config.toml").write_text(f'init = "{first}"\n')
-    arguments = command(runs, out, "--backbone", f"{backbone}")
+    out = tmp_path / "mine"
+    arguments = command(runs, out)
     out.mkdir()
     (out / "precious.txt").write_text("keep")
     assert to_onnx.main(arguments) == 1
@@ -68,8 +62,7 @@ def test_existing_folders(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert (out / "precious.txt").read_text() == "keep"
     assert to_onnx.main([*arguments, "--force"]) == 0
     assert not (out / "precious.txt").exists()
-    assert "training/backbone_2/log.csv" in load_info(out).files
-    assert (out / "training/backbone_2/config.toml").read_text() == "epochs = 3\n"
+    assert {"training/backbone/log.csv", f"training/{NAME}/log.csv"} <= load_info(out).files.keys()
 
 
 def test_a_wrong_weight_in_onnx_ends_with_an_error_and_without_a_pack(
@@ -126,7 +119,7 @@ def test_other_numbers_are_drift(runs: Path, pack: Path, monkeypatch: pytest.Mon
     for module in (parts.image_encoder, parts.text_encoder, parts.head):
         assert module is not None
         module.load_state_dict(round_to_half(module.state_dict(), NAME))
-    runtime = Runtime.load(pack, "cpu", threads=1)
+    runtime = Runtime.load(pack, "cpu")
     weight = next(iter(runtime.methods[NAME].parameters()))
     weight[0] += 0.5
     with pytest.raises(ValueError, match=f"{NAME}: .* differ from torch by .*more than 0.0001"):

@@ -67,12 +67,12 @@ def test_a_method_brings_the_image_encoder_it_was_trained_with(world: Path) -> N
 
 
 def test_each_method_searches_images_through_its_encoder(world: Path, tmp_path: Path) -> None:
-    runtime = Runtime.load(world / "both", "cpu", threads=1)
+    runtime = Runtime.load(world / "both", "cpu")
     seen = [Image.open(path) for path in sorted((world / "photos/images").glob("*.jpg"))[-6:]]
     features = {name: runtime.image_features(seen, name) for name in ("mvam", "base_attn")}
     assert torch.equal(features["base_attn"], runtime.image_features(seen))
     assert not torch.allclose(features["mvam"], features["base_attn"], atol=1e-4)
-    alone = Runtime.load(world / "alone", "cpu", threads=1)
+    alone = Runtime.load(world / "alone", "cpu")
     assert torch.equal(alone.image_features(seen), features["mvam"])
     with pytest.raises(ValueError, match='no method "pvse"'):
         runtime.image_features(seen, "pvse")

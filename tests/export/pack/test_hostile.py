@@ -26,7 +26,7 @@ Attack = Callable[[Path], object]
 
 def use(pack: Path) -> None:
     """Loads a pack and encodes an image and a text, as the app does."""
-    runtime = Runtime.load(pack, "cpu", 1)
+    runtime = Runtime.load(pack, "cpu")
     runtime.image_views(runtime.image_features([Image.new("RGB", (48, 48))]), "vsepp")
     runtime.text_views(["a red dog"], "vsepp")
 
