@@ -66,11 +66,8 @@ class Sessions:
 
     def __init__(self, folder: Path, device: Device) -> None:
         self.device = choose_device(device)
-        # of an operator on the CPU: the usable processors, at most 4 because the networks are small
-        usable = (
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        )
-        self.threads = min(usable or 1, 4)
+        count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        self.threads = min(count or 1, 4)  # of an operator on the CPU; the networks are small
         self._folder, self._strict, self._lock = folder, device == "cuda", threading.Lock()
         self._open: dict[tuple[str, int], ort.InferenceSession] = {}
         self._providers: list[str | tuple[str, dict[str, str]]] = ["CPUExecutionProvider"]

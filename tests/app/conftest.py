@@ -75,7 +75,7 @@ def write_gallery(folder: Path) -> Path:
 @cache
 def bundled_runtime(name: str) -> Runtime:
     """A pack that comes with the app, whose files are not hashed again; nobody may change it."""
-    return Runtime(load_info(BUNDLED / name, verify=False), "cpu", None)
+    return Runtime(load_info(BUNDLED / name, verify=False), "cpu")
 
 
 def filled(runtime: Runtime, pack: Path, cache: Path) -> Retriever:
