@@ -171,15 +171,6 @@ class Runtime:
             )
         return features
 
-    def unfamiliar(self, images: Sequence[Image.Image]) -> np.ndarray | None:
-        """Whether each image differs from the pack's training images, (B,) bool; see `Domain`.
-
-        A few dozen images are enough to judge a gallery. None if the pack has no `Domain`.
-        """
-        if (domain := self.info.domain) is None:
-            return None
-        return domain.distances(self.image_features(images).cpu().numpy()) > domain.limit
-
     def require_images(self) -> None:
         """Raises ValueError if the pack has no image encoder."""
         if self.info.image_encoder.file is None:

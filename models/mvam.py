@@ -43,15 +43,12 @@ class ViewCodes(nn.Module):
             codes.normal_().div_(math.sqrt(dim))
         self.codes = nn.Parameter(codes)
 
-    def forward(
-        self, features: Tensor, mask: Tensor, values: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, features: Tensor, mask: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Pools a set once for each code into views (B, m, D); also returns attention (B, m, N).
 
-        The codes are compared with features (B, N, dim), mask (B, N) bool; `values` (B, N, D), by
-        default the features, are pooled.
+        The codes are compared with features (B, N, dim), mask (B, N) bool; `values` (B, N, D) are
+        pooled.
         """
-        values = features if values is None else values
         scores = (self.codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)
         attention = scores.softmax(dim=2)  # Eq. (7)
         return attention @ values.masked_fill(~mask[..., None], 0.0), attention  # Eq. (8)

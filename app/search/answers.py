@@ -140,9 +140,9 @@ def answer(
     result.query, result.read_as = question.words, ", ".join(describe(terms))
     result.filters = {fact: [*dict.fromkeys(values)] for fact, values in (filters or {}).items()}
     result.terms = [QueryTerm(words=term.words, weight=term.weight) for term in terms]
-    image = question.image
-    unfamiliar = None if image is None else retriever.runtime.unfamiliar([image])
-    result.unfamiliar = None if unfamiliar is None else bool(unfamiliar.any())
+    if question.image is not None and (domain := retriever.info.domain) is not None:
+        features = retriever.runtime.image_features([question.image]).cpu().numpy()
+        result.unfamiliar = bool(domain.distances(features)[0] > domain.limit)
     result.unknown = []
     for original, read_as in retriever.unknown(*texts).items():
         word = original[:_LONGEST_WORD]

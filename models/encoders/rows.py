@@ -74,11 +74,16 @@ class ImageRows(ImageEncoder):
         return projection(model.post_layernorm(state)), projection(rows)
 
     def _siglip(self, encoder: SiglipImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        head = encoder.model.head
-        query, keys, values = probe_heads(head, encoder.model(pixels).last_hidden_state)
-        weights = attention_weights(query, keys)  # (B, H, 1, N)
-        rows = _contributions(weights[:, :, 0], values, head.attention.out_proj.weight)  # (B, N, d)
-        pooled = rows.sum(dim=1) + head.attention.out_proj.bias  # (B, d)
+        head, hidden = encoder.model.head, encoder.model(pixels).last_hidden_state
+        attention: nn.MultiheadAttention = head.attention
+        weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
+        parts = zip((head.probe, hidden, hidden), weights, biases, strict=True)
+        projected = (nn.functional.linear(*part) for part in parts)
+        # (1, H, 1, d / H), and (B, H, N, d / H) twice
+        query, keys, values = (split_heads(tokens, attention.num_heads) for tokens in projected)
+        shares = attention_weights(query, keys)[:, :, 0]  # (B, H, N)
+        rows = _contributions(shares, values, attention.out_proj.weight)  # (B, N, d)
+        pooled = rows.sum(dim=1) + attention.out_proj.bias  # (B, d)
         return pooled + head.mlp(head.layernorm(pooled)), rows
 
 
@@ -157,16 +162,6 @@ def hold_norm(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
     deviation = (state.var(dim=1, correction=0) + norm.eps).sqrt()[:, None, None]
     centred = rows - rows.mean(dim=2, keepdim=True)
     return centred / deviation * norm.weight
-
-
-def probe_heads(head: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """SigLIP's pooling query (1, H, 1, d / H), and keys and values (B, H, N, d / H) of tokens."""
-    attention: nn.MultiheadAttention = head.attention
-    weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
-    parts = zip((head.probe, hidden, hidden), weights, biases, strict=True)
-    projected = (nn.functional.linear(*part) for part in parts)
-    query, keys, values = (split_heads(tokens, attention.num_heads) for tokens in projected)
-    return query, keys, values
 
 
 def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:

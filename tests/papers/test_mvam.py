@@ -26,8 +26,9 @@ def features() -> Tensor:
 def test_score_is_the_cosine_of_the_joined_views(features: Tensor) -> None:
     method = MVAM(8, 8, 5, views=3, code_space="view")
     images, texts = method.encode_image(features, HOLES), method.encode_text(features, HOLES)
-    raw = method.image_codes(method.project_image(features, HOLES), HOLES)[0]
-    other = method.text_codes(method.project_text(features), HOLES)[0]
+    projected, words = method.project_image(features, HOLES), method.project_text(features)
+    raw = method.image_codes(projected, HOLES, projected)[0]
+    other = method.text_codes(words, HOLES, words)[0]
     expected = torch.cosine_similarity(raw[0].flatten(), other[1].flatten(), dim=0)
     torch.testing.assert_close(method.score(images, texts)[0, 1], expected)
     parts = method.view_scores(images, texts)
@@ -40,7 +41,7 @@ def test_codes_may_meet_the_features_before_the_projection(features: Tensor) -> 
     for row in range(2):
         real = features[row : row + 1, HOLES[row]]
         every = torch.ones(real.shape[:2], dtype=torch.bool)
-        raw, weights = method.image_codes(real, every)
+        raw, weights = method.image_codes(real, every, real)
         torch.testing.assert_close(views.attention[row][:, HOLES[row]], weights[0])
         pooled = method.project_image(raw, torch.ones(1, 3, dtype=torch.bool))[0]
         torch.testing.assert_close(views.embeddings[row], pooled / pooled.norm())
@@ -97,7 +98,7 @@ def test_golden_views_and_losses(kind: str) -> None:
         load_weights(codes, {"codes": data[f"{side}_codes"]})
         hidden = data[f"{side}_hidden"].requires_grad_()
         inputs |= {f"{side}_hidden": hidden, f"{side}_codes": codes.codes}
-        views, attention = codes(hidden, mask)
+        views, attention = codes(hidden, mask, hidden)
         check(attention, data[f"{side}_attention"], 1e-9)
         check(views, data[f"{side}_views"], 1e-9)
         joined.append(Views(views / views.flatten(1).norm(dim=1)[:, None, None]))
