@@ -263,7 +263,14 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
         "arch": arch,
         "arguments": {"config": config} | ({"projected": projected} if projects else {}),
     }
-    files = [source.folder / "config.json", *_weight_files(source)]
+    weights = sorted(path for pattern in _WEIGHTS for path in source.folder.glob(pattern))
+    if not weights:
+        raise FileNotFoundError(
+            f"{source.name} has no {_WEIGHTS[0]}; pytorch_model.bin is a pickle and is not read. "
+            "Name a revision with safetensors (on the Hub often owner/name@refs/pr/1), or save the "
+            "model with transformers' save_pretrained"
+        )
+    files = [source.folder / "config.json", *weights]
     if images:
         spec["preprocess"] = read_preprocess(source.folder, source.name).to_json()
     else:
@@ -287,19 +294,9 @@ def _read_config(source: _Source) -> dict[str, Any]:
             auto = import_transformers().AutoConfig
             config = auto.from_pretrained(source.folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = _first_line(error)
+        reason = str(error).strip().partition("\n")[0] or repr(error)
         raise ValueError(f"{source.name}: its config.json cannot be read: {reason}") from error
     return dict[str, Any](json.loads(config.to_json_string(use_diff=False)))
-
-
-def _weight_files(source: _Source) -> list[Path]:
-    if paths := sorted(path for pattern in _WEIGHTS for path in source.folder.glob(pattern)):
-        return paths
-    raise FileNotFoundError(
-        f"{source.name} has no {_WEIGHTS[0]}; pytorch_model.bin is a pickle and is not read. Name "
-        "a revision with safetensors (on the Hub often owner/name@refs/pr/1), or save the model "
-        "with transformers' save_pretrained"
-    )
 
 
 def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dict[str, Tensor]:
@@ -319,7 +316,7 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
                 output_loading_info=True,
             )
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        reason = _first_line(error)
+        reason = str(error).strip().partition("\n")[0] or repr(error)
         raise ValueError(f"the weights of {source.name} do not load: {reason}") from error
 
     def encoder_name(name: str) -> str:
@@ -337,7 +334,3 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
         )
     tensors = {encoder_name(name): tensor for name, tensor in network.state_dict().items()}
     return {name: tensor for name, tensor in tensors.items() if name in names}
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or repr(error)

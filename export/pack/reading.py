@@ -40,12 +40,6 @@ _HUB_LICENCES = """
     openrail cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nc-sa-4.0
     cc-by-nd-4.0 cc-by-nc-nd-4.0
 """
-# The metrics of the papers, which the card shows in percent; pack.json has all metrics.
-_LABELS = {
-    f"{key}_{measure}": f"{direction} {name}"
-    for key, direction in (("i2t", "image to text"), ("t2i", "text to image"))
-    for measure, name in (("r1", "R@1"), ("r5", "R@5"), ("r10", "R@10"), ("map_at_r", "mAP@R"))
-} | {"rsum": "rsum, the sum of the six recalls"}
 
 
 def load_info(path: Path, verify: bool = True) -> PackInfo:
@@ -152,9 +146,9 @@ def render_card(info: PackInfo) -> str:
         pipeline_tag="feature-extraction",
         tags=[TAG, "image-text-retrieval", "visual-semantic-embedding", "onnx", *methods],
     )
-    values: dict[str, Any] = {"info": info, "known": METHODS, "labels": _LABELS}
     template = str(Path(__file__).with_name("card.md"))
-    return f"{ModelCard.from_template(front, template, measured=measured, **values)}\n"
+    values: dict[str, Any] = {"info": info, "known": METHODS, "measured": measured}
+    return f"{ModelCard.from_template(front, template, **values)}\n"
 
 
 def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackInfo:

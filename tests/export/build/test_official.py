@@ -166,6 +166,7 @@ REFUSALS: list[tuple[str, int | str, str, Any, str]] = [
     ("mv_vse", 0, "fc_list.1.bias", torch.ones(3), "image.1.linear.bias has shape"),
     ("mv_vse", 0, "fc_list.0.bias", torch.full((8,), torch.nan), "NaN"),
     ("avse", "model", "txt_enc.ln.weight", None, "lacks method.norm_text.weight"),
+    ("avse", "opt", "img_res", 128, r"position_embeddings has shape .*; check --from, and that"),
     ("avse", "model", EXTRA, torch.ones(1), "unknown tensor image.model.layers.0.extra"),
     ("vse_infty_grid", 0, LAST, torch.ones(16, 8, 1, 1), "another copy of image.layer4"),
     ("vse_infty_grid", "opt", "backbone_source", "mystery", 'backbone_source is "mystery"'),
