@@ -19,10 +19,6 @@ PACK = "pack"
 CLIP = "clip"
 
 
-class NoWeightsError(HubError):
-    """A repository holds no weights in a supported format."""
-
-
 class Offer(NamedTuple):
     """The files to fetch for one address."""
 
@@ -43,7 +39,7 @@ def look(kind: str, address: str, token: client.Token = None) -> Offer:
     if kind == CLIP:
         names = list(filter_repo_objects(repo.files, allow_patterns=ENCODER_FILES))
         if not any(name.endswith(".safetensors") for name in names):
-            raise NoWeightsError(
+            raise HubError(
                 f"{address} has no safetensors weights; name a revision that has them, such as "
                 f"{repo.repo_id}@refs/pr/1, or another CLIP"
             )
