@@ -61,7 +61,7 @@ LONG = (
     "tests/app/api/test_public.py",
     "tests/test_four_touches.py",
     "tests/test_library.py",
-    "tests/training/loop/test_distill.py",
+    "tests/training/loop/test_backbones.py",
     "tests/app/gallery/test_video.py",
     "tests/training/loop/test_trainer.py",
     "tests/training/test_check.py",

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from polyview.export import to_onnx
-from polyview.training import train
 from polyview.training.data import precomputed
 from tests.once import made_once
-from tests.training.conftest import make_features, write_regions
+from tests.training.conftest import make_features, run_training, write_regions
 
 RECIPE = """
 method = "{method}"
@@ -46,8 +45,7 @@ def write_world(root: Path) -> None:
         patch.chdir(root)
         for method, seed in (("vsepp", 0), ("vsepp", 1), ("mv_vse", 0)):
             Path(f"{method}.toml").write_text(RECIPE.format(method=method))
-            out = ["--out", f"runs/{method}_{seed}", "--set", f"seed={seed}"]
-            train.main(["--recipe", f"{method}.toml", *out])
+            run_training(f"{method}.toml", Path(f"runs/{method}_{seed}"), f"seed={seed}")
         precomputed.main(["--data", "data", "--split", "test", "--out", "gallery"])
         runs = ["runs/vsepp_0", "vsepp_2=runs/vsepp_1", "runs/mv_vse_0"]
         values = [option for run in runs for option in ("--run", run)]

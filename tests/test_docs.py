@@ -1,31 +1,17 @@
-"""The documents are true: links, named files, examples, and the walks through the code."""
+"""The documents are true: links, named files, examples and limits."""
 
 import doctest
 import importlib
-import os
 import re
 import shutil
-import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
-from PIL import Image
-from starlette.testclient import TestClient
 
 from polyview.app import access, gradio_queue
 from polyview.app.api import adapter
 from polyview.app.gallery import scan
-from polyview.app.packs.state import MAX_FOLDERS, MAX_RETRIEVERS, AppState
-from polyview.app.server import build
-from polyview.app.settings import Settings
-from polyview.training.loop.config import TrainConfig
-from polyview.training.loop.trainer import Trainer
-from tests.app.conftest import finish
-from tests.training.conftest import make_features
+from polyview.app.packs.state import MAX_FOLDERS, MAX_RETRIEVERS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
@@ -33,7 +19,6 @@ CODE = ("polyview", "app", "models", "export", "training", "benchmarks")
 ROOMS = (*CODE, "tests", "docs")
 SOURCES = [path for folder in CODE[:5] for path in sorted((ROOT / folder).rglob("*.py"))]
 EXAMPLES = [path.relative_to(ROOT) for path in SOURCES if ">>> " in path.read_text("utf-8")]
-MOST = 13  # files of one folder that a walk may pass through
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -54,14 +39,12 @@ def test_examples_in_docstrings(path: Path) -> None:
     assert not result.failed
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
-
-
 def test_the_readme_s_python_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert len(readme.splitlines()) <= 150
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     folder = tmp_path / "Pictures"
     folder.mkdir()
     for image in sorted((ROOT / "app/bundled/scenes/gallery/images").iterdir())[:6]:
@@ -72,61 +55,6 @@ def test_the_readme_s_python_runs(
     scores = [float(line.split(" ", 1)[0]) for line in capsys.readouterr().out.splitlines()]
     assert len(scores) == 5
     assert scores == sorted(scores, reverse=True)
-
-
-def test_walks_of_a_query_and_an_image(tmp_path: Path) -> None:
-    folder = tmp_path / "gallery"
-    folder.mkdir()
-    for i in range(3):
-        Image.new("RGB", (40 + i, 40), (80 * i, 20, 200)).save(folder / f"{i}.bmp")
-    state = AppState(Settings(device="cpu", gallery=folder), tmp_path / "cache")
-    app = TestClient(build(Settings(device="cpu"), state), client=("127.0.0.1", 1))
-
-    def ask(words: str) -> None:
-        url = f"http://127.0.0.1/api/v1/search?q={words}&method=mv_vse&k=2"
-        assert app.get(url).status_code == 200
-
-    _check("An image", _passed(lambda: finish(state.first.index)))
-    ask("cat")  # what only the first query does
-    _check("A text query", _passed(lambda: ask("dog")))
-
-
-def test_walk_of_a_batch(tmp_path: Path) -> None:
-    config = TrainConfig(method="mv_vse", batch_size=8, arguments={"embed_dim": 8})
-    trainer = Trainer(config, make_features(12, 0), make_features(4, 1), tmp_path / "run")
-    _check("A training batch", _passed(lambda: trainer.step(next(iter(trainer.batches(0))), 0)))
-
-
-def _check(walk: str, passed: set[str]) -> None:
-    """Compares the files of a walk in docs/architecture.md with those that it passed through."""
-    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    section = re.split(r"^## ", text.partition(f"\n## {walk}\n")[2], flags=re.MULTILINE)[0]
-    named = set(re.findall(r"^\| `([\w/]+\.py)`", section, re.MULTILINE))
-    assert named <= passed, f"not passed: {sorted(named - passed)}"
-    # of the methods of a pack, which all encode an image, one is named for all
-    others = {file for file in passed - named if not file.startswith("models/")}
-    assert not others, f"not named: {sorted(others)}"
-    for folder in ("app", "training"):
-        assert len([file for file in passed if file.startswith(folder)]) <= MOST, sorted(passed)
-
-
-def _passed(act: Callable[[], Any]) -> set[str]:
-    """The files of ours whose functions are called, in any thread, while something is done."""
-    files: set[str] = set()
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name != "<module>":
-            files.add(frame.f_code.co_filename)
-
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
-        act()
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-    ours = (os.path.relpath(file, ROOT) for file in files if file.startswith(f"{ROOT}{os.sep}"))
-    return {file for file in ours if Path(file).parts[0] in CODE}  # not an environment beside it
 
 
 def test_the_limits_are_those_that_the_page_states() -> None:

@@ -7,18 +7,16 @@ the registries alone.
 from pathlib import Path
 
 import pytest
-from torch import Tensor, nn
 
 from polyview.app.api.library import Library
 from polyview.export import to_onnx
-from polyview.models import METHODS, Views
-from polyview.models.evidence import Parts
-from polyview.models.layers import l2_normalize, masked_mean, mean_parts, single_view
-from polyview.models.method import Method
-from polyview.training import evaluate, train
+from polyview.models import METHODS
+from polyview.models.mvam import BaseAttention
+from polyview.training import evaluate
 from polyview.training.objectives import OBJECTIVES
 from polyview.training.objectives.losses import Triplet
 from tests.export.conftest import write_gallery
+from tests.training.conftest import run_training
 from tests.training.photographs import write_encoder, write_photographs
 
 RECIPE = """
@@ -31,27 +29,11 @@ text = {word_dim = 6, hidden_dim = 10}
 """
 
 
-class Toy(Method):
-    """A linear map for each side, averaged over the set; V = 1."""
+class Toy(BaseAttention):
+    """What MVAM's baseline does, under a name that nothing in the code knows."""
 
     title = "Toy method"
     paper = "Nobody, nowhere, this year"
-    attention_is = "the same share for every element"
-
-    def __init__(self, image_dim: int, text_dim: int, embed_dim: int = 16) -> None:
-        super().__init__()
-        dims = {"image": image_dim, "text": text_dim}
-        self.maps = nn.ModuleDict({side: nn.Linear(dims[side], embed_dim) for side in dims})
-
-    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        """Means, and equal shares."""
-        shares = mask / mask.sum(dim=1, keepdim=True)
-        pooled = masked_mean(self.maps[side](features), mask)
-        return single_view(l2_normalize(pooled), shares if attention else None)
-
-    def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """Equal parts of a mean."""
-        return Parts.of(mean_parts(self.maps[side](features), mask)[:, None]).unit()
 
 
 @pytest.mark.slow
@@ -64,9 +46,7 @@ def test_a_toy_method_is_trained_exported_measured_searched_and_looked_into(
     backbone, gallery = write_encoder(tmp_path / "backbone"), write_gallery(tmp_path / "own", 12)
     recipe, run, pack = tmp_path / "toy.toml", tmp_path / "run", tmp_path / "pack"
     recipe.write_text(RECIPE)
-    settings = ("--set", f"data={data}", "--set", f"backbone={backbone}")
-    places = ("--out", run, "--cache", tmp_path / "cache")
-    train.main([*map(str, ("--recipe", recipe, *places, *settings))])
+    run_training(recipe, run, f"data={data}", f"backbone={backbone}")
     made = ("--backbone", backbone, "--run", run, "--gallery", gallery, "--out", pack)
     assert to_onnx.main([*map(str, made), "--licence", "MIT"]) == 0
     assert "toy" in capsys.readouterr().out

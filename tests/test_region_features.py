@@ -20,7 +20,7 @@ from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
 from polyview.models.checkpoint import load_tensors, save_tensors
 from polyview.models.files import sha256_of
-from polyview.training import evaluate, train
+from polyview.training import evaluate
 from polyview.training.data.features import Extraction
 from polyview.training.data.open_split import open_split
 from polyview.training.evaluation.metrics import retrieval_metrics
@@ -28,21 +28,16 @@ from polyview.training.evaluation.scoring import image_features, score_matrix, s
 from polyview.training.loop.trainer import run_views
 from tests.app.conftest import finish, maps_of
 from tests.regions import LABELS, RECIPE, shared_world
-from tests.training.conftest import write_regions
+from tests.training.conftest import run_training, write_regions
 from tests.training.photographs import write_photographs
 
 BUNDLED = Path(__file__).parents[1] / "app" / "bundled" / "scenes"
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`data`, `runs` and `pack`, see `write_world`; nobody may change them."""
-    return shared_world(tmp_path_factory)
-
-
 @pytest.fixture(autouse=True)
-def at_home(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(world)
+def at_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goes to `data`, `runs` and `pack`, see `write_world`; nobody may change them."""
+    monkeypatch.chdir(shared_world(tmp_path_factory))
 
 
 def measure(tmp_path: Path, *arguments: str) -> dict[str, dict[str, float]]:
@@ -122,8 +117,7 @@ def test_a_contextual_transformer_end_to_end(
     recipe = RECIPE.format(method=method).replace("{ embed_dim = 12 }", f"{sides} {sizes}")
     recipe = recipe.replace("hidden_dim = 8 }", "hidden_dim = 8, sentence_marks = true }")
     (tmp_path / "recipe.toml").write_text(recipe)
-    run, pack = tmp_path / "run", tmp_path / "pack"
-    train.main(["--recipe", str(tmp_path / "recipe.toml"), "--out", str(run)])
+    run, pack = run_training(tmp_path / "recipe.toml", tmp_path / "run"), tmp_path / "pack"
     export = ["--run", str(run), "--gallery", "gallery", "--out", str(pack), *LABELS]
     assert to_onnx.main(export) == 0
     head, _ = load_tensors(pack / method / "head.safetensors")

@@ -1,13 +1,18 @@
-"""Each part of the gallery benchmark measures every method, and records what the app shows."""
+"""The benchmarks of the gallery and of the kernels measure what they compare."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
-from benchmarks import gallery, indexing
+from benchmarks import gallery, indexing, kernels
+from polyview.models.avse import AVSE, AVSEConfig
+from polyview.models.gpo import GPO
+from polyview.models.views import lengths_to_mask
 
 
 def test_query_latency(tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,9 +35,6 @@ def test_the_gallery_finds_what_brute_force_finds(capsys: pytest.CaptureFixture[
         assert recall == 1.0
         assert 0 < p50 <= p95
         assert rate > 0
-
-
-def test_ranking_captions_prints_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["mistakes", "--sizes", "600", "--rules", "max", "--queries", "7"]
     assert gallery.main(arguments) == 0
     assert "max: 7 captions over 600 images in " in capsys.readouterr().out
@@ -52,3 +54,24 @@ def test_indexing_is_measured_beside_the_bare_encoder(
     assert rows["the app, one method"][0] >= rows["the app, all methods"][0]
     for rate, ratio in rows.values():
         assert ratio == pytest.approx(rate / bare, abs=0.02)
+
+
+def test_baselines_of_the_kernels_compute_the_same() -> None:
+    gpo = GPO(released=True)
+    features, mask = torch.randn(3, 7, 5), lengths_to_mask(torch.tensor([7, 1, 4]), 7)
+    torch.testing.assert_close(kernels.plain_gpo(gpo, features, mask), gpo(features, mask))
+    method = AVSE(4, 8, AVSEConfig(8, block_dim=4))
+    images, texts = (kernels.block_views(torch.randn(5, views, 8), 4) for views in (2, 1))
+    expected = kernels.plain_sinkhorn(method, images, texts)
+    torch.testing.assert_close(method.score(images, texts), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_every_comparison_gets_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = kernels.Sizes(batch=6, regions=5, embed_dim=8, images=7, texts=9)
+    threads = torch.get_num_threads()
+    try:
+        assert kernels.main(["--repeats", "0"], sizes) == 0
+    finally:
+        torch.set_num_threads(threads)
+    rows = re.findall(r".* [\d.]+ +[\d.]+ +[\d.]+x   (.*)", capsys.readouterr().out)
+    assert rows == [">= 7.5 x", ">= 25 x", ">= 25 x"]

@@ -79,6 +79,11 @@ class HubState:
     stated: dict[str, Any] = field(default_factory=dict)
     url: str = ""
 
+    def add(self, name: str, files: dict[str, bytes], **about: Any) -> str:
+        """A new repository with these files; returns the name of its commit."""
+        self.repos[name] = Repo(**about)
+        return self.repos[name].add_commit("main", files)
+
 
 @contextmanager
 def running_hub() -> Iterator[HubState]:
@@ -177,8 +182,8 @@ class _Hub:
         url = f"{self.state.url}/{repo_id}"
         if repo_id in self.state.repos:
             return JSONResponse({"error": "You already created this model repo", "url": url}, 409)
-        self.state.repos[repo_id] = Repo(private=content.get("visibility") == "private")
-        self.state.repos[repo_id].add_commit("main", {".gitattributes": b""})
+        private = content.get("visibility") == "private"
+        self.state.add(repo_id, {".gitattributes": b""}, private=private)
         return JSONResponse({"url": url})
 
     async def create_branch(self, request: Request) -> Response:

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from polyview.models.encoders.resnet import ResNet
+
 State = dict[str, Tensor]
 EMBED, REGION, WORDS, WORD_DIM = 8, 12, 12, 6
 HIDDEN, INNER, PIECES, POSITIONS, HEADS = 8, 12, 30, 24, 2
@@ -26,14 +28,14 @@ WORD_LIST = ("<pad>", "<start>", "<end>", "<unk>", "a", "dog", "cat", "on", "the
 
 
 def weights(name: str, module: nn.Module) -> State:
-    """Random weights under the names of a module's."""
+    """Random weights under the names of a module's, behind a name."""
     state: State = {}
     for key, value in module.state_dict().items():
         drawn = torch.full_like(value, 7)
         if value.is_floating_point():
             variance = key.endswith("running_var")
             drawn = torch.rand_like(value) + 0.5 if variance else torch.randn_like(value) * 0.4
-        state[f"{name}.{key}"] = drawn
+        state[f"{name}.{key}".removeprefix(".")] = drawn
     return state
 
 
@@ -59,26 +61,8 @@ def mlp(name: str, inputs: int, inner: int = EMBED // 2, outputs: int = EMBED) -
 
 
 def resnet(name: str, groups: int = 1) -> State:
-    """Bottlenecks, one in each stage but two in the second."""
-    state = weights(f"{name}conv1", nn.Conv2d(3, STEM, 7, bias=False))
-    state |= weights(f"{name}bn1", nn.BatchNorm2d(STEM))
-    inputs = STEM
-    for stage, (width, outputs) in enumerate(zip(WIDTHS, OUTPUTS, strict=True)):
-        for block in range(2 if stage == 1 else 1):
-            at = f"{name}layer{stage + 1}.{block}"
-            parts = {
-                "conv1": nn.Conv2d(inputs, width, 1, bias=False),
-                "conv2": nn.Conv2d(width, width, 3, groups=groups, bias=False),
-                "conv3": nn.Conv2d(width, outputs, 1, bias=False),
-                **{f"bn{i}": nn.BatchNorm2d((width, width, outputs)[i - 1]) for i in (1, 2, 3)},
-            }
-            if block == 0 and (stage > 0 or inputs != outputs):
-                parts["downsample.0"] = nn.Conv2d(inputs, outputs, 1, bias=False)
-                parts["downsample.1"] = nn.BatchNorm2d(outputs)
-            for part, module in parts.items():
-                state |= weights(f"{at}.{part}", module)
-            inputs = outputs
-    return state
+    """One block in each stage but two in the second; our names are those of the releases."""
+    return weights(name, ResNet(STEM, WIDTHS, OUTPUTS, (1, 2, 1, 1), groups=groups))
 
 
 def bert(name: str) -> State:
@@ -151,7 +135,7 @@ def pie_net(name: str, local: int) -> State:
 def pvse() -> State:
     """The bare weights, as its evaluation script loads them."""
     wide = OUTPUTS[-1]
-    image = {**resnet("cnn."), **linear("fc", EMBED, wide), **pie_net("pie_net", wide)}
+    image = {**resnet("cnn"), **linear("fc", EMBED, wide), **pie_net("pie_net", wide)}
     rows = weights("embed", nn.Embedding(len(WORD_LIST), WORD_DIM))
     text = {**rows, **gru("rnn", WORD_DIM, EMBED // 2), **pie_net("pie_net", WORD_DIM)}
     state = {f"img_enc.{key}": value for key, value in image.items()}
@@ -161,8 +145,7 @@ def pvse() -> State:
 def pvse_clips() -> State:
     """A model of clips: each frame's pooled feature, and a bi-GRU in place of the linear map."""
     state = {key: value for key, value in pvse().items() if not key.startswith("img_enc.fc.")}
-    recurrent = gru("img_enc.rnn", OUTPUTS[-1], EMBED // 2)
-    return state | recurrent
+    return state | gru("img_enc.rnn", OUTPUTS[-1], EMBED // 2)
 
 
 def avse() -> dict[str, Any]:

@@ -20,9 +20,9 @@ TOLERANCE = 1e-5
 GPO_NAMES = {"linear.": "score."}
 
 
-def load(name: str) -> dict[str, Tensor]:
+def load(name: str, folder: Path = FOLDER) -> dict[str, Tensor]:
     """All arrays of one file."""
-    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
         return {key: torch.from_numpy(np.asarray(file[key])) for key in file.files}
 
 

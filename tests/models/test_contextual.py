@@ -51,13 +51,10 @@ def test_states_equal_layers_written_out(gradients: bool) -> None:
 
 
 def test_a_context_brings_the_summary_that_encoders_lack() -> None:
+    image_alone, without = {"contextual_text": "none"}, {"contextual_summary": False}
     item, both, bare = (
-        models.build("base_cls", 8, 8, arguments)
-        for arguments in (
-            {**LAYERS, "contextual_image": "transformer"},
-            SUMMARIES,
-            {**SUMMARIES, "contextual_summary": False},
-        )
+        models.build("base_cls", 8, 8, {**SUMMARIES, **changes})
+        for changes in (image_alone, {}, without)
     )
     with pytest.raises(ValueError, match=r"the text encoder has none; .*contextual_text="):
         refuse_without_summary("base_cls", item, False, False)
@@ -65,11 +62,3 @@ def test_a_context_brings_the_summary_that_encoders_lack() -> None:
         refuse_without_summary("base_cls", bare, False, False)
     refuse_without_summary("base_cls", item, False, True)
     refuse_without_summary("base_cls", both, False, False)
-
-
-def test_weights_keep_the_names_of_the_method_without_a_context() -> None:
-    plain = models.build("mvam", 8, 6, {"embed_dim": 4}).state_dict()
-    names = models.build("mvam", 8, 6, {"embed_dim": 4, **SUMMARIES}).state_dict().keys()
-    assert plain.keys() < names
-    added = {name.split(".")[0] for name in names - plain.keys()}
-    assert added == {"image_context", "text_context"}

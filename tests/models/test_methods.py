@@ -161,6 +161,8 @@ def test_weights_that_make_no_sense_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             PVSE(8, 8, 4).weighted(Views(torch.randn(1, 2, 4)), torch.tensor(weights))
+    with pytest.raises(ValueError, match=r"must be \(B, V, D\), not \(2, 3\)"):
+        Views(torch.zeros(2, 3))
 
 
 CONTEXT = {**LAYERS, "contextual_image": "transformer"}
@@ -200,14 +202,3 @@ def test_nonsense_is_refused(name: str, arguments: dict[str, object], word: str)
         arguments = CONTEXT | arguments
     with pytest.raises(ValueError, match=word):
         models.build(name, 8, 9, {"embed_dim": 8, **arguments})
-
-
-def test_a_selection_takes_everything_along() -> None:
-    maps, residuals = torch.rand(5, 2, 4), torch.randn(5, 2, 6)
-    views = Views(torch.randn(5, 2, 3), maps, {"residuals": residuals})
-    some: Any = views[torch.tensor([3, 1])]
-    assert torch.equal(some.embeddings, views.embeddings[[3, 1]])
-    assert torch.equal(some.attention, maps[[3, 1]])
-    assert torch.equal(some.extras["residuals"], residuals[[3, 1]])
-    with pytest.raises(ValueError, match=r"must be \(B, V, D\), not \(2, 3\)"):
-        Views(torch.zeros(2, 3))

@@ -53,15 +53,6 @@ def test_summary_pooling_reads_the_first_element_only(features: Tensor) -> None:
     torch.testing.assert_close(method.encode_image(features, HOLES).embeddings[:, 0], expected)
 
 
-def test_padding_has_a_finite_gradient_under_the_root() -> None:
-    scores = torch.randn(2, 3, 5, requires_grad=True)
-    padding = torch.tensor([False, False, False, True, True])
-    attention = scores.masked_fill(padding, -torch.inf).softmax(dim=2)
-    attention_overlap(attention, square_root=True).backward()
-    assert torch.isfinite(grad(scores)).all()
-    assert grad(scores).abs().sum() > 0
-
-
 def test_mvam_weighs_both_sides_overlap() -> None:
     maps = [views.extras["attention"] for views in views_of("mvam")[1:]]
     for root in (False, True):

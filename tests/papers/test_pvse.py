@@ -11,11 +11,7 @@ from polyview.models import Views
 from polyview.models.layers import l2_normalize
 from polyview.models.pvse import PVSE, LastStates, PIENet
 from polyview.models.views import lengths_to_mask
-from polyview.training.objectives.pvse import (
-    gram_diversity,
-    maximum_mean_discrepancy,
-    multiple_instance,
-)
+from polyview.training.objectives import pvse as objectives
 from tests.golden.loading import check, check_gradients, grad, load, load_weights, renamed
 from tests.models.conftest import HOLES, IMAGE_DIM, TEXT_DIM, encoded, sets
 from tests.papers.terms import IDS, terms_of, views_of
@@ -65,7 +61,7 @@ def test_joined_views_score_their_cosine() -> None:
 def test_equal_rows_have_no_discrepancy_and_a_finite_gradient(released: bool) -> None:
     images = torch.randn(4, 2, 5, requires_grad=True)
     texts = images.detach().clone()
-    loss = maximum_mean_discrepancy(images, texts, released=released)
+    loss = objectives.maximum_mean_discrepancy(images, texts, released=released)
     loss.backward()
     assert loss.item() == pytest.approx(0.0, abs=1e-6)
     assert torch.isfinite(grad(images)).all()
@@ -74,7 +70,7 @@ def test_equal_rows_have_no_discrepancy_and_a_finite_gradient(released: bool) ->
 def test_nearly_equal_rows_keep_their_distance() -> None:
     images = torch.randn(1, 1, 512)
     expected = 2 - 2 * math.exp(-0.5 * 1e-4 * 512**0.5)
-    got = maximum_mean_discrepancy(images, images + 1e-4, released=True).item()
+    got = objectives.maximum_mean_discrepancy(images, images + 1e-4, released=True).item()
     assert got == pytest.approx(expected, rel=1e-2)
 
 
@@ -101,7 +97,7 @@ def test_terms_are_weighed() -> None:
     _, images, texts = views_of("pvse")
     sides = [v.extras["residuals"] for v in (images, texts)]
     terms = terms_of("pvse", diversity=0.3, discrepancy=0.0)
-    expected = 0.3 * (gram_diversity(sides[0]) + gram_diversity(sides[1]))
+    expected = 0.3 * (objectives.gram_diversity(sides[0]) + objectives.gram_diversity(sides[1]))
     torch.testing.assert_close(terms["diversity"], expected)
     assert terms.keys() == {"mil", "diversity"}
     terms = terms_of("pvse", diversity=0.3, discrepancy=0.2, relative=True)
@@ -180,19 +176,19 @@ def test_golden_losses(kind: str) -> None:
     inputs = {name: data[name].view(batch, views, -1).requires_grad_() for name in names}
     images, texts, *residuals = inputs.values()
     scores, own = PVSE(4, 4, 4, views).score(Views(images), Views(texts)), torch.eye(batch).bool()
-    paper = multiple_instance(scores.double(), own, margin)
+    paper = objectives.multiple_instance(scores.double(), own, margin)
     check(paper, data["ref_mil_paper_one_direction_incl_diagonal"], 1e-6)
     hardest = bool(data["max_violation"])
-    total = multiple_instance(scores, own, margin, released=True, hardest=hardest)
+    total = objectives.multiple_instance(scores, own, margin, released=True, hardest=hardest)
     check(total, data["ranking_loss"])
     if "div_loss" in data:  # with one view the release trains on the ranking loss alone
         for released, name in ((False, "ref_div_spectral_norm"), (True, "div_loss")):
-            diversity = [gram_diversity(side, released=released) for side in residuals]
+            diversity = [objectives.gram_diversity(side, released=released) for side in residuals]
             check(diversity[0] + diversity[1], data[name])
-        squared = maximum_mean_discrepancy(images, texts, 0.5)
+        squared = objectives.maximum_mean_discrepancy(images, texts, 0.5)
         check(squared, data["ref_mmd_squared_distance_gamma0.5"])
         gamma = float(data["mmd_gamma"])
-        discrepancy = maximum_mean_discrepancy(images, texts, gamma, released=True)
+        discrepancy = objectives.maximum_mean_discrepancy(images, texts, gamma, released=True)
         check(discrepancy, data["mmd_loss"])
         total = total + float(data["div_weight"]) * (diversity[0] + diversity[1])
         total = total + float(data["mmd_weight"]) * discrepancy

@@ -1,13 +1,14 @@
 """A small world of vectors in which methods can learn something within seconds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from polyview.models.checkpoint import load_tensors
+from polyview.training import train
 from polyview.training.data.split import Split
 from polyview.training.loop.loop import LAST, Loop
 
@@ -30,14 +31,12 @@ def make_features(images: int, seed: int) -> Split:
     return Split(captions, np.array(rows), features=features.astype(np.float16))
 
 
-@pytest.fixture
-def train_set() -> Split:
-    return make_features(120, 0)
-
-
-@pytest.fixture
-def val_set() -> Split:
-    return make_features(40, 1)
+def run_training(recipe: str | Path, out: Path, *changes: str, more: Sequence[str] = ()) -> Path:
+    """Trains a recipe with changed settings; its features are in `cache` beside the run."""
+    settings = [part for change in changes for part in ("--set", change)]
+    places = ["--out", f"{out}", "--cache", f"{out.parent / 'cache'}"]
+    train.main(["--recipe", f"{recipe}", *places, *settings, *more])
+    return out
 
 
 def check_resume(kind: type[Loop[Any, Any]], config: Any, whole: Path, part: Path) -> None:

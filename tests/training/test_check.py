@@ -92,30 +92,20 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def report(
-    pack: Path, pairs: Path, images: int, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str]:
-    status = check.main([str(pack), "--data", str(pairs), "--pairs", str(images)])
-    return status, capsys.readouterr().out
+Printed = pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BREAKS)
-def test_it_names_what_is_wrong(
-    name: str, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_names_what_is_wrong(name: str, pairs: Path, tmp_path: Path, capsys: Printed) -> None:
     step, images, damage = BREAKS[name]
     pack = Path(shutil.copytree(PACK, tmp_path / "pack"))
     damage(pack)
-    status, out = report(pack, pairs, images, capsys)
-    assert status == 1
-    assert f"fix the {step} first: " in out
+    assert check.main([str(pack), "--data", str(pairs), "--pairs", str(images)]) == 1
+    assert f"fix the {step} first: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("pack", ["clip_tiny", pytest.param("scenes", marks=pytest.mark.slow)])
-def test_it_passes_what_is_right(
-    pack: str, pairs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out = report(BUNDLED / pack, pairs, 24, capsys)
-    assert "WRONG" not in out
-    assert status == 0
+def test_it_passes_what_is_right(pack: str, pairs: Path, capsys: Printed) -> None:
+    assert check.main([str(BUNDLED / pack), "--data", str(pairs), "--pairs", "24"]) == 0
+    assert "WRONG" not in capsys.readouterr().out

@@ -1,19 +1,28 @@
-"""Settings: recipes, changes on the command line, and the messages for wrong names and values."""
+"""Settings and their messages; every recipe trains, and has the values that its paper states."""
 
 import inspect
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from polyview.export.pack.validation import check
 from polyview.models import METHODS
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.training.data.features import Extraction
+from polyview.training.data.split import Split
 from polyview.training.distill import DistillConfig
 from polyview.training.loop.config import TrainConfig, load_recipe, recipe_names
+from polyview.training.loop.trainer import Trainer, build_trainer
 from polyview.training.objectives import OBJECTIVES
 from polyview.training.pretrain import PretrainConfig
 from polyview.training.settings import Settings, describe, to_values
+from tests.clips import write_clips
+from tests.published import save_bert
 
 KINDS: dict[str, type[Settings]] = {
     "scenes/backbone": PretrainConfig,
@@ -119,3 +128,107 @@ def test_every_setting_is_described() -> None:
             described = [*lines, *inherited.splitlines()]
             assert any(line.startswith(f"    {name}: ") for line in described), name
             assert any(line.startswith(f"{name}: {{") for line in lines)
+
+
+NAMES = [
+    name
+    for name in recipe_names()
+    if "backbone" not in name
+    and not name.endswith("mvam_stage1")  # see tests/export/build/test_trained_backbones.py
+    and name != "scenes/clip_tiny"  # see loop/test_command.py
+]
+# Image encoders that are trained along: see `tests/training/data/test_extraction.py`.
+ALONG = [name for name in NAMES if not load_recipe(TrainConfig, name).backbone_frozen]
+CLIPS = ("tgif/pvse", "mrw/pvse", "msrvtt/vse_infty", "vatex/vse_infty")
+COCO = [name for name in NAMES if "coco" in name]
+PAIRS, WIDTH = 8, 24
+# section by section: MV-VSE 4.2, PVSE 3.5, AVSE 4.2, MVAM 4.3 and 4.4, VSE-infinity 3.3
+STATED: dict[str, dict[str, Any]] = {
+    "vsepp": {"epochs": 30, "batch_size": 128, "margin": 0.2, "learning_rate": 2e-4},
+    "vse_infty": {"epochs": 25, "size_augmentation": 0.2, "margin": 0.2, "learning_rate": 5e-4},
+    "mv_vse": {"views": 3, "lam": 0.7, "embed_dim": 1024},
+    "pvse": {"epochs": 50, "batch_size": 128, "amsgrad": True, "decay": 0.5, "word_dim": 300},
+    "avse": {"views": 2, "block_dim": 512, "iterations": 20, "off_diagonal": 0.0051, "epochs": 25},
+    "mvam": {"views": 16, "diversity": 10.0, "batch_size": 1024, "learning_rate": 5e-5},
+    "base_attn": {"embed_dim": 1024, "batch_size": 1024, "epochs": 20},
+}
+# PVSE, sections 3.1, 3.5 and 5.3
+CLIP_PVSE = {"frames": 8, "batch_size": 128, "epochs": 50, "image_global": "states"}
+CLIP_PVSE |= {"learning_rate": 2e-4, "amsgrad": True}
+CLIP_INFTY = {"frames": 0, "size_augmentation": 0.2, "mlp_dim": 0, "pad_statistics": False}
+STATED_BY_RECIPE: dict[str, dict[str, Any]] = {
+    **{
+        f"{data}/{name}": values
+        for data in ("flickr30k", "coco")
+        for name, values in STATED.items()
+    },
+    "tgif/pvse": {**CLIP_PVSE, "views": 3},
+    "mrw/pvse": {**CLIP_PVSE, "views": 5},
+    "msrvtt/vse_infty": CLIP_INFTY,
+    "vatex/vse_infty": CLIP_INFTY,
+}
+SIZES = {"embed_dim": WIDTH, "mlp_dim": 8, "block_dim": 8}
+
+
+def small(name: str) -> TrainConfig:
+    """A recipe with sizes at which a step takes milliseconds."""
+    recipe = load_recipe(TrainConfig, name)
+    changes = [f"batch_size={PAIRS}", "optimizer.warmup_steps=0", "feature_copies=1"]
+    changes += ["exchange_halves=false", "order_epochs=0"]
+    changes += [f"arguments.{key}={SIZES[key]}" for key in recipe.arguments if key in SIZES]
+    if "contextual_image" in recipe.arguments:
+        changes += ["arguments.contextual_layers=1", f"arguments.contextual_width={WIDTH}"]
+    if not recipe.text.source:
+        changes += ["text.min_count=1", f"text.word_dim={WIDTH}", f"text.hidden_dim={WIDTH}"]
+    return load_recipe(TrainConfig, name, changes)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in [*COCO, *ALONG, *CLIPS]])
+def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
+    config, vectors = small(name), tmp_path / "vectors.txt"
+    vectors.write_text(f"dog{' 0.5' * WIDTH}\n")
+    text = to_values(config.text)
+    if config.text.source:
+        text["source"] = str(save_bert(tmp_path / "bert"))
+    if config.text.vectors:
+        text["vectors"] = str(vectors)
+    config = config.changed(text=text)
+    features = np.random.default_rng(0).normal(size=(PAIRS, 5, 12)).astype(np.float16)
+    captions = [f"a dog sees thing {letter} on the beach" for letter in "abcdefgh"]
+    data = Split(captions, np.arange(PAIRS), features=features, summary_token=name[-4:] == "_vit")
+    trainer = Trainer(config, data, data, tmp_path / "run", extraction=Extraction(tmp_path))
+    if config.text.vectors:
+        row = trainer.texts.tokenizer.token_to_id("dog")
+        encoder = trainer.model.text_encoder
+        assert isinstance(encoder, BiGRUTextEncoder)
+        assert (encoder.embed.weight[row] == 0.5).all()
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    trainer.step(next(iter(trainer.batches(9))), 9)
+    after = dict(trainer.model.named_parameters())
+    assert all(bool(torch.isfinite(p).all()) for p in after.values())
+    assert sum(not torch.equal(before[n], p) for n, p in after.items()) > len(after) / 2
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_every_recipe_of_clips_takes_a_step(name: str, tmp_path: Path) -> None:
+    data = write_clips(tmp_path / "data", name.partition("/")[0])
+    text = {**to_values(small(name))["text"], "vectors": ""}
+    config = small(name).changed(data=str(data), text=text)
+    trainer = build_trainer(config, tmp_path / "run", resume=False, extraction=Extraction(tmp_path))
+    assert trainer.train.lengths is not None
+    seen = [min(3 * i + 1, config.frames or 99) for i in range(PAIRS)]
+    assert sorted(trainer.train.lengths.tolist()) == seen
+    trainer.step(next(iter(trainer.batches(9))), 9)
+    assert all(bool(torch.isfinite(p).all()) for p in trainer.model.parameters())
+    images, texts = trainer.validation_views()
+    assert torch.isfinite(trainer.model.method.score(images, texts)).all()
+
+
+def test_recipes_have_the_values_of_the_papers() -> None:
+    for name, stated in STATED_BY_RECIPE.items():
+        config = load_recipe(TrainConfig, name)
+        values = to_values(config)
+        flat = {**values, **values["arguments"], **values["objective"], **values["optimizer"]}
+        flat |= values["text"]
+        assert config.method == name.split("/")[1]
+        assert {key: flat[key] for key in stated} == stated, name

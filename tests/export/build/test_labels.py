@@ -13,7 +13,7 @@ from polyview.export import to_onnx
 from polyview.export.encoders.sources import load_image_source
 from polyview.export.pack.reading import load_info
 from polyview.models.checkpoint import load_tensors, save_tensors
-from polyview.training import train
+from tests.training.conftest import run_training
 from tests.training.photographs import write_encoder, write_photographs
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled"
@@ -43,10 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train_over(root: Path, backbone: Path, out: Path, *more: str) -> Path:
     """Trains the recipe over an image encoder."""
     settings = (f"data={root / 'my_photos'}", f"backbone={backbone}", *more)
-    arguments = [part for setting in settings for part in ("--set", setting)]
-    recipe, cache = f"{root / 'recipe.toml'}", f"{out.parent / 'cache'}"
-    train.main(["--recipe", recipe, "--out", f"{out}", "--cache", cache, *arguments])
-    return out
+    return run_training(root / "recipe.toml", out, *settings)
 
 
 def export(backbone: Path, run: Path, out: Path, *more: str) -> int:

@@ -1,5 +1,6 @@
-"""Released formats, written here with random weights: what converts, and what is refused why."""
+"""The authors' formats, with random weights and stored ones; what is refused, and why."""
 
+import argparse
 import io
 import json
 import os
@@ -16,9 +17,12 @@ from torch.nn import functional
 
 from polyview.export.official import main
 from polyview.export.runtime import Runtime
+from polyview.models import Views
+from polyview.models.views import lengths_to_mask
 from tests.export import releases
-from tests.export.hub_server import HubState, Repo
+from tests.export.hub_server import HubState
 from tests.export.releases import State
+from tests.golden.loading import check, load
 
 Command = Callable[..., tuple[int, str]]
 REPO, NAME = "cccjc/vse-infty", "f30k_wsl_grid_bert"  # the authors' on the Hub
@@ -210,7 +214,9 @@ def saved(content: Any, *, legacy: bool = False) -> bytes:
     return stored.getvalue()
 
 
-def test_broken_files(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_files_and_options(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--from", "pvse", "x.pth", "--out", str(tmp_path / "pack")]) == 1
     assert "there is no checkpoint x.pth" in capsys.readouterr().err
     whole, old = (saved(releases.mv_vse(), legacy=legacy) for legacy in (False, True))
@@ -219,6 +225,12 @@ def test_broken_files(command: Command, tmp_path: Path, capsys: pytest.CaptureFi
     others: list[Any] = [{"model": {"a": 1}}, [1, 2], {"model": [{}, {}, {}]}]
     for other in others:
         assert_refused(command(other, "mv_vse"), "holds no dictionary of tensors")
+    for release, options, refusal in (
+        ("vse_infty", ["--block-dim=128"], "is for --from avse; leave it out with vse_infty"),
+        ("avse", ["--no-legacy-text"], "is for --from pvse; leave it out with avse"),
+        ("pvse", ["--hub", "a/b/c"], "not both"),
+    ):
+        assert_refused(command(b"never read", release, *options), refusal)
 
 
 def test_word_lists_that_do_not_fit(command: Command, words: str) -> None:
@@ -248,15 +260,6 @@ def test_word_pieces_that_do_not_fit(command: Command, pieces: str) -> None:
     assert_refused(command(content, "vse_infty", "--text-backbone", f"{folder}x"), refusal)
 
 
-def test_options_that_do_not_fit(command: Command) -> None:
-    for release, option, refusal in (
-        ("vse_infty", "--block-dim=128", "is for --from avse; leave it out with vse_infty"),
-        ("avse", "--no-legacy-text", "is for --from pvse; leave it out with avse"),
-    ):
-        assert_refused(command(b"never read", release, option), refusal)
-    assert_refused(command(b"never read", "pvse", "--hub", "a/b/c"), "not both")
-
-
 @pytest.mark.network
 def test_hub_release(server: HubState, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored, folder = saved(releases.vse_infty_grid()), releases.write_pieces(tmp_path / "bert")
@@ -264,9 +267,8 @@ def test_hub_release(server: HubState, tmp_path: Path, capsys: pytest.CaptureFix
     files |= dict.fromkeys(("README.md", "other/one.pth", "other/two.pth"), b"")
     pieces = {name: (folder / name).read_bytes() for name in ("vocab.txt", "config.json")}
     pieces["model.safetensors"] = b"large"
-    for name, content in ((REPO, files), ("google-bert/bert-base-uncased", pieces)):
-        server.repos[name] = Repo()
-        server.repos[name].add_commit("main", content)
+    commit = server.add(REPO, files)
+    server.add("google-bert/bert-base-uncased", pieces)
     out = tmp_path / "pack"
     for address, sentence in (
         ("somewhere", "takes owner/name/FOLDER_OR_FILE"),
@@ -285,8 +287,124 @@ def test_hub_release(server: HubState, tmp_path: Path, capsys: pytest.CaptureFix
     requested = [request for request in server.requests if request.startswith("GET /")]
     assert any(request.endswith("model_best.pth") for request in requested)
     assert not any(re.search(r"checkpoint\.pth|one\.pth|model\.safetensors", r) for r in requested)
-    runtime, commit = Runtime.load(out, "cpu"), server.repos[REPO].branches["main"]
+    runtime = Runtime.load(out, "cpu")
     origin = runtime.info.methods["vse_infty"].config["origin"]
     assert origin == f"{REPO}/{NAME}/model_best.pth@{commit}"
     assert runtime.info.name == "vse_infty_f30k_wsl_grid_bert"
     assert runtime.preprocess.size == releases.SIZE
+
+
+FOLDER = Path(__file__).parents[4] / "shared" / "golden" / "checkpoints"
+# of the stored transformers
+SIZES = {
+    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2},
+    **{"vocab_size": 60, "max_position_embeddings": 40},
+}
+Data = dict[str, Tensor]
+
+
+def convert(folder: Path, family: str, name: str, *options: str) -> Runtime:
+    """The command on a stored checkpoint, and its pack on the CPU."""
+    arguments = ["--from", family, str(FOLDER / f"{name}.pth"), "--out", str(folder / "pack")]
+    assert main([*arguments, *options, "--force"]) == 0
+    return Runtime.load(folder / "pack", "cpu")
+
+
+def word_list(folder: Path, name: str, key: str, part: int | None = 1, without: int = 0) -> str:
+    """A word list as long as a stored table of embeddings, or shorter."""
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        content = torch.load(FOLDER / f"{name}.pth", weights_only=True)
+    model = content.get("model", content)
+    count = len((model if part is None else model[part])[key]) - without
+    listed = ["<pad>", "<start>", "<end>", "<unk>", *(f"word{i}" for i in range(count - 4))]
+    path = folder / "words.json"
+    path.write_text(json.dumps({"word2idx": {word: i for i, word in enumerate(listed)}}))
+    return str(path)
+
+
+def backbone_folder(folder: Path, data: Data, kind: str = "bert") -> str:
+    """A backbone's folder with the sizes of a stored checkpoint."""
+    releases.write_pieces(folder, SIZES["vocab_size"])
+    config = {
+        **SIZES,
+        "model_type": kind,
+        "num_attention_heads": int(data[f"{kind}_num_attention_heads"]),
+        "layer_norm_eps": float(data[f"{kind}_layer_norm_eps"]),
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def texts(runtime: Runtime, method: str, data: Data, lengths: str = "caption_lengths") -> Views:
+    features, mask = runtime.token_features(data["tokens"].numpy(), data[lengths].numpy(), method)
+    return runtime.methods[method].encode_text(features, mask)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["vse_infty_bigru", "vse_infty_bert"])
+def test_vse_infty(name: str, tmp_path: Path) -> None:
+    data = load(name, FOLDER)
+    if name == "vse_infty_bigru":
+        # the list lacks the <mask> that the release appends
+        options = ["--vocab", word_list(tmp_path, name, "embed.weight", without=1)]
+    else:
+        options = ["--text-backbone", backbone_folder(tmp_path / "bert", data)]
+    runtime = convert(tmp_path, "vse_infty", name, *options)
+    mask = lengths_to_mask(data["image_lengths"], data["images"].shape[1])
+    images = runtime.image_views(data["images"], "vse_infty", mask=mask)
+    check(images.embeddings[:, 0], data["image_embedding"])
+    check(texts(runtime, "vse_infty", data).embeddings[:, 0], data["caption_embedding"])
+
+
+@pytest.mark.shared
+def test_mv_vse(tmp_path: Path) -> None:
+    data = load("mvvse", FOLDER)
+    vocabulary = word_list(tmp_path, "mvvse", "embed.weight")
+    runtime = convert(tmp_path, "mv_vse", "mvvse", "--vocab", vocabulary)
+    images = runtime.image_views(data["images"], "mv_vse").embeddings
+    check(images.transpose(0, 1), data["view_embeddings"])
+    check(texts(runtime, "mv_vse", data).embeddings[:, 0], data["caption_embedding"])
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["pvse", "pvse_eval_bare", "pvse_legacy_container"])
+def test_pvse(name: str, tmp_path: Path) -> None:
+    data = load("pvse", FOLDER)
+    vocabulary = word_list(tmp_path, name, "txt_enc.embed.weight", None)
+    runtime = convert(tmp_path, "pvse", name, "--vocab", vocabulary)
+    features = runtime.pixel_features(data["images_half"].float().numpy())
+    check(features.mT, data["cnn_feature_map"].flatten(2))
+    images: Any = runtime.image_views(features, "pvse", attention=True)
+    check(images.embeddings, data["image_embedding"])
+    check(images.attention.mT, data["image_attention"])
+    check(texts(runtime, "pvse", data, "lengths").embeddings, data["caption_embedding"])
+
+
+def unit_blocks(embeddings: Tensor, views: int, block: int) -> Tensor:
+    """Stored embeddings as the method holds them: (B, V, D) with blocks of unit length."""
+    blocks = embeddings.unflatten(1, (views, -1, block))
+    return (blocks / blocks.norm(dim=-1, keepdim=True)).flatten(2)
+
+
+@pytest.mark.shared
+def test_avse(tmp_path: Path) -> None:
+    data = load("avse", FOLDER)
+    block, counts = int(data["block_dim"]), data["view_centres"]
+    options = ["--text-backbone", backbone_folder(tmp_path / "bert", data)]
+    options += ["--image-backbone", backbone_folder(tmp_path / "vit", data, "vit")]
+    options += ["--block-dim", str(block), "--centres"]
+    # the release drew centres for each image; a pack has fixed ones
+    for centres in counts.unique(dim=0):
+        runtime = convert(tmp_path, "avse", "avse", *options, *map(str, centres.tolist()))
+        same = (counts == centres).all(dim=1)
+        features = runtime.pixel_features(data["images"][same].numpy())
+        images: Any = runtime.image_views(features, "avse", attention=True)
+        check(images.embeddings, unit_blocks(data["image_embedding"], 2, block)[same])
+        captions = texts(runtime, "avse", data)
+        check(captions.embeddings, unit_blocks(data["caption_embedding"], 1, block))
+        check(runtime.methods["avse"].score(images, captions), data["scores"][same])
+        # what a view left out has no part in it
+        seen = images.attention[..., 1:] != 0  # (B, V, patches)
+        for image_seen, remaining in zip(seen, data["selected_patches"][same], strict=True):
+            for view, patches in zip(image_seen, remaining, strict=True):
+                assert set(view.nonzero()[:, 0].tolist()) == set(patches.tolist())

@@ -13,10 +13,10 @@ from polyview.export.build.pack import IMAGE_ENCODER
 from polyview.export.pack.reading import load_info, render_card
 from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
-from polyview.training import train
 from tests.app.conftest import finish, maps_of
 from tests.export.conftest import LABELS
 from tests.published import save_clip
+from tests.training.conftest import run_training
 from tests.training.photographs import write_photographs
 
 pytestmark = pytest.mark.slow
@@ -46,11 +46,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(root: Path, name: str, recipe: str, *changes: str) -> None:
     """Trains a recipe on the tiny world for four steps."""
     source = f"{root}/clip#projected"
-    changed = [f"data={root}/photos", f"backbone={source}", f"text.source={source}"]
-    changed += ["batch_size=8", "epochs=2", "patience=2", *changes]
-    settings = [part for change in changed for part in ("--set", change)]
-    out = ["--out", f"{root}/{name}", "--cache", f"{root}/cache"]
-    train.main(["--recipe", recipe, *out, *settings])
+    sources = (f"data={root}/photos", f"backbone={source}", f"text.source={source}")
+    run_training(recipe, root / name, *sources, "batch_size=8", "epochs=2", "patience=2", *changes)
 
 
 def test_a_method_brings_the_image_encoder_it_was_trained_with(world: Path) -> None:

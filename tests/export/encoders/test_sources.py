@@ -13,18 +13,13 @@ from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from polyview.export.encoders.sources import (
-    describe_image_source,
-    describe_text_source,
-    load_image_source,
-    load_text_source,
-)
+from polyview.export.encoders import sources
 from polyview.models.checkpoint import load_strict
 from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from polyview.models.encoders.huggingface import read_preprocess
 from polyview.models.preprocess import Preprocess
 from tests import published as twins
-from tests.export.hub_server import HubState, Repo
+from tests.export.hub_server import HubState
 
 ROOT = Path(__file__).parents[3]
 TEXTS = ["a red dog on the beach", "two cats"]
@@ -66,7 +61,7 @@ def _load(name: str, folder: Path) -> Any:
 @pytest.mark.parametrize("kind", [*twins.IMAGE_MODELS, "clip"])
 @torch.no_grad()
 def test_image_features_are_equal(published: Path, kind: str) -> None:
-    encoder, preprocess, about = load_image_source(published / kind, rounded=False)
+    encoder, preprocess, about = sources.load_image_source(published / kind, rounded=False)
     pixels = torch.randn(2, 3, twins.SIZE, twins.SIZE)
     name = "CLIPVision" if kind == "clip" else twins.IMAGE_MODELS[kind][0]
     network = _load(f"{name}Model", published / kind)
@@ -80,7 +75,7 @@ def test_image_features_are_equal(published: Path, kind: str) -> None:
     rows, columns = encoder.grid(twins.SIZE)
     assert features.shape == (2, rows * columns + encoder.summary_token, encoder.dim)
     assert preprocess.size == twins.SIZE
-    described = describe_image_source(published / kind) | {"source": about["source"]}
+    described = sources.describe_image_source(published / kind) | {"source": about["source"]}
     assert json.loads(json.dumps(about)) == about == described
     again = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
     load_strict(again, encoder.state_dict(), "itself")
@@ -89,7 +84,7 @@ def test_image_features_are_equal(published: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", twins.TEXT_MODELS)
 @torch.no_grad()
 def test_token_features_are_those_of_transformers(published: Path, kind: str) -> None:
-    encoder, tokenizer, about = load_text_source(published / kind, rounded=False)
+    encoder, tokenizer, about = sources.load_text_source(published / kind, rounded=False)
     rows = [torch.tensor(tokenizer.encode(text).ids) for text in TEXTS]
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     lengths = torch.tensor([len(row) for row in rows])
@@ -108,15 +103,15 @@ def test_token_features_are_those_of_transformers(published: Path, kind: str) ->
 
 
 def test_identity_follows_weights_pixels_and_projection(published: Path, copied: Path) -> None:
-    before, same = (describe_image_source(f)["sha256"] for f in (published / "vit", copied))
+    before, same = (sources.describe_image_source(f)["sha256"] for f in (published / "vit", copied))
     assert same == before
     twins.save_processor(copied, "ViTImageProcessor", {**twins.STRETCH, "resample": 3})
-    changed = describe_image_source(copied)["sha256"]
+    changed = sources.describe_image_source(copied)["sha256"]
     tensors = load_file(copied / "model.safetensors")
     next(iter(tensors.values())).add_(1)
     save_file(tensors, copied / "model.safetensors", {"format": "pt"})
-    assert len({before, changed, describe_image_source(copied)["sha256"]}) == 3
-    for describe in (describe_image_source, describe_text_source):
+    assert len({before, changed, sources.describe_image_source(copied)["sha256"]}) == 3
+    for describe in (sources.describe_image_source, sources.describe_text_source):
         plain, projected = (describe(f"{published / 'clip'}{end}") for end in ("", "#projected"))
         assert plain["sha256"] != projected["sha256"]
 
@@ -151,7 +146,7 @@ def test_a_source_that_is_none_is_refused(published: Path) -> None:
         ("nothing", "there is no folder"),
         ("", "no best.safetensors, pack.json or config.json"),
     ):
-        refused(load_image_source, published / source, sentence)
+        refused(sources.load_image_source, published / source, sentence)
 
 
 def test_damaged_folders_are_refused(published: Path, copied: Path) -> None:
@@ -160,21 +155,25 @@ def test_damaged_folders_are_refused(published: Path, copied: Path) -> None:
     lost = next(name for name in sorted(tensors) if "layernorm" in name)
     remaining = {name: tensor for name, tensor in tensors.items() if name != lost}
     save_file(remaining, weights, {"format": "pt"})
-    refused(load_image_source, copied, r"lacks 1 of the weights of ViTModel, first model\.")
+    refused(sources.load_image_source, copied, "lacks 1 of the weights of ViTModel, first model")
     weights.write_bytes(b"damaged")
-    refused(load_image_source, copied, "do not load")
+    refused(sources.load_image_source, copied, "do not load")
     (copied / "preprocessor_config.json").unlink()
-    refused(load_image_source, copied, r"has no preprocessor_config\.json")
+    refused(sources.load_image_source, copied, r"has no preprocessor_config\.json")
     torch.save(tensors, copied / "pytorch_model.bin")
     weights.unlink()
-    refused(load_image_source, copied, r"has no model\.safetensors; pytorch_model.bin is a pickle")
+    refused(
+        sources.load_image_source,
+        copied,
+        r"has no model\.safetensors; pytorch_model.bin is a pickle",
+    )
     (copied / "config.json").write_text("{")
-    refused(load_image_source, copied, r"config\.json cannot be read")
+    refused(sources.load_image_source, copied, r"config\.json cannot be read")
     texts = Path(shutil.copytree(published / "bert", copied / "bert"))
     (texts / "tokenizer.json").unlink()
-    refused(load_text_source, texts, "holds no tokenizer; put")
+    refused(sources.load_text_source, texts, "holds no tokenizer; put")
     (texts / "tokenizer.json").write_text("{}")
-    refused(load_text_source, texts, "holds no tokenizer that can be read")
+    refused(sources.load_text_source, texts, "holds no tokenizer that can be read")
 
 
 @pytest.mark.network
@@ -184,19 +183,18 @@ def test_an_image_encoder_is_fetched_and_found_again(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "yours_pack").mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match="yours_pak; did you mean runs/yours_pack"):
-        load_image_source("runs/yours_pak")
+        sources.load_image_source("runs/yours_pak")
     assert not server.requests  # as the Hub has no answer for a mistyped folder
     files = {path.name: path.read_bytes() for path in (published / "vit").iterdir()}
     others = {"other.bin": b"large", "onnx/model.onnx": b"no"}
-    server.repos["owner/net"] = Repo()
-    server.repos["owner/net"].add_commit("main", files | others)
-    encoder, _, about = load_image_source("owner/net")
+    server.add("owner/net", files | others)
+    encoder, _, about = sources.load_image_source("owner/net")
     assert encoder.grid(64) == (4, 4)
     assert about["source"] == "owner/net"
     cached = {path.name for path in (tmp_path / "cache").rglob("snapshots/*/*")}
     assert cached == {"config.json", "model.safetensors", "preprocessor_config.json"}
-    assert load_image_source("owner/net@main")[2]["sha256"] == about["sha256"]
+    assert sources.load_image_source("owner/net@main")[2]["sha256"] == about["sha256"]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert load_image_source("owner/net")[2] == about
+    assert sources.load_image_source("owner/net")[2] == about
     with pytest.raises(ValueError, match="HF_HUB_OFFLINE is set; unset it"):
-        load_image_source("owner/else")
+        sources.load_image_source("owner/else")

@@ -13,7 +13,7 @@ from polyview.export.pack.reading import list_files, load_info
 from polyview.export.to_onnx import export_runs
 from tests.export.conftest import LABELS
 from tests.export.editing import edited
-from tests.export.hub_server import READER, WRITER, Fault, HubState, Repo
+from tests.export.hub_server import READER, WRITER, Fault, HubState
 
 pytestmark = pytest.mark.network
 ID, ONNX, WORDS = "owner/tiny", "image_encoder.onnx", "tokenizer.json"
@@ -48,8 +48,7 @@ def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stocked(server: HubState, pack: Path, monkeypatch: pytest.MonkeyPatch) -> HubState:
     """The server with the pack in a public repository, and an impatient client."""
     monkeypatch.setattr(client, "ANSWER", 0.4)
-    server.repos[ID] = Repo()
-    server.repos[ID].add_commit("main", contents(pack))
+    server.add(ID, contents(pack))
     return server
 
 
@@ -119,8 +118,7 @@ def test_what_is_no_pack_is_not_kept(stocked: HubState, pack: Path, tmp_path: Pa
         "gated": (whole, "is gated; accept its conditions on its page, then"),
     }
     for name, (files, sentence) in refused.items():
-        stocked.repos[f"owner/{name}"] = Repo(gated=name == "gated")
-        stocked.repos[f"owner/{name}"].add_commit("main", files)
+        stocked.add(f"owner/{name}", files, gated=name == "gated")
         stocked.requests.clear()
         with pytest.raises(ValueError, match=sentence):
             pull(f"owner/{name}")
@@ -218,8 +216,7 @@ def test_command_line(stocked: HubState, pack: Path, capsys: pytest.CaptureFixtu
 
     for name in (ID, "ann/secret"):
         stocked.repos[name].card = {"tags": ["polyview"], "license": "apache-2.0"}
-    stocked.repos["ann/other"] = Repo(card={"tags": ["onnx"]})
-    stocked.repos["ann/other"].add_commit("main", {"README.md": b"no pack"})
+    stocked.add("ann/other", {"README.md": b"no pack"}, card={"tags": ["onnx"]})
     assert main(["list"]) == 0
     assert capsys.readouterr().out == f"{ID}@{commit}  apache-2.0\n"
     assert main(["list", "--token", READER]) == 0

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 
 from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import TAG, load_info, render_card, update_metrics
-from polyview.export.pack.validation import PackError
+from polyview.export.pack.validation import PackError, read_json
 from polyview.models import METHODS
 from tests.export.conftest import NAME, TRAINED
 from tests.export.editing import edited
@@ -52,6 +52,11 @@ REFUSED_GALLERIES: list[tuple[Change, str]] = [
     (lambda g: g["images"][0]["objects"][0].update(box=[0.5, 0, 0.1, 1]), "relative xyxy"),
 ]
 
+NOT_PLAIN = ["../secret", "a/../../secret", "/etc/passwd", "C:/windows", "C:\\windows", "a\\b"]
+NOT_PLAIN += ["./a", ".hidden", "a/.hidden", "a//b", "a/", "", "a b", "a*", "a[0]", "a\n", "a\0"]
+NOT_PLAIN += ["ä", "x" * 300]
+UNREADABLE = [b"{", b'{"a": NaN}', b'{"a": -Infinity}', b"\xff\xfe", b"[" * 100_000, b'"\\ud83d"']
+
 
 def test_a_whole_pack_says_what_it_holds(pack: Path) -> None:
     info = load_info(pack)
@@ -83,6 +88,24 @@ def test_wrong_values_are_refused(
             change(values)
         with pytest.raises((PackError, FileNotFoundError), match=sentence):
             load(copied)
+
+
+def test_paths_that_are_not_plain_are_refused(edit: Edit) -> None:
+    for path in ("a", "vse_infty/text_encoder.onnx", "a-b/c.d/e_f.webp", "a..b"):
+        pack = edit(lambda p, path=path: p["image_encoder"].update(file=path))  # type: ignore[misc]
+        with pytest.raises(PackError, match="no checksum of it"):  # but it is a path
+            load_info(pack)
+    for path in NOT_PLAIN:
+        pack = edit(lambda p, path=path: p["image_encoder"].update(file=path))  # type: ignore[misc]
+        with pytest.raises(PackError, match="is not a plain relative path"):
+            load_info(pack)
+
+
+def test_unreadable_json_is_a_sentence(tmp_path: Path) -> None:
+    for content in UNREADABLE:
+        (tmp_path / "x.json").write_bytes(content)
+        with pytest.raises(PackError, match="is not readable JSON"):
+            read_json(tmp_path / "x.json")
 
 
 def test_missing_and_damaged_files(tmp_path: Path, copied: Path) -> None:

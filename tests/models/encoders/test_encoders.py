@@ -11,7 +11,7 @@ from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.encoders.published import SampledViT
 from polyview.models.encoders.resnet import LAYOUTS, ResNet
 from polyview.models.encoders.scene_net import SceneNet
-from polyview.models.gru import gru_states, trains_on_cpu
+from polyview.models.gru import gru_states
 
 SMALL: dict[str, Any] = {"stem": 4, "widths": (4,) * 4, "channels": (8,) * 4, "blocks": (1,) * 4}
 CONFIG = {
@@ -49,16 +49,6 @@ def test_bigru_reads_alike_in_training_and_in_use() -> None:
             torch.testing.assert_close(trained[0, :5], encoder.embed(ids)[0, :5])
     with pytest.raises(ValueError, match="0, 1 or 2 directions, not 3"):
         BiGRUTextEncoder(30, directions=3)
-
-
-def test_only_training_in_full_precision_on_a_cpu_has_its_own_gru() -> None:
-    module, rows = nn.Identity(), torch.zeros(1)
-    assert trains_on_cpu(module, rows)
-    with torch.no_grad():
-        assert not trains_on_cpu(module, rows)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not trains_on_cpu(module, rows)
-    assert not trains_on_cpu(module.eval(), rows)
 
 
 def test_scene_net_gives_a_row_major_grid() -> None:

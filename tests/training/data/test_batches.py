@@ -60,22 +60,13 @@ def test_captions_come_once_beside_others(counts: list[int], together: int, seed
     assert runs <= sum(-(-count // together) for count in counts)
 
 
-def test_selected_captions_keep_their_kinds(data: Split) -> None:
-    kinds = [f"kind {row % CAPTIONS}" for row in range(len(data.captions))]
-    assert replace(data, kinds=kinds).first(2).kinds == kinds[: 2 * CAPTIONS]
-    assert data.first(2).kinds == ()
-
-
 SHARED: dict[str, dict[str, Any]] = {"pvse": {"views": 2}, "mvam": {"views": 2}}
 # groups of AVSE are drawn for each image in training
 SHARED["avse"] = {"views": 2, "block_dim": 4, "train_share": 1.0}
+WITH_COSTS = [name for name, kind in OBJECTIVES.items() if "cost" in kind.model_fields]
 LOSSES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in OBJECTIVES),
-    *(
-        (name, {"cost": "softmax"})
-        for name, kind in OBJECTIVES.items()
-        if "cost" in kind.model_fields
-    ),
+    *((name, {"cost": "softmax"}) for name in WITH_COSTS),
     *(("mv_vse", {"loss": loss}) for loss in ("max", "avg", "up", "rough", "released")),
     ("mv_vse", {"anneal_epochs": 2}),
     ("pvse", {"released": True, "hardest": True}),
@@ -84,12 +75,10 @@ LOSSES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("method", "settings"), LOSSES, ids=str)
 def test_encoding_each_image_once(method: str, settings: dict[str, Any], data: Split) -> None:
-    torch.manual_seed(0)
-    table = table_of(data)
-    size = int(table.ids.max()) + 1
+    table, arguments = table_of(data), {"embed_dim": 8, **SHARED.get(method, {})}
     config = TrainConfig(method=method, size_augmentation=0.0)
-    arguments = {"embed_dim": 8, **SHARED.get(method, {})}
-    words = BiGRUTextEncoder(size, 6, 8, directions=0 if method == "pvse" else 2)
+    directions = 0 if method == "pvse" else 2
+    words = BiGRUTextEncoder(int(table.ids.max()) + 1, 6, 8, directions=directions)
     pair = DualEncoder(models.build(method, DIM, words.dim, arguments), words, config)
     objective = build_objective(method, settings)
     (batch, *_) = batches(data, table, 10, (0, 0), captions_per_image=5)
@@ -154,9 +143,6 @@ def test_no_summary_is_dropped(summaries: tuple[bool, bool], data: Split) -> Non
     assert tuple(bool(mask[:, 0].all()) for mask in masks) == summaries
 
 
-WORDS = {"[PAD]": 0, "[UNK]": 1, "dog": 2, "beach": 3, "zebra": 4}
-
-
 def test_words_are_lower_case_and_ordered_by_count() -> None:
     tokenizer = build_tokenizer(["A dog, a Dog.", "a cat"], min_count=2)
     assert tokenizer.get_vocab() == {"[PAD]": 0, "[UNK]": 1, "a": 2, "dog": 3}
@@ -208,9 +194,10 @@ def test_no_unknown_word_replaces_a_mark() -> None:
 
 
 def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:
+    words = {"[PAD]": 0, "[UNK]": 1, "dog": 2, "beach": 3, "zebra": 4}
     path = tmp_path / "vectors.txt"
     path.write_text("beach 1.5 -2\nunused 7 7\n. . . 8 8\ndog 0.25 3e-1\n")
-    rows, vectors = load_vectors(path, WORDS, 2)
+    rows, vectors = load_vectors(path, words, 2)
     assert rows.tolist() == [3, 2]
     torch.testing.assert_close(vectors, torch.tensor([[1.5, -2.0], [0.25, 0.3]]))
     for text, message in (
@@ -220,4 +207,4 @@ def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
-            load_vectors(path, WORDS, 2)
+            load_vectors(path, words, 2)

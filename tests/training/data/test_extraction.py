@@ -15,19 +15,10 @@ from polyview.export.pack.validation import check
 from polyview.models.checkpoint import load_tensors
 from polyview.models.preprocess import Preprocess
 from polyview.training.data import features
-from polyview.training.data.batches import batches
-from polyview.training.data.features import (
-    Extraction,
-    drop_damaged,
-    extract,
-    feature_file,
-    read_features,
-)
-from polyview.training.data.image_files import ImageFiles, crops, prefetch
-from polyview.training.data.open_split import open_split
+from polyview.training.data.features import Extraction, drop_damaged, read_features
+from polyview.training.data.image_files import crops
 from polyview.training.data.photographs import open_photographs
-from polyview.training.data.split import Copies, Split
-from polyview.training.data.texts import TokenTable, build_tokenizer
+from polyview.training.data.split import Copies
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import score_matrix
 from polyview.training.loop.config import TrainConfig
@@ -49,7 +40,7 @@ class Scaled(torch.nn.Module):
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Split:
+def train(tmp_path: Path) -> Any:
     """Ten photographs with five captions each."""
     return open_photographs(write_photographs(tmp_path / "photos", {"train": 10}), "train")
 
@@ -64,11 +55,6 @@ def how(tmp_path: Path) -> Extraction:
     return Extraction(tmp_path / "cache", device="cpu")
 
 
-def files_of(split: Split) -> ImageFiles:
-    assert isinstance(split.images, ImageFiles)
-    return split.images
-
-
 def encoded(backbone: Path, images: list[Image.Image]) -> np.ndarray:
     """(B, 4, WIDTH)."""
     encoder, preprocess, _ = load_image_source(backbone)
@@ -78,10 +64,11 @@ def encoded(backbone: Path, images: list[Image.Image]) -> np.ndarray:
 
 @pytest.mark.parametrize("worth", [1, 200], ids=["as a graph", "by torch"])
 def test_features_are_those_of_the_encoder(
-    worth: int, train: Split, backbone: Path, how: Extraction, monkeypatch: pytest.MonkeyPatch
+    worth: int, train: Any, backbone: Path, how: Extraction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "WORTH_A_GRAPH", worth)
-    made, path = read_features(train, backbone, how).features, feature_file(train, backbone, how)
+    made = read_features(train, backbone, how).features
+    path = features.feature_file(train, backbone, how)
     assert made.shape == (10, 4, WIDTH)
     assert isinstance(made, np.memmap)
     assert made.dtype == np.float16
@@ -89,9 +76,10 @@ def test_features_are_those_of_the_encoder(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_two_that_want_the_same_file_make_it_once(train: Split, tmp_path: Path) -> None:
+def test_two_that_want_the_same_file_make_it_once(train: Any, tmp_path: Path) -> None:
     def run(encoder: Scaled) -> None:
-        extract(encoder, Preprocess(SIZE), train.images, tmp_path / "f.npy", torch.device("cpu"))
+        out, cpu = tmp_path / "f.npy", torch.device("cpu")
+        features.extract(encoder, Preprocess(SIZE), train.images, out, cpu)
 
     encoders = [Scaled(), Scaled()]
     asking = [threading.Thread(target=run, args=(encoder,)) for encoder in encoders]
@@ -104,8 +92,8 @@ def test_two_that_want_the_same_file_make_it_once(train: Split, tmp_path: Path) 
         run(Scaled(1e6))
 
 
-def test_damaged_images(train: Split, backbone: Path, how: Extraction) -> None:
-    paths = files_of(train).paths
+def test_damaged_images(train: Any, backbone: Path, how: Extraction) -> None:
+    paths = train.images.paths
     good = paths[2].read_bytes()
     paths[2].write_bytes(good[: len(good) // 2])
     paths[7].write_text("no picture")
@@ -124,8 +112,8 @@ def test_damaged_images(train: Split, backbone: Path, how: Extraction) -> None:
     np.testing.assert_allclose(whole.features[2:3], fourth, rtol=2e-3, atol=2e-3)
 
 
-def test_a_look_is_a_repeatable_crop(train: Split, backbone: Path, how: Extraction) -> None:
-    pictures, mirrored = files_of(train), 0
+def test_a_look_is_a_repeatable_crop(train: Any, backbone: Path, how: Extraction) -> None:
+    pictures, mirrored = train.images, 0
     looks = [crops(pictures, number) for number in (1, 1, 2)]
     for i, whole in enumerate(map(np.asarray, pictures)):
         first, again, other = (np.asarray(look[i]) for look in looks)
@@ -172,20 +160,6 @@ def build(world: Path, out: Path, *, resume: bool = False, **changes: Any) -> Tr
     return build_trainer(config, out, resume=resume, extraction=extraction)
 
 
-def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Path) -> None:
-    _, preprocess, _ = load_image_source(world / "backbone", rounded=False)
-    data = open_split(world / "photos", "train").with_pixels(preprocess).first(6)
-    assert data.features.shape == (8, 3, SIZE, SIZE)
-    table = TokenTable(build_tokenizer(data.captions), data.captions)
-    whole, early = (batches(data, table, 4, (0, 0)) for _ in range(2))
-    for batch, same in zip(whole, prefetch(early), strict=True):
-        for row, image in enumerate(batch.image_ids):
-            with Image.open(world / f"photos/images/{int(image):03}.jpg") as picture:
-                assert torch.equal(batch.features[row], torch.from_numpy(preprocess([picture])[0]))
-        for name in ("features", "ids", "lengths", "image_ids"):
-            assert torch.equal(getattr(same, name), getattr(batch, name))
-
-
 def test_training_begins_at_published_weights(world: Path, tmp_path: Path) -> None:
     frozen = build(world, tmp_path / "frozen", backbone_frozen=True)
     trained = build(world, tmp_path / "trained", backbone_lr_scale=0.1)
@@ -227,6 +201,7 @@ def test_a_second_stage_starts_where_the_first_ended(world: Path, tmp_path: Path
 
     init = {"init": str(tmp_path / "first")}
     other = str(write_encoder(tmp_path / "other", seed=1))
+    ended = {"init": str(tmp_path / "second"), "backbone_frozen": True}
     cases: list[tuple[dict[str, Any], str]] = [
         ({"method": "vse_infty", **init}, "is a run of vsepp, not of vse_infty"),
         ({"backbone": other, **init}, "trained with another encoder than backbone"),
@@ -234,10 +209,7 @@ def test_a_second_stage_starts_where_the_first_ended(world: Path, tmp_path: Path
         ({"arguments": {"embed_dim": 9}, **init}, "does not fit VSEPP"),
         ({"init": str(tmp_path / "none")}, "there is no weights file"),
         ({"init": str(world / "backbone")}, "is not of a method's run"),
-        (
-            {"init": str(tmp_path / "second"), "backbone_frozen": True},
-            "trained its image_encoder, which is frozen here",
-        ),
+        (ended, "trained its image_encoder, which is frozen here"),
     ]
     for changes, message in cases:
         with pytest.raises((ValueError, FileNotFoundError), match=message):

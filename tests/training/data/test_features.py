@@ -101,12 +101,7 @@ def sentences(**values: object) -> Damage:
         (lambda folder: (folder / "train_caps.txt").unlink(), r"there is no .*train_caps\.txt"),
         (text("train_caps.txt", "one\ntwo\n \n"), r"train_caps\.txt: line 3 is empty"),
         (array("train_ims.npy", np.zeros((4, 6))), r"regions, numbers\), not float64 \(4, 6"),
-        (array("train_ims.npy", np.zeros((4, 3, 2), np.int64)), r"not int64"),
-        (
-            lambda f: os.truncate(f / "train_ims.npy", (f / "train_ims.npy").stat().st_size - 8),
-            r"is not a whole \.npy",
-        ),
-        (text("train_ims.npy", "cut"), r"train_ims\.npy is not a whole \.npy"),
+        (lambda f: os.truncate(f / "train_ims.npy", 200), r"train_ims\.npy is not a whole \.npy"),
         (array("train_boxes.npy", np.zeros((4, 2, 4))), r"region, \(4, 3, 4\), not \(4, 2, 4\)"),
         (array("train_boxes.npy", np.full((4, 3, 4), 224.0)), r"relative xyxy.* from 224 to 224"),
     ],
@@ -173,9 +168,6 @@ def test_a_gallery_of_photographs_in_the_order_of_their_names(data: Path, tmp_pa
     assert not (tmp_path / "new").exists()
 
 
-NOWHERE = Path("there is no backbone")
-
-
 @pytest.fixture
 def mrw(tmp_path: Path) -> Path:
     return write_clips(tmp_path / "mrw", "mrw")
@@ -192,7 +184,7 @@ def test_splits_are_those_of_the_annotations(layout: str, tmp_path: Path) -> Non
         own = [int(caption.split()[5]) for caption in data.captions]  # clip i has 3 i + 1 frames
         assert data.lengths[data.image_of].tolist() == [3 * i + 1 for i in own]
         assert data.features.shape == (count, 3 * count - 2, WIDTH)
-        assert read_features(open_split(folder, part), NOWHERE).image_count == count
+        assert read_features(open_split(folder, part), "no/backbone").image_count == count
         first = data.limit_captions(1)
         assert first.captions == data.captions[::each]
         assert first.image_of.tolist() == list(range(count))
@@ -214,10 +206,7 @@ def test_splits_are_those_of_the_annotations(layout: str, tmp_path: Path) -> Non
         (array("features/val_0.npy", np.zeros((0, 3))), r"\(frames, numbers\)"),
         (array("features/val_0.npy", np.ones((2, 2), np.int64)), "not int64"),
         (array("features/val_2.npy", np.zeros((2, 3))), r"3 numbers a frame"),
-        (
-            lambda folder: (folder / "features/val_2.npy").unlink(),
-            r"1 of 4 clips have no file in features/.* val_2; add",
-        ),
+        (lambda f: (f / "features/val_2.npy").unlink(), "1 of 4 clips have no file .* val_2; add"),
     ],
 )
 def test_damage_is_named(damage: Damage, message: str, mrw: Path) -> None:

@@ -96,20 +96,12 @@ def test_deleted_patches_are_seen_by_no_layer(case: Case) -> None:
         assert float(value) == pytest.approx(cosine(embedding, texts[0]).item(), abs=1e-7)
 
 
-@pytest.fixture(scope="module")
-def twin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The weights of a random CLIP, and the pack made of them over a few scenes."""
-    root = tmp_path_factory.mktemp("maps")
-    source = save_clip(root / "source", size=224)
-    scenes = write_sample(root / "scenes", 6, ["vsepp"])
-    build_clip(root / "pack", str(source), LABELS, scenes / "gallery")
-    return source, root / "pack"
-
-
-def test_maps_are_compared(
-    twin: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pack = ["--pack", str(twin[1]), "--device", "cpu", "--json", str(tmp_path / "rows.json")]
+def test_maps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a random CLIP over a few scenes; weights of another pack are refused."""
+    source = save_clip(tmp_path / "source", size=224)
+    scenes = write_sample(tmp_path / "scenes", 6, ["vsepp"])
+    build_clip(tmp_path / "pack", str(source), LABELS, scenes / "gallery")
+    pack = ["--pack", f"{tmp_path}/pack", "--device", "cpu", "--json", f"{tmp_path}/rows.json"]
     main([*pack, "--evidence"])
     evidence = json.loads((tmp_path / "rows.json").read_text())["methods"]["clip"]
     main([*pack, "--maps", "--csv", str(tmp_path / "maps.csv")])
@@ -132,16 +124,12 @@ def test_maps_are_compared(
     sentences = {name: row["sentence"] for name, row in rows.items()}
     assert lines == pytest.approx(sentences, abs=1e-4)
     assert f"| LeGrad | {rows['LeGrad']['sentence']:.1f} (" in capsys.readouterr().out
-
-
-def test_weights_of_another_pack_are_refused(twin: tuple[Path, Path], tmp_path: Path) -> None:
     other = save_clip(tmp_path / "other", size=224, seed=1)
     with pytest.raises(SystemExit, match="other is not what tiny was made of; name that source"):
-        main(["--pack", str(twin[1]), "--device", "cpu", "--maps", str(other)])
-    trained = write_encoder(tmp_path / "net")
-    for net in (trained, save_image_model(tmp_path / "published", "resnet")):
+        main([*pack, "--maps", str(other)])
+    for net in (write_encoder(tmp_path / "net"), save_image_model(tmp_path / "net_2", "resnet")):
         with pytest.raises(SystemExit, match=f"{net} holds another image encoder; choose a pack"):
-            main(["--pack", str(twin[1]), "--device", "cpu", "--maps", str(net)])
+            main([*pack, "--maps", str(net)])
 
 
 @pytest.mark.font

@@ -14,15 +14,8 @@ from PIL import Image
 from polyview import models
 from polyview.models import Views
 from polyview.training.data.split import SeenObjects, Split
+from polyview.training.evaluation import views
 from polyview.training.evaluation.evidence import _score_sets, deletion_areas, find_mentions
-from polyview.training.evaluation.views import (
-    faithfulness,
-    mentioned_cells,
-    print_views,
-    value_shares,
-    view_metrics,
-    view_statistics,
-)
 
 DOG, BREAD = ("dog", "dogs", "puppy"), ("loaf", "loaf of bread", "loaves of bread")
 # a 2 x 2 grid of 2 x 2 pixels: dogs in the first and the last cell, bread in the second
@@ -39,11 +32,11 @@ def test_view_statistics_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     corners, method = torch.eye(4), models.build("vsepp", 4, 4, {})
     images = Views(torch.stack([corners[[0, 1]], corners[[2, 2]]]))  # (2, 2, 4)
     texts = Views(corners[[0, 0, 1, 2]][:, None])  # the last ties: its first view wins
-    row = view_statistics(method, images, texts, np.array([0, 0, 0, 1]))
+    row = views.view_statistics(method, images, texts, np.array([0, 0, 0, 1]))
     entropy = 0.75 * math.log2(4 / 3) + 0.25 * 2
     expected = {"wins_1": 75, "wins_2": 25, "wins_entropy": entropy, "view_cosine": 0.5}
     assert row == pytest.approx(expected)
-    print_views({"two": row})  # no map was measured
+    views.print_views({"two": row})  # no map was measured
     printed = capsys.readouterr().out
     assert "two: entropy of the wins 0.81 of 1.00 bits, mean cosine" in printed
     assert "two: faithfulness was not measured; it needs a mask" in printed
@@ -55,7 +48,7 @@ def test_views_that_are_elements_have_no_numbers_of_their_own() -> None:
     images = Views(torch.eye(4).expand(2, 4, 4), torch.eye(4).expand(2, 4, 4))
     data = Split(["x"] * 2, np.arange(2), features=np.zeros((2, 4, 2)))
     runtime = runtime_of(methods={"late": late}, on_grid=lambda maps: maps.unflatten(-1, (2, 2)))
-    row = view_metrics(
+    row = views.view_metrics(
         runtime, "late", data, (images, Views(images.embeddings[:, :1])), np.eye(4)[:2]
     )
     assert {"wins_entropy", "view_cosine", "pointing", "mass_chance"} <= set(row)
@@ -70,11 +63,11 @@ def test_cells_are_covered_by_what_the_caption_mentions() -> None:
         ((0.25, 0.25, 0.75, 0.75), [[1, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]]),
         ((0.5, 0, 1, 0.5), [[0, 0, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]),
     ):
-        covered = mentioned_cells(runtime_of(box), data)
+        covered = views.mentioned_cells(runtime_of(box), data)
         assert covered is not None
         assert covered.tolist() == expected
     mask = np.random.default_rng(0).integers(0, 4, (11, 9)).astype(np.uint8)
-    shares = value_shares(mask, (3, 2))  # cells of uneven size
+    shares = views.value_shares(mask, (3, 2))  # cells of uneven size
     for cell in range(6):
         inside = [mask[y, x] for y, x in np.ndindex(11, 9) if y * 3 // 11 * 2 + x * 2 // 9 == cell]
         assert shares[cell, :4] == pytest.approx(np.bincount(inside, minlength=4) / len(inside))
@@ -83,7 +76,7 @@ def test_cells_are_covered_by_what_the_caption_mentions() -> None:
 def test_faithfulness_needs_a_visible_object() -> None:
     row = np.zeros(1, int)
     with pytest.raises(ValueError, match="no caption mentions a visible object"):
-        faithfulness(np.ones((1, 2, 4)), np.zeros((1, 4)), row, row)
+        views.faithfulness(np.ones((1, 2, 4)), np.zeros((1, 4)), row, row)
 
 
 def test_mentions_are_all_visible_objects_of_their_kind_and_no_other() -> None:

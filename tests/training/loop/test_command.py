@@ -131,7 +131,7 @@ TRAINING = Path(__file__).parents[3] / "app" / "bundled" / "scenes" / "training"
 
 
 def test_runs_are_drawn_together(tmp_path: Path) -> None:
-    """The second run was not validated after its last epoch."""
+    """The second run was not validated after its last epoch; what is no run is refused."""
     run, second = shutil.copytree(TRAINING / "vsepp", tmp_path / "run"), tmp_path / "second"
     second.mkdir()
     first = {"epoch": 1, "loss": 3, "rsum": 10, "rate": 0.1, "grad_norm": 1}
@@ -143,9 +143,6 @@ def test_runs_are_drawn_together(tmp_path: Path) -> None:
     alone, both = (np.asarray(Image.open(path).convert("RGB"), int) for path in paths)
     assert (np.ptp(alone, axis=2) > 60).sum() > 300  # coloured lines
     assert alone.shape != both.shape or (alone != both).any()
-
-
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="name a run that has finished an epoch"):
         plot.main([str(tmp_path)])
     (tmp_path / LOG).write_text("epoch,loss\n1,many\n")
@@ -183,7 +180,7 @@ def test_it_learns_and_resumes_bit_for_bit(config: TrainConfig, run: Path, tmp_p
 
 
 def test_its_model_becomes_a_pack(run: Path, tmp_path: Path) -> None:
-    """Whose scores are those of transformers: `tests/export/build/test_clip_layouts.py`."""
+    """Whose scores are those of transformers: `tests/export/build/test_published.py`."""
     build_clip(tmp_path / "pack", str(run / "model"), LABELS)
     assert read_rows(tmp_path / "pack/training/clip/log.csv")
     runtime = Runtime.load(tmp_path / "pack", "cpu")

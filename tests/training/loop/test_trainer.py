@@ -79,6 +79,7 @@ TINY: dict[str, dict[str, Any]] = {
 # the features of this world have no summary to read
 POOLS = sorted(name for name in METHODS if not METHODS[name].summary_token)
 RAGGED = 24  # images of different numbers of features
+TRAIN, VAL = make_features(120, 0), make_features(40, 1)
 
 
 def config(method: str = "vse_infty", **changes: Any) -> TrainConfig:
@@ -95,9 +96,9 @@ def config(method: str = "vse_infty", **changes: Any) -> TrainConfig:
 
 
 @pytest.mark.parametrize("method", POOLS)
-def test_every_method_learns(method: str, train_set: Split, val_set: Split, tmp_path: Path) -> None:
+def test_every_method_learns(method: str, tmp_path: Path) -> None:
     first = {"objective": {"warmup_epochs": 1}} if method == "avse" else {}
-    trainer = Trainer(config(method, epochs=4, **first), train_set, val_set, tmp_path)
+    trainer = Trainer(config(method, epochs=4, **first), TRAIN, VAL, tmp_path)
     before = trainer.validate(3)["rsum"]
     assert trainer.fit()["rsum"] > before + 60
     rows = read_rows(tmp_path / LOG)
@@ -108,12 +109,12 @@ def test_every_method_learns(method: str, train_set: Split, val_set: Split, tmp_
     assert float(rows[-1]["loss"]) == pytest.approx(total, abs=1e-3)
 
 
-def test_first_epochs_of_order(train_set: Split, val_set: Split, tmp_path: Path) -> None:
+def test_first_epochs_of_order(tmp_path: Path) -> None:
     """60 of 240 captions are of order, of every second image; an epoch has 10 steps."""
     kinds = ["order", "free", "free", "free"] * 60
-    data = replace(train_set, kinds=kinds, alike=np.arange(120))
+    data = replace(TRAIN, kinds=kinds, alike=np.arange(120))
     plan = config("vsepp", order_epochs=2, captions_per_image=2)
-    trainer = Trainer(plan, data, val_set, tmp_path)
+    trainer = Trainer(plan, data, VAL, tmp_path)
     epochs = [[b.image_ids.tolist() for b in trainer.batches(epoch)] for epoch in (0, 1, 2, 1)]
     for epoch, drawn in enumerate(epochs):
         assert len({tuple(ids) for ids in drawn}) == len(drawn) == 10
@@ -123,10 +124,10 @@ def test_first_epochs_of_order(train_set: Split, val_set: Split, tmp_path: Path)
     assert epochs[1] == epochs[3]
 
 
-def test_image_maps_begin_as_the_releases(train_set: Split, val_set: Split, tmp_path: Path) -> None:
+def test_image_maps_begin_as_the_releases(tmp_path: Path) -> None:
     arguments = {"embed_dim": 16, "mlp_dim": 8, "own_projections": True}
     plan = config("mv_vse", projection_init="xavier", arguments=arguments)
-    method = Trainer(plan, train_set, val_set, tmp_path).model.method
+    method = Trainer(plan, TRAIN, VAL, tmp_path).model.method
     maps = [part.linear for part in method.modules() if isinstance(part, FeatureProjection)]
     assert len(maps) == 3
     for linear in maps:
@@ -135,9 +136,9 @@ def test_image_maps_begin_as_the_releases(train_set: Split, val_set: Split, tmp_
         assert not linear.bias.any()
 
 
-def test_best_weights_are_described(train_set: Split, val_set: Split, tmp_path: Path) -> None:
+def test_best_weights_are_described(tmp_path: Path) -> None:
     plan = config("vsepp", epochs=5, validate_every=2, batch_size=120)
-    trainer = Trainer(plan, replace(train_set, summary_token=True), val_set, tmp_path)
+    trainer = Trainer(plan, replace(TRAIN, summary_token=True), VAL, tmp_path)
     best = trainer.fit()
     assert trainer.model.summaries == (True, False)
     tensors, about = load_tensors(tmp_path / "best.safetensors")
@@ -149,15 +150,15 @@ def test_best_weights_are_described(train_set: Split, val_set: Split, tmp_path: 
 
 
 def test_low_precision_trains_where_the_hardware_computes_in_it(
-    train_set: Split, val_set: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "bf16": False})
     with pytest.raises(ValueError, match=r"no instructions .*precision=fp32"):
-        Trainer(config(precision="bf16"), train_set, train_set, tmp_path)
+        Trainer(config(precision="bf16"), TRAIN, TRAIN, tmp_path)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"bf16": True})
     full, reduced = (
-        Trainer(config("avse", precision=p, epochs=2), train_set, val_set, tmp_path / p).fit()
+        Trainer(config("avse", precision=p, epochs=2), TRAIN, VAL, tmp_path / p).fit()
         for p in ("fp32", "bf16")
     )
     assert reduced["rsum"] > full["rsum"] - 60
@@ -165,7 +166,7 @@ def test_low_precision_trains_where_the_hardware_computes_in_it(
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "step"])
-def test_rate_schedules(schedule: str, train_set: Split, val_set: Split, tmp_path: Path) -> None:
+def test_rate_schedules(schedule: str, tmp_path: Path) -> None:
     plan = {"learning_rate": 1e-3, "warmup_steps": 3, "schedule": schedule, "decay_epochs": [1, 2]}
     rates = list[float]()
 
@@ -173,7 +174,7 @@ def test_rate_schedules(schedule: str, train_set: Split, val_set: Split, tmp_pat
         def after_step(self) -> None:
             rates.append(self.optimizer.param_groups[0]["lr"])
 
-    Recorded(config("vsepp", optimizer=plan, batch_size=60), train_set, val_set, tmp_path).fit()
+    Recorded(config("vsepp", optimizer=plan, batch_size=60), TRAIN, VAL, tmp_path).fit()
     falls = {
         "cosine": [0.5 * (1 + math.cos(math.pi * step / 12)) for step in range(12)],
         "step": [0.1 ** (step // 4) for step in range(12)],
@@ -182,10 +183,10 @@ def test_rate_schedules(schedule: str, train_set: Split, val_set: Split, tmp_pat
     assert rates == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_rate_halves_on_plateaus(train_set: Split, val_set: Split, tmp_path: Path) -> None:
+def test_the_rate_halves_on_plateaus(tmp_path: Path) -> None:
     still = {"learning_rate": 1e-12, "schedule": "plateau", "decay": 0.5, "plateau_epochs": 2}
     plan = config("vsepp", optimizer=still, epochs=8, patience=8, batch_size=120)
-    Trainer(plan, train_set, val_set, tmp_path).fit()
+    Trainer(plan, TRAIN, VAL, tmp_path).fit()
     rates = [float(row["rate"]) for row in read_rows(tmp_path / LOG)]
     assert rates == pytest.approx([1e-12] * 4 + [5e-13] * 3 + [2.5e-13])
     progress = load_tensors(tmp_path / LAST)[1]["progress"]

@@ -1,4 +1,4 @@
-"""A student of a teacher: what it is shown, what it learns, and that it can be interrupted."""
+"""Image encoders: a student of a teacher, and pretraining with the labels of scenes."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 
 from polyview.export.encoders.sources import load_image_source
-from polyview.training import distill
+from polyview.training import distill, pretrain
+from polyview.training.scenes.store import load_scenes, write_split
+from polyview.training.scenes.world import LABELS
 from tests.training.conftest import check_resume
 from tests.training.photographs import COLORS, write_encoder, write_photographs
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,7 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> distill.DistillConfig:
     return distill.DistillConfig.model_validate({**folders, **small, **plan, "precision": "fp32"})
 
 
+@pytest.mark.slow
 def test_targets_are_the_teachers_maps(school: distill.DistillConfig, tmp_path: Path) -> None:
     student = distill.Distillation(school, tmp_path, resume=False)
     pixels, targets = student.load_crops(np.array([2, 9, 9]), np.array([1, 0, 2]))
@@ -71,6 +72,7 @@ def test_colors_change_one_after_the_other() -> None:
         np.testing.assert_allclose(result, np.clip(brightness * contrasted, 0, 1), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_images_without_captions(school: distill.DistillConfig, tmp_path: Path) -> None:
     also = tmp_path / "also"
     (also / "images").mkdir(parents=True)
@@ -87,6 +89,7 @@ def test_images_without_captions(school: distill.DistillConfig, tmp_path: Path) 
     assert [set(names) for names in terms] == [{"distillation"}, {"distillation", "retrieval"}]
 
 
+@pytest.mark.slow
 def test_a_deeper_student_continues_another(school: distill.DistillConfig, tmp_path: Path) -> None:
     first = distill.Distillation(school, tmp_path / "first", resume=False)
     first.fit()
@@ -105,3 +108,45 @@ def test_a_deeper_student_continues_another(school: distill.DistillConfig, tmp_p
     wider = school.changed(init=str(tmp_path / "first"), widths=(6, 8, 10, 12))
     with pytest.raises(ValueError, match="stages"):
         distill.Distillation(wider, tmp_path / "third", resume=False)
+
+
+@pytest.fixture(scope="module")
+def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 training and 8 validation scenes."""
+    out = tmp_path_factory.mktemp("scenes")
+    write_split(out, "train", 16)
+    write_split(out, "val", 8)
+    return out
+
+
+@pytest.mark.font
+def test_cell_labels_agree_with_the_instance_map(scenes_folder: Path) -> None:
+    data = load_scenes(scenes_folder / "val")
+    all_labels = pretrain.cell_labels(data, np.arange(len(data)), 7)
+    names = [LABELS[label] for label in pretrain.THINGS]
+    for row, scene in zip(all_labels.max(axis=1), data.scenes, strict=True):  # in some cell
+        displayed = {name for name, on in zip(names, row, strict=True) if on and ":" not in name}
+        assert displayed == {item.name for item in scene.objects}
+    labels, objects = all_labels[3].reshape(7, 7, -1), data.scenes[3].objects
+    cells = np.asarray(data.instances[3]).reshape(7, 32, 7, 32).swapaxes(1, 2)
+    for i, item in enumerate(objects):
+        shares = (cells == i + 1).mean(axis=(2, 3))  # (7, 7)
+        known = labels[..., names.index(item.name)] == 1
+        assert (known | (shares < 0.15)).all()
+        if [other.name for other in objects].count(item.name) == 1:
+            assert (shares[known] > 0).all()
+
+
+def test_r_precision_by_hand() -> None:
+    logits = np.array([[3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0]])
+    truth = np.array([[1, 0, 1, 0], [0, 0, 0, 1]])
+    assert pretrain.object_r_precision(logits, truth) == pytest.approx(75.0)
+
+
+@pytest.mark.font
+def test_resume_gives_the_same_weights(scenes_folder: Path, tmp_path: Path) -> None:
+    small = {"widths": (8, 8, 12, 16), "blocks": (1, 1, 1), "data": str(scenes_folder)}
+    plan = {"epochs": 2, "batch_size": 8, "precision": "fp32", "warmup_steps": 2}
+    config = pretrain.PretrainConfig.model_validate({**small, **plan})
+    pretrain.Pretraining(config, tmp_path / "whole", resume=False).fit()
+    check_resume(pretrain.Pretraining, config, tmp_path / "whole", tmp_path / "part")
