@@ -125,7 +125,6 @@ def _save_siglip(folder: Path, tokenizer: Tokenizer, vision: dict[str, Any], see
 
 
 def _build(name: str, settings: dict[str, Any], seed: int) -> Any:
-    """A network of `transformers` with random weights."""
     import transformers
 
     torch.manual_seed(seed)
@@ -134,14 +133,12 @@ def _build(name: str, settings: dict[str, Any], seed: int) -> Any:
 
 
 def save_processor(folder: Path, kind: str, values: dict[str, Any]) -> None:
-    """The preprocessing of a network in the Hub's format."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"image_processor_type": kind, **_PROCESSOR, **values}
     write(folder / "preprocessor_config.json", settings)
 
 
 def write(path: Path, value: object) -> None:
-    """Writes a JSON file."""
     path.write_text(json.dumps(value), "utf-8")
 
 

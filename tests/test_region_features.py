@@ -41,7 +41,6 @@ def at_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 
 
 def measure(tmp_path: Path, *arguments: str) -> dict[str, dict[str, float]]:
-    """What `training.evaluate` measures."""
     evaluate.main([*arguments, "--json", str(tmp_path / "rows.json")])
     rows: dict[str, dict[str, float]] = json.loads((tmp_path / "rows.json").read_text())["methods"]
     return rows

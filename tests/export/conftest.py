@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.encoders.scene_net import SceneNet
 from polyview.training.data.texts import build_tokenizer
 from polyview.training.objectives import OBJECTIVES
-from tests.export.editing import edited
 from tests.export.hub_server import HubState, running_hub
 from tests.once import made_once
 
@@ -51,7 +50,6 @@ def settle(module: Any) -> Any:
 
 
 def write_backbone(folder: Path) -> Path:
-    """An image encoder's run folder with random weights."""
     preprocess = {"size": SIZE, "mean": [0.5] * 3, "std": [0.25] * 3, "fit": "stretch"}
     about = {"kind": "image_backbone", "arch": "scene_net", "arguments": BACKBONE}
     about["preprocess"] = preprocess
@@ -62,7 +60,6 @@ def write_backbone(folder: Path) -> Path:
 
 
 def write_run(folder: Path, name: str, backbone: Path, captions: list[str] = CAPTIONS) -> Path:
-    """A method's run folder with random weights."""
     tokenizer = build_tokenizer(captions)
     sizes = {"vocab_size": tokenizer.get_vocab_size(), "word_dim": 10, "hidden_dim": TEXT_DIM}
     method = settle(build(name, IMAGE_DIM, TEXT_DIM, head_arguments(name)))
@@ -176,15 +173,3 @@ def small_pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copied(pack: Path, tmp_path: Path) -> Path:
     """A copy of the pack that the test may break."""
     return Path(shutil.copytree(pack, tmp_path / "copied"))
-
-
-@pytest.fixture
-def edit(copied: Path) -> Callable[[Callable[[dict[str, Any]], object]], Path]:
-    """Changes the copied pack's pack.json in place and returns the pack."""
-
-    def apply(change: Callable[[dict[str, Any]], object]) -> Path:
-        with edited(copied / "pack.json") as values:
-            change(values)
-        return copied
-
-    return apply

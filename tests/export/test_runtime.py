@@ -13,6 +13,7 @@ from polyview.export.pack.validation import PackError
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import Sessions
 from tests.export.conftest import IMAGE_DIM, NAME, SIZE
+from tests.export.editing import edited
 
 TEXTS = ["a dog", "two apples left of a red car at night on the beach", "zebra", "the cat"]
 
@@ -23,7 +24,6 @@ def runtime(pack: Path) -> Runtime:
 
 
 def noise_images(count: int) -> list[Image.Image]:
-    """Noise images of the encoder's size."""
     rng = np.random.default_rng(count)
     return [Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)) for _ in range(count)]
 
@@ -99,9 +99,11 @@ def test_onnxruntime_without_cuda_is_reported(pack: Path, monkeypatch: pytest.Mo
     assert session.get_providers() == ["CPUExecutionProvider"]  # the one really in use
 
 
-def test_contradicting_encoder(edit: Callable[[Callable[[dict[str, Any]], object]], Path]) -> None:
-    pack = edit(lambda values: values["image_encoder"].update(grid=[2, 8]))
-    assert Runtime.load(pack, "cpu").image_features(noise_images(1)).shape == (1, 16, IMAGE_DIM)
-    pack = edit(lambda values: values["image_encoder"].update(grid=[4, 5]))
+def test_contradicting_encoder(copied: Path) -> None:
+    with edited(copied / "pack.json") as values:
+        values["image_encoder"]["grid"] = [2, 8]
+    assert Runtime.load(copied, "cpu").image_features(noise_images(1)).shape == (1, 16, IMAGE_DIM)
+    with edited(copied / "pack.json") as values:
+        values["image_encoder"]["grid"] = [4, 5]
     with pytest.raises(PackError, match=r"gives \(16, 12\) features .* says \(20, 12\)"):
-        Runtime.load(pack, "cpu").image_features(noise_images(1))
+        Runtime.load(copied, "cpu").image_features(noise_images(1))

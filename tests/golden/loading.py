@@ -21,7 +21,6 @@ GPO_NAMES = {"linear.": "score."}
 
 
 def load(name: str, folder: Path = FOLDER) -> dict[str, Tensor]:
-    """All arrays of one file."""
     with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
         return {key: torch.from_numpy(np.asarray(file[key])) for key in file.files}
 
@@ -47,13 +46,9 @@ def check(got: Tensor, want: Tensor, tolerance: float = TOLERANCE) -> None:
 def renamed(
     data: Mapping[str, Tensor], prefix: str, names: Mapping[str, str], to: str = ""
 ) -> dict[str, Tensor]:
-    """The arrays below a prefix, under our names.
+    """The arrays below a prefix, which is cut off, under our names, which begin with `to`.
 
-    Args:
-        data: a golden file.
-        prefix: of the wanted keys; cut off.
-        names: beginnings of the rest and what to replace them with; others stay.
-        to: put in front of the new names.
+    `names` are beginnings of the rest and what to replace them with; others stay.
     """
     out = {}
     for key in (key for key in data if key.startswith(prefix)):

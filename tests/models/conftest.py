@@ -39,12 +39,10 @@ CASES = [*((name, {}) for name in sorted(METHODS)), *VARIANTS]
 
 
 def label(case: Case) -> str:
-    """A case as the name of its tests."""
     return " ".join([case[0], *(f"{name}={value}" for name, value in case[1].items())])
 
 
 def build(case: Case) -> Method:
-    """A method in eval mode with random weights."""
     torch.manual_seed(3)
     name, arguments = case
     return models.build(name, IMAGE_DIM, TEXT_DIM, {"embed_dim": 16, **arguments}).eval()

@@ -32,10 +32,8 @@ def terms_of(name: str, epoch: int = 5, made: Made | None = None, **settings: An
 
 
 def by_name(arrays: list[NamedArray]) -> dict[str, NamedArray]:
-    """Arrays by their names."""
     return {array.name: array for array in arrays}
 
 
 def hinge_triplet(scores: Tensor, own: Tensor, margin: float, *, hardest: bool = True) -> Tensor:
-    """The hinge triplet loss, summed over pairs and both directions."""
     return pair_costs(scores, own, Hinge(margin, hardest)).sum()

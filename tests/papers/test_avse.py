@@ -219,7 +219,6 @@ def test_golden_text_head() -> None:
 
 
 def marked(array: NamedArray) -> float:
-    """The sum of an array's marked cells."""
     return sum(float(array.values[cell]) for cell in array.marks)
 
 

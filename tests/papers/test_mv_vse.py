@@ -20,12 +20,8 @@ from tests.models.conftest import HOLES, IMAGE_DIM, TEXT_DIM, encoded
 from tests.papers.terms import IDS, terms_of, views_of
 
 
-@pytest.fixture
-def features() -> Tensor:
-    return torch.randn(2, 6, 10)
-
-
-def test_own_projections_are_pooled_by_the_gpo_of_each_view(features: Tensor) -> None:
+def test_own_projections_are_pooled_by_the_gpo_of_each_view() -> None:
+    features = torch.randn(2, 6, 10)
     method: Any = MVVSE(10, 8, MVVSEConfig(8, own_projections=True))
     with torch.no_grad():
         views = method.encode_image(features, HOLES).embeddings
@@ -36,22 +32,20 @@ def test_own_projections_are_pooled_by_the_gpo_of_each_view(features: Tensor) ->
 
 
 @torch.no_grad()
-def test_other_aggregators(features: Tensor) -> None:
+def test_other_aggregators() -> None:
+    features, words = torch.randn(2, 6, 10), torch.randn(2, 6, 8)
     for aggregator, pool in (("mean", torch.mean), ("released", torch.amax)):
         method = MVVSE(10, 8, MVVSEConfig(8, views=2, aggregator=aggregator))
         views = method.encode_image(features, HOLES).embeddings
         for k, project in enumerate(method.project_image):
             expected = pool(project(features, HOLES)[1, HOLES[1]], dim=0)
             torch.testing.assert_close(views[1, k], l2_normalize(expected))
-
-
-def test_the_released_text_is_its_last_word() -> None:
-    words = torch.randn(2, 6, 8)
-    text = MVVSE(10, 8, MVVSEConfig(8, aggregator="released")).encode_text(words, HOLES).embeddings
+    text = method.encode_text(words, HOLES).embeddings  # of the release: the last word
     torch.testing.assert_close(text[:, 0], l2_normalize(words[[0, 1], [5, 3]]))
 
 
-def test_attention_is_the_cosine_of_each_cell(features: Tensor) -> None:
+def test_attention_is_the_cosine_of_each_cell() -> None:
+    features = torch.randn(2, 6, 10)
     method = MVVSE(10, 8, MVVSEConfig(8, views=2, own_projections=True))
     views: Any = method.encode_image(features, HOLES, attention=True)
     for k, project in enumerate(method.project_image):

@@ -54,7 +54,6 @@ def write_sample(out: Path, scenes: int = SCENES, methods: Sequence[str] = ()) -
 
 
 def read_numbers() -> dict[str, dict[str, float]]:
-    """The metrics of each method on the sample."""
     return json.loads(NUMBERS.read_text("utf-8"))
 
 

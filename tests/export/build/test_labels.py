@@ -41,7 +41,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train_over(root: Path, backbone: Path, out: Path, *more: str) -> Path:
-    """Trains the recipe over an image encoder."""
     settings = (f"data={root / 'my_photos'}", f"backbone={backbone}", *more)
     return run_training(root / "recipe.toml", out, *settings)
 
@@ -98,7 +97,8 @@ def test_rendered_scenes_are_free(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["scenes", "photos"])
-def test_the_encoder_of_a_bundled_pack_can_be_trained_over(name: str) -> None:
+def test_the_encoder_of_a_bundled_pack_can_be_trained_over(name: str, small_pack: Path) -> None:
+    """But not that of a pack of somebody else's encoder."""
     pack = BUNDLED / name
     encoder, preprocess, about = load_image_source(pack)
     pixels = torch.rand(2, 3, preprocess.size, preprocess.size) * 2 - 1
@@ -107,8 +107,5 @@ def test_the_encoder_of_a_bundled_pack_can_be_trained_over(name: str) -> None:
     with torch.no_grad():
         assert np.abs(output - encoder(pixels).numpy()).max() < 1e-5 * np.abs(output).max()
     assert about["pack"]["title"] == load_info(pack).title
-
-
-def test_a_pack_of_somebody_else_s_encoder_cannot_be_trained_over(small_pack: Path) -> None:
     with pytest.raises(ValueError, match="cannot be trained over: the pack has no training/back"):
         load_image_source(small_pack)

@@ -63,7 +63,6 @@ def reference_cnn(state: State, pixels: Tensor, *, caffe: bool) -> Tensor:
     """The network as its papers describe it, spelled out over the stored weights: (B, N, d)."""
 
     def layer(x: Tensor, conv: str, norm: str, stride: int = 1, pad: int = 0) -> Tensor:
-        """A convolution and its batch norm."""
         weight = state[f"{conv}.weight"]
         x = functional.conv2d(x, weight, None, stride, pad, groups=x.shape[1] // weight.shape[1])
         mean, var = state[f"{norm}.running_mean"], state[f"{norm}.running_var"]
@@ -304,7 +303,6 @@ Data = dict[str, Tensor]
 
 
 def convert(folder: Path, family: str, name: str, *options: str) -> Runtime:
-    """The command on a stored checkpoint, and its pack on the CPU."""
     arguments = ["--from", family, str(FOLDER / f"{name}.pth"), "--out", str(folder / "pack")]
     assert main([*arguments, *options, "--force"]) == 0
     return Runtime.load(folder / "pack", "cpu")

@@ -28,7 +28,6 @@ from tests.export.conftest import LABELS, NAME, write_backbone, write_run
 
 
 def command(runs: Path, out: Path, *more: str) -> list[str]:
-    """The command line that exports the first method."""
     made = ("--backbone", f"{runs / 'backbone'}", "--run", f"{runs / NAME}")
     labels = ("--licence", "MIT", "--credits", "nobody", "--description", "Random weights.")
     return [*made, "--out", f"{out}", "--name", "tiny", "--title", "Tiny", *labels, *more]

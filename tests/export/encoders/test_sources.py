@@ -48,7 +48,6 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(published: Path, tmp_path: Path) -> Path:
-    """A copy of the ViT that the test may break."""
     return Path(shutil.copytree(published / "vit", tmp_path / "vit"))
 
 

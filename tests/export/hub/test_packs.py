@@ -53,17 +53,14 @@ def stocked(server: HubState, pack: Path, monkeypatch: pytest.MonkeyPatch) -> Hu
 
 
 def contents(pack: Path) -> dict[str, bytes]:
-    """All files of a pack."""
     return {name: (pack / name).read_bytes() for name in list_files(load_info(pack))}
 
 
 def fetched(server: HubState) -> set[str]:
-    """The names of the requested files."""
     return {line.rpartition("/")[2] for line in server.requests if line.startswith("GET /owner/")}
 
 
 def cached(tmp_path: Path) -> list[Path]:
-    """All files of repositories in the client's cache."""
     return [path for path in (tmp_path / "cache").glob("models--*/**/*") if path.is_file()]
 
 

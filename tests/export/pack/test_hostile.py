@@ -38,7 +38,6 @@ def attack(change: Callable[..., object]) -> Callable[..., Attack]:
 
 @attack
 def put(pack: Path, *keys: str, value: Any, file: str = "pack.json") -> None:
-    """Sets a value of a JSON file."""
     with edited(pack / file) as values:
         for key in keys[:-1]:
             values = values[key]
@@ -61,7 +60,6 @@ def tensors(header: dict[str, Any], body: bytes = b"", size: int | None = None) 
 
 
 def tensor(dtype: str, shape: Sequence[int], body: bytes = b"\xff" * 4) -> Attack:
-    """A head of one tensor."""
     return tensors({"a": {"dtype": dtype, "shape": shape, "data_offsets": [0, len(body)]}}, body)
 
 
@@ -106,7 +104,6 @@ def swap_encoders(pack: Path) -> None:
 
 
 def section(name: str, value: Any) -> Attack:
-    """Replaces a section of the tokenizer."""
     return put(name, value=value, file=TOKENIZER)
 
 

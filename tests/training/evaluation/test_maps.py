@@ -158,7 +158,6 @@ def states_of(encoder: Any, image: Tensor) -> list[Tensor]:
 
 
 def attention_of(layer: Any, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values (T, h) of a layer."""
     normed, attention = layer.layer_norm1(state), layer.self_attn
     return attention.q_proj(normed), attention.k_proj(normed), attention.v_proj(normed)
 

@@ -43,18 +43,6 @@ def test_view_statistics_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the winning view" not in printed
 
 
-def test_views_that_are_elements_have_no_numbers_of_their_own() -> None:
-    late = models.build("late", 4, 4, {"embed_dim": 4, "cells": 4, "words": 1})
-    images = Views(torch.eye(4).expand(2, 4, 4), torch.eye(4).expand(2, 4, 4))
-    data = Split(["x"] * 2, np.arange(2), features=np.zeros((2, 4, 2)))
-    runtime = runtime_of(methods={"late": late}, on_grid=lambda maps: maps.unflatten(-1, (2, 2)))
-    row = views.view_metrics(
-        runtime, "late", data, (images, Views(images.embeddings[:, :1])), np.eye(4)[:2]
-    )
-    assert {"wins_entropy", "view_cosine", "pointing", "mass_chance"} <= set(row)
-    assert not [key for key in row if key[-1].isdigit()]
-
-
 def test_cells_are_covered_by_what_the_caption_mentions() -> None:
     objects = SeenObjects([MASK], [(0,), (1,), (0, 1, 2), ()])
     data = Split(["x"] * 4, np.zeros(4, int), features=np.zeros((1, 4, 2)), objects=objects)

@@ -112,7 +112,6 @@ def test_a_deeper_student_continues_another(school: distill.DistillConfig, tmp_p
 
 @pytest.fixture(scope="module")
 def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """16 training and 8 validation scenes."""
     out = tmp_path_factory.mktemp("scenes")
     write_split(out, "train", 16)
     write_split(out, "val", 8)

@@ -35,7 +35,6 @@ def test_no_word_is_of_two_classes() -> None:
 
 @pytest.fixture(scope="module")
 def rendered() -> list[Rendered]:
-    """Sixty scenes with pixels."""
     return [make_scene(0, "test", index) for index in range(60)]
 
 
@@ -53,7 +52,6 @@ def test_labels_are_those_of_the_scene(rendered: list[Rendered]) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small rendered test split."""
     out = tmp_path_factory.mktemp("scenes")
     assert write_split(out, "test", 6, workers=1)
     return out / "test"
