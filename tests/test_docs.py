@@ -1,17 +1,31 @@
-"""The documents are true: links, named files, examples and limits."""
+"""The documents are true: links, named files, examples, walks through the code, and limits."""
 
 import doctest
 import importlib
+import os
 import re
 import shutil
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
+from PIL import Image
+from starlette.testclient import TestClient
 
 from polyview.app import access, gradio_queue
 from polyview.app.api import adapter
 from polyview.app.gallery import scan
-from polyview.app.packs.state import MAX_FOLDERS, MAX_RETRIEVERS
+from polyview.app.packs.state import MAX_FOLDERS, MAX_RETRIEVERS, AppState
+from polyview.app.server import build
+from polyview.app.settings import Settings
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.trainer import Trainer
+from tests.app.conftest import finish
+from tests.training.conftest import make_features
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
@@ -55,6 +69,48 @@ def test_the_readme_s_python_runs(
     scores = [float(line.split(" ", 1)[0]) for line in capsys.readouterr().out.splitlines()]
     assert len(scores) == 5
     assert scores == sorted(scores, reverse=True)
+
+
+def test_the_walks_name_the_files_that_are_passed_through(tmp_path: Path) -> None:
+    folder = tmp_path / "gallery"
+    folder.mkdir()
+    for i in range(3):
+        Image.new("RGB", (40 + i, 40), (80 * i, 20, 200)).save(folder / f"{i}.bmp")
+    state = AppState(Settings(device="cpu", gallery=folder), tmp_path / "cache")
+    app = TestClient(build(Settings(device="cpu"), state), client=("127.0.0.1", 1))
+    url = "http://127.0.0.1/api/v1/search?method=mv_vse&k=2&q="
+    check_walk("An image", lambda: finish(state.first.index))
+    assert app.get(f"{url}cat").status_code == 200  # what only the first query does
+    check_walk("A text query", lambda: app.get(f"{url}dog"))
+    config = TrainConfig(method="mv_vse", batch_size=8, arguments={"embed_dim": 8})
+    trainer = Trainer(config, make_features(12, 0), make_features(4, 1), tmp_path / "run")
+    check_walk("A training batch", lambda: trainer.step(next(iter(trainer.batches(0))), 0))
+
+
+def check_walk(walk: str, act: Callable[[], Any]) -> None:
+    """Compares a table of docs/architecture.md with the files whose functions an act calls."""
+    files: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":
+            files.add(frame.f_code.co_filename)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    ours = (os.path.relpath(file, ROOT) for file in files if file.startswith(f"{ROOT}{os.sep}"))
+    passed = {file for file in ours if Path(file).parts[0] in CODE}  # not an environment beside it
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    section = re.split(r"^## ", text.partition(f"\n## {walk}\n")[2], flags=re.MULTILINE)[0]
+    named = set(re.findall(r"^\| `([\w/]+\.py)`", section, re.MULTILINE))
+    assert named <= passed, f"not passed: {sorted(named - passed)}"
+    # of the methods of a pack, which all encode an image, one is named for all
+    others = {file for file in passed - named if not file.startswith("models/")}
+    assert not others, f"not named: {sorted(others)}"
 
 
 def test_the_limits_are_those_that_the_page_states() -> None:

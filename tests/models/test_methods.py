@@ -152,6 +152,14 @@ def test_the_view_lens_multiplies_the_cosines_of_views(method: Method) -> None:
         torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
 
 
+def test_a_selection_takes_everything_along() -> None:
+    views = Views(torch.randn(5, 2, 3), torch.rand(5, 2, 4), {"more": torch.randn(5, 2, 6)})
+    some: Any = views[torch.tensor([3, 1])]
+    assert torch.equal(some.embeddings, views.embeddings[[3, 1]])
+    assert torch.equal(some.attention, views.attention[[3, 1]])  # type: ignore[index]
+    assert torch.equal(some.extras["more"], views.extras["more"][[3, 1]])
+
+
 def test_weights_that_make_no_sense_are_refused() -> None:
     outside = "a view's weight must be 0 to 1"
     for weights, message in (
