@@ -195,14 +195,12 @@ def measure(
         true_ranks = ranks[c, right]
         column.best_true_rank = int(true_ranks.min()) if len(true_ranks) else None
         column.right_in_list = int(right[indices].sum()) if len(true_ranks) else None
-        within = true_ranks <= len(true_ranks)
-        column.r_precision = float(within.mean()) if is_complete else None
+        column.r_precision = float((true_ranks <= len(true_ranks)).mean()) if is_complete else None
 
     def tau(a: int, b: int) -> float | None:
         union = (ranks[a] <= k) | (ranks[b] <= k)  # (N,)
         return kendall_tau(values[a, union], values[b, union])
 
-    numbers = range(len(runs))  # of the columns
     rows_by_id = {int(images[c, i]): i for c, indices in enumerate(lists) for i in indices}
     return Comparison(
         k=k,
@@ -210,7 +208,7 @@ def measure(
         truth=Truth(image_ids=ids[right].tolist(), complete=is_complete) if right.any() else None,
         columns=list(columns),
         overlap=[[len({*a} & {*b}) / len(a) for b in lists] for a in lists],
-        tau=[[tau(a, b) for b in numbers] for a in numbers],
+        tau=[[tau(a, b) for b in range(len(runs))] for a in range(len(runs))],
         only_found=only_found,
         ranks={image_id: ranks[:, i].tolist() for image_id, i in rows_by_id.items()},
     )
