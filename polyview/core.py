@@ -33,7 +33,7 @@ def bundled() -> Path:
 
 
 def load(pack: str | Path, method: str | None = None, *, device: Device = "auto") -> Model:
-    """Loads one method of a pack; None for the method with the best metrics.
+    """Loads one method of a pack, by default the best one.
 
     `pack` is a bundled name ("scenes"), a pack's folder, or a Hub id (`owner/name[@revision]`),
     which is fetched once. `device` is "cpu", "cuda", or "auto" for CUDA if available. Raises

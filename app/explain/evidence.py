@@ -47,7 +47,7 @@ class QueryEvidence:
     cells: np.ndarray  # (n, rows, columns, M)
     whole_sentence: np.ndarray  # (n, rows, columns)
     base: np.ndarray  # (n,)
-    seconds: tuple[tuple[float, ...], ...] = ()  # of the frames on each sheet, for clips as sets
+    seconds: tuple[tuple[float, ...], ...] = ()  # of the frames on n sheets, if sets are read
 
     @property
     def grid(self) -> tuple[int, int]:

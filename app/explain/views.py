@@ -26,8 +26,8 @@ class Views(Timed):
 
     Each of `views` has its number, its map over the grid (null without attention) and with a text
     its score. If a view is a single cell, `views` has with a text only those that add to the score,
-    at most 12, the highest score first. `similarity` are cosines between all views, `inside` the
-    method's intermediate arrays (`Method.inside`), `knobs` their settings.
+    at most 12, the highest score first. `similarity` has the cosines between all views, `inside`
+    the method's intermediate arrays (`Method.inside`), `knobs` their settings.
     """
 
     image_id: int

@@ -104,7 +104,7 @@ class Retriever:
         self.runtime, self.info, self.collection = runtime, runtime.info, collection
         # rows and columns of maps
         self.grid = runtime.grid if runtime.regions is None else runtime.regions.grid
-        self.reads_sets = runtime.info.image_encoder.frames > 1  # each a clip's frames
+        self.reads_sets = runtime.info.image_encoder.frames > 1  # of frames of clips
         self.methods = runtime.methods
         first = self.methods.names(first)[0] if first else self.methods.best
         self.index = Index(runtime, collection, cache, first, ready)  # `index.start()` fills it
