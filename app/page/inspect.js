@@ -290,7 +290,7 @@ export class Inspect {
     const figure = ({ view, score }) => {
       const canvas = el("canvas", { "aria-hidden": "true" });
       this.#drawSmall(canvas, view);
-      const best = view === views.winner && views.views.length > 1 ? " ★" : "";
+      const best = view === views.winner && views.similarity.length > 1 ? " ★" : "";
       const number = (score ?? null) !== null && el("small", {}, ` ${score.toFixed(3)}`);
       const choose = () => go({ view }, { replace: true });
       const label = el("span", {}, `${view + 1}${best}`, number);
