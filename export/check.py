@@ -77,7 +77,7 @@ def check_preprocessing(
         return pair_margins(head.score(image_side, text_side).double().cpu().numpy())
 
     with torch.inference_mode():
-        tokens = [runtime.tokenize(text).ids for text in texts]
+        tokens = [runtime.reader.read(text).ids for text in texts]
         pack_images, pack_texts = image_views(runtime.preprocess(images)), text_views(tokens)
         pack_margins, results = margins(pack_images, pack_texts), list[Verdict]()
         for step, way, pixels in _other_pixels(runtime.preprocess, images):
@@ -120,7 +120,7 @@ def _other_tokens(
     special = {vocabulary[name] for name in names}
 
     def read(others: Iterable[str]) -> Tokens:
-        return [runtime.tokenize(text).ids for text in others]
+        return [runtime.reader.read(text).ids for text in others]
 
     step = "special tokens and padding"
     words = [[i for i in ids if i not in special] for ids in tokens]

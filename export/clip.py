@@ -3,18 +3,13 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from polyview import models
 from polyview.export.build.command import labels_from, pack_parser, run_command
 from polyview.export.build.pack import MethodParts, PackParts, build_pack
 from polyview.export.encoders.sources import load_image_source, load_text_source
 from polyview.export.pack.schema import Labels, PackInfo
-from polyview.models.encoders.published import (
-    CLIPImageEncoder,
-    CLIPTextEncoder,
-    SiglipImageEncoder,
-    SiglipTextEncoder,
-)
 from polyview.models.encoders.rows import ImageRows, TextRows
 
 METHOD = "clip"
@@ -27,13 +22,11 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
     For `source` and errors see `export/encoders/sources.py`; ValueError if it is not a CLIP or
     SigLIP. `gallery` is a folder with `gallery.json` to copy into the pack.
     """
-    projected = f"{source}#projected"
+    projected = f"{source}#projected"  # refuses all but CLIP and SigLIP
+    images: Any
+    texts: Any
     images, preprocess, _ = load_image_source(projected, rounded=False)
     texts, tokenizer, spec = load_text_source(projected, rounded=False)
-    if not isinstance(images, CLIPImageEncoder | SiglipImageEncoder) or not isinstance(
-        texts, CLIPTextEncoder | SiglipTextEncoder
-    ):
-        raise ValueError(f"{source} is not a CLIP with a joint space of images and texts")
     arguments = {"embed_dim": images.dim, "rows": True}
     head = models.build(METHOD, images.dim, texts.dim, arguments).eval()
     config = {"method": METHOD, "backbone": source, "text": {"source": source}, "seed": 0}

@@ -23,7 +23,6 @@ class Offer(NamedTuple):
     """The files to fetch for one address."""
 
     kind: str  # PACK or CLIP
-    address: str  # as requested
     repo: Repo  # restricted to these files
 
 
@@ -47,7 +46,7 @@ def look(kind: str, address: str, token: client.Token = None) -> Offer:
         raise HubError(f"{address} is not a pack: it has no {MANIFEST}")
     else:
         names = [name for name in repo.files if not name.startswith(".git")]
-    return Offer(kind, address, repo.only(names))
+    return Offer(kind, repo.only(names))
 
 
 def obtain(
@@ -69,7 +68,7 @@ def obtain(
 
     repo = offer.repo
     if offer.kind == PACK:
-        return packs.pull(offer.address, False if visitor else None, repo.commit, visitor, report)
+        return packs.pull(repo.address, False if visitor else None, repo.commit, visitor, report)
     if visitor:
         raise ValueError("visitors can load only packs; convert the weights to a pack first")
     client.fetch(repo, progress=report)

@@ -1,12 +1,4 @@
-"""Runs the methods of a pack: images and texts to features (ONNX), features to views (torch).
-
-An image, a text and their score:
-
-    runtime = Runtime.load(Path("app/bundled/scenes"))
-    images = runtime.image_views(runtime.image_features([image]), "vse_infty")  # (1, V, D)
-    texts = runtime.text_views(["a dog on the beach"], "vse_infty")  # (1, V, D)
-    score = runtime.methods["vse_infty"].score(images, texts)  # (1, 1)
-"""
+"""Runs the methods of a pack: images and texts to features (ONNX), features to views (torch)."""
 
 from __future__ import annotations
 
@@ -25,7 +17,7 @@ from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import PackInfo
 from polyview.export.pack.validation import PackError
 from polyview.export.sessions import Device, Sessions
-from polyview.export.texts import TextReader, Tokens, load_tokenizer
+from polyview.export.texts import TextReader, load_tokenizer
 from polyview.models import Method, Views
 from polyview.models.checkpoint import check_fit, load_strict, load_tensors
 from polyview.models.evidence import Parts
@@ -216,10 +208,6 @@ class Runtime:
         """Reshapes maps (..., N) to (..., rows, columns), without the value of a summary."""
         cells = self.grid[0] * self.grid[1]
         return attention[..., -cells:].unflatten(-1, self.grid)
-
-    def tokenize(self, text: str) -> Tokens:
-        """Tokenizes a text for the pack's text encoders; see `TextReader.read`."""
-        return self.reader.read(text)
 
     def text_features(self, texts: Sequence[str], method: str) -> tuple[Tensor, Tensor]:
         """Encodes texts into features (B, M, d), 0 on padding, and their mask (B, M).

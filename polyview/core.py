@@ -134,7 +134,7 @@ class Model:
 
     def words(self, text: str) -> list[str]:
         """The M tokens of a text that the encoder reads, the last axis of evidence."""
-        return self.runtime.tokenize(text).words
+        return self.runtime.reader.read(text).words
 
     @torch.no_grad()
     def similarity(self, images: Views, texts: Views) -> Tensor:

@@ -90,7 +90,7 @@ def pack_folder(pack: str, cache: Path) -> Path:
             bar.set_description(doing)
             bar.update(done - bar.n if total else 0)
 
-        out = converted_folder(cache, CLIP, offer.address)
+        out = converted_folder(cache, CLIP, offer.repo.address)
         return obtain(offer, out, report, threading.Event())
 
 
@@ -220,7 +220,7 @@ class Downloads:
         def report(done: int, total: int, doing: str) -> None:
             job.done, job.total, job.doing = done, total, doing
 
-        out = converted_folder(self._cache, offer.kind, offer.address)
+        out = converted_folder(self._cache, offer.kind, offer.repo.address)
         try:
             folder = obtain(offer, out, report, cancelled, not self._private)
             job.pack, job.state = self._add_pack(folder), "ready"

@@ -227,16 +227,16 @@ class Retriever:
 
     def read(self, text: str) -> Tokens:
         """Splits text into tokens as the encoders read it, with unknown words replaced."""
-        return self.runtime.tokenize(self.reworded(text))
+        return self.runtime.reader.read(self.reworded(text))
 
     def reworded(self, text: str) -> str:
         """Replaces unknown words of a text by known ones; applied to every question."""
-        tokens, text = self.runtime.tokenize(text), text.strip()
+        tokens, text = self.runtime.reader.read(text), text.strip()
         return reword(tokens, text, self.runtime.reader.known) if tokens.unknown else text
 
     def unknown(self, *texts: str) -> dict[str, str | None]:
         """The first few unknown words of texts, as typed, and their replacements."""
-        typed = [word for text in texts for word in self.runtime.tokenize(text).unknown.values()]
+        typed = [word for text in texts for word in self.runtime.reader.read(text).unknown.values()]
         words = [word for word in dict.fromkeys(typed) if any(map(str.isalnum, word))]
         return {word: read_word(word, self.runtime.reader.known) for word in words[:_NAMED]}
 

@@ -69,11 +69,10 @@ def _to_hub_error(error: BaseException, address: str) -> HubError:
         case hf.GatedRepoError():
             return HubError(f"{address} is gated; accept its conditions on its page, then {_LOGIN}")
         case hf.RepositoryNotFoundError():
-            reason = "or it is private or the token is not valid; check the name, and"
+            reason = "or it is private, or the token is not valid; check the name, and"
             return HubError(f"there is no {address} at {hub}, {reason} {_LOGIN}")
         case hf.RevisionNotFoundError():
-            advice = "leave it out, or name a branch, tag or commit"
-            return HubError(f"{address}: there is no such revision; {advice}")
+            return HubError(f"{address}: there is no such revision; name a branch, tag or commit")
         case hf.OfflineModeIsEnabled():
             return UnreachableError("HF_HUB_OFFLINE is set; unset it")
         case hf.LocalEntryNotFoundError():

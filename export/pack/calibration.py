@@ -19,8 +19,8 @@ from pydantic.dataclasses import dataclass
 from polyview.export.pack.validation import STRICT, Command, Count, Line, Note
 
 TENTH = 10  # rank of the hit with which the best hit is compared
-# fewer images give no statistics; galleries larger than those of the fit count as of this size
-_MIN_IMAGES, _MAX_IMAGES = 10, 1000
+_MIN_IMAGES = 10  # fewer images give no statistics
+_MAX_IMAGES = 1000  # galleries larger than those of the fit count as of this size
 
 # Words that do not describe the content of an image: `unknown_share` ignores them.
 SMALL_WORDS = {

@@ -56,8 +56,8 @@ def test_a_text_encoder_of_another_width(runtime: Runtime, monkeypatch: pytest.M
 
 
 def test_unknown_words_are_alike_and_spaces_and_case_do_not_matter(runtime: Runtime) -> None:
-    assert runtime.tokenize("Zebra unicorns").words == ["[UNK]", "[UNK]"]
-    assert runtime.tokenize("  A  RED\tdog\n").ids == runtime.tokenize("a red dog").ids
+    assert runtime.reader.read("Zebra unicorns").words == ["[UNK]", "[UNK]"]
+    assert runtime.reader.read("  A  RED\tdog\n").ids == runtime.reader.read("a red dog").ids
 
 
 REFUSED: list[tuple[Callable[[Runtime], Any], str]] = [
@@ -65,7 +65,7 @@ REFUSED: list[tuple[Callable[[Runtime], Any], str]] = [
     (lambda r: r.text_views([], NAME), "there is no text"),
     (lambda r: r.text_views(["a dog", " \n"], NAME), "text is empty; type at least one word"),
     (lambda r: r.text_views(["..."], NAME), "the text is empty"),
-    (lambda r: r.tokenize("a dog \ud800"), "not valid Unicode"),
+    (lambda r: r.reader.read("a dog \ud800"), "not valid Unicode"),
     (lambda r: r.text_views(["a"], "nothing"), 'no method "nothing" in this pack; choose one of v'),
     (lambda r: r.image_views(torch.zeros(1, 16, 12), "nothing"), 'no method "nothing"'),
     (lambda r: r.pixel_features(np.zeros((1, 3, 8, 8), np.float32)), r"must be \(B, 3, 64"),

@@ -77,7 +77,7 @@ def find_mentions(runtime: Runtime, data: Split) -> list[Mention]:
     tables = zip(object_shares(runtime, objects), objects.names, strict=True)
     for image, (shares, names) in enumerate(tables):  # shares (cells, 256)
         for text in np.flatnonzero(data.image_of == image).tolist():
-            spans = runtime.tokenize(data.captions[text]).spans
+            spans = runtime.reader.read(data.captions[text]).spans
             for kind in dict.fromkeys(names[i] for i in objects.mentions[text]):
                 values = [i + 1 for i, forms in enumerate(names) if forms == kind]
                 cells: np.ndarray = shares[:, values].sum(axis=1) > 0
@@ -272,7 +272,7 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
         caption, image = data.captions[text], data.image_of[text]
         is_visible, mentions = truth.masks[image], list(truth.mentions[text])  # (objects, frames)
         maps = [("moment", frames.sum(axis=1), is_visible[mentions].any(axis=0))]
-        spans = runtime.tokenize(caption).spans
+        spans = runtime.reader.read(caption).spans
         for index in mentions:
             if tokens := find_words(caption, spans, truth.names[image][index]):
                 maps.append(("moment_word", frames[:, tokens].sum(axis=1), is_visible[index]))

@@ -77,7 +77,7 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
     for column, images in enumerate(rows):
         relevant[images, column] = True
     whole = (data.relevant is not None) | ~np.isin(kinds, ["caption", "inserted"])
-    tokens = [runtime.tokenize(text) for text in texts]
+    tokens = [runtime.reader.read(text) for text in texts]
     counts = np.array([len(each.words) for each in tokens])
     lacking = np.array([unknown_share(each.words, each.unknown) for each in tokens])
     return Questions(np.array(texts), np.array(kinds), relevant, whole, counts, lacking)

@@ -100,7 +100,7 @@ def test_cnn_stored_twice(source: str, command: Command, pieces: str, tmp_path: 
     want = reference_cnn(state, inputs.permute(0, 3, 1, 2), caffe=caffe)
     torch.testing.assert_close(runtime.image_features(images), want, rtol=1e-4, atol=1e-4)
     assert runtime.text_views(TEXTS, "vse_infty").embeddings.shape == (2, 1, releases.EMBED + 2)
-    assert runtime.tokenize("a dog").words == ["[CLS]", "a", "dog", "[SEP]"]
+    assert runtime.reader.read("a dog").words == ["[CLS]", "a", "dog", "[SEP]"]
     assert runtime.info.methods["vse_infty"].config["options"]["backbone_source"] == source
 
 
@@ -108,10 +108,10 @@ def test_words_end_with_their_marks(command: Command, words: str, tmp_path: Path
     assert command(releases.vse_infty_regions(), "vse_infty", "--vocab", words)[0] == 0
     runtime = Runtime.load(tmp_path / "pack", "cpu")
     assert runtime.reader.size == len(releases.WORD_LIST) + 1
-    assert runtime.tokenize("A dog isn't on the BEACH.").words == [
+    assert runtime.reader.read("A dog isn't on the BEACH.").words == [
         *("<start>", "a", "dog", "<unk>", "<unk>", "on", "the", "beach", "<unk>", "<end>")
     ]
-    long = runtime.tokenize("dog " * 100)
+    long = runtime.reader.read("dog " * 100)
     assert (long.truncated, long.words[-1]) == (True, "<end>")
     assert len(long.ids) == runtime.info.tokenizer.max_length
     # options whose values are text, which MV-VSE's release writes
