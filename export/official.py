@@ -269,13 +269,13 @@ def convert(options: argparse.Namespace) -> PackInfo:
     method, folders = METHODS[name], origin.partition("@")[0].split("/")
     # the name of the folder, or of the file without suffix
     short_name = folders[-2] if len(folders) > 3 else folders[-1].partition(".")[0]
-    authors = f"Weights by the authors of {method.title} ({method.paper}); code: {release.code}"
     labels = labels_from(
         options,
         name=pack_name(f"{name}_{short_name}"),
         title=f"{method.title}, the authors' weights",
         licence=UNKNOWN_LICENCE,
-        credits=f"{authors}; the licence of the weights is not stated",
+        credits=f"Weights by the authors of {method.title} ({method.paper}); code: {release.code}; "
+        "the licence of the weights is not stated",
         description=f"Converted from {origin}. {release.not_stored}",
     )
     return build_pack(options.out, labels, parts)

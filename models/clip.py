@@ -50,13 +50,8 @@ class CLIP(Method):
                 f"{embed_dim}; export the pack again"
             )
 
-    def encode(
-        self,
-        side: str,  # noqa: ARG002
-        features: Tensor,
-        mask: Tensor,
-        attention: bool,
-    ) -> Views:
+    def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        del side  # both are encoded alike
         rows = features * mask[..., None]
         embedding = l2_normalize(rows.sum(dim=1))[:, None]  # (B, 1, D)
         maps = cosine_attention(rows, embedding, mask) if attention else None  # (B, 1, N)

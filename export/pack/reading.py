@@ -32,7 +32,6 @@ from polyview.models import METHODS
 from polyview.models.checkpoint import load_tensors
 from polyview.models.files import no_such, sha256_of, write_whole
 
-_DOMAINS = ("", "ai.onnx")  # the two names of ONNX's default operator domain
 TAG = "polyview"  # marks packs on the Hub
 # The Hub's identifiers of licences: SPDX identifiers in lower case.
 _HUB_LICENCES = """
@@ -199,7 +198,8 @@ def check_weights(path: Path) -> None:
     except Exception as error:  # onnx does not export protobuf's error classes
         raise PackError(f"{path} is not a readable ONNX file: {error}") from error
     for part in _parts(model):
-        if isinstance(part, onnx.NodeProto) and part.domain not in _DOMAINS:
+        # the two names of ONNX's default domain
+        if isinstance(part, onnx.NodeProto) and part.domain not in ("", "ai.onnx"):
             raise PackError(
                 f"{path} uses the operator {part.op_type!s:.60} of the domain {part.domain!s:.60}; "
                 "export it again with ONNX's own operators only"
