@@ -146,16 +146,15 @@ class Encoder:
         """
         space, keys = self._space(method), {image.image_id: self.key([image]) for image in images}
         if space in self._sums:
-            recent = self._recent
             with self._lock:
-                known = [key for key in keys.values() if (space, key) in recent]
-                rows: Vectors = {key: recent[space, key] for key in known}
+                recent = dict(self._recent)
+            rows: Vectors = {k: recent[space, k] for k in keys.values() if (space, k) in recent}
             missing = [] if cached_only else [i for i in images if keys[i.image_id] not in rows]
             rows |= (encoded := self._encode(self._squares(missing), space, whole=True))
             with self._lock:
-                recent |= {(space, key): array for key, array in encoded.items()}
-                for oldest in list(recent)[:-RECENT]:
-                    del recent[oldest]
+                self._recent |= {(space, key): array for key, array in encoded.items()}
+                for oldest in list(self._recent)[:-RECENT]:
+                    del self._recent[oldest]
         elif cached_only:
             rows = self.store.load(space, keys.values())
         else:

@@ -353,8 +353,6 @@ def _is_animated(image: Image.Image) -> bool:
 
 
 def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
-    # the first image of a PNG may be a fallback that is not part of the animation
-    still = int(bool(getattr(image, "default_image", False)))
     total, durations = 0, list[float]()
     for number in range(FRAMES + 1):
         try:
@@ -364,7 +362,7 @@ def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
         image.load()
         total += image.width * image.height
         seconds = float(image.info.get("duration", 0)) / 1000
-        durations.append(0.0 if number < still else seconds if seconds > _SHORTEST else _USUAL)
+        durations.append(seconds if seconds > _SHORTEST else _USUAL)
         if number == FRAMES or total > ALL_PIXELS:
             raise ImageError(
                 f"{name} has more than {FRAMES:,} frames, or {ALL_PIXELS // 10**6:,} million "
@@ -372,7 +370,7 @@ def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
             )
     starts = accumulate(durations[:-1], initial=0.0)
     # pairs without frames, which are decoded below
-    moments = [(Moment(start, number), None) for number, start in enumerate(starts)][still:]
+    moments = [(Moment(start, number), None) for number, start in enumerate(starts)]
     for moment, _ in sample(moments, frame_times(sum(durations), frames_per_set), frames_per_set):
         image.seek(moment.frame)
         yield moment, _shrink(flat_rgb(image))

@@ -47,8 +47,6 @@ class Progress:
 
     >>> print(Progress("pictures", 1_000, 5_000, rate=20.0))
     reading images: 1,000 of 5,000, 20 a second, 3 min left
-    >>> print(Progress("views", 1_000, 1_500, rate=20.0))
-    making the other methods' views: 1,000 of 1,500, 20 a second, 25 s left
     """
 
     stage: Stage
@@ -108,23 +106,17 @@ class Index:
     encoded; the views of the other methods are computed from the same features afterwards.
 
     Args:
-        runtime: the loaded pack.
-        collection: the images and their captions, if any.
         cache: the user's cache folder.
         first: the method whose gallery is filled first; None for the pack's first.
         ready: galleries by method that already contain the images; None to encode the images.
 
     Attributes:
-        first: the method whose gallery is filled first.
         images: the gallery of images of each method.
         captions: the gallery of captions of each method; ids are indices of `collection.captions`.
         files: the number of files in the collection.
-        encoder: computes and stores features and views.
-        progress: the progress of filling.
         clips: the moments of each clip's frames; the galleries contain their windows.
-        first_done: set when all images of `first` are added.
-        images_done: set when all images of all methods are added.
-        captions_done: set when all captions are added.
+        first_done, images_done, captions_done: set when all images of `first`, all images of all
+            methods, and all captions are added.
         complete: whether every method can find all readable images.
         refused: the files left out so far, and why.
         copies: the files left out because another file has the same bytes. Copies with captions
@@ -140,23 +132,21 @@ class Index:
         ready: Mapping[str, Gallery] | None = None,
     ) -> None:
         self._runtime, self._collection = runtime, collection
-        methods, device = runtime.methods.items(), runtime.device
+        methods, device = runtime.methods, runtime.device
         self.files, count = len(collection.images), len(collection.captions)
-        self.first = first or next(iter(runtime.methods))
+        self.first = first or next(iter(methods))
         self.images: Mapping[str, Gallery] = ready or {
-            name: Gallery("images", method, device, self.files) for name, method in methods
+            name: Gallery("images", methods[name], device, self.files) for name in methods
         }
-        self.captions = {name: Gallery("texts", method, device, count) for name, method in methods}
+        self.captions = {n: Gallery("texts", methods[n], device, count) for n in methods}
         self.clips = Clips(collection, runtime.info.image_encoder.frames)
         self.encoder = Encoder(runtime, collection, cache)
         # precomputed features (n, d) by image encoder and image id, see `prepared.load`
         self._features: dict[str, dict[int, Tensor]] = {}
-        self.first_done, self.images_done = threading.Event(), threading.Event()
-        self.captions_done = threading.Event()
-        self._done = self.first_done, self.images_done, self.captions_done
+        self._done = [threading.Event() for _ in range(3)]
+        self.first_done, self.images_done, self.captions_done = self._done
         self.complete = ready is not None
-        self.refused = list(collection.left_out)
-        self.copies = list[Copy]()
+        self.refused, self.copies = list(collection.left_out), list[Copy]()
         self._first_files: dict[bytes, str] = {}  # the first file of each content
         self._passed = 0  # number of files read
         self.progress = Progress("pictures", 0, self.files)

@@ -1,9 +1,8 @@
 """Precomputed views of a bundled pack's own images: `python -m app.gallery.prepared --pack DIR`.
 
-Encoding a thousand images takes seconds, which would delay the first query. The app therefore comes
-with the file that this command writes. The file records the checksum of its pack and is not used
-with another pack or other images. Values are in half precision, which changes scores by less than
-0.001.
+Encoding a thousand images would delay the first query by seconds. The file records the checksum of
+its pack and is not used with another pack or other images. Values are in half precision, which
+changes scores by less than 0.001.
 
 If a pack reads the frames of clips as sets, the views are those of windows. A second file has the
 features of all frames, which determine the best frame of a hit: the distinct features (U, n, d) of

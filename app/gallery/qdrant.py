@@ -44,7 +44,7 @@ FORM = (
     "qdrant://host:port/collection, qdrants:// where it speaks TLS, or qdrant:///folder/name; "
     "?pictures=DIR may follow"
 )
-KEY = "QDRANT_API_KEY"
+KEY, _MIGRATE = "QDRANT_API_KEY", "python -m polyview migrate"
 READ_UP_TO = 20_000  # images whose views or captions are read for one answer
 _CONNECT, _ANSWER = 3.0, 60  # seconds to wait for a connection, and for an answer
 _PAGE = 1000  # payloads of one answer
@@ -90,10 +90,8 @@ class Points:
         if self.pictures is not None and not self.pictures.is_dir():
             raise ValueError(f"pictures={self.pictures} is not a folder on this machine")
         if QdrantClient is None:
-            raise ValueError(
-                "a gallery in Qdrant needs the package qdrant-client, which is not installed; "
-                'run pip install "qdrant-client>=1.14"'
-            )
+            install = 'which is not installed; run pip install "qdrant-client>=1.14"'
+            raise ValueError(f"a gallery in Qdrant needs the package qdrant-client, {install}")
         self.address = address.strip().partition("?")[0]  # without options
         # qdrant-client in a folder is not thread-safe
         self._lock = threading.Lock() if folder else nullcontext()
@@ -133,14 +131,10 @@ class Points:
         numbers = sum(rows.numel() for _, vectors, _ in points[:1] for rows in vectors.values())
         step = max(1, _NUMBERS // max(1, numbers))
         for start in range(0, len(points), step):
-            structs = [
-                api.PointStruct(
-                    id=point,
-                    vector={name: rows.tolist() for name, rows in vectors.items()},
-                    payload=dict(payload),
-                )
-                for point, vectors, payload in points[start : start + step]
-            ]
+            structs = []
+            for point, vectors, payload in points[start : start + step]:
+                lists: dict[str, Any] = {name: rows.tolist() for name, rows in vectors.items()}
+                structs.append(api.PointStruct(id=point, vector=lists, payload=dict(payload)))
             self._call("upsert", points=structs, wait=True)
 
     def payloads(self) -> Iterator[tuple[str, dict]]:
@@ -158,11 +152,8 @@ class Points:
         """The payload and the rows (R, E) float32 of a named vector of the existing points."""
         vectors = [vector] if vector else False
         records = self._call("retrieve", ids=list(points), with_payload=True, with_vectors=vectors)
-        contents = {}
-        for record in records:
-            rows = np.asarray((record.vector or {}).get(vector, []), np.float32)
-            contents[str(record.id)] = record.payload or {}, rows
-        return contents
+        rows = [np.asarray((r.vector or {}).get(vector, []), np.float32) for r in records]
+        return {str(r.id): (r.payload or {}, array) for r, array in zip(records, rows, strict=True)}
 
     def candidates(
         self, vector: str, queries: np.ndarray, count: int, only: Sequence[str] | None
@@ -192,9 +183,8 @@ class Points:
         except UnexpectedResponse as error:
             if error.status_code in (401, 403):
                 raise QdrantError(f"{server} rejects the API key; set {KEY}") from error
-            advice = "check the server"
-            if error.status_code == 404:
-                advice = "create the collection with python -m polyview migrate"
+            is_missing = error.status_code == 404
+            advice = f"create the collection with {_MIGRATE}" if is_missing else "check the server"
             reason = f"{error.status_code}: {error.reason_phrase:.200}"
             raise QdrantError(f"{server} rejects the request ({reason}); {advice}") from error
         except (ResponseHandlingException, OSError, RuntimeError, ValueError) as error:
@@ -204,12 +194,11 @@ class Points:
 
 
 class QdrantGallery(Gallery):
-    """The views of one method in a collection.
+    """The views of one method in a collection; the method scores the rows that Qdrant returns.
 
-    Scores are always computed here, by the method, from the rows stored in Qdrant. If one pair of
-    rows determines the score (`Method.row_search`), each row of the query is searched by itself,
-    and every one of the k best images is among the k best of one of these lists. The answer is
-    therefore exact; of more than 8 equal scores at rank k, any may be returned. Other methods score
+    If one pair of rows determines the score (`Method.row_search`), each row of the query is
+    searched by itself, and each of the k best images is among the k best of one of these lists. The
+    answer is exact; of more than 8 equal scores at rank k, any may be returned. Other methods score
     all images, at most `READ_UP_TO`.
     """
 
@@ -276,14 +265,10 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
     function raises it if the views come from another pack.
     """
     if not points.exist():
-        raise QdrantError(
-            f"there is no collection {points.address}; create it with python -m polyview migrate"
-        )
+        raise QdrantError(f"there is no collection {points.address}; create it with {_MIGRATE}")
     payloads = sorted(points.payloads(), key=lambda pair: str(pair[1].get("file")))
     if not payloads:
-        raise QdrantError(
-            f"the collection {points.address} is empty; fill it with python -m polyview migrate"
-        )
+        raise QdrantError(f"the collection {points.address} is empty; fill it with {_MIGRATE}")
     root = points.pictures and points.pictures.resolve()
     try:
         images = tuple(_image(i, payload, root) for i, (_, payload) in enumerate(payloads))
@@ -291,17 +276,15 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
         shapes = {name: (int(v), int(d)) for name, (v, d) in first["shapes"].items()}
         pack = str(first["pack"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"was not written by python -m polyview migrate ({error})"
+        reason = f"was not written by {_MIGRATE} ({error})"
         raise QdrantError(f"{points.address} {reason}; name another collection") from error
     image_ids = {point: i for i, (point, _) in enumerate(payloads)}
 
     def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
         check_pack(points, pack, runtime)
         if missing := runtime.methods.keys() - shapes.keys():
-            raise QdrantError(
-                f"{points.address} lacks the views of {min(missing)}; fill it with "
-                "python -m polyview migrate"
-            )
+            problem = f"lacks the views of {min(missing)}"
+            raise QdrantError(f"{points.address} {problem}; fill it with {_MIGRATE}")
         return {
             name: QdrantGallery(points, image_ids, name, method, shapes[name], runtime.device)
             for name, method in runtime.methods.items()

@@ -155,25 +155,22 @@ class Collection:
         return tuple((text, image.image_id) for image in self.images for text in image.captions)
 
     @cached_property
-    def facts(self) -> dict[str, dict[str, frozenset[int]]]:
+    def facts(self) -> dict[str, dict[str, set[int]]]:
         """The values of each fact in alphabetical order, with the ids of their images."""
         ids: dict[str, dict[str, set[int]]] = {}
         for image in self.images:
             for fact, value in image.facts.items():
                 ids.setdefault(fact, {}).setdefault(value, set()).add(image.image_id)
-        return {
-            fact: {value: frozenset(values[value]) for value in sorted(values)}
-            for fact, values in ids.items()
-        }
+        return {fact: dict(sorted(values.items())) for fact, values in ids.items()}
 
     @cached_property
     def relevant(self) -> dict[str, frozenset[int]]:
         """The ids of all images that are known to satisfy each caption, by caption."""
-        ids: dict[str, set[int]] = {}
+        ids: dict[str, frozenset[int]] = {}
         for image in self.images:
             for caption in image.truth.captions if image.truth else ():
-                ids.setdefault(caption.text, set()).update(caption.relevant)
-        return {text: frozenset(image_ids) for text, image_ids in ids.items()}
+                ids[caption.text] = ids.get(caption.text, frozenset()).union(caption.relevant)
+        return ids
 
 
 def from_pack(pack: Path) -> Collection:
@@ -192,17 +189,12 @@ def from_pack(pack: Path) -> Collection:
 
 
 def open_images(path: Path, cache: Path, stopped: Event | None = None) -> Collection:
-    """The images of a folder, see `from_folder`, or of a ZIP archive, unpacked in a cache folder.
-
-    Args:
-        path: the folder or archive.
-        cache: the user's cache folder.
-        stopped: unpacking ends when this event is set.
+    """The images of a folder, see `from_folder`, or of a ZIP archive, unpacked in the user's cache.
 
     Raises:
         FileNotFoundError: the path does not exist, or holds no image.
         ValueError: the archive cannot be used; no extracted file remains.
-        StoppedError: `stopped` was set while unpacking.
+        StoppedError: the event `stopped` was set while unpacking.
         OSError: the archive cannot be read.
     """
     if not path.is_file():

@@ -1,9 +1,8 @@
 """Stores computed features and views of a gallery in one SQLite file.
 
-Images are identified by the SHA-256 of their file, so moved and copied files are recognised and
-changed files are new. A *space* contains the output of one model for images or captions; its name
-includes the model's checksum, so packs share a gallery without mixing their values. SQLite's
-transactions make `save` atomic.
+Images are identified by the SHA-256 of their file, so moved and copied files are recognised. A
+*space* contains the output of one model for images or captions; its name includes the model's
+checksum. SQLite's transactions make `save` atomic.
 """
 
 from __future__ import annotations
@@ -78,11 +77,10 @@ class Store:
 
     def files(self, stamps: Mapping[str, Stamp]) -> dict[str, Content]:
         """The contents, by path, of files that have not changed since they were read."""
-        contents, paths = {}, {os.fsencode(path): path for path in stamps}
-        for path, *stamp, read_ns, content in self._contents("path", paths):
-            is_unchanged = stamps[paths[path]] == Stamp(*stamp)
-            if is_unchanged and max(stamp[1:]) + _UNSURE_NS < read_ns:
-                contents[paths[path]] = content
+        contents, by_path = {}, {os.fsencode(path): stamp for path, stamp in stamps.items()}
+        for path, *stamp, read_ns, content in self._contents("path", by_path):
+            if by_path[path] == Stamp(*stamp) and max(stamp[1:]) + _UNSURE_NS < read_ns:
+                contents[os.fsdecode(path)] = content
         return contents
 
     def content(self, digest: bytes) -> Content | None:
@@ -141,8 +139,7 @@ class Store:
             db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", arrays)
             current = [(path, digest) for path, *_, digest, _, _ in contents]
             db.executemany("DELETE FROM files WHERE path = ? AND sha256 <> ?", current)
-            placeholders = ", ".join("?" * 9)
-            db.executemany(f"INSERT OR REPLACE INTO files VALUES ({placeholders})", contents)
+            db.executemany(f"INSERT OR REPLACE INTO files VALUES (?{', ?' * 8})", contents)
 
         if arrays or contents:
             self._run(write, None)

@@ -38,7 +38,6 @@ ALL_PIXELS = 8_000_000_000  # pixels of all frames; above this, only key frames 
 _LEAST_PIXELS = 50_000  # pixels that a smaller frame counts as
 _SIDE = 1024  # longer side of the written frames
 _CPU = 120  # seconds of CPU time of the decoder
-_ODD = 4  # larger pixel aspect ratios, and their inverses, are ignored
 _processes = threading.Semaphore(2)
 
 T = TypeVar("T")
@@ -217,11 +216,9 @@ class Clip:
                     last_number = moment.frame
 
     def upright(self, frame: Any) -> Image.Image:
-        """A frame at working size, upright, with square pixels."""
-        ratio = float(self._stream.sample_aspect_ratio or 1)  # of a pixel's width to its height
-        width = frame.width * (ratio if 1 / _ODD <= ratio <= _ODD else 1)
-        scale = min(1.0, _SIDE / max(width, frame.height))
-        size = [max(1, round(side * scale)) for side in (width, frame.height)]
+        """A frame at working size, upright."""
+        scale = min(1.0, _SIDE / max(frame.width, frame.height))
+        size = [max(1, round(side * scale)) for side in (frame.width, frame.height)]
         image = frame.reformat(*size, "rgb24", interpolation="AREA").to_image()
         return image.rotate(90 * round(frame.rotation / 90), expand=True)
 

@@ -58,11 +58,9 @@ def describe(retriever: Retriever, collection: str = "") -> dict[str, Any]:
             "bytes": info.files[encoder.file].bytes if encoder.file else 0,
         },
         "methods": {name: describe_method(retriever, name) for name in info.methods},
-        "gallery": {
-            **describe_gallery(retriever),
-            "key": collection,
-            "first": retriever.index.first,  # searchable while the others are built
-        },
+        # the method `first` is searchable while the others are built
+        "gallery": describe_gallery(retriever)
+        | {"key": collection, "first": retriever.index.first},
         "facts": {
             fact: {value: len(ids) for value, ids in values.items()}
             for fact, values in retriever.collection.facts.items()
@@ -123,7 +121,7 @@ def results(retriever: Retriever) -> dict[str, Any]:
     parent, name = info.folder.parent, info.folder.name
     speed = record(parent / f"{name}.speed.json")
     methods = {key: _method(retriever, key, speed or {}) for key in retriever.methods}
-    used_keys = {key for method in methods.values() for key in method["values"]}
+    used_keys = set().union(*(method["values"] for method in methods.values()))
     tables = map(record, sorted((parent / "ablations" / name).glob("*.json")))
     return {
         "pack": info.name,

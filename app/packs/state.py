@@ -156,16 +156,11 @@ class AppState:
 
     def collections(self) -> list[dict[str, Any]]:
         """Key, kind, title and number of pictures of each collection, without uploads."""
-        folders = [
-            {"key": key, "kind": "folder", "title": images.title, "pictures": len(images.images)}
-            for key, images in list(self._collections.items())
-        ]
-        packs = [
-            {"key": key, "kind": "pack", "title": info.title, "pictures": info.gallery.images}
-            for key, info in self.packs().items()
-            if info.gallery
-        ]
-        return folders + packs
+        folders = list(self._collections.items())
+        packs = [(key, info.title, info.gallery) for key, info in self.packs().items()]
+        rows = [(key, "folder", images.title, len(images.images)) for key, images in folders]
+        rows += [(key, "pack", title, gallery.images) for key, title, gallery in packs if gallery]
+        return [dict(zip(("key", "kind", "title", "pictures"), row, strict=True)) for row in rows]
 
     def sends_files(self, collection: str) -> bool:
         """Whether original files may be sent, with metadata: the owner's only to the owner."""
