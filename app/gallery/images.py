@@ -34,7 +34,7 @@ SUFFIXES = VIDEOS.union(_IMAGES.split())
 MAX_BYTES = 512 * 2**20  # bytes of a file
 MAX_PIXELS = 100_000_000  # pixels of an image, before a JPEG is reduced
 WORKING_SIDE = 1024  # no encoder needs more, so larger JPEGs are decoded at reduced size
-_RULES = 9  # increase when the rules for refusing files or choosing frames change
+_RULES = 10  # increase when the rules for refusing files or choosing frames change
 # Pillow reads more formats, some by running other programs.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
 _SLOW_PIXELS = 4_000_000  # limit for formats that Pillow decodes in Python

@@ -157,8 +157,6 @@ class Index:
 
     def __len__(self) -> int:
         """The number of images that every method can find; a clip counts as one."""
-        if not self.clips:
-            return min(map(len, self.images.values()))
         return min(int((gallery.ids() < self.files).sum()) for gallery in self.images.values())
 
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
