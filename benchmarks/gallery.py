@@ -109,8 +109,7 @@ def latency(pack: Path, queries: int) -> dict[str, Any]:
             encode = partial(runtime.text_features, method=name)
             search = partial(retriever.search, spec=name, k=BEST)
             encoder = np.median(milliseconds(encode, [[text] for text in texts], WARM_UP))
-            elapsed = milliseconds(search, terms, WARM_UP)
-            p50, p95 = np.percentile(elapsed, [50, 95]).round(3)
+            p50, p95 = np.percentile(milliseconds(search, terms, WARM_UP), [50, 95]).round(3)
             print(f"{name:<12} {p50:>8.2f} {p95:>8.2f} {encoder:>12.2f} {p50 / encoder:>6.2f}")
             median[name] = float(p50)
     counts = {"queries": queries, "pictures": images}

@@ -24,8 +24,9 @@ from polyview.models.avse import AVSE, AVSEConfig
 from polyview.models.gpo import GPO
 from polyview.models.layers import l2_normalize
 
-Run = Callable[[], object]
-Row = tuple[str, Run, Run, str]  # title, baseline, ours, and the target ratio of their times
+Row = tuple[
+    str, Callable[[], object], Callable[[], object], str
+]  # title, baseline, ours, and the target ratio of their times
 
 
 class Sizes(NamedTuple):

@@ -35,8 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         images = [data.images[row] for row in pairs]
         texts = [data.captions[row] for row in pairs.values()]
         rows = check_preprocessing(runtime, method, images, texts)
-    unit = "gain in standard deviations of the scores"
-    print(f"{len(images)} pairs of {data.folder}, {method}; {unit}")
+    print(f"{len(images)} pairs of {data.folder}, {method}; gain in standard deviations of scores")
     for row in rows:
         verdict = "right; next best is" if row.right else "WRONG: the model wants"
         verdict = verdict if row.error else "right; the same is"

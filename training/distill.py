@@ -61,7 +61,6 @@ class DistillConfig(BackboneConfig):
             and random crops of at least half of it.
         targets: number of principal components of the teacher's features to learn.
         color: largest relative change of brightness, contrast and saturation.
-        epochs: passes over the training images, with one random version of each.
         retrieval_epochs: number of final epochs with the retrieval loss.
         retrieval_weight: weight of the retrieval loss relative to the distillation loss.
     """
@@ -201,8 +200,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:
         rows, random = batch, self.random
         pixels, targets = self.load_crops(rows, random.integers(self.config.crops, size=len(rows)))
-        mirrored = torch.from_numpy(random.random(len(rows)) < 0.5)
-        mirror(pixels, targets, mirrored)
+        mirror(pixels, targets, torch.from_numpy(random.random(len(rows)) < 0.5))
         cells = self._cells(change_colors(pixels, self.config.color, random))
         terms = {"distillation": self._map_error(cells, targets)}
         captioned = rows < self.captioned

@@ -15,10 +15,9 @@ from polyview.training.loop.loop import LOG
 from polyview.training.settings import refusals_end
 
 SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first available score is drawn
-Points = list[tuple[float, float]]
 
 
-def read_curves(folder: Path) -> dict[str, Points]:
+def read_curves(folder: Path) -> dict[str, list[tuple[float, float]]]:
     """Reads curves by name, (epochs completed, value); raises ValueError without a valid log."""
     if not (folder / LOG).is_file():
         raise ValueError(f"there is no {folder / LOG}; name a run that has finished an epoch")

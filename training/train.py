@@ -1,7 +1,4 @@
-"""Trains one method: `python -m polyview train --recipe scenes/vse_infty --out runs/vse_infty`.
-
-`--list` names the recipes, `--help-settings` prints every setting.
-"""
+"""Trains one method: `python -m polyview train --recipe scenes/vse_infty --out runs/vse_infty`."""
 
 import inspect
 import json

@@ -88,8 +88,7 @@ def read_features(
         stored = np.load(path, mmap_mode="r")  # (images, n, d)
         if len(stored) != len(split.images) and isinstance(split.images, ImageFiles):
             counts = f"{len(stored):,} images instead of {len(split.images):,}"
-            advice = "delete it, so that they are computed again"
-            raise ValueError(f"{path} has features of {counts}; {advice}")
+            raise ValueError(f"{path} has features of {counts}; delete it to compute them again")
         versions.append(stored.reshape(-1, split.frames * stored.shape[1], stored.shape[2]))
     features = Copies(versions) if copies > 1 else versions[0]
     return replace(split, features=features, summary_token=summary_token)

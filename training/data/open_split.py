@@ -72,8 +72,7 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
     kind, name = "features", data.resolve().name
     if isinstance(split.images, ImageFiles):
         kind, files = "photographs", map(photographs.find_captions, (data, *map(Path, also)))
-        known = photographs.KNOWN
-        names = (known.get(file.name, file.resolve().parent.name) for file in files if file)
+        names = (photographs.KNOWN.get(f.name, f.resolve().parent.name) for f in files if f)
         name = " and ".join(dict.fromkeys(names))
     elif len(split.images):
         kind, name = "scenes", "rendered scenes" + (" in motion" if split.frames > 1 else "")

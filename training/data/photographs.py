@@ -38,7 +38,6 @@ EVALUATED_CAPTIONS = 5  # a few COCO images have six or seven; the first five co
 _FILE = ("file", "filename", "file_name", "image", "image_name")
 _CAPTION = ("caption", "captions", "text", "sentence", "comment")
 _SPLITS = {"validation": "val", "restval": "train"}  # COCO's restval is training data
-_LONGEST_NAME = 255  # characters
 _MAX_NAMED = 3  # missing files named in an error
 _FIX = "correct it, or fetch it again"
 
@@ -204,7 +203,7 @@ def _check_name(location: str, file: str) -> None:
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f'{location} names the file "{file}", which leaves the folder of images')
-    if not file.isprintable() or not 1 <= len(path.name) <= _LONGEST_NAME:
+    if not file.isprintable() or not 1 <= len(path.name) <= 255:
         raise ValueError(f"{location}: {file!a:.80} cannot be a file name; {_FIX}")
 
 

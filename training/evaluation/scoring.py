@@ -135,7 +135,6 @@ def ensemble_members(names: Iterable[str], known: Iterable[str], kind: str) -> l
         if len(set(members)) < len(members):
             raise ValueError(f'the ensemble "{name}" names a {kind} twice; name each once')
         singles += [single for single in members if single not in singles]
-    for single in singles:
-        if single not in known:
-            raise ValueError(unknown_name(kind, single, known))
+    if unknown := [single for single in singles if single not in known]:
+        raise ValueError(unknown_name(kind, unknown[0], known))
     return singles

@@ -80,7 +80,6 @@ class ClipTraining(Loop[TrainConfig, Batch]):
 
     @torch.no_grad()
     def validate(self, epoch: int) -> dict[str, float]:  # noqa: ARG002
-        """Retrieval metrics on the validation split."""
         self.model.eval()
         images, texts = [], []
         for start in range(0, self.val.image_count, 100):

@@ -64,8 +64,7 @@ def run_command(
                 advice = "start one with --recipe"
                 raise FileNotFoundError(f"{options.out} holds no run to continue; {advice}")
         if not (options.recipe or recipe):
-            example = "for example scenes/vse_infty; --list names all"
-            raise ValueError(f"choose a recipe with --recipe, {example}")
+            raise ValueError("choose a recipe with --recipe, such as scenes/vse_infty, see --list")
         config = load_recipe(settings_class, options.recipe or recipe, options.set)
         names = ("resume", "cache", "skip_damaged") if cached else ("resume",)
         loop = build(config, options.out, **{name: getattr(options, name) for name in names})

@@ -170,8 +170,6 @@ class Loop(ABC, Generic[C, B]):
                 break
             start_time = time.perf_counter()
             terms = self._epoch(epoch)
-            if not math.isfinite(terms["loss"]):
-                raise ValueError("the loss is not finite; lower the learning rate")
             metrics = self.validate(epoch)
             self._finish_epoch(epoch, terms, metrics, time.perf_counter() - start_time)
         return self.progress.get("metrics", {})
@@ -207,10 +205,11 @@ class Loop(ABC, Generic[C, B]):
         """Updates the weights on a batch; returns the loss, its terms and the gradient norm."""
         terms = self.losses(batch, epoch)
         loss = torch.stack(list(terms.values())).sum()
+        if not torch.isfinite(loss):
+            raise ValueError("the loss is not finite; lower the learning rate")
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        max_norm = self.config.optimizer.clip_norm
-        norm = nn.utils.clip_grad_norm_(self.module.parameters(), max_norm)
+        norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.config.optimizer.clip_norm)
         self.optimizer.step()
         self.after_step()
         self.progress["step"] += 1

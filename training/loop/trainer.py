@@ -129,11 +129,9 @@ class Trainer(Loop[TrainConfig, Batch]):
         return [group for share, part in groups.items() for group in parameter_groups(part, share)]
 
     def after_step(self) -> None:
-        """See `Loop`: keeps a learned temperature in its range."""
         self.model.method.clamp_temperature()
 
     def stop_reason(self, epoch: int) -> str:
-        """See `Loop`: early stopping."""
         best, patience = self.progress["best_epoch"], self.config.patience
         if epoch - best <= patience:
             return ""
@@ -165,7 +163,6 @@ class Trainer(Loop[TrainConfig, Batch]):
         return self.objective(self.model.method, images, texts, batch.image_ids, epoch)
 
     def validate(self, epoch: int) -> dict[str, float]:
-        """See `Loop`: retrieval metrics, every `validate_every` epochs."""
         if (epoch + 1) % self.config.validate_every and epoch + 1 < self.config.epochs:
             return {}
         scores = score_matrix(self.model.method, *self.validation_views())
@@ -177,7 +174,6 @@ class Trainer(Loop[TrainConfig, Batch]):
         return encode_split(self.model, self.val, self.texts.tables[1], self.device)
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """See `Loop`; also writes the tokenizer."""
         tokenizer = self.out / TOKENIZER
         write_whole(tokenizer, self.texts.tokenizer.to_str(pretty=True))
         description = {

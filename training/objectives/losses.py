@@ -151,10 +151,8 @@ class Triplet(Objective):
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
         positives = same_image(image_ids, image_ids)
-        loss = pair_costs(method.score(images, texts), positives, self.cost_at(epoch)).sum()
-        if not torch.isfinite(loss):
-            raise ValueError(f"the {self.cost} loss is not finite; lower optimizer.learning_rate")
-        return {self.cost: loss}
+        costs = pair_costs(method.score(images, texts), positives, self.cost_at(epoch))
+        return {self.cost: costs.sum()}
 
 
 class MultiView(Triplet):

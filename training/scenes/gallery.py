@@ -64,8 +64,7 @@ def _draw_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
     """Writes the image and the mask of a scene; returns the file names and the objects."""
     scene: Scene = data.scenes[row]
     files = {"file": f"images/{scene.id}.webp", "mask": f"masks/{scene.id}.webp"}
-    image = Image.fromarray(data.images[row])
-    image.save(folder / files["file"], quality=_SCENE_QUALITY, method=6)
+    Image.fromarray(data.images[row]).save(folder / files["file"], quality=_SCENE_QUALITY, method=6)
     Image.fromarray(data.instances[row]).save(folder / files["mask"], lossless=True, method=6)
     objects = [{"name": o.name, "color": o.color, "box": o.box} for o in scene.objects]
     return {**files, "objects": objects}

@@ -213,8 +213,7 @@ def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
         high = action in ("passes_right", "passes_left", "flashes") and kind.aloft
         y = float(rng.uniform(38, 78) if high else rng.uniform(148, 178))
         x = float(rng.uniform(46, 92) if side == 0 else rng.uniform(132, 178))
-        actor = _object(rng, kind, x, y, size, high)
-        actors.append(replace(actor, deed=Action(action, start)))
+        actors.append(replace(_object(rng, kind, x, y, size, high), deed=Action(action, start)))
     return actors
 
 
