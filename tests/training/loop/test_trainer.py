@@ -95,6 +95,18 @@ def config(method: str = "vse_infty", **changes: Any) -> TrainConfig:
     return check(TrainConfig, {**values, **TINY.get(method, {}), **changes})
 
 
+def test_a_loss_that_is_not_finite_ends_the_run_before_it_spoils_the_weights(
+    train_set: Split, val_set: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(config(), train_set, val_set, tmp_path)
+    weight = next(trainer.model.parameters())
+    monkeypatch.setattr(trainer, "losses", lambda *_: {"a": weight.sum() * math.nan})
+    with pytest.raises(ValueError, match="the loss is not finite; lower the learning rate"):
+        trainer.fit()
+    assert all(bool(torch.isfinite(p).all()) for p in trainer.model.parameters())
+    assert not (tmp_path / LAST).exists()
+
+
 @pytest.mark.parametrize("method", POOLS)
 def test_every_method_learns(method: str, tmp_path: Path) -> None:
     first = {"objective": {"warmup_epochs": 1}} if method == "avse" else {}
