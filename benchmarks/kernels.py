@@ -24,9 +24,8 @@ from polyview.models.avse import AVSE, AVSEConfig
 from polyview.models.gpo import GPO
 from polyview.models.layers import l2_normalize
 
-Row = tuple[
-    str, Callable[[], object], Callable[[], object], str
-]  # title, baseline, ours, and the target ratio of their times
+Run = Callable[[], object]
+Row = tuple[str, Run, Run, str]  # title, baseline, ours, and the target ratio of their times
 
 
 class Sizes(NamedTuple):

@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         ("write", "store the metrics in the pack, except those of ensembles"),
     ):
         add(f"--{flag}", action="store_true", help=help_text)
-    help_text = "only compare maps of CLIP on objects; FROM names the weights of the pack"
+    help_text = "only compare maps of CLIP on objects; FROM has the weights the pack was made of"
     add("--maps", nargs="?", const=True, metavar="FROM", help=help_text)
     add("--split", default="test", help="split (default: test)")
     help_text = "captioned images or features (default: the pack's gallery, or a run's own data)"
