@@ -105,9 +105,7 @@ def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) 
         np.testing.assert_allclose(maps, drawn(row, seen[0]).numpy(), atol=1e-6)
 
 
-def test_a_contextual_transformer_end_to_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_contextual_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained over regions and words, measured, exported, measured alike, searched, split."""
     method = "base_cls"
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "cache"))

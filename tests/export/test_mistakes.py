@@ -79,9 +79,8 @@ def test_the_interval_is_that_of_a_bootstrap_over_images() -> None:
     assert found["difference"] == pytest.approx(100 * (a.mean() - b.mean()))
     gains = (a.astype(float) - b).reshape(400, 5).mean(axis=1)
     draws = 100 * gains[random.integers(400, size=(4000, 400))].mean(axis=1)
-    assert (found["low"], found["high"]) == pytest.approx(
-        np.percentile(draws, (2.5, 97.5)), abs=0.2
-    )
+    interval = np.percentile(draws, (2.5, 97.5))
+    assert (found["low"], found["high"]) == pytest.approx(interval, abs=0.2)
     assert found["p"] == mistakes.sign_test(found["counts"]["a"], found["counts"]["b"])
 
 

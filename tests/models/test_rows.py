@@ -1,58 +1,39 @@
 """Rows of CLIP and SigLIP: they add up to what `transformers` computes, and are each token's."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from polyview.export.encoders import sources
 from polyview.models.clip import CLIP
-from polyview.models.encoders import published
 from polyview.models.encoders.rows import ImageRows, TextRows
-from tests.published import spread
+from tests import published as twins
 
-WORDS, END, CONTEXT = 40, 39, 11
-# kind, patch, pixels, width, heads, layers, joint space
-LAYOUTS = {
-    "ViT-B/32": ("CLIP", 32, 96, 24, 3, 3, 16),
-    "ViT-B/16": ("CLIP", 16, 64, 24, 3, 2, 16),
-    "SigLIP": ("Siglip", 16, 64, 24, 3, 2, 24),
-}
 Twin = tuple[Any, ImageRows, TextRows]
 
 
-@pytest.fixture(params=LAYOUTS)
-def twin(request: pytest.FixtureRequest) -> Twin:
-    """A network of `transformers` with random weights, and both encoders with the same weights."""
+@pytest.fixture(params=[twins.FIRST, twins.SIGLIP])
+def twin(request: pytest.FixtureRequest, tmp_path: Path) -> Twin:
+    """A published network with random weights, and both encoders with the same weights."""
     import transformers
 
-    kind, patch, pixels, width, heads, layers, joint = LAYOUTS[request.param]
-    torch.manual_seed(patch + layers)
-    shape: dict[str, Any] = {"hidden_size": width, "intermediate_size": 2 * width}
-    shape |= {"num_attention_heads": heads, "num_hidden_layers": layers, "projection_dim": joint}
-    text: dict[str, Any] = {**shape, "vocab_size": WORDS, "max_position_embeddings": CONTEXT}
-    text |= {"bos_token_id": END - 1, "eos_token_id": END, "pad_token_id": 1}
-    vision = {**shape, "image_size": pixels, "patch_size": patch}
-    sizes = {"text_config": text, "vision_config": vision, "projection_dim": joint}
-    config = getattr(transformers, f"{kind}Config")(**sizes)
-    network = spread(getattr(transformers, f"{kind}Model")(config))
-    vision, text = config.vision_config.to_dict(), config.text_config.to_dict()
-    projected = {"projected": True} if kind == "CLIP" else {}
-    images = getattr(published, f"{kind}ImageEncoder")(vision, **projected)
-    texts = getattr(published, f"{kind}TextEncoder")(text, **projected)
-    if kind == "CLIP":
-        images.projection.load_state_dict(network.visual_projection.state_dict())
-        texts.projection.load_state_dict(network.text_projection.state_dict())
-    images.model.load_state_dict(network.vision_model.state_dict())
-    texts.model.load_state_dict(network.text_model.state_dict())
-    network.set_attn_implementation("eager")  # which returns its attention
-    return network, ImageRows(images).eval(), TextRows(texts).eval()
+    source = twins.save_clip(tmp_path, request.param)
+    kind: Any = transformers.CLIPModel if request.param == twins.FIRST else transformers.SiglipModel
+    network = kind.from_pretrained(source, attn_implementation="eager")  # returns its attention
+    images, texts = (
+        load(f"{source}#projected", rounded=False)[0]
+        for load in (sources.load_image_source, sources.load_text_source)
+    )
+    return network.eval(), ImageRows(images).eval(), TextRows(texts).eval()
 
 
 @torch.no_grad()
 def test_rows_add_up_to_the_embeddings_of_transformers(twin: Twin) -> None:
     network, images, texts = twin
-    pixels, (ids, lengths) = some_pixels(network), some_texts()
+    pixels, (ids, lengths) = some_pixels(network), some_texts(network)
     vision, rows = network.config.vision_config, images(pixels)
     side = vision.image_size // vision.patch_size
     assert images.grid(vision.image_size) == (side, side)
@@ -68,7 +49,7 @@ def test_rows_add_up_to_the_embeddings_of_transformers(twin: Twin) -> None:
 @torch.no_grad()
 def test_a_row_is_what_attention_brings_from_its_token(twin: Twin) -> None:
     network, images, texts = twin
-    pixels, (ids, lengths) = some_pixels(network)[:1], some_texts()
+    pixels, (ids, lengths) = some_pixels(network)[:1], some_texts(network)
     own = as_published(network, ids[1][: lengths[1]])
     siglip, rows = network.config.model_type == "siglip", images(pixels)[0, 1:]
     if siglip:
@@ -91,7 +72,7 @@ def test_a_row_is_what_attention_brings_from_its_token(twin: Twin) -> None:
 @torch.no_grad()
 def test_evidence_of_rows_leaves_what_has_no_place_in_the_base(twin: Twin) -> None:
     network, images, texts = twin
-    cells, (ids, lengths) = images(some_pixels(network)), some_texts()
+    cells, (ids, lengths) = images(some_pixels(network)), some_texts(network)
     method = CLIP(images.dim, texts.dim, images.dim, rows=True)
     features, mask = texts(ids, lengths), torch.arange(ids.shape[1]) < lengths[:, None]
     everywhere = torch.ones(cells.shape[:2], dtype=torch.bool)
@@ -113,19 +94,20 @@ def some_pixels(network: Any) -> Tensor:
     return torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(1))
 
 
-def some_texts() -> tuple[Tensor, Tensor]:
+def some_texts(network: Any) -> tuple[Tensor, Tensor]:
     """Ids (3, 8) that start and end with marks, padded with 0 to different lengths."""
-    lengths = torch.tensor([8, 5, 3])
-    ids = torch.randint(2, END - 1, (3, 8), generator=torch.Generator().manual_seed(2))
-    ids[:, 0] = END - 1
-    ids[torch.arange(3), lengths - 1] = END
+    lengths, end = torch.tensor([8, 5, 3]), network.config.text_config.vocab_size - 1
+    ids = torch.randint(2, end - 1, (3, 8), generator=torch.Generator().manual_seed(2))
+    ids[:, 0] = end - 1
+    ids[torch.arange(3), lengths - 1] = end
     return ids.masked_fill(torch.arange(8) >= lengths[:, None], 0), lengths
 
 
 def as_published(network: Any, ids: Tensor) -> Tensor:
     """One text (1, L) as the authors' code passes it: SigLIP's is padded to its context."""
     if network.config.model_type == "siglip":
-        ids = torch.nn.functional.pad(ids, (0, CONTEXT - len(ids)), value=1)
+        context = network.config.text_config.max_position_embeddings
+        ids = torch.nn.functional.pad(ids, (0, context - len(ids)), value=1)
     return ids[None]
 
 

@@ -123,7 +123,8 @@ def by_pair(plan: Tensor, data: dict[str, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_golden_paper_scores(name: str) -> None:
+def test_golden_scores_and_plans(name: str) -> None:
+    """The paper's, and the logarithm of the released plan."""
     data = double(load(name))
     for iterations in (1, 5, 100, 20):
         method = avse(data, "sinkhorn", iterations)
@@ -132,12 +133,6 @@ def test_golden_paper_scores(name: str) -> None:
     (scores * data["upstream"]).sum().backward()
     for tensor, part in ((image, "image"), (text, "text"), (method.get_parameter("dustbin"), "z")):
         check(grad(tensor), data[f"paper_grad_{part}"], 1e-6)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_golden_plans(name: str) -> None:
-    """The paper's plan, and the logarithm of the released plan."""
-    data = double(load(name))
     z = data["dustbin_z"]
     affinity = data["affinity_eq1"].permute(2, 3, 0, 1).flatten(2)  # (p, q, pairs)
     check(by_pair(log_plan(affinity, z, 20).exp(), data), data["paper_plan_iters20"], 1e-9)

@@ -129,9 +129,7 @@ def test_every_setting_is_described() -> None:
 
 
 # the others: see loop/test_command.py, and tests/export/build/test_trained_backbones.py
-NAMES = [
-    name for name in recipe_names() if not re.search("backbone|mvam_stage1$|scenes/clip_tiny", name)
-]
+NAMES = [n for n in recipe_names() if not re.search("backbone|mvam_stage1$|scenes/clip_tiny", n)]
 # Image encoders that are trained along: see `tests/training/data/test_extraction.py`.
 ALONG = [name for name in NAMES if not load_recipe(TrainConfig, name).backbone_frozen]
 CLIPS = ("tgif/pvse", "mrw/pvse", "msrvtt/vse_infty", "vatex/vse_infty")
@@ -151,9 +149,7 @@ STATED: dict[str, dict[str, Any]] = {
 CLIP_PVSE = {"frames": 8, "batch_size": 128, "epochs": 50, "image_global": "states"}
 CLIP_PVSE |= {"learning_rate": 2e-4, "amsgrad": True}
 CLIP_INFTY = {"frames": 0, "size_augmentation": 0.2, "mlp_dim": 0, "pad_statistics": False}
-STATED_BY_RECIPE = {
-    f"{data}/{name}": STATED[name] for data in ("flickr30k", "coco") for name in STATED
-}
+STATED_BY_RECIPE = {f"{data}/{m}": STATED[m] for data in ("flickr30k", "coco") for m in STATED}
 STATED_BY_RECIPE |= {"tgif/pvse": {**CLIP_PVSE, "views": 3}, "mrw/pvse": {**CLIP_PVSE, "views": 5}}
 STATED_BY_RECIPE |= {"msrvtt/vse_infty": CLIP_INFTY, "vatex/vse_infty": CLIP_INFTY}
 SIZES = {"embed_dim": WIDTH, "mlp_dim": 8, "block_dim": 8}

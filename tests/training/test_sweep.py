@@ -99,9 +99,7 @@ def test_trials_choose_all_seeds_are_measured_and_the_table_is_written(
     assert not (toy.parent / "runs").exists()
 
 
-def test_rows_are_trained_on_other_data(
-    toy: Path, data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_on_other_data(toy: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = toy.read_text().replace("data=", "data=nowhere/")
     toy.write_text(text.replace("[1e-5, 2e-2]", "[2e-2]"))  # no trials
     with pytest.raises(SystemExit, match="nowhere"):

@@ -213,9 +213,7 @@ def saved(content: Any, *, legacy: bool = False) -> bytes:
     return stored.getvalue()
 
 
-def test_broken_files_and_options(
-    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_files(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--from", "pvse", "x.pth", "--out", str(tmp_path / "pack")]) == 1
     assert "there is no checkpoint x.pth" in capsys.readouterr().err
     whole, old = (saved(releases.mv_vse(), legacy=legacy) for legacy in (False, True))

@@ -127,9 +127,7 @@ def test_what_is_no_pack_is_not_kept(stocked: HubState, pack: Path, tmp_path: Pa
         pull(f"{ID}@v9")
 
 
-def test_visitors_limits(
-    stocked: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_visitor_limits(stocked: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, value, sentence in LIMITS:
         with monkeypatch.context() as changed:
             changed.setattr(packs, limit, value)

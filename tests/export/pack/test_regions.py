@@ -20,14 +20,9 @@ FEATURES = RANDOM.normal(size=(3, 4, 6)).astype(np.float32)
 BOXES = np.array([[0, 0, 0.5, 0.5], [0, 0, 1, 1], [0.7, 1, 0.7, 1], [0.26, 0.11, 0.63, 0.9]])
 
 
-@pytest.fixture
-def regions(tmp_path: Path) -> Regions:
+def test_shares_are_spread_over_boxes_and_add_up(tmp_path: Path) -> None:
     write_regions(tmp_path, FEATURES, np.stack([BOXES] * 3))
-    return Regions(tmp_path / REGIONS)
-
-
-def test_shares_are_spread_over_boxes_and_add_up(regions: Regions) -> None:
-    rows, columns = MAPS
+    regions, (rows, columns) = Regions(tmp_path / REGIONS), MAPS
     quarter, whole, line, odd = torch.eye(4)
     upper_left = np.zeros(MAPS)
     upper_left[: rows // 2, : columns // 2] = 4 / (rows * columns)
