@@ -88,16 +88,13 @@ def outcome(text: str, **fields: Any) -> Outcome:
     return Outcome(**{**dict.fromkeys(Outcome._fields, 1), "kind": "", "text": text, **fields})
 
 
-def test_words_of_wins() -> None:
+def test_words_of_captions_and_of_wins() -> None:
     a = [outcome(text, found="a") for text in ["four dogs", "four cats", "four owls", "a dog"] * 9]
     b = [outcome(text, found="b") for text in ["a dog", "a cat", "an owl"] * 8]
     found = mistakes.summarize([*b, *a])
     assert found["words_a"][0] == {"word": "four", "ratio": round(27.5 / 37 / (0.5 / 25), 3)}
     assert {about["word"] for about in found["words_b"]} == {"a", "an", "cat", "owl"}
     assert mistakes.typical_words(a, a) == []
-
-
-def test_words_of_a_caption() -> None:
     first, second = outcome("A dog's two-seater, a DOG", kind="x"), outcome("1, 2")
     assert first.words() == {"a", "dog's", "two-seater", "dog"}
     conditions = ("", "x", "word:DOG", "word:x")

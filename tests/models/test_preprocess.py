@@ -58,15 +58,12 @@ def test_first_frame_of_an_animation(tmp_path: Path) -> None:
     assert to_rgb(image).getpixel((0, 0)) == (255, 0, 0)
 
 
-def test_crop_keeps_the_centre() -> None:
+def test_crop_keeps_the_centre_and_nonsense_is_refused() -> None:
     wide = Image.new("RGB", (40, 20))
     wide.paste((0, 255, 0), (10, 0, 30, 20))
     square = np.asarray(Preprocess(size=20, fit="crop").square(wide))
     assert (square[..., 1] == 255).all()
     assert Preprocess(fit="crop").visible_box(40, 20) == (0.25, 0.0, 0.75, 1.0)
-
-
-def test_nonsense_is_refused() -> None:
     for values, message in (
         ({"size": 4}, "size must be 16 to 1024"),
         ({"std": [0, 1, 1]}, "std > 0"),

@@ -164,6 +164,13 @@ def test_marks_stand_around_each_text(tmp_path: Path) -> None:
     assert reader.read("cat").unknown == {1: "cat"}
     with pytest.raises(ValueError, match="type at least one word"):
         reader.read("!")
+    # and no unknown word replaces one
+    captions = [f"a dog number {n}" for n in range(24)]
+    table = TokenTable(build_tokenizer(captions, marks=True), captions)
+    data = Split(captions, np.arange(24), features=np.zeros((24, 1, 2)))
+    batch = next(batches(data, table, 24, (0, 0), unknown_rate=0.9))
+    assert np.isin(batch.ids[:, [0, -1]].numpy(), table.fixed).all()
+    assert (batch.ids[:, 1:-1] == UNKNOWN_ID).float().mean() > 0.8
 
 
 def test_texts_have_a_vocabulary_or_features_of_a_frozen_encoder(tmp_path: Path) -> None:
@@ -182,15 +189,6 @@ def test_texts_have_a_vocabulary_or_features_of_a_frozen_encoder(tmp_path: Path)
         ]
         real = lengths_to_mask(torch.from_numpy(plain.lengths), plain.ids.shape[1])
         torch.testing.assert_close(read[0][real], read[1][real], rtol=0, atol=2e-3)
-
-
-def test_no_unknown_word_replaces_a_mark() -> None:
-    captions = [f"a dog number {n}" for n in range(24)]
-    table = TokenTable(build_tokenizer(captions, marks=True), captions)
-    data = Split(captions, np.arange(24), features=np.zeros((24, 1, 2)))
-    batch = next(batches(data, table, 24, (0, 0), unknown_rate=0.9))
-    assert np.isin(batch.ids[:, [0, -1]].numpy(), table.fixed).all()
-    assert (batch.ids[:, 1:-1] == UNKNOWN_ID).float().mean() > 0.8
 
 
 def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:

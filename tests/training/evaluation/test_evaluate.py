@@ -182,14 +182,9 @@ def test_a_short_run_file(pack: Path, tmp_path: Path) -> None:
 
 def test_bad_requests_get_a_sentence(pack: Path, tmp_path: Path) -> None:
     photographs = str(write_photographs(tmp_path / "photographs", {"test": 4}))
-    runs = {
-        "few": "t0 Q0 i0 1 0.5 x\n",
-        "elsewhere": "t0 Q0 nowhere 1 0.5 x\n",
-        "words": "t0 Q0 i0 first 0.5 x\n",
-        "cut": "t0 i0\n",
-    }
-    for name, content in runs.items():
-        (tmp_path / name).write_text(content)
+    words = {"few": "Q0 i0 1", "elsewhere": "Q0 nowhere 1", "words": "Q0 i0 first", "cut": "i0"}
+    for name, line in words.items():
+        (tmp_path / name).write_text(f"t0 {line}{'' if name == 'cut' else ' 0.5 x'}\n")
     mistakes = ["--mistakes", "pvse"]
     wrong = 'there is no method "vse_infy"; did you mean "vse_infty"? Choose one of\n  vse_infty\n'
     for arguments, message in (
