@@ -19,7 +19,7 @@ from polyview.models import Views
 from polyview.models.pvse import PVSE
 from polyview.training.data.split import SeenObjects, Split
 from polyview.training.evaluation import views
-from polyview.training.evaluation.calibration import ask, fit, logistic, measure
+from polyview.training.evaluation.calibration import ask, fit, logistic, measure, quantile_line
 from polyview.training.evaluation.evidence import _score_sets, deletion_areas, find_mentions
 from polyview.training.evaluation.kinds import kind_metrics, print_kinds, rsum_differences
 from polyview.training.evaluation.metrics import (
@@ -171,6 +171,17 @@ def test_logistic_regression_finds_what_made_the_truth() -> None:
     np.testing.assert_allclose(results, true, rtol=0.08)
     bound = logistic(rows, truth, np.ones(len(rows)), np.array([-1, 0, 0]))
     assert bound[0] == 0 < bound[2]
+
+
+def test_the_line_leaves_its_share_below_at_every_place() -> None:
+    random = np.random.default_rng(0)
+    places = random.uniform(0, 5, 20_000)
+    values = 2 * places + random.normal(size=len(places)) * 3
+    line = quantile_line(places[:, None], values, np.ones(len(places)), 0.1)
+    below = values < weighted(places[:, None], line)
+    for start in range(5):
+        first = (places >= start) & (places < start + 1)
+        assert below[first].mean() == pytest.approx(0.1, abs=0.02)
 
 
 def test_what_satisfies_a_question_is_taken_out_of_the_gallery() -> None:
