@@ -15,10 +15,13 @@ from polyview.export.pack.validation import check
 from polyview.models.checkpoint import load_tensors
 from polyview.models.preprocess import Preprocess
 from polyview.training.data import features
+from polyview.training.data.batches import batches
 from polyview.training.data.features import Extraction, drop_damaged, read_features
-from polyview.training.data.image_files import crops
+from polyview.training.data.image_files import crops, prefetch
+from polyview.training.data.open_split import open_split
 from polyview.training.data.photographs import open_photographs
 from polyview.training.data.split import Copies
+from polyview.training.data.texts import TokenTable, build_tokenizer
 from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import score_matrix
 from polyview.training.loop.config import TrainConfig
@@ -158,6 +161,19 @@ def build(world: Path, out: Path, *, resume: bool = False, **changes: Any) -> Tr
     config = check(TrainConfig, values | changes)
     extraction = Extraction(world / "cache", device="cpu")
     return build_trainer(config, out, resume=resume, extraction=extraction)
+
+
+def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Path) -> None:
+    _, preprocess, _ = load_image_source(world / "backbone", rounded=False)
+    data = open_split(world / "photos", "train").with_pixels(preprocess).first(6)
+    table = TokenTable(build_tokenizer(data.captions), data.captions)
+    whole, early = (batches(data, table, 4, (0, 0)) for _ in range(2))
+    for batch, same in zip(whole, prefetch(early), strict=True):
+        for row, image in enumerate(batch.image_ids):
+            with Image.open(world / f"photos/images/{int(image):03}.jpg") as picture:
+                assert torch.equal(batch.features[row], torch.from_numpy(preprocess([picture])[0]))
+        for name in ("features", "ids", "lengths", "image_ids"):
+            assert torch.equal(getattr(same, name), getattr(batch, name))
 
 
 def test_training_begins_at_published_weights(world: Path, tmp_path: Path) -> None:
