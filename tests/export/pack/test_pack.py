@@ -30,6 +30,7 @@ REFUSED: list[tuple[Change, str]] = [
     (lambda p: p.update(name="Not A Name"), "is not a name"),
     (lambda p: p.update(extra=1), "unknown key 'extra'"),
     (lambda p: p.update(methods={}), "methods must have at least 1 item"),
+    (lambda p: p["image_encoder"].update(grid=[4]), "grid lacks value 2"),
     (lambda p: p["methods"][NAME].update(image_dim=13), "image_dim is 13, but"),
     (lambda p: p["methods"][NAME].update(head="h.safetensors"), "no checksum of it"),
     (lambda p: p["files"].update({"../x": p["files"]["tokenizer.json"]}), "plain relative"),

@@ -330,10 +330,13 @@ def test_mentions_are_all_visible_objects_of_their_kind_and_no_other() -> None:
     )
     images = [Image.new("RGB", (4, 4))] * 2
     data = Split(captions, np.array([0, 0, 0, 1, 1]), images, objects=objects)
-    pieces = re.compile(r"\S{1,4}")
+
+    def read(text: str) -> Any:
+        return SimpleNamespace(spans=[each.span() for each in re.finditer(r"\S{1,4}", text)])
+
     runtime = runtime_of(
         info=SimpleNamespace(image_encoder=SimpleNamespace(file="image_encoder.onnx")),
-        tokenize=lambda s: SimpleNamespace(spans=[each.span() for each in pieces.finditer(s)]),
+        reader=SimpleNamespace(read=read),
     )
     mentions = find_mentions(runtime, data)
     assert [(each.text, each.tokens, each.cells.tolist()) for each in mentions] == [
