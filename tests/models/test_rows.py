@@ -23,10 +23,8 @@ def twin(request: pytest.FixtureRequest, tmp_path: Path) -> Twin:
     source = twins.save_clip(tmp_path, request.param)
     kind: Any = transformers.CLIPModel if request.param == twins.FIRST else transformers.SiglipModel
     network = kind.from_pretrained(source, attn_implementation="eager")  # returns its attention
-    images, texts = (
-        load(f"{source}#projected", rounded=False)[0]
-        for load in (sources.load_image_source, sources.load_text_source)
-    )
+    images: Any = sources.load_image_source(f"{source}#projected", rounded=False)[0]
+    texts: Any = sources.load_text_source(f"{source}#projected", rounded=False)[0]
     return network.eval(), ImageRows(images).eval(), TextRows(texts).eval()
 
 
