@@ -50,17 +50,6 @@ def write_animation(path: Path, frames: Sequence[Image.Image], ms: int | list[in
     return path
 
 
-def sound_alone(path: Path) -> Path:
-    """Writes a second of silence, as a file called like a video."""
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("aac", 44100)
-        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
-        frame.rate = 44100
-        container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    return path
-
-
 def turned(path: Path) -> Path:
     """Says in an MP4 that it is to be shown turned by 90 degrees clockwise."""
     content = bytearray(path.read_bytes())

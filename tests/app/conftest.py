@@ -137,28 +137,30 @@ def bundled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def bundled(
+def group_server(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, bundled_cache: Path
-) -> Iterator[Server]:
-    """`python app/main.py` without arguments."""
+) -> Iterator[Serve]:
+    """Starts the server of a group, which is stopped after the group's last test."""
     with servers(lambda: tmp_path_factory.mktemp("server")) as start:
-        server = start(POLYVIEW_CACHE=str(bundled_cache))
-        pytestconfig.stash.setdefault(SERVERS, {})["bundled"] = server.process
-        yield server
+
+        def start_for(group: str, *arguments: str | Path) -> Server:
+            server = start(*arguments, POLYVIEW_CACHE=str(bundled_cache))
+            pytestconfig.stash.setdefault(SERVERS, {})[group] = server.process
+            return server
+
+        yield start_for
 
 
 @pytest.fixture(scope="session")
-def private(
-    pytestconfig: pytest.Config,
-    tmp_path_factory: pytest.TempPathFactory,
-    many_pack: Path,
-    bundled_cache: Path,
-) -> Iterator[Server]:
+def bundled(group_server: Serve) -> Server:
+    """`python app/main.py` without arguments."""
+    return group_server("bundled")
+
+
+@pytest.fixture(scope="session")
+def private(group_server: Serve, many_pack: Path) -> Server:
     """The app over the pack of six methods, for this machine alone."""
-    with servers(lambda: tmp_path_factory.mktemp("server")) as start:
-        server = start("--pack", many_pack, "--mcp", POLYVIEW_CACHE=str(bundled_cache))
-        pytestconfig.stash.setdefault(SERVERS, {})["private"] = server.process
-        yield server
+    return group_server("private", "--pack", many_pack, "--mcp")
 
 
 @pytest.fixture(scope="session")

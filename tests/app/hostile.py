@@ -4,6 +4,7 @@ import io
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,23 @@ USABLE = (
     "dot.png", "wide.png", "mislabelled.png", "bitmap.bmp", "camera.avif", "phone.heif",
     "plain.ppm", "scan.tiff", "web.webp",
 )  # fmt: skip
-REFUSED = {
-    "text.jpg": "not an image",
-    "empty.png": "empty",
-    "bomb.png": "pixels allowed",
-    "large.png": "more than the 100 million",
-    "scans.jpg": "more than 100 scans",
-    "comment.gif": "comments of more than 4,096 blocks",
-    "short.gif": "comments of more than 4,096 blocks",
-    "loop.gif": "comments of more than 4,096 blocks",
-    "tiles.tif": "tiles of 40000 x 40000 pixels",
-    "repeated.tif": "repeats or hides tags",
-    "hidden.tif": "repeats or hides tags",
-    "cut.jpg": "damaged",
-    "cut.png": "damaged",
-    "noise.webp": "damaged",
-    "photo.heic": "convert it to JPEG",
+COMMENTS = "comments of more than 4,096 blocks"
+REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
+    "text.jpg": (lambda: b"this is no picture, whatever its name says\n", "not an image"),
+    "empty.png": (lambda: b"", "empty"),
+    "bomb.png": (lambda: png_header(30000, 30000), "pixels allowed"),
+    "large.png": (lambda: png_header(11000, 11000), "more than the 100 million"),
+    "scans.jpg": (lambda: repeated_scans(64, 120), "more than 100 scans"),
+    "comment.gif": (lambda: commented(2**21), COMMENTS),
+    "short.gif": (lambda: commented(0)[:-1] + b"!\xfe" + b"\x01 " * 5000 + b"\0;", COMMENTS),
+    "loop.gif": (lambda: looped(), COMMENTS),
+    "tiles.tif": (lambda: tiled(40_000), "tiles of 40000 x 40000 pixels"),
+    "repeated.tif": (lambda: tiled(40_000, 16), "repeats or hides tags"),
+    "hidden.tif": (lambda: tiled(8, kind=17), "repeats or hides tags"),
+    "cut.jpg": (lambda: cut("JPEG"), "damaged"),
+    "cut.png": (lambda: cut("PNG"), "damaged"),
+    "noise.webp": (lambda: b"RIFF\x10\x00\x00\x00WEBPVP8 " + bytes(range(40)), "damaged"),
+    "photo.heic": (lambda: b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100), "convert it to"),
 }
 
 
@@ -41,7 +43,7 @@ def write(folder: Path, name: str) -> Path:
     """Writes one of the files above."""
     path, image = folder / name, draw(4)[0]
     if name in REFUSED:
-        path.write_bytes(_refused(name, image, path))
+        path.write_bytes(REFUSED[name][0]())
         return path
     register_heif_opener()
     options: dict[str, Any] = {}
@@ -93,6 +95,13 @@ def write_below(folder: Path, name: str, depth: int) -> None:
     with os.fdopen(os.open("deep.png", os.O_WRONLY | os.O_CREAT, dir_fd=parent), "wb") as file:
         draw(5)[0].save(file, "PNG")
     os.close(parent)
+
+
+def cut(kind: str) -> bytes:
+    """The first half of an image's file."""
+    file = io.BytesIO()
+    draw(4)[0].resize((960, 720)).save(file, kind)
+    return file.getvalue()[: file.tell() // 2]
 
 
 def progressive(side: int) -> bytes:
@@ -165,24 +174,3 @@ def png_header(width: int, height: int) -> bytes:
     for data in (b"IHDR" + header, b"IDAT" + zlib.compress(b"\0" * 64)):
         content += struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
     return content
-
-
-def _refused(name: str, image: Image.Image, path: Path) -> bytes:
-    if name.startswith("cut"):
-        image.resize((960, 720)).save(path)
-        return path.read_bytes()[: path.stat().st_size // 2]
-    return {
-        "text.jpg": b"this is no picture, whatever its name says\n",
-        "empty.png": b"",
-        "scans.jpg": repeated_scans(64, 120),
-        "comment.gif": commented(2**21),
-        "short.gif": commented(0)[:-1] + b"!\xfe" + b"\x01 " * 5000 + b"\0;",
-        "loop.gif": looped(),
-        "tiles.tif": tiled(40_000),
-        "hidden.tif": tiled(8, kind=17),
-        "repeated.tif": tiled(40_000, 16),
-        "bomb.png": png_header(30000, 30000),
-        "large.png": png_header(11000, 11000),
-        "noise.webp": b"RIFF\x10\x00\x00\x00WEBPVP8 " + bytes(range(40)),
-        "photo.heic": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100),
-    }[name]

@@ -25,19 +25,12 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Server:
-    """An app that runs.
-
-    Attributes:
-        url: its address.
-        log: what it printed.
-        process: its number.
-        http: asks below /api/v1.
-    """
+    """An app that runs."""
 
     url: str
-    log: Path
-    process: int
-    http: httpx.Client = field(repr=False)
+    log: Path  # what it printed
+    process: int  # its number
+    http: httpx.Client = field(repr=False)  # asks below /api/v1
 
     @property
     def port(self) -> int:
@@ -60,10 +53,6 @@ class Server:
         reply = self.http.post(path, json=values)
         assert reply.status_code == 200, reply.text
         return reply.json()
-
-    def search_image(self, content: bytes, **values: Any) -> httpx.Response:
-        """What is answered to an image that is the body."""
-        return self.http.post("search", content=content, params=values)
 
     def predict(self, endpoint: str, **values: Any) -> Any:
         """What an endpoint of Gradio's answers, or the sentence of its refusal."""
@@ -90,7 +79,7 @@ Serve = Callable[..., Server]
 
 
 @contextmanager
-def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve]:
+def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
     """Gives a function that starts the app with arguments and waits until all is searchable."""
     running: list[subprocess.Popen[bytes]] = []
 
@@ -99,7 +88,7 @@ def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve
         log = folder / "log.txt"
         environment = {**os.environ, "POLYVIEW_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
         environment |= {"TMPDIR": str(folder), **variables}
-        command = [sys.executable, str(main), "--port", str(port), "--device", "cpu"]
+        command = [sys.executable, str(MAIN), "--port", str(port), "--device", "cpu"]
         command += map(str, arguments)
         with log.open("wb") as out:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)

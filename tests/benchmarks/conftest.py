@@ -1,5 +1,5 @@
 """The tiny packs of the app's tests."""
 
-from tests.app.conftest import bundled_cache, many_pack, private, serve, tiny_pack
+from tests.app.conftest import bundled_cache, group_server, many_pack, private, serve, tiny_pack
 
-__all__ = ["bundled_cache", "many_pack", "private", "serve", "tiny_pack"]
+__all__ = ["bundled_cache", "group_server", "many_pack", "private", "serve", "tiny_pack"]

@@ -133,6 +133,6 @@ def test_every_endpoint_of_the_app_answers(serve: Serve, tiny_pack: Path) -> Non
     caller = checks.Caller(server.url)
     left = CASES - sum(CASES * share // 10_000 for share in SHARES.values())
     caller.ask_all(lambda ask: fuzz(questions(caller), ask, left))
-    assert server.search_image(bytes(80_000_000)).status_code == 413
+    assert server.http.post("search", content=bytes(80_000_000)).status_code == 413
     assert server.get("info")["gallery"]["state"] == "ready"
     assert server.get("search", q="a red circle", method="vsepp", k=3)["hits"]

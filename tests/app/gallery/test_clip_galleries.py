@@ -7,59 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from polyview.app.gallery import encode
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import from_folder
-from tests.app.clip_files import plain, write_animation, write_video
+from tests.app.clip_files import plain, write_animation
 from tests.app.conftest import finish
 from tests.app.pretended import Pretended, indexed
 
-SECONDS = 10  # of a video below: as many frames are taken of it
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    """Two stills around a video and an animation of three frames."""
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    plain("black").save(folder / "a.png")
-    frames = [plain(colour) for colour in ("red", "blue") for _ in range(5 * SECONDS // 2)]
-    write_video(folder / "b.mp4", frames, rate=5)
-    write_animation(folder / "c.gif", [*map(plain, ("red", "lime", "blue"))])
-    plain("white").save(folder / "d.jpg")
-    return folder
-
-
-def test_frames_are_images_of_their_clip(photos: Path, tmp_path: Path) -> None:
-    index = indexed(photos, tmp_path / "cache", Pretended())
-    assert {place: len(moments) for place, moments in index.clips.items()} == {1: SECONDS, 2: 3}
-    assert len(index) == 4
-    for gallery in index.images.values():
-        ids = gallery.ids()
-        assert np.bincount(ids % 4).tolist() == [1, SECONDS, 3, 1]
-        assert ids[ids % 4 == 2].tolist() == [2, 6, 10]
-    assert len([*(tmp_path / "cache/thumbnails").iterdir()]) == SECONDS + 3
-    lime = index.images["one"].views([6]).embeddings[0]  # the animation's second frame
-    torch.testing.assert_close(lime, torch.tensor([[0.0, 1, 0]] * 2), atol=0.02, rtol=0)
-
-
-def test_stopped_within_a_clip_nothing_of_it_is_shown(photos: Path, tmp_path: Path) -> None:
-    runtime = Pretended()
-    honest = runtime.square_features
-    index = Index(runtime.runtime, from_folder(photos), tmp_path / "cache")
-
-    def stopping(*arguments: Any, **named: Any) -> torch.Tensor:
-        index.stop()
-        return honest(*arguments, **named)
-
-    runtime.square_features = stopping  # type: ignore[method-assign]
-    finish(index)
-    assert (index.progress.stage, index.clips) == ("stopped", {})
-    runtime.square_features = honest  # type: ignore[method-assign]
-    assert finish(index).clips.keys() == {1, 2}
-
-
 TOGETHER = 4  # frames of a set
-GREY = [plain((10 * i, 10 * i, 10 * i)) for i in range(24)]
+GREY = [plain((10 * i, 10 * i, 10 * i)) for i in range(10)]
 
 
 def sets() -> Pretended:
@@ -72,10 +28,42 @@ def moving(tmp_path: Path) -> Path:
     folder = tmp_path / "moving"
     folder.mkdir()
     plain("black").save(folder / "a.png")
-    write_animation(folder / "b.webp", GREY[:10], 1000)
+    write_animation(folder / "b.webp", GREY, 1000)
     write_animation(folder / "c.gif", [*map(plain, ("red", "lime", "blue"))], [100, 200, 100])
     plain("white").save(folder / "d.png")
     return folder
+
+
+def test_frames_are_images_of_their_clip(moving: Path, tmp_path: Path) -> None:
+    index = indexed(moving, tmp_path / "cache", Pretended())
+    assert {place: len(moments) for place, moments in index.clips.items()} == {1: 10, 2: 3}
+    assert len(index) == 4
+    for gallery in index.images.values():
+        ids = gallery.ids()
+        assert np.bincount(ids % 4).tolist() == [1, 10, 3, 1]
+        assert ids[ids % 4 == 2].tolist() == [2, 6, 10]
+    assert len([*(tmp_path / "cache/thumbnails").iterdir()]) == 10 + 3
+    lime = index.images["one"].views([6]).embeddings[0]  # the animation's second frame
+    torch.testing.assert_close(lime, torch.tensor([[0.0, 1, 0]] * 2), atol=0.02, rtol=0)
+
+
+def test_stopped_within_a_clip_nothing_of_it_is_shown(
+    moving: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "SHARD", 1)  # the still is encoded before the clips
+    runtime = Pretended()
+    honest = runtime.square_features
+    index = Index(runtime.runtime, from_folder(moving), tmp_path / "cache")
+
+    def stopping(*arguments: Any, **named: Any) -> torch.Tensor:
+        index.stop()
+        return honest(*arguments, **named)
+
+    runtime.square_features = stopping  # type: ignore[method-assign]
+    finish(index)
+    assert (index.progress.stage, index.clips) == ("stopped", {})
+    runtime.square_features = honest  # type: ignore[method-assign]
+    assert finish(index).clips.keys() == {1, 2}
 
 
 def test_a_clip_has_a_row_per_window_and_an_image_one(moving: Path, tmp_path: Path) -> None:

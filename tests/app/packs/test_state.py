@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,22 +49,16 @@ def test_unused_uploads_are_deleted(state: AppState, monkeypatch: pytest.MonkeyP
             ask()
 
 
-def held_reading(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Files are read only after the returned event is set."""
-    read, go_on = Index._read_files, threading.Event()
+def test_one_thread_at_a_time_reads_an_upload(
+    state: AppState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, go_on, read = upload(state), threading.Event(), Index._read_files
 
     def wait_and_read(index: Index) -> None:
         assert go_on.wait(60)
         read(index)
 
     monkeypatch.setattr(Index, "_read_files", wait_and_read)
-    return go_on
-
-
-def test_one_thread_at_a_time_reads_an_upload(
-    state: AppState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key, go_on = upload(state), held_reading(monkeypatch)
     monkeypatch.setattr(module, "_STOP_SECONDS", 0.01)
     monkeypatch.setattr(indexing, "_MOMENT", 0.01)
     retriever = state.start_upload(key, "")
@@ -75,32 +70,9 @@ def test_one_thread_at_a_time_reads_an_upload(
             ask()
     go_on.set()
     retriever.index.join(60)
-    again = state.start_upload(key, "")
-    assert again is not retriever
-    assert again.index.wait(60)
-    assert len(again.index) == 2
-
-
-def test_start_reads_again_what_was_stopped_or_failed(
-    state: AppState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = Index._read_files
-    key, go_on = upload(state), held_reading(monkeypatch)
-    retriever = state.start_upload(key, "")
-    retriever.index.stop()
-    go_on.set()
-    retriever.index.join(60)
-    assert str(retriever.index.progress.stage) == "stopped"
-    assert state.start_upload(key, "") is retriever
-    retriever.index.join(60)
-    assert retriever.index.progress.stage == "ready"
-
-    def fail(_: Index) -> None:
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(Index, "_read_files", fail)
-    state.uploads.add(key, "other.png", encoded(1))
+    monkeypatch.setattr(Index, "_read_files", Mock(side_effect=OSError("the disk is full")))
     failed = state.start_upload(key, "")
+    assert failed is not retriever
     failed.index.join(60)
     assert failed.index.progress.stage == "failed"
     monkeypatch.setattr(Index, "_read_files", read)
@@ -109,32 +81,11 @@ def test_start_reads_again_what_was_stopped_or_failed(
     assert len(again.index) == 2
 
 
-def test_all_readings_of_an_upload_are_stopped_before_one_is_awaited(
-    state: AppState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = upload(state)
-    indexes = [state.start_upload(key, pack).index for pack in ("", "scenes")]
-    assert all(index.wait(60) for index in indexes)
-    state.uploads.add(key, "other.png", encoded(1))
-    stopped: list[bool] = []
-
-    def join(*_: object) -> None:
-        stopped.append(all(index._stopped.is_set() for index in indexes))
-
-    monkeypatch.setattr(Index, "join", join)
-    state.start_upload(key, "")
-    assert all(stopped[:2])
-
-
 def test_a_file_is_listed_once_it_is_written(
     state: AppState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = upload(state)
-
-    def fail(*_: object) -> int:
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(Path, "write_bytes", fail)
+    monkeypatch.setattr(Path, "write_bytes", Mock(side_effect=OSError("the disk is full")))
     with pytest.raises(OSError, match="disk is full"):
         state.uploads.add(key, "other.png", encoded(1))
     assert len(state.uploads[key].files) == 1
