@@ -1,7 +1,6 @@
 """Small folders of clips, in the layouts in which the field publishes its data sets."""
 
 import json
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +44,9 @@ def _url(clip: str) -> str:
 def _tgif(folder: Path, count: int) -> None:
     rows = [f"{_url(c)}\t{sentence(c, k)}" for p in PARTS for c in names(p) for k in range(count)]
     (folder / "tgif-v1.0.tsv").write_text("\n".join(rows) + "\n")
-    _lists(folder / "splits", {part: (f"{part}.txt", map(_url, names(part))) for part in PARTS})
+    (folder / "splits").mkdir()
+    for part in PARTS:
+        (folder / f"splits/{part}.txt").write_text("".join(f"{_url(c)}\n" for c in names(part)))
 
 
 def _mrw(folder: Path, count: int) -> None:
@@ -56,14 +57,9 @@ def _mrw(folder: Path, count: int) -> None:
         for k in range(count)
     ]
     (folder / "mrw-v1.0.json").write_text(json.dumps(rows))
-    called = {"train": "train.tsv", "val": "valid.tsv", "test": "test.tsv"}
-    _lists(folder / "split", {part: (called[part], names(part)) for part in PARTS})
-
-
-def _lists(folder: Path, lists: Mapping[str, tuple[str, Iterable[str]]]) -> None:
-    folder.mkdir()
-    for name, clips in lists.values():
-        (folder / name).write_text("".join(f"{clip}\n" for clip in clips))
+    (folder / "split").mkdir()
+    for part, file in {"train": "train", "val": "valid", "test": "test"}.items():
+        (folder / f"split/{file}.tsv").write_text("".join(f"{c}\n" for c in names(part)))
 
 
 def _msrvtt(folder: Path, count: int) -> None:

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,17 +37,11 @@ PIXELS = """(canvas) => {
 
 @dataclass
 class Tab:
-    """A tab of the browser.
-
-    Attributes:
-        page: of Playwright.
-        home: the server's address.
-        complaints: errors on the page, and requests to other machines.
-    """
+    """A tab of the browser at a server's address."""
 
     page: Page
     home: str
-    complaints: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)  # errors, and requests to other machines
 
     def __post_init__(self) -> None:
         self.page.set_default_timeout(PATIENCE)
@@ -124,9 +117,9 @@ def pixels(canvas: Locator) -> tuple[np.ndarray, np.ndarray]:
 NewTab = Callable[..., Tab]
 
 
-@contextmanager
-def tabs(browser: Browser) -> Iterator[NewTab]:
-    """Gives a function that opens a tab in a browser context of its own."""
+@pytest.fixture
+def new_tab(browser: Browser) -> Iterator[NewTab]:
+    """Opens tabs in browser contexts of their own; at the end none may have complained."""
     contexts = []
 
     def new(home: str, size: tuple[int, int] = DESKTOP, dark: bool = False) -> Tab:
@@ -140,10 +133,3 @@ def tabs(browser: Browser) -> Iterator[NewTab]:
     for context, tab in contexts:
         context.close()
         assert not tab.complaints, tab.complaints
-
-
-@pytest.fixture
-def new_tab(browser: Browser) -> Iterator[NewTab]:
-    """Opens tabs; at the end nothing may have complained in any."""
-    with tabs(browser) as new:
-        yield new
