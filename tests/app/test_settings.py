@@ -11,24 +11,20 @@ from polyview.app.main import main
 from polyview.app.settings import Settings, bundled_pack
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--port", "0"], "--port must be 1 to 65535, not 0"),
-        (["--port", "70000"], "--port must be 1 to 65535, not 70000"),
-        (["--port", "x"], "invalid int value: 'x'"),
-        (["--device", "tpu"], "argument --device: invalid choice: 'tpu'"),
-        (["--gallery", "/no/such/folder"], "--gallery /no/such/folder is not a folder"),
-        (["--pack", " "], "--pack is empty"),
-        (["--allow-host", "http://x"], '--allow-host "http://x" is not a host name'),
-        (["--galery", "x"], "unrecognized arguments"),
-    ],
-)
-def test_nonsense(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        Settings.from_argv(arguments)
-    assert end.value.code == 2
-    assert sentence in capsys.readouterr().err
+def test_nonsense(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, sentence in {
+        ("--port", "0"): "--port must be 1 to 65535, not 0",
+        ("--port", "70000"): "--port must be 1 to 65535, not 70000",
+        ("--port", "x"): "invalid int value: 'x'",
+        ("--device", "tpu"): "argument --device: invalid choice: 'tpu'",
+        ("--gallery", "/no/such/folder"): "--gallery /no/such/folder is not a folder",
+        ("--pack", " "): "--pack is empty",
+        ("--allow-host", "http://x"): '--allow-host "http://x" is not a host name',
+        ("--galery", "x"): "unrecognized arguments",
+    }.items():
+        with pytest.raises(SystemExit, match="2"):
+            Settings.from_argv(arguments)
+        assert sentence in capsys.readouterr().err
 
 
 def test_the_first_pack_suits_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,21 +67,18 @@ def test_only_the_own_machine_is_private(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ".gradio.live" in Settings().names
 
 
-def test_a_space_is_public_and_answers_for_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPACE_ID", "owner/space")
-    monkeypatch.setenv("SPACE_HOST", "space.example")
-    monkeypatch.setenv("GRADIO_SHARE", "True")
-    settings = Settings(host="127.0.0.1")
-    assert not settings.private
-    assert not settings.shared  # gradio shares no Space
-    assert {".hf.space", "space.example"} <= {*settings.names}
-
-
-def test_names_of_others_are_given_by_flags_or_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_a_space_and_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYVIEW_ALLOW_HOST", "a.example, b.example:8443,")
     assert Settings.from_argv([]).allow_hosts == ("a.example", "b.example:8443")
     values = Settings.from_argv(["--allow-host", "c.example", "--allow-host", "d.example"])
     assert values.allow_hosts == ("c.example", "d.example")
+    space = {"SPACE_ID": "owner/space", "SPACE_HOST": "space.example", "GRADIO_SHARE": "True"}
+    for name, value in space.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings(host="127.0.0.1")
+    assert not settings.private
+    assert not settings.shared  # gradio shares no Space
+    assert {".hf.space", "space.example"} <= {*settings.names}
 
 
 def test_names_of_bundled_packs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

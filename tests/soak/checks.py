@@ -33,15 +33,8 @@ LEAK = re.compile(
 # an endpoint and the values sent to it, or the name of an uploaded file and what it holds
 Question = tuple[str, list[Any] | bytes]
 ENDPOINTS = (
-    "search_text",
-    "search_image",
-    "compare",
-    "views",
-    "lens",
-    "explain",
-    "info",
-    "results",
-)
+    "search_text", "search_image", "compare", "views", "lens", "explain", "info", "results",
+)  # fmt: skip
 _STATUSES = (200, 400, 403, 404, 405, 410, 413, 429, 503)
 
 
@@ -96,23 +89,15 @@ def tokenizer(folder: Path, values: Any) -> None:
             results.encode("a red circle beside a bar")
 
 
-def weights(pack: Path, content: bytes) -> None:
-    """A safetensors file of a pack."""
-    path = pack / "fuzzed.safetensors"
+def weights(path: Path, content: bytes) -> None:
+    """A file of weights: safetensors, or ONNX as far as it is read before it is computed."""
     path.write_bytes(content)
     with refused(PackError):
         check_weights(path)
-        tensors, about = load_tensors(path)
-        assert isinstance(about, dict)
-        assert sum(t.nbytes for t in tensors.values()) <= len(content)
-
-
-def network(pack: Path, content: bytes) -> None:
-    """An ONNX file of a pack, as far as it is read before it is computed."""
-    path = pack / "fuzzed.onnx"
-    path.write_bytes(content)
-    with refused(PackError):
-        check_weights(path)
+        if path.suffix == ".safetensors":
+            tensors, about = load_tensors(path)
+            assert isinstance(about, dict)
+            assert sum(t.nbytes for t in tensors.values()) <= len(content)
 
 
 def picture(folder: Path, content: bytes, suffix: str) -> None:
@@ -129,11 +114,7 @@ def picture(folder: Path, content: bytes, suffix: str) -> None:
 
 
 class Caller:
-    """Asks a running app without a client that would check anything first.
-
-    Args:
-        url: of the app.
-    """
+    """Asks a running app without a client that would check anything first."""
 
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, timeout=SLOW)
@@ -205,11 +186,7 @@ class Caller:
         return "\n".join(texts)
 
     def ask_all(self, questions: Callable[[Callable[[Question], None]], None]) -> None:
-        """Asks eight at a time; fails at the end with the first questions that failed.
-
-        Args:
-            questions: gives them, one by one, to the function it gets.
-        """
+        """Asks what `questions` gives to its argument; fails at the end with the first failures."""
         failed: list[str] = []
 
         def ask(question: Question) -> None:

@@ -64,12 +64,7 @@ def fuzz(
 
 
 def targets(pack: Path, work: Path) -> dict[str, Target]:
-    """Each kind of input: damaged forms of a whole one, and what must hold of them.
-
-    Args:
-        pack: nobody may change it.
-        work: an empty folder.
-    """
+    """Each kind of input, made in an empty folder: damaged forms, and what must hold of them."""
     copy = Path(shutil.copytree(pack, work / "pack")).resolve()
     photographs = write_photographs(work / "photographs", {"train": 3}, captions=1).resolve()
     split = json.loads((photographs / "dataset_flickr8k.json").read_text())
@@ -84,8 +79,8 @@ def targets(pack: Path, work: Path) -> dict[str, Target]:
         "gallery": (damaged_json(displayed), lambda v: checks.gallery(copy / "gallery", v)),
         "karpathy": (damaged_json(split), lambda v: checks.karpathy(photographs, v)),
         "tokenizer": (damaged_json(content["tokenizer.json"]), lambda v: checks.tokenizer(copy, v)),
-        "weights": (damaged_bytes(head, 250), lambda v: checks.weights(copy, v)),
-        "network": (damaged_bytes(graph), lambda v: checks.network(copy, v)),
+        "weights": (damaged_bytes(head, 250), lambda v: checks.weights(copy / "a.safetensors", v)),
+        "network": (damaged_bytes(graph), lambda v: checks.weights(copy / "a.onnx", v)),
         "picture": (pictures(), lambda v: checks.picture(copy, *v)),
     }
 

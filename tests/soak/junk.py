@@ -66,10 +66,7 @@ def damaged_json(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
 def damaged_bytes(draw: st.DrawFn, content: bytes, early: int = 0) -> bytes:
     """Content with one to a few stretches overwritten, put in or cut out, or its end missing.
 
-    Args:
-        draw: hypothesis's.
-        content: whole.
-        early: half of the places lie in so many bytes at the start, where headers are.
+    Half of the places lie in the first `early` bytes, where headers are.
     """
     results = bytearray(content)
     for _ in range(draw(st.integers(1, 4))):

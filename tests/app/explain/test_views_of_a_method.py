@@ -157,25 +157,16 @@ def test_ranks_are_those_of_the_weighted_scores(many_retriever: Retriever, name:
         assert hit.before == before.index(hit.image_id) + 1
     assert results.stayed == len(set(order[:7]) & set(before[:7]))
     assert results.searched == len(before)
+    if name == "mv_vse":  # of two views that are left the better one wins, under its own number
+        method, query = many_retriever.methods[name], many_retriever.views(TEXT, name)
+        images = many_retriever.gallery(name).views(order[:7])
+        scores = method.view_scores(images, query)[..., 0] * torch.tensor(WEIGHTS[name])[:, None]
+        assert [hit.view for hit in results.hits] == (1 + scores[1:].argmax(dim=0)).tolist()
     if name in ADDED:  # with every view on nothing moves
         results = search_weighted(many_retriever, TEXT, name, [1.0] * ADDED[name]["views"], 5)
         assert all(hit.rank == hit.before for hit in results.hits)
         assert [hit.model_copy(update={"before": None}) for hit in results.hits] == plain[:5]
         assert results.stayed == 5
-
-
-@torch.inference_mode()
-def test_winning_views_keep_their_numbers(many_retriever: Retriever) -> None:
-    method = many_retriever.methods["mv_vse"]
-    ids = many_retriever.gallery("mv_vse").ids().tolist()
-    views = many_retriever.gallery("mv_vse").views(ids)
-    scores = method.view_scores(views, many_retriever.views(TEXT, "mv_vse"))[..., 0]  # (3, N)
-    results = search_weighted(many_retriever, TEXT, "mv_vse", [1.0, 0.0, 1.0], 24)
-    won = {hit.image_id: hit.view for hit in results.hits}
-    for column, image_id in enumerate(ids):
-        assert won[image_id] == (0 if scores[0, column] >= scores[2, column] else 2)
-    only = search_weighted(many_retriever, TEXT, "mv_vse", [0.0, 0.0, 1.0], 24)
-    assert {hit.view for hit in only.hits} == {2}
 
 
 @torch.inference_mode()

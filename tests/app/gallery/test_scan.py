@@ -17,13 +17,7 @@ import pytest
 
 from polyview.app.gallery import scan
 from polyview.app.gallery.images import ImageError, open_file
-from polyview.app.gallery.scan import (
-    StoppedError,
-    from_folder,
-    from_pack,
-    from_uploads,
-    open_images,
-)
+from polyview.app.gallery.scan import from_folder, from_pack, from_uploads, open_images
 from tests.app import hostile
 from tests.app.conftest import HOSTILE, IMAGES, draw
 from tests.app.pretended import Pretended, indexed
@@ -56,15 +50,8 @@ def test_a_pack_brings_images_captions_and_truth(tiny_pack: Path, many_pack: Pat
 
 
 def test_a_folder_is_read_however_deep(tmp_path: Path) -> None:
-    for name in (
-        "b.JPG",
-        "deep/er/a.png",
-        "deep/c.webp",
-        ".hidden/d.png",
-        ".e.png",
-        "a.txt",
-        "deep/f.zip",
-    ):
+    names = "b.JPG deep/er/a.png deep/c.webp .hidden/d.png .e.png a.txt deep/f.zip"
+    for name in names.split():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "folder.png").mkdir()
@@ -208,18 +195,12 @@ def overlapping(path: Path) -> None:
 
 
 LOCAL, CENTRAL = b"PK\x03\x04", b"PK\x01\x02"  # signatures of an entry's two headers
+BOMBS = {f"{i}.bmp": bytes(2**23) for i in range(4)}
 DAMAGED = "damaged, locked or not a ZIP archive"
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "bombs": (
-        lambda p: make(p, {f"{i}.bmp": bytes(2**23) for i in range(4)}),
-        "32 MB, more than 200 times",
-    ),
-    "padded": (  # a large file that is no image adds nothing to what images may unpack to
-        lambda p: make(
-            p, {f"{i}.bmp": bytes(2**23) for i in range(4)} | {"x.txt": os.urandom(2**20)}
-        ),
-        "32 MB, more than 200 times",
-    ),
+    "bombs": (lambda p: make(p, BOMBS), "32 MB, more than 200 times"),
+    # a large file that is no image adds nothing to what images may unpack to
+    "padded": (lambda p: make(p, BOMBS | {"x.txt": os.urandom(2**20)}), "32 MB, more than 200"),
     "shared": (overlapping, "90 MB, more than 200 times"),
     "longer": (altered((CENTRAL, 20, struct.pack("<II", 5000, 5000))), DAMAGED),
     "locked": (altered((LOCAL, 6, b"\1"), (CENTRAL, 8, b"\1")), DAMAGED),
@@ -248,7 +229,7 @@ def test_bad_archives(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     write(archive)
     if kind == "stopped":
         stopped.set()
-    error = StoppedError if kind == "stopped" else ValueError
+    error = scan.StoppedError if kind == "stopped" else ValueError
     with pytest.raises(error, match=sentence) as refused:
         open_images(archive, tmp_path / "cache", stopped=stopped)
     assert kind == "stopped" or str(refused.value).startswith(f"{kind}.zip")

@@ -42,9 +42,8 @@ def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> 
         assert hit.file == f"images/test-{hit.image_id:06}.webp"
 
 
-@pytest.mark.parametrize(
-    ("text", "spec", "k", "sentence"),
-    [
+def test_nonsense(retriever: Retriever) -> None:
+    wrong: list[tuple[str, Any, int, str]] = [
         (" \n ", "vsepp", 3, "the text is empty"),
         ("a bar", "nope", 3, 'no method "nope" in this pack; choose one of vsepp, vse_infty'),
         ("a bar", ["vsepp"], 3, "there is no method"),
@@ -52,11 +51,10 @@ def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> 
         ("a bar", "vsepp+vsepp", 3, "twice"),
         ("a bar", "+", 3, "there is no method"),
         ("a bar", "vsepp", 0, "k must be at least 1, not 0"),
-    ],
-)
-def test_nonsense(retriever: Retriever, text: str, spec: str, k: int, sentence: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(sentence)):
-        find(retriever, text, spec, k)
+    ]
+    for text, spec, k, sentence in wrong:
+        with pytest.raises(ValueError, match=re.escape(sentence)):
+            find(retriever, text, spec, k)
 
 
 @pytest.mark.parametrize("method", METHODS)
