@@ -244,31 +244,23 @@ def cached_bytes(name: str) -> int:
     return sum(path.stat().st_size for path in files if path.is_file() and not path.is_symlink())
 
 
-def test_the_owners_token_is_not_used(public: AppState, hub: HubState, tiny_pack: Path) -> None:
-    stock_pack(hub, tiny_pack, "owner/secret")
-    hub.repos["owner/secret"].private = True
-    assert "here is no owner/secret" in load(public, "owner/secret")
-    assert any("owner/secret" in request for request in hub.requests)
-    assert set(hub.tokens) == {""}
-    assert cached_bytes("secret") == 0
-
-
-def test_only_allowed_packs_are_requested(public: AppState, hub: HubState, tiny_pack: Path) -> None:
+def test_what_visitors_may_not_load(public: AppState, hub: HubState, tiny_pack: Path) -> None:
     stock_pack(hub, tiny_pack, "owner/unknown")
     allowed = "may be loaded here; name one of clip_tiny, photos, scenes, scenes_moving"
     revisions = (f"owner/shapes@{revision}" for revision in ("main", "refs/pr/1", "../../x"))
     for address in ("owner/unknown", *revisions, "/etc", f"owner/{'x' * 40_000}"):
         assert allowed in load(public, address)
     assert hub.requests == []
-
-
-def test_the_limits_of_visitors_hold(public: AppState, hub: HubState, tiny_pack: Path) -> None:
+    stock_pack(hub, tiny_pack, "owner/secret")
+    hub.repos["owner/secret"].private = True
+    assert "here is no owner/secret" in load(public, "owner/secret")
+    assert any("owner/secret" in request for request in hub.requests)
+    assert set(hub.tokens) == {""}  # the owner's is not used
     stated = json.loads((tiny_pack / "pack.json").read_text("utf-8"))["files"]
     stated["image_encoder.onnx"]["bytes"] = hub.stated["image_encoder.onnx"] = 2_100_000_000
     stock_pack(hub, tiny_pack, "owner/large", files=stated)
-    refusal = load(public, "owner/large")
-    assert "more than the 2,000,000,000 that visitors may load" in refusal
-    assert cached_bytes("large") == 0
+    assert "more than the 2,000,000,000 that visitors may load" in load(public, "owner/large")
+    assert cached_bytes("secret") == cached_bytes("large") == 0
     assert not any("onnx" in request for request in hub.requests)
 
 

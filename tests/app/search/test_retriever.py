@@ -3,7 +3,6 @@
 import re
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,17 +143,6 @@ def test_questions_wait_for_the_gallery(
             find(retriever, "a bar", "vsepp", 1)
     threading.Timer(0.3, retriever.index.start).start()
     assert len(find(retriever, "a bar", "vsepp", 99)) == IMAGES
-
-
-def test_many_threads_get_the_same_answers(retriever: Retriever) -> None:
-    queries = [f"a {colour} {shape}" for colour in ("red", "blue") for shape in ("circle", "bar")]
-
-    def ask(query: str) -> str:
-        return str(find(retriever, query, "vse_infty", 5))
-
-    alone = list(map(ask, queries))
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(ask, 20 * queries)) == 20 * alone
 
 
 @pytest.mark.parametrize("spec", ["mv_vse", "vse_infty+mv_vse"])
