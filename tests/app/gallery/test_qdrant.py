@@ -192,8 +192,11 @@ def test_what_others_wrote_is_no_gallery(points: Points) -> None:
         open_points(points)
     point = "00000000-0000-4000-8000-000000000001"
     known = {"facts": {}, "captions": [], "objects": [], "pack": "p", "shapes": {"vsepp": [1, 4]}}
-    outside = (known | {"file": file} for file in ("../x.png", "/etc/passwd"))
-    for payload in ({"text": "hello"}, *outside):
+    for payload in (
+        {"text": "hello"},
+        known | {"file": "../x.png"},
+        known | {"file": "/etc/passwd"},
+    ):
         points.add([(point, {"vsepp": torch.zeros(1, 4)}, payload)])
         with pytest.raises(QdrantError, match=r"was not written by python -m polyview migrate"):
             open_points(points)
