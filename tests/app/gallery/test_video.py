@@ -54,14 +54,21 @@ def test_a_frame_of_each_second_is_taken_and_found_again(tmp_path: Path, suffix:
 
 
 @pytest.mark.parametrize("suffix", ANIMATIONS)
-def test_of_a_short_animation_every_frame_is_taken_once(tmp_path: Path, suffix: str) -> None:
+def test_frames_of_an_animation_and_of_a_set(tmp_path: Path, suffix: str) -> None:
+    """Each one once; of a set, as in training, those in the middle of equal times."""
     path = write_animation(tmp_path / f"a{suffix}", [*map(plain, COLOURS)], [400, 1500, 500])
     results = frames_of(path)
     assert [moment.frame for moment, _ in results] == [0, 1, 2]
     assert [round(moment.seconds, 2) for moment, _ in results] == [0.15, 0.45, 1.95]
     assert [colour_of(image) for _, image in results] == list(COLOURS)
+    ms = [40, 300, 20, 20, 500, 120]
+    path = write_animation(tmp_path / f"b{suffix}", GREY[: len(ms)], ms)
+    frames = frames_of(path, 16)
+    expected = [mean_colour(image) for image in training_frames(path, 16)]
+    assert [mean_colour(image) for _, image in frames] == expected
+    check_found_again(path, *frames[9])
     for result in results:
-        check_found_again(path, *result)
+        check_found_again(tmp_path / f"a{suffix}", *result)
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".webp", ".png", ".tif"])
@@ -72,17 +79,6 @@ def test_a_still_image_is_no_clip(tmp_path: Path, suffix: str) -> None:
     with open_file(path, path.name) as file:
         [(moment, image)] = read_frames(file, path.name)
     assert (moment, colour_of(image)) == (None, "red")
-
-
-@pytest.mark.parametrize("suffix", ANIMATIONS)
-def test_frames_of_a_set_are_those_of_training(tmp_path: Path, suffix: str) -> None:
-    """On the screen in the middle of equal times, however long each is."""
-    ms = [40, 300, 20, 20, 500, 120]
-    path = write_animation(tmp_path / f"a{suffix}", GREY[: len(ms)], ms)
-    results = frames_of(path, 16)
-    expected = [mean_colour(image) for image in training_frames(path, 16)]
-    assert [mean_colour(image) for _, image in results] == expected
-    check_found_again(path, *results[9])
 
 
 def test_times_are_those_that_the_file_states(tmp_path: Path) -> None:
