@@ -120,6 +120,15 @@ def test_uploads_are_bounded(state: AppState, monkeypatch: pytest.MonkeyPatch) -
     assert set(state.uploads) == {second, third}
 
 
+def test_peers_search_the_same_images(state: AppState) -> None:
+    key = upload(state)
+    first, second = (state.start_upload(key, pack) for pack in ("", "scenes"))
+    other = state.start_upload(upload(state), "scenes")
+    assert state.peers(first) == {"scenes": second}
+    assert state.peers(other) == state.peers(state.first) == {}
+    state.close()
+
+
 def test_a_log_that_is_no_file_is_not_read(state: AppState, tmp_path: Path) -> None:
     log = tmp_path / "training/vsepp/log.csv"
     log.parent.mkdir(parents=True)
