@@ -96,9 +96,9 @@ def config(method: str = "vse_infty", **changes: Any) -> TrainConfig:
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_spoils_the_weights(
-    train_set: Split, val_set: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = Trainer(config(), train_set, val_set, tmp_path)
+    trainer = Trainer(config(), TRAIN, VAL, tmp_path)
     weight = next(trainer.model.parameters())
     monkeypatch.setattr(trainer, "losses", lambda *_: {"a": weight.sum() * math.nan})
     with pytest.raises(ValueError, match="the loss is not finite; lower the learning rate"):
