@@ -45,6 +45,7 @@ def test_a_pack_brings_images_captions_and_truth(tiny_pack: Path, many_pack: Pat
     assert collection.relevant[HOSTILE] == {0}
     facts = from_pack(many_pack).facts
     assert list(facts) == ["setting", "time"]
+    assert list(facts["setting"]) == sorted(facts["setting"])
     assert facts["setting"]["sand"] == set(range(1, IMAGES, 3))
     assert facts["time"] == {"night": set(range(0, IMAGES, 4))}
 
