@@ -185,6 +185,11 @@ def test_start_does_not_wait_for_a_long_last_step(
     index.start()
     assert index.wait(60)
     assert index.progress.stage == "ready"
+    index.stop()
+    steps: list[Progress] = []
+    index.start(steps.append)  # everything is read
+    index.join(30)
+    assert not steps
 
 
 def test_progress_on_a_terminal(
