@@ -140,7 +140,8 @@ def answer(
     result.query, result.read_as = question.words, ", ".join(describe(terms))
     result.filters = {fact: [*dict.fromkeys(values)] for fact, values in (filters or {}).items()}
     result.terms = [QueryTerm(words=term.words, weight=term.weight) for term in terms]
-    if question.image is not None and (domain := retriever.info.domain) is not None:
+    result.unfamiliar, domain = None, retriever.info.domain
+    if question.image is not None and domain is not None:
         features = retriever.runtime.image_features([question.image]).cpu().numpy()
         result.unfamiliar = bool(domain.distances(features)[0] > domain.limit)
     result.unknown = []

@@ -182,6 +182,7 @@ def test_an_image_is_the_body(private: Server) -> None:
     reply = private.http.post("search?k=3", content=content, headers={"Content-Type": "image/png"})
     assert timeless(reply.json()) == timeless(private.post("search", image=IMAGE, k=3))
     assert reply.json()["hits"] == reply.json()["images"]
+    assert private.get("search", q="a bar")["unfamiliar"] is None
     why = private.http.post("explain?image=4&q=", content=content).json()
     assert timeless(why) == timeless(private.post("explain", image=4, query="", content=IMAGE))
 
