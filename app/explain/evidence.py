@@ -52,8 +52,7 @@ class QueryEvidence:
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of an image's cells."""
-        rows, columns = self.whole_sentence.shape[-2:]
-        return rows, columns
+        return self.whole_sentence.shape[-2], self.whole_sentence.shape[-1]
 
     @property
     def has_no_map(self) -> bool:
