@@ -80,7 +80,7 @@ CHANGING: dict[str, dict[str, Any]] = {
     "pack_job": {"job": "x"},
     "cancel_pack": {"job": "x"},
 }
-SLOW = {"ms", "runs", "progress", "done", "bytes"}
+SLOW = {"ms", "progress", "done", "bytes"}
 BY_NAME = {item.name: item for item in ENDPOINTS}
 
 
