@@ -52,19 +52,16 @@ def test_evidence_lies_on_patches_and_words_and_adds_up(clip: Retriever) -> None
 def test_what_a_summary_adds_has_no_location(
     clip: Retriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = len(clip.read(TEXT).words)
     random = torch.Generator().manual_seed(0)
-    split = Evidence(
-        torch.rand(1, 65, count, generator=random),
-        torch.rand(1, 65, generator=random),
-        torch.ones(1),
-    )
-    monkeypatch.setattr(clip.methods["clip"], "evidence", lambda *_, **__: split)
-    results = explain(clip, [Term(TEXT)], "clip", [0])
-    expected = 1 + split.cells[:, 0].sum() + split.whole_sentence[:, 0]
-    assert results.base == pytest.approx(expected.numpy(), abs=1e-4)
-    total = results.base.sum() + results.cells.sum() + results.whole_sentence.sum()
-    assert total == pytest.approx(float(split.score), rel=1e-5)
+    for term, count in ((Term(TEXT), len(clip.read(TEXT).words)), (Term(image=clip.image(1)), 65)):
+        cells = torch.rand(1, 65, count, generator=random)
+        split = Evidence(cells, torch.rand(1, 65, generator=random), torch.ones(1))
+        monkeypatch.setattr(clip.methods["clip"], "evidence", lambda *_, s=split, **__: s)
+        results = explain(clip, [term], "clip", [0])
+        expected = 1 + cells[:, 0].sum() + split.whole_sentence[:, 0]
+        assert results.base == pytest.approx(expected.numpy(), abs=1e-4)
+        total = results.base.sum() + results.cells.sum() + results.whole_sentence.sum()
+        assert total == pytest.approx(float(split.score), rel=1e-5)
 
 
 def test_a_gallery_keeps_sums_and_few_rows(clip: Retriever, tmp_path: Path) -> None:

@@ -100,6 +100,8 @@ def test_a_hit_is_its_moment_and_the_evidence_adds_up(retriever: Retriever) -> N
             assert (hit.seconds, hit.frame) == (moment.seconds, moment.frame)
             assert hit.image_id // CLIPS == best
             assert results.seconds[place][best] == hit.seconds
+    query = Term(image=retriever.image(hits[0].image_id))  # its features are one column
+    assert explain(retriever, [query], "vse_infty", [hits[0].image_id]).words == ("",)
     with pytest.raises(ValueError, match="per frame"):
         draw(retriever, results, hits[0].image_id, "dog")
     plain = retriever.search([Term("a dog")], "pvse", 5).hits
