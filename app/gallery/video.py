@@ -37,6 +37,7 @@ MAX_PIXELS = 36_000_000  # pixels of a frame; 8192 x 4320 is less
 ALL_PIXELS = 8_000_000_000  # pixels of all frames; above this, only key frames are decoded
 _LEAST_PIXELS = 50_000  # pixels that a smaller frame counts as
 _SIDE = 1024  # longer side of the written frames
+_ODD = 4  # larger pixel aspect ratios, and their inverses, are ignored
 _CPU = 120  # seconds of CPU time of the decoder
 _processes = threading.Semaphore(2)
 
@@ -216,9 +217,11 @@ class Clip:
                     last_number = moment.frame
 
     def upright(self, frame: Any) -> Image.Image:
-        """A frame at working size, upright."""
-        scale = min(1.0, _SIDE / max(frame.width, frame.height))
-        size = [max(1, round(side * scale)) for side in (frame.width, frame.height)]
+        """A frame at working size, upright, with square pixels."""
+        ratio = float(self._stream.sample_aspect_ratio or 1)  # of a pixel's width to its height
+        width = frame.width * (ratio if 1 / _ODD <= ratio <= _ODD else 1)
+        scale = min(1.0, _SIDE / max(width, frame.height))
+        size = [max(1, round(side * scale)) for side in (width, frame.height)]
         image = frame.reformat(*size, "rgb24", interpolation="AREA").to_image()
         return image.rotate(90 * round(frame.rotation / 90), expand=True)
 

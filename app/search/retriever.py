@@ -290,10 +290,21 @@ class Retriever:
         sweep(self.index.encoder.thumbnails)
 
     def _encode_terms(self, terms: Sequence[Term], spec: str) -> Query:
-        """Encodes a query with each method of an ensemble."""
+        """Encodes a query with each method of an ensemble, a query image once per encoder."""
         subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
+        features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection
+
+        def views(index: int, name: str) -> Views:
+            subject = subjects[index][1]
+            if not isinstance(subject, Image.Image):
+                return self.views(subject, name)
+            key = index, self.runtime.image_encoder_of(name)
+            if key not in features:
+                features[key] = self.runtime.image_features([subject], name)
+            return self.runtime.image_views(features[key], name)
+
         return {
-            name: [(weight, self.views(subject, name)) for weight, subject in subjects]
+            name: [(weight, views(index, name)) for index, (weight, _) in enumerate(subjects)]
             for name in self.methods.names(spec)
         }
 

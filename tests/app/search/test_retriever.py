@@ -3,6 +3,7 @@
 import re
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,23 @@ def test_equal_images_are_one_term(retriever: Retriever) -> None:
     assert combine_terms(parse("0.1: a + 0.2: a - 0.3: a")) == []  # sums are rounded
 
 
+def test_an_ensemble_encodes_a_query_image_once(
+    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms, spec = [Term(image=many_retriever.open(i), weight=i) for i in (1, 2)], "avse+mvam+pvse"
+    scores = [many_retriever.scores(terms, name).values for name in spec.split("+")]
+    calls, encode = list[str](), Runtime.image_features
+
+    def count(runtime: Runtime, images: Any, name: str) -> torch.Tensor:
+        calls.append(name)
+        return encode(runtime, images, name)
+
+    monkeypatch.setattr(Runtime, "image_features", count)
+    both = many_retriever.scores(terms, spec).values
+    np.testing.assert_allclose(both, np.mean(scores, axis=0), atol=1e-6)
+    assert len(calls) == 2 * len({many_retriever.runtime.image_encoder_of(n) for n in calls})
+
+
 def test_the_best_measured_methods_come_first(retriever: Retriever) -> None:
     info = retriever.info
     measured = Metrics("test", "a command", "a machine", 1, {"rsum": 400.0})
@@ -144,6 +162,17 @@ def test_questions_wait_for_the_gallery(
             find(retriever, "a bar", "vsepp", 1)
     threading.Timer(0.3, retriever.index.start).start()
     assert len(find(retriever, "a bar", "vsepp", 99)) == IMAGES
+
+
+def test_many_threads_get_the_same_answers(retriever: Retriever) -> None:
+    queries = [f"a {colour} {shape}" for colour in ("red", "blue") for shape in ("circle", "bar")]
+
+    def ask(query: str) -> str:
+        return str(find(retriever, query, "vse_infty", 5))
+
+    alone = list(map(ask, queries))
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, 20 * queries)) == 20 * alone
 
 
 @pytest.mark.parametrize("spec", ["mv_vse", "vse_infty+mv_vse"])
