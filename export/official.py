@@ -11,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from pydantic.dataclasses import dataclass
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordLevel
 from torch import nn
+from torch.nn import functional
 
 from polyview import models
 from polyview.export.build import released
@@ -44,6 +46,7 @@ LAYOUTS = {
     **dict.fromkeys(("imagenet_resnext", "wsl"), "torchvision"),
 }
 _WORD_PIECES = "text.model.embeddings.word_embeddings.weight"  # of BERT
+_POSITIONS = "image.model.embeddings.position_embeddings"  # of a ViT
 
 
 @dataclass(frozen=True, config=OPEN)
@@ -127,6 +130,7 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
     size = checkpoint.options.img_res
     config = {**_read_config("vit", options.image_backbone), "image_size": size}
     image = SampledViT(config, None if options.centres is None else tuple(options.centres))
+    _resize_positions(checkpoint, image.side)
     arguments = {
         "embed_dim": checkpoint.shape("method.project_text.linear.weight")[0],
         "block_dim": options.block_dim or 256,
@@ -221,6 +225,18 @@ def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) 
         layout=layout,
         pooled=pooled,
     )
+
+
+def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
+    """Resizes positions (1, 1 + n * n, h) to `side` x `side`; the release does so in every pass."""
+    count = checkpoint.shape(_POSITIONS)[1] - 1
+    old_side = round(count**0.5)
+    if old_side == side or old_side**2 != count:
+        return  # loading the weights reports a wrong shape
+    summary, patches = checkpoint.state[_POSITIONS].float().split([1, count], dim=1)
+    square = patches.mT.unflatten(2, (old_side, old_side))  # (1, h, n, n)
+    resized = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
+    checkpoint.state[_POSITIONS] = torch.cat([summary, resized.flatten(2).mT], dim=1)
 
 
 CONVERSIONS = {

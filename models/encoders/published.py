@@ -105,7 +105,7 @@ class SampledViT(_VisionTransformer):
         super().__init__()
         self.model = build_network("ViTModel", config, add_pooling_layer=False)
         self.model.layernorm = None  # as in the release
-        side = self.grid(self.model.config.image_size)[0]
+        self.side = side = self.grid(self.model.config.image_size)[0]
         patches = side**2
         count = int((patches + 1) * EVAL_SHARE)
         if centres is None:

@@ -169,7 +169,6 @@ REFUSALS: list[tuple[str, int | str, str, Any, str]] = [
     ("mv_vse", 0, "fc_list.1.bias", torch.ones(3), "image.1.linear.bias has shape"),
     ("mv_vse", 0, "fc_list.0.bias", torch.full((8,), torch.nan), "NaN"),
     ("avse", "model", "txt_enc.ln.weight", None, "lacks method.norm_text.weight"),
-    ("avse", "opt", "img_res", 128, r"position_embeddings has shape .*; check --from, and that"),
     ("avse", "model", EXTRA, torch.ones(1), "unknown tensor image.model.layers.0.extra"),
     ("vse_infty_grid", 0, LAST, torch.ones(16, 8, 1, 1), "another copy of image.layer4"),
     ("vse_infty_grid", "opt", "backbone_source", "mystery", 'backbone_source is "mystery"'),
@@ -190,6 +189,17 @@ def test_misfits_are_refused(command: Command, words: str, pieces: str, tmp_path
         more = ["--image-backbone", pieces, "--block-dim", "4"] if family == "avse" else []
         assert_refused(command(content, family, *arguments, *more), sentence)
         assert not (tmp_path / "pack").exists()
+
+
+def test_positions_of_another_image_size_are_resized(
+    command: Command, pieces: str, tmp_path: Path
+) -> None:
+    content = releases.avse()
+    content["opt"].img_res = 128
+    arguments = ["--text-backbone", pieces, "--image-backbone", pieces, "--block-dim", "4"]
+    status, printed = command(content, "avse", *arguments)
+    assert status == 0, printed
+    assert Runtime.load(tmp_path / "pack", "cpu").info.preprocess.size == 128
 
 
 def assert_refused(result: tuple[int, str], pattern: str) -> None:
