@@ -44,6 +44,9 @@ class Settings:
             raise ValueError(
                 "--pack is empty; give a folder, a Hub id such as owner/name, or scenes"
             )
+        if self.device not in DEVICES:
+            choices = ", ".join(DEVICES)
+            raise ValueError(f'--device "{self.device}" is unknown; choose one of {choices}')
         if self.port is not None and not 1 <= self.port <= 65535:
             raise ValueError(f"--port must be 1 to 65535, not {self.port}")
         for name in self.allow_hosts:

@@ -185,8 +185,9 @@ def read_frames(file: BinaryIO, name: str, frames_per_set: int = 1) -> Frames:
         with _open_image(file, name) as image:
             if _is_animated(image):
                 yield from _animation(image, name, frames_per_set)
-            else:
-                yield None, _to_working_size(image)
+                return
+            still = _to_working_size(image)
+        yield None, still  # other large images can be decoded meanwhile
 
 
 @contextmanager
@@ -214,7 +215,7 @@ def _convert_errors(name: str) -> Iterator[None]:
 def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
     """Opens an image within the limits: large images one at a time, JPEGs at reduced size."""
     file.seek(0)
-    gif_width, gif_height = _gif_size(file, name) if file.read(3) == b"GIF" else (0, 0)
+    gif_width, gif_height = _checked_gif_size(file, name) if file.read(3) == b"GIF" else (0, 0)
     file.seek(0)
     image = Image.open(file, formats=_formats())
     pixels = image.width * image.height
@@ -310,7 +311,7 @@ def _after_palette(content: bytearray, at: int) -> int:
     return at + 1 + (6 << (content[at] & 7) if content[at] & 128 else 0)
 
 
-def _gif_size(file: BinaryIO, name: str) -> tuple[int, int]:
+def _checked_gif_size(file: BinaryIO, name: str) -> tuple[int, int]:
     """The width and height that contain all frames of a GIF; refuses one of too many blocks."""
     size = file.seek(0, os.SEEK_END)
     content = bytearray(size + 16)  # what is read behind the end is zero
@@ -341,8 +342,10 @@ def _gif_size(file: BinaryIO, name: str) -> tuple[int, int]:
                 at, count = after_blocks(at)  # Pillow reads on behind an empty block
         blocks += count
         if comment_blocks > _MAX_COMMENT_BLOCKS:
-            limit = f"more than {_MAX_COMMENT_BLOCKS:,} blocks"
-            raise ImageError(f"{name} has comments of {limit}; save it without comments")
+            raise ImageError(
+                f"{name} has comments of more than {_MAX_COMMENT_BLOCKS:,} blocks; "
+                "save it without comments"
+            )
         if blocks > _MAX_BLOCKS:
             raise ImageError(f"{name} has more than {_MAX_BLOCKS:,} blocks of data; save it again")
     return width, height
@@ -353,6 +356,8 @@ def _is_animated(image: Image.Image) -> bool:
 
 
 def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
+    # the first image of a PNG may be a fallback that is not part of the animation
+    still = int(bool(getattr(image, "default_image", False)))
     total, durations = 0, list[float]()
     for number in range(FRAMES + 1):
         try:
@@ -362,7 +367,7 @@ def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
         image.load()
         total += image.width * image.height
         seconds = float(image.info.get("duration", 0)) / 1000
-        durations.append(seconds if seconds > _SHORTEST else _USUAL)
+        durations.append(0.0 if number < still else seconds if seconds > _SHORTEST else _USUAL)
         if number == FRAMES or total > ALL_PIXELS:
             raise ImageError(
                 f"{name} has more than {FRAMES:,} frames, or {ALL_PIXELS // 10**6:,} million "
@@ -370,7 +375,7 @@ def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
             )
     starts = accumulate(durations[:-1], initial=0.0)
     # pairs without frames, which are decoded below
-    moments = [(Moment(start, number), None) for number, start in enumerate(starts)]
+    moments = [(Moment(start, number), None) for number, start in enumerate(starts)][still:]
     for moment, _ in sample(moments, frame_times(sum(durations), frames_per_set), frames_per_set):
         image.seek(moment.frame)
         yield moment, _shrink(flat_rgb(image))

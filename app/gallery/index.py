@@ -252,7 +252,8 @@ class Gallery:
         best = (scores >= kth).nonzero()[:, 0]
         best = best[scores[best].sort(descending=True, stable=True).indices[:k]]
         ids = ids[best.numpy()]
-        return [*map(Match, ids.tolist(), scores[best].tolist(), self.winners(ids, [query]))]
+        triples = zip(ids.tolist(), scores[best].tolist(), self.winners(ids, [query]), strict=True)
+        return [Match(*triple) for triple in triples]
 
     @torch.inference_mode()
     def winners(self, ids: np.ndarray, queries: Sequence[Views]) -> list[int | None]:

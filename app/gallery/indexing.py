@@ -47,6 +47,8 @@ class Progress:
 
     >>> print(Progress("pictures", 1_000, 5_000, rate=20.0))
     reading images: 1,000 of 5,000, 20 a second, 3 min left
+    >>> print(Progress("views", 1_000, 1_500, rate=20.0))
+    making the other methods' views: 1,000 of 1,500, 20 a second, 25 s left
     """
 
     stage: Stage
@@ -111,12 +113,16 @@ class Index:
         ready: galleries by method that already contain the images; None to encode the images.
 
     Attributes:
+        first: the method whose gallery is filled first.
         images: the gallery of images of each method.
         captions: the gallery of captions of each method; ids are indices of `collection.captions`.
         files: the number of files in the collection.
+        encoder: computes and stores features and views.
+        progress: the progress of filling.
         clips: the moments of each clip's frames; the galleries contain their windows.
-        first_done, images_done, captions_done: set when all images of `first`, all images of all
-            methods, and all captions are added.
+        first_done: set when all images of `first` are added.
+        images_done: set when all images of all methods are added.
+        captions_done: set when all captions are added.
         complete: whether every method can find all readable images.
         refused: the files left out so far, and why.
         copies: the files left out because another file has the same bytes. Copies with captions
@@ -132,19 +138,20 @@ class Index:
         ready: Mapping[str, Gallery] | None = None,
     ) -> None:
         self._runtime, self._collection = runtime, collection
-        methods, device = runtime.methods, runtime.device
+        methods, device = runtime.methods.items(), runtime.device
         self.files, count = len(collection.images), len(collection.captions)
-        self.first = first or next(iter(methods))
+        self.first = first or next(iter(runtime.methods))
         self.images: Mapping[str, Gallery] = ready or {
-            name: Gallery("images", methods[name], device, self.files) for name in methods
+            name: Gallery("images", method, device, self.files) for name, method in methods
         }
-        self.captions = {n: Gallery("texts", methods[n], device, count) for n in methods}
+        self.captions = {name: Gallery("texts", method, device, count) for name, method in methods}
         self.clips = Clips(collection, runtime.info.image_encoder.frames)
         self.encoder = Encoder(runtime, collection, cache)
         # precomputed features (n, d) by image encoder and image id, see `prepared.load`
         self._features: dict[str, dict[int, Tensor]] = {}
-        self._done = [threading.Event() for _ in range(3)]
-        self.first_done, self.images_done, self.captions_done = self._done
+        self.first_done = threading.Event()
+        self.images_done = threading.Event()
+        self.captions_done = threading.Event()
         self.complete = ready is not None
         self.refused, self.copies = list(collection.left_out), list[Copy]()
         self._first_files: dict[bytes, str] = {}  # the first file of each content
@@ -165,15 +172,15 @@ class Index:
         `watch` is called after every step; None keeps the present function. Does nothing while the
         last step before `stop` still runs after a second, see `stopping`.
         """
+        if self._stopped.is_set():
+            self.join(_MOMENT)
         with self._starting:
-            if self._filling is not None:
-                if not self._stopped.is_set():
-                    return
-                self._filling.join(_MOMENT)
-                if self.progress.finished or self._filling.is_alive():
-                    return
+            if self._filling is not None and (
+                not self._stopped.is_set() or self.progress.finished or self._filling.is_alive()
+            ):
+                return
             self._watch = watch or self._watch
-            for event in (self._stopped, *self._done):
+            for event in (self._stopped, self.first_done, self.images_done, self.captions_done):
                 event.clear()
             self._began = ("", 0.0, 0)
             if self.progress.stage == "stopped":  # the thread reports only after its first step
@@ -238,7 +245,7 @@ class Index:
             self._report("failed", detail=f"the gallery could not be read: {reason(error)}")
         finally:
             self.encoder.store.close()
-            for event in self._done:
+            for event in (self.first_done, self.images_done, self.captions_done):
                 event.set()
 
     def _report(self, stage: Stage, done: int = 0, total: int = 0, detail: str = "") -> None:
@@ -272,14 +279,13 @@ class Index:
                 for name, gallery in self.images.items():
                     gallery.add(part, self._runtime.image_views(features, name).embeddings)
         elif images.comes_with(info.folder) and (loaded := prepared.load(info, images)):
-            clips, views_by_method, features_by_file = loaded
-            windows = clips.windows()
+            windows = loaded.clips.windows()
             self._features = {  # before `clips`, whose frames queries look up in it
                 file: dict(zip(chain(*windows), features, strict=True))
-                for file, features in features_by_file.items()
+                for file, features in loaded.features.items()
             }
-            self.clips = clips
-            for name, views in views_by_method.items():
+            self.clips = loaded.clips
+            for name, views in loaded.views.items():
                 self.images[name].add([window[0] for window in windows], views)
         else:
             self._read_files()

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -35,19 +35,21 @@ _log = logging.getLogger(__name__)
 _ROWS = ".rows"
 
 
+class Prepared(NamedTuple):
+    """Precomputed data of a pack's own images."""
+
+    clips: Clips
+    views: dict[str, Tensor]  # (N, V, D) float32 by method: of all images, or windows of clips
+    features: dict[str, Tensor]  # (F, n, d) float16 of frames by encoder; empty without clips
+
+
 def path_of(info: PackInfo, kind: str = "views") -> Path:
     """The path of a pack's precomputed file, beside its folder (pack.json lists what is inside)."""
     return info.folder.parent / f"{info.folder.name}.{kind}.safetensors"
 
 
-def load(
-    info: PackInfo, collection: Collection
-) -> tuple[Clips, dict[str, Tensor], dict[str, Tensor]] | None:
-    """Loads the data for `collection`, a pack's own images; None if no file matches.
-
-    Returns the clips, the views (N, V, D) float32 of all images or windows of clips by method, and
-    the features (F, n, d) float16 of frames by encoder, empty without clips.
-    """
+def load(info: PackInfo, collection: Collection) -> Prepared | None:
+    """Loads the data for `collection`, a pack's own images; None if no file matches."""
     if not path_of(info).is_file():
         return None
     clips, features = Clips(collection, info.image_encoder.frames), dict[str, Tensor]()
@@ -69,7 +71,7 @@ def load(
     frames = {len(rows) for rows in features.values()}
     if lengths != {len(windows)} or not frames <= {sum(map(len, windows))}:
         return None
-    return clips, {name: tensor.float() for name, tensor in tensors.items()}, features
+    return Prepared(clips, {name: tensor.float() for name, tensor in tensors.items()}, features)
 
 
 def write(runtime: Runtime, collection: Collection) -> list[Path]:

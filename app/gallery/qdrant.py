@@ -90,8 +90,10 @@ class Points:
         if self.pictures is not None and not self.pictures.is_dir():
             raise ValueError(f"pictures={self.pictures} is not a folder on this machine")
         if QdrantClient is None:
-            install = 'which is not installed; run pip install "qdrant-client>=1.14"'
-            raise ValueError(f"a gallery in Qdrant needs the package qdrant-client, {install}")
+            raise ValueError(
+                "a gallery in Qdrant needs the package qdrant-client, which is not installed; "
+                'run pip install "qdrant-client>=1.14"'
+            )
         self.address = address.strip().partition("?")[0]  # without options
         # qdrant-client in a folder is not thread-safe
         self._lock = threading.Lock() if folder else nullcontext()
@@ -276,15 +278,17 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
         shapes = {name: (int(v), int(d)) for name, (v, d) in first["shapes"].items()}
         pack = str(first["pack"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"was not written by {_MIGRATE} ({error})"
-        raise QdrantError(f"{points.address} {reason}; name another collection") from error
+        raise QdrantError(
+            f"{points.address} was not written by {_MIGRATE} ({error}); name another collection"
+        ) from error
     image_ids = {point: i for i, (point, _) in enumerate(payloads)}
 
     def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
         check_pack(points, pack, runtime)
         if missing := runtime.methods.keys() - shapes.keys():
-            problem = f"lacks the views of {min(missing)}"
-            raise QdrantError(f"{points.address} {problem}; fill it with {_MIGRATE}")
+            raise QdrantError(
+                f"{points.address} lacks the views of {min(missing)}; fill it with {_MIGRATE}"
+            )
         return {
             name: QdrantGallery(points, image_ids, name, method, shapes[name], runtime.device)
             for name, method in runtime.methods.items()

@@ -65,7 +65,7 @@ class CollectionImage:
     captions: tuple[str, ...] = ()  # sentences that describe the image
     objects: tuple[str, ...] = ()  # names of the objects in the image
     truth: GalleryImage | None = None  # the ground truth of a rendered image
-    root: Path | None = None  # the resolved folder that links may not lead out of
+    root: Path | None = None  # the resolved folder that links may not lead out of (None: no limit)
     moment: Moment | None = None  # the position of a frame in its clip; None for a whole file
     # the facts of an image from a database, whose file is opened only within `root`
     known: Mapping[str, str] | None = None
@@ -155,13 +155,16 @@ class Collection:
         return tuple((text, image.image_id) for image in self.images for text in image.captions)
 
     @cached_property
-    def facts(self) -> dict[str, dict[str, set[int]]]:
+    def facts(self) -> dict[str, dict[str, frozenset[int]]]:
         """The values of each fact in alphabetical order, with the ids of their images."""
         ids: dict[str, dict[str, set[int]]] = {}
         for image in self.images:
             for fact, value in image.facts.items():
                 ids.setdefault(fact, {}).setdefault(value, set()).add(image.image_id)
-        return {fact: dict(sorted(values.items())) for fact, values in ids.items()}
+        return {
+            fact: {value: frozenset(values[value]) for value in sorted(values)}
+            for fact, values in ids.items()
+        }
 
     @cached_property
     def relevant(self) -> dict[str, frozenset[int]]:
@@ -274,9 +277,10 @@ def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
         folder, folders, names = next(os.walk(pending.pop(), onerror=leave_out), ("", [], []))
         for name in (name for name in folders if not name.startswith(".")):
             path = os.path.join(folder, name)  # noqa: PTH118
-            if not os.path.islink(path):  # noqa: PTH114
+            real = os.path.realpath(path)
+            if real == path:  # neither a link nor a junction of Windows
                 pending.append(path)
-            elif not Path(os.path.realpath(path)).is_relative_to(root):
+            elif not Path(real).is_relative_to(root):
                 left_out.append(Refusal(printable(path), str(outside(printable(path)))))
         for name in names:
             if not name.startswith(".") and suffix_of(name) in SUFFIXES | {".zip"}:

@@ -185,9 +185,9 @@ class Clip:
         if codec.removeprefix("lib").replace("dav1d", "av1") not in CODECS:
             raise VideoError(f"is encoded with {codec}, which is not supported; save it with H.264")
         if context.width * context.height > MAX_PIXELS:
-            size, limit = f"{context.width} x {context.height}", f"{MAX_PIXELS // 10**6} million"
             raise VideoError(
-                f"has frames of {size} pixels, more than the {limit} allowed; make it smaller"
+                f"has frames of {context.width} x {context.height} pixels, more than the "
+                f"{MAX_PIXELS // 10**6} million allowed; make it smaller"
             )
         context.thread_count = 1
         context.options = {"max_pixels": str(MAX_PIXELS)}

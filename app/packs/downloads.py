@@ -55,7 +55,7 @@ def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
 
 def _repository(address: str) -> str:
     """The Hub id of a preset, or the address itself."""
-    return str(PRESETS[address]["published"]) if address in PRESETS else address
+    return PRESETS[address]["published"] if address in PRESETS else address
 
 
 def pack_folder(pack: str, cache: Path) -> Path:

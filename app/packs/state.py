@@ -271,7 +271,10 @@ class AppState:
         return self.resume(pack, key)
 
     def resume(self, pack: str, collection: str) -> Retriever:
-        """Resumes reading a collection; raises `Refusal` if it is still being stopped."""
+        """Resumes reading a collection and returns its retriever.
+
+        Waits a second for a step that is still running; raises `Refusal` if it takes longer.
+        """
         retriever = self.retriever(pack, collection)
         retriever.index.start()
         if retriever.index.stopping:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from polyview.app.main import main
+from polyview.app.packs.downloads import PRESETS
 from polyview.app.settings import Settings, bundled_pack
+from polyview.export.hub.client import is_hub_id
 
 
 def test_nonsense(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,6 +27,8 @@ def test_nonsense(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit, match="2"):
             Settings.from_argv(arguments)
         assert sentence in capsys.readouterr().err
+    with pytest.raises(ValueError, match='--device "tpu" is unknown; choose one of auto, cpu'):
+        Settings(device="tpu")  # type: ignore[arg-type]
 
 
 def test_the_first_pack_suits_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +88,7 @@ def test_names_of_a_space_and_of_others(monkeypatch: pytest.MonkeyPatch) -> None
 def test_names_of_bundled_packs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("..", "../bundled", "/etc", "no_such_pack", "", "a/b"):
         assert bundled_pack(name) is None
+    assert all(is_hub_id(preset["published"]) for preset in PRESETS.values())
     monkeypatch.setattr("polyview.app.settings.BUNDLED", tmp_path)
     (tmp_path / "mine").mkdir()
     assert bundled_pack("mine") is None

@@ -14,7 +14,7 @@ from PIL import ExifTags, Image
 from pillow_heif import register_heif_opener
 
 from polyview.app.gallery import images, scan
-from polyview.app.gallery.images import ImageError, open_image
+from polyview.app.gallery.images import ImageError, open_file, open_image, read_frames
 from polyview.app.gallery.scan import THUMBNAIL_SIDE, CollectionImage, sweep
 from tests.app import hostile
 from tests.app.conftest import draw
@@ -80,8 +80,10 @@ def test_headers_of_false_size(tmp_path: Path, kind: str, monkeypatch: pytest.Mo
         with pytest.raises(ImageError, match="damaged"):
             open_image(path)
     else:
-        assert open_image(path).size == (30, 20)
-        turn.__enter__.assert_called_once()
+        with open_file(path, path.name) as file:
+            frames = read_frames(file, path.name)
+            assert next(frames)[1].size == (30, 20)
+            turn.__exit__.assert_called_once()  # before the caller uses the image
 
 
 def test_large_jpegs_are_decoded_at_a_fraction(tmp_path: Path) -> None:

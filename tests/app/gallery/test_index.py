@@ -1,6 +1,7 @@
 """The exact top-k: shortlist and exhaustive scoring agree, ties included."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -177,3 +178,18 @@ def test_sampled_scores_follow_a_growing_gallery() -> None:
         some = gallery.sample_scores(query, np.array([3, 7]))
         np.testing.assert_allclose(some, gallery.scores(query)[1][[3, 7]])
         np.testing.assert_allclose(gallery.sample_scores(query), gallery.scores(query)[1])
+
+
+def test_queries_share_the_processors_and_give_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "_TORCH_THREADS", 4)
+    before = torch.get_num_threads()
+    try:
+        with index.shared_processors(index.LARGE_GALLERY):
+            assert torch.get_num_threads() == 4
+            with suppress(ValueError), index.shared_processors(1):
+                assert torch.get_num_threads() == 1
+                raise ValueError
+            assert index._active_questions == 1
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)

@@ -5,10 +5,11 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Barrier, Event
 from unittest.mock import Mock
 
 import pytest
@@ -180,6 +181,11 @@ def test_start_does_not_wait_for_a_long_last_step(
     index.stop()
     index.start()
     assert index.stopping
+    barrier = Barrier(3)  # three calls wait at the same time
+    with monkeypatch.context() as patch, ThreadPoolExecutor(3) as pool:
+        patch.setattr(index._filling, "join", lambda _: barrier.wait(20))
+        for future in [pool.submit(index.start) for _ in range(3)]:
+            future.result()
     going_on.set()
     index.join(30)
     index.start()

@@ -71,6 +71,15 @@ def test_frames_of_an_animation_and_of_a_set(tmp_path: Path, suffix: str) -> Non
         check_found_again(tmp_path / f"a{suffix}", *result)
 
 
+def test_the_fallback_of_an_animated_png_is_no_frame(tmp_path: Path) -> None:
+    path, [first, *others] = tmp_path / "a.png", [plain(colour) for colour in COLOURS]
+    first.save(path, save_all=True, append_images=others, duration=500, default_image=True)
+    results = frames_of(path)
+    assert [(m.frame, m.seconds) for m, _ in results] == [(1, 0.0625), (2, 0.5625)]
+    assert [colour_of(image) for _, image in results] == ["lime", "blue"]
+    check_found_again(path, *results[1])
+
+
 @pytest.mark.parametrize("suffix", [".gif", ".webp", ".png", ".tif"])
 def test_a_still_image_is_no_clip(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"

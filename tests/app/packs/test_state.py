@@ -63,6 +63,12 @@ def test_one_thread_at_a_time_reads_an_upload(
     monkeypatch.setattr(indexing, "_MOMENT", 0.01)
     retriever = state.start_upload(key, "")
     assert state.start_upload(key, "") is retriever  # no file was added
+    retriever.index.stop()
+    go_on.set()
+    retriever.index.join(60)
+    assert retriever.index.progress.stage == "stopped"
+    go_on.clear()
+    assert state.start_upload(key, "") is retriever  # resumes
     state.uploads.add(key, "other.png", encoded(1))
     retriever.index.stop()
     for ask in (lambda: state.start_upload(key, ""), lambda: state.resume("", key)):
@@ -79,6 +85,23 @@ def test_one_thread_at_a_time_reads_an_upload(
     again = state.start_upload(key, "")
     assert again.index.wait(60)
     assert len(again.index) == 2
+
+
+def test_all_readings_of_an_upload_are_stopped_before_one_is_awaited(
+    state: AppState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, stopped = upload(state), list[bool]()
+    indexes = [state.start_upload(key, pack).index for pack in ("", "scenes")]
+    for index in indexes:
+        index.join(60)
+    state.uploads.add(key, "other.png", encoded(1))
+
+    def join(*_: object) -> None:
+        stopped.append(all(index._stopped.is_set() for index in indexes))
+
+    monkeypatch.setattr(Index, "join", join)
+    state.start_upload(key, "")
+    assert stopped == [True, True]
 
 
 def test_a_file_is_listed_once_it_is_written(
