@@ -48,7 +48,7 @@ lint: $(VENV)/dev.stamp
 types: $(VENV)/dev.stamp
 	rm -rf build/types && mkdir -p build/types/polyview
 	ln -s $(addprefix $(CURDIR)/,$(wildcard polyview/*.py) app export models training) build/types/polyview
-	ln -s $(addprefix $(CURDIR)/,tests benchmarks docs) build/types
+	ln -s $(addprefix $(CURDIR)/,tests benchmarks) build/types
 	cd build/types && $(abspath $(VENV))/bin/mypy --config-file $(CURDIR)/pyproject.toml \
 		--cache-dir $(CURDIR)/build/mypy
 

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polyview.app.gradio_queue import GradioQueue
@@ -58,7 +58,8 @@ _FORWARDING = re.compile(
 )
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
-client_name: ContextVar[str] = ContextVar("client_name", default="")  # of the request
+# the client of the current request, see `client_key`; "" without limits per client
+client_name: ContextVar[str] = ContextVar("client_name", default="")
 
 
 def is_loopback(host: str) -> bool:
@@ -159,7 +160,6 @@ class RequestGuard:
         # Gradio's own request on behalf of an MCP client, whose request is already counted
         internal = name == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
         client = _Client() if internal else self._client(name)
-        client_name.set(name)
         client.open += 1
         try:
             self._hosts.check(Headers(scope=scope), scope["method"])
@@ -168,6 +168,7 @@ class RequestGuard:
             if scope["method"] not in ("GET", "HEAD", "POST", "DELETE"):
                 raise Refusal(405, "this method is not supported; use GET or POST")
             is_limited = not self._hosts.private and not internal
+            client_name.set(name if is_limited else "")
             if is_limited:
                 client.check(scope)
             if is_limited and scope["path"].startswith("/api/v1/"):
@@ -276,8 +277,9 @@ class _Client:
         if self._remaining < 1:
             wait = math.ceil((1 - self._remaining) / RATE)
             raise Refusal(429, f"too many requests; send at most {RATE:g} a second", wait)
-        is_large = b"large" in scope["query_string"]  # decodes the image again
-        self.use(1 if is_large or not _CHEAP_PATHS.fullmatch(scope["path"]) else CHEAP_COST)
+        large = QueryParams(scope["query_string"]).get("large", "false")  # decodes the image again
+        is_cheap = _CHEAP_PATHS.fullmatch(scope["path"]) and large == "false"
+        self.use(CHEAP_COST if is_cheap else 1)
 
 
 class _Answer:

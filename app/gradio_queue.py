@@ -49,8 +49,8 @@ class GradioQueue:
         Raises `Refusal` for an unknown endpoint, unknown parameters and objects, which Gradio could
         take for files to fetch.
         """
-        match, value = _JOIN.fullmatch(path), read_json(body)
-        by_name, name = match.groups() if match else (None, None)
+        is_v2, name = _JOIN.fullmatch(path).groups()  # type: ignore[union-attr]
+        value = read_json(body)
         index, session = value.get("fn_index"), value.get("session_hash") or ""
         if name is None and type(index) is int and 0 <= index < len(self._endpoints):
             name = list(self._endpoints)[index]
@@ -60,13 +60,14 @@ class GradioQueue:
             raise Refusal(400, "session_hash must be 1 to 64 letters, digits, - or _")
         if name not in self._endpoints:
             raise Refusal(404, "unknown endpoint; /gradio_api/info lists all endpoints")
-        # for incomplete requests Gradio would log the whole body
+        # Gradio logs the whole body of an incomplete request
         data, defaults = value.get("data"), self._endpoints[name]
-        if by_name:
-            for unknown in sorted(value.keys() - defaults.keys()):
+        if is_v2:  # parameters by name
+            if unknown := sorted(value.keys() - defaults.keys()):
                 choices = ", ".join(defaults) or "none"
-                raise Refusal(400, f'unknown parameter "{unknown:.80}"; known: {choices}')
-            body = json.dumps({**defaults, **value}).encode()
+                raise Refusal(400, f'unknown parameter "{unknown[0][:80]}"; known: {choices}')
+            if defaults.keys() - value.keys():
+                body = json.dumps({**defaults, **value}).encode()
         elif isinstance(data, list) and len(data) < len(defaults):
             missing = [*defaults.values()][len(data) :]
             body = json.dumps({**value, "data": data + missing}).encode()

@@ -6,7 +6,7 @@ an image (grid cells, patches, regions), M words of a text, d the width of a fea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +103,21 @@ class Model:
         if isinstance(images, np.ndarray | Tensor):
             sets = torch.as_tensor(images, dtype=torch.float32)
         else:
-            items = [images] if isinstance(images, str | Path | Image.Image) else list(images)
+            is_single = isinstance(images, ImageLike) or not isinstance(images, Iterable)
+            items: list[Any] = [images] if is_single else list(images)  # type: ignore[arg-type]
             for item in items:
+                if not isinstance(item, ImageLike):
+                    kind = type(item).__name__
+                    raise TypeError(f"an image is a path or a PIL image, not {kind} {item!r:.60}")
                 if not isinstance(item, Image.Image) and not Path(item).is_file():
                     raise FileNotFoundError(f"there is no image file {item}; check the path")
             starts = range(0, max(1, len(items)), _BATCH)
             batches = ([_open_image(item) for item in items[i : i + _BATCH]] for i in starts)
             sets = torch.cat([self.runtime.image_features(b, self.name) for b in batches])
         real = torch.ones(sets.shape[:2]) if mask is None else torch.as_tensor(mask)
+        if real.shape != sets.shape[:2]:
+            sizes = f"the mask is {tuple(real.shape)}, the features are {tuple(sets.shape)}"
+            raise ValueError(f"{sizes}; pass a mask (B, N)")
         views = self.runtime.image_views(sets, self.name, attention=True, mask=real.bool())
         extras = {"features": sets, "mask": real.bool()}
         return Views(views.embeddings, views.attention, extras).to(self.runtime.device)
@@ -122,7 +129,8 @@ class Model:
         Returns embeddings (B, V, D) and attention (B, V, M); the longest text has M words. Raises
         TypeError if an item is not a string, ValueError if there is no text or a text is empty.
         """
-        items = [texts] if isinstance(texts, str) else list(texts)
+        is_single = isinstance(texts, str) or not isinstance(texts, Iterable)
+        items: list[Any] = [texts] if is_single else list(texts)
         for row, text in enumerate(items, start=1):
             if not isinstance(text, str):
                 raise TypeError(f"a text is a string, not {type(text).__name__} {text!r:.60}")
@@ -167,7 +175,8 @@ class Model:
         differ, or the method's score cannot be split.
         """
         if len(texts) not in (1, len(images)):
-            raise ValueError(f"{len(images)} images take as many texts or one, not {len(texts)}")
+            expected = f"pass one text, or one for each of the {len(images)} images"
+            raise ValueError(f"{expected}, not {len(texts)} texts")
         for views, maker in ((images, "encode_images"), (texts, "encode_texts")):
             if "features" not in views.extras:
                 raise ValueError(f"these views have no features; use views from {maker}")

@@ -82,7 +82,7 @@ NARROW = Views(torch.zeros(1, 1, 3))
 MISTAKES: dict[type[Exception], list[tuple[Callable[[Any], object], str]]] = {
     TypeError: [
         (lambda m: m.encode_images([3]), "int"),
-        (lambda m: m.encode_images(3), "'int' object is not iterable"),
+        (lambda m: m.encode_images(3), "an image is a path or a PIL image, not int 3"),
         (lambda m: m.encode_texts([3]), "a text is a string, not int 3"),
         (lambda _: polyview.register("x", cast(Any, dict)), "subclass of polyview"),
         (lambda m: m.encode_texts([None]), "a string, not NoneType None"),
@@ -94,10 +94,14 @@ MISTAKES: dict[type[Exception], list[tuple[Callable[[Any], object], str]]] = {
         (lambda m: m.encode_images(np.zeros((2, 7))), r"reads features \(B, N, "),
         (lambda m: m.encode_texts(["a dog", " "]), "text 2 of 2 is empty"),
         (lambda m: m.encode_texts([]), "no text to encode"),
+        (lambda m: m.encode_images(np.zeros((1, 2, 256)), np.ones((1, 3))), "the mask is"),
         (lambda m: m.similarity(NARROW, m.encode_texts("a")), "have 3 dimensions and text .* 64"),
         (lambda m: m.attention(VIEW), "have no attention"),
         (lambda m: m.evidence(VIEW, m.encode_texts("a")), "use views from encode_images"),
-        (lambda m: m.evidence(*map(m.encode_texts, ("a", ["a", "b"]))), "1 images take .* not 2"),
+        (
+            lambda m: m.evidence(*map(m.encode_texts, ("a", ["a", "b"]))),
+            "one text, or one for each of the 1 images, not 2",
+        ),
         (lambda m: m.runtime.text_features("dog", "mvam"), r'write \["dog"\]'),
         (lambda _: polyview.load("scenes", "mvan"), 'no method "mvan"'),
         (lambda _: polyview.register("pvse", VSEInfinity), "belongs to PVSE"),

@@ -29,6 +29,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
+from polyview.app.access import client_key, client_name
 from polyview.app.api.answers import Blob, Refused
 from polyview.app.api.parameters import CONTENT, IMAGE_BYTES, Collection, Pack
 from polyview.app.gallery.index import LARGE_GALLERY
@@ -178,7 +179,9 @@ class Adapter:
     def _gradio_function(self, endpoint: Endpoint) -> Callable[..., Any]:
         """Wraps an endpoint for Gradio: positional values, plain types, a dictionary as answer."""
 
-        async def function(*values: Any) -> dict[str, Any]:
+        async def function(request: gr.Request, *values: Any) -> dict[str, Any]:
+            # Gradio's queue runs in the context of the request that started it
+            client_name.set("" if self._state.private else client_key({"client": request.client}))
             try:
                 answer = await self.answer(endpoint, dict(zip(endpoint.types, values)))  # noqa: B905
                 if isinstance(answer, Blob):
@@ -191,8 +194,13 @@ class Adapter:
         doc = [f"    {name}: {field.description or name}" for name, field in fields]
         function.__name__ = endpoint.name
         function.__doc__ = "\n".join([endpoint.doc, "", "Args:", *doc])
-        function.__annotations__ = {**endpoint.types, "return": dict[str, Any]}
-        function.__signature__ = endpoint.signature  # type: ignore[attr-defined]
+        types = {"request": gr.Request, **endpoint.types}
+        function.__annotations__ = {**types, "return": dict[str, Any]}
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        request = inspect.Parameter("request", kind, annotation=gr.Request)
+        parameters = [request, *endpoint.signature.parameters.values()]
+        signature = endpoint.signature.replace(parameters=parameters)
+        function.__signature__ = signature  # type: ignore[attr-defined]
         return function
 
     def refusal(self, error: Exception) -> Refusal:

@@ -79,7 +79,8 @@ def results(state: AppState, pack: p.Pack = "") -> answers.Results:
 def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     """Checks a pack's preprocessing against its model's, with captioned images of a collection."""
     if retriever.reads_sets:
-        raise ValueError("this pack reads clips; only packs that read images can be checked")
+        title = retriever.info.title
+        raise ValueError(f"the pack {title} reads clips; only packs that read images are checked")
     method = retriever.methods.names(method)[0] if method else retriever.methods.best
     stored = retriever.readings.get(("check", method), Reading())
     if stored.result is None:  # a check takes seconds

@@ -137,8 +137,9 @@ def _locate(
         sentence = sentence + table[..., :-count].sum(dim=-1)
         table = to_maps(retriever, table[None], subject)[0].flatten(-2)
     cells, whole_map = to_maps(retriever, table.mT, images), to_maps(retriever, sentence, images)
-    total = table.double().sum(dim=(-2, -1)) + sentence.double().sum(dim=-1)
-    located = cells.double().sum(dim=(-3, -2, -1)) + whole_map.double().sum(dim=(-2, -1))
+    total = table.sum((-2, -1), dtype=torch.float64) + sentence.sum(-1, dtype=torch.float64)
+    located = cells.sum((-3, -2, -1), dtype=torch.float64)
+    located = located + whole_map.sum((-2, -1), dtype=torch.float64)
     cells = cells.movedim(-3, -1)  # (n, ..., rows, columns, M)
     words = words or [""] * cells.shape[-1]
     return words, Evidence(cells, whole_map, split.base + total - located)

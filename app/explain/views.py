@@ -112,11 +112,12 @@ def describe_views(
         scores = method.view_scores(images, texts)[:, 0, 0].float()  # (V,)
         for view, score in zip(answer.views, nested(scores), strict=True):
             view["score"] = score
+        winner = int(scores.argmax())
         if method.views_are_elements:
-            adding = (view for view in answer.views if view["score"])
+            adding = (v for v in answer.views if v["score"] or v["view"] == winner)
             ordered = sorted(adding, key=lambda view: view["score"], reverse=True)
             answer.views = ordered[:_MAX_ELEMENTS]
-        answer.text, answer.winner = text, int(scores.argmax())
+        answer.text, answer.winner = text, winner
         answer.score = round(float(method.score(images, texts)), _DIGITS)
         answer.view_scores_are, answer.words = method.view_scores_are, retriever.read(text).words
         answer.word_attention = None if texts.attention is None else nested(texts.attention[0])

@@ -128,7 +128,7 @@ export function drawStrip(canvas, maps) {
  */
 export function attentionOf(answer, view) {
   const own = answer.views.find((each) => each.view === view)?.attention ?? null;
-  if (!own || !answer.collapsed || answer.views.length < 2) return own;
+  if (!own || !answer.collapsed || answer.views.length < Math.max(2, answer.similarity.length)) return own;
   const count = answer.views.length;
   return own.map((value, cell) => value - answer.views.reduce((sum, each) => sum + each.attention[cell], 0) / count);
 }

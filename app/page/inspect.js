@@ -180,7 +180,7 @@ export class Inspect {
     const scale = Math.min(BIG / image.naturalWidth, 4);
     canvas.width = Math.round(image.naturalWidth * scale);
     canvas.height = Math.round(image.naturalHeight * scale);
-    const view = now.inspect === "views" ? (now.view ?? views.winner ?? 0) : null;
+    const view = now.inspect === "views" ? shownView(views, now) : null;
     const attention = view === null || this.perView ? null : attentionOf(views, view);
     const words = this.#shownWords(now);
     const maps = view === null ? (explanation?.maps(now.image, words) ?? []) : this.#viewMaps(view);
@@ -278,7 +278,7 @@ export class Inspect {
 
   #drawViews(now) {
     const { views } = this;
-    const current = now.view ?? views.winner ?? 0;
+    const current = shownView(views, now);
     if (this.perView && !this.split) this.#loadSplit(now);
     const kind = (label, perView) => {
       const change = () => {
@@ -479,4 +479,9 @@ export class Inspect {
 function section(heading, meaning, figure) {
   const box = el("div.scroll", { tabIndex: 0, role: "group", "aria-label": heading }, figure);
   return el("section", {}, el("h3", {}, heading), meaning ? el("p.caption", {}, meaning) : null, box);
+}
+
+/** The selected view if it is listed, otherwise the best one. */
+function shownView(views, now) {
+  return views.views.some(({ view }) => view === now.view) ? now.view : (views.winner ?? 0);
 }

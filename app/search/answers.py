@@ -169,7 +169,9 @@ def satisfying(
             raise ValueError(f'images cannot be filtered by "{fact[:80]}"; {advice}')
         if unknown := [value for value in values if value not in facts[fact]]:
             known = ", ".join(list(facts[fact])[:_VALUES])
-            raise ValueError(f'no image has the {fact} "{unknown[0][:80]}"; some have {known}')
+            more = ", ..." if len(facts[fact]) > _VALUES else ""
+            advice = f"choose one of {known}{more}"
+            raise ValueError(f'no image has the {fact} "{unknown[0][:80]}"; {advice}')
         id_sets.append(frozenset().union(*(facts[fact][value] for value in values)))
     return frozenset.intersection(*id_sets) if id_sets else None
 

@@ -9,10 +9,11 @@ from typing import Any
 from polyview.app.access import client_name
 from polyview.app.gallery.indexing import Index
 
-_MAX_READINGS = 32  # stored for each gallery; also, unfinished ones of the process
+_MAX_READINGS = 32  # stored for each gallery
+_MAX_UNFINISHED = 32  # in the process
 _turn = threading.Lock()  # held by the computation that runs
 _starting = threading.Lock()  # held while `_unfinished` is checked and extended
-_unfinished: set[str] = set()  # clients with an unfinished computation
+_unfinished: list[str] = []  # the client of each unfinished computation, see `client_name`
 _log = logging.getLogger(__name__)
 
 
@@ -51,16 +52,21 @@ class Readings(dict[Hashable, Reading]):
                 _log.exception(failure)
                 reading.problem = f"{failure}: {error}"
             finally:
-                _unfinished.discard(client)
+                _unfinished.remove(client)
 
         client = client_name.get()
         with self._lock, _starting:
             if key not in self:
-                if client in _unfinished or len(_unfinished) >= _MAX_READINGS:
+                if (client and client in _unfinished) or len(_unfinished) >= _MAX_UNFINISHED:
                     return Reading(progress="waits for other computations")
-                _unfinished.add(client)
+                _unfinished.append(client)
                 reading = self.keep(key, Reading())
-                threading.Thread(target=run, args=(reading,), daemon=True).start()
+                try:
+                    threading.Thread(target=run, args=(reading,), daemon=True).start()
+                except RuntimeError:  # the system has no more threads
+                    _unfinished.remove(client)
+                    del self[key]
+                    raise
             return self[key]
 
     def keep(self, key: Hashable, reading: Reading) -> Reading:

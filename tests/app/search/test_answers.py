@@ -139,7 +139,7 @@ def test_filters_join_facts_by_and_values_by_or(many_retriever: Retriever, tmp_p
     for images, fact, value, sentence in (
         (from_folder(tmp_path), "setting", "sky", '"setting"; they have no metadata'),
         (collection, "colour", "red", '"colour"; choose one of setting, time'),
-        (collection, "setting", "moon", '"moon"; some have dusk, sand, sky'),
+        (collection, "setting", "moon", '"moon"; choose one of dusk, sand, sky'),
     ):
         with pytest.raises(ValueError, match=re.escape(sentence)):
             satisfying(images, {fact: [value]})
