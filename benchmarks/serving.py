@@ -77,7 +77,8 @@ def main(argv: Sequence[str]) -> int:
     packs = {ROOT: options.pack}
     if options.beside:
         root = options.beside.resolve()
-        pack = options.pack.resolve()  # a bundled pack in the version of the checkout
+        pack = options.pack.resolve()
+        # of a bundled pack, the checkout's own version
         packs[root] = root / pack.relative_to(ROOT) if pack.is_relative_to(ROOT) else pack
     in_each = [json.loads((pack / "pack.json").read_text())["methods"] for pack in packs.values()]
     methods = [name for name in in_each[0] if all(name in names for names in in_each)]

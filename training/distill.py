@@ -61,6 +61,7 @@ class DistillConfig(BackboneConfig):
             and random crops of at least half of it.
         targets: number of principal components of the teacher's features to learn.
         color: largest relative change of brightness, contrast and saturation.
+        epochs: passes over the training images, with one random version of each.
         retrieval_epochs: number of final epochs with the retrieval loss.
         retrieval_weight: weight of the retrieval loss relative to the distillation loss.
     """
@@ -211,9 +212,8 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             ids, lengths = (torch.from_numpy(part).to(self.device) for part in words)
             mask = torch.ones(cells.shape[:2], dtype=torch.bool, device=self.device)
             pairs = torch.arange(len(rows), device=self.device)
-            scores = self.model.heads.method.score(
-                *self.model.heads(cells, mask, pairs, ids, lengths)
-            )
+            heads = self.model.heads
+            scores = heads.method.score(*heads(cells, mask, pairs, ids, lengths))
             image_ids = torch.from_numpy(rows).to(self.device)
             contrastive = info_nce(scores, same_image(image_ids, image_ids), TEMPERATURE)
             terms["retrieval"] = self.config.retrieval_weight * contrastive

@@ -295,17 +295,19 @@ def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[list[str
 
     Each row is compared with those of its baselines that are in the table.
     """
-    finals = dict[str, list[dict[str, str]]]()  # lines of the CSV file, one for each seed
+    finals = dict[str, list[Job]]()  # one for each seed
     hits = dict[str, np.ndarray]()  # (S, 4, N_img)
     for label, group in groupby(final_jobs(sweep, changes, record), lambda job: job.label):
-        jobs = list(group)
-        finals[label] = [line for job in jobs if (line := record.find(job)) is not None]
-        if len(finals[label]) == len(jobs):
-            hits[label] = np.stack([record.hits[job.key] for job in jobs])
+        finals[label] = list(group)
+        if all(map(record.find, finals[label])):
+            hits[label] = np.stack([record.hits[job.key] for job in finals[label]])
     heads = ["row", "seeds", *(COLUMNS[key] for key in KEYS), "deviation", "against"]
     rows = [[*heads, DIFFERENCE, "trials", "parameters", "minutes", "setting"]]
-    for row in [row for row in sweep.rows if row.label in hits]:
-        lines = finals[row.label]
+    for row in sweep.rows:
+        if row.label not in hits:
+            continue
+        jobs = finals[row.label]
+        lines = [line for job in jobs if (line := record.find(job))]
         values = {key: [float(line[key]) for line in lines] for key in (*KEYS, "minutes")}
         baselines = dict.fromkeys((sweep.baseline, row.own_baseline))
         names = [name for name in baselines if name in hits and name != row.label]
@@ -314,7 +316,7 @@ def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[list[str
         cells.append(f"{np.std(values['rsum'], ddof=1):.1f}" if len(lines) > 1 else "-")
         cells += ["<br>".join(names) or "-", "<br>".join(differences) or "-"]
         cells += [str(len(sweep.points(row))), lines[0]["parameters"]]
-        rows.append([*cells, f"{np.mean(values['minutes']):.0f}", lines[0]["setting"]])
+        rows.append([*cells, f"{np.mean(values['minutes']):.0f}", jobs[0].setting])
     return rows
 
 

@@ -13,7 +13,7 @@ from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import load_info
 from polyview.models import build
 from polyview.training import sweep
-from polyview.training.evaluation.report import format_difference, read_rows
+from polyview.training.evaluation.report import format_difference, read_rows, write_rows
 from polyview.training.loop.loop import parameter_groups
 from tests.training.conftest import write_regions
 
@@ -90,6 +90,8 @@ def test_trials_choose_all_seeds_are_measured_and_the_table_is_written(
     assert [row[0] for row in shown["rows"]] == ["one vector", "three views"]
     assert shown["rows"][1][-1].startswith(("+", "-"))
     assert capsys.readouterr().out.splitlines()[-4:] == printed
+    # settings are printed as the sweep has them
+    write_rows(table, [{**line, "setting": "former"} for line in read_rows(table)])
     before = table.read_bytes()
     (toy.parent / "runs").rename(toy.parent / "elsewhere")
     for more in ((), ("--report",)):  # nothing is trained again

@@ -184,7 +184,8 @@ def from_pack(pack: Path, split: str) -> Split:
 @refusals_end()
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and prints the summary."""
-    parser = argparse.ArgumentParser("python -m polyview data", description="Check training data.")
+    description = "Describe what training reads in a folder."
+    parser = argparse.ArgumentParser("python -m polyview data", description=description)
     help_text = "folder of photographs with captions, of rendered scenes, or of ready-made features"
     parser.add_argument("data", type=Path, help=help_text)
     for line in summary(parser.parse_args(argv).data):

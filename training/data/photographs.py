@@ -203,7 +203,7 @@ def _check_name(location: str, file: str) -> None:
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f'{location} names the file "{file}", which leaves the folder of images')
-    if not file.isprintable() or not 1 <= len(path.name) <= 255:
+    if not file.isprintable() or not 1 <= len(path.name) <= 255:  # as file systems allow
         raise ValueError(f"{location}: {file!a:.80} cannot be a file name; {_FIX}")
 
 

@@ -76,7 +76,6 @@ def open_videos(folder: Path, name: str) -> Split:
 
 
 def _annotations(folder: Path) -> list[tuple[Path, Callable[[Path], _Entries]]]:
-    """Returns the annotation files of a folder with their readers."""
     readers: dict[str, Callable[[Path], _Entries]] = {"tgif-*.tsv": _tgif, "mrw-*.json": _mrw}
     readers["*videodatainfo*.json"] = _msr_vtt
     readers |= dict.fromkeys((f"vatex_{part}_*.json" for part in _VATEX), _vatex)

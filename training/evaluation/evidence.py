@@ -287,13 +287,13 @@ def print_evidence(rows: Rows) -> None:
     print()
     print_metrics("evidence of", _COLUMNS, rows, every=False)
     print()
-    baselines = {"random": "at random", "map": "by the paper's map"}
+    titles = {"random": "at random", "map": "by the paper's map"}
     for name, row in rows.items():
         for curve, better in (("deletion", "lower"), ("insertion", "higher")):
-            keys = {f"{curve}_gain_{other}": words for other, words in baselines.items()}
+            keys = {f"{curve}_gain_{other}": title for other, title in titles.items()}
             gains = [
-                f"{row[f'{key}_low']:.3f} to {row[f'{key}_high']:.3f} {better} than {words}"
-                for key, words in keys.items()
+                f"{row[f'{key}_low']:.3f} to {row[f'{key}_high']:.3f} {better} than {title}"
+                for key, title in keys.items()
                 if f"{key}_low" in row
             ]
             if gains:

@@ -62,10 +62,13 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
 
 
 def rsum_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dict[str, float]]:
-    """Returns `difference_of_hits` of scores a and b (N_img, N_txt), overall ("") and by kind."""
+    """Returns `difference_of_hits` of scores a and b (N_img, N_txt), overall ("") and by kind.
+
+    Alike images are resampled together.
+    """
     table: dict[str, dict[str, float]] = {}
-    captions = {"": (np.arange(len(data.captions)), data.image_of), **_by_kind(data)}
-    for kind, (columns, image_of) in captions.items():
+    captions: dict[str, tuple[slice | np.ndarray, np.ndarray]] = {"": (slice(None), data.image_of)}
+    for kind, (columns, image_of) in (captions | _by_kind(data)).items():
         sides = (metrics.image_hits(scores[:, columns], image_of, data.alike) for scores in (a, b))
         table[kind] = metrics.difference_of_hits(*(hits[None] for hits in sides))
     return table

@@ -35,17 +35,20 @@ def print_rows(titles: Sequence[str], table: Sequence[Sequence[str]], words: int
 
 
 def to_markdown(lines: Sequence[Sequence[str]], words: int = 1, notes: int = 0) -> list[str]:
-    """Returns a Markdown table of cells; the last `notes` columns are text, too."""
+    """Returns a Markdown table of cells.
+
+    The first `words` and the last `notes` columns are text, the others numbers.
+    """
     head, *rows = (f"| {' | '.join(cells)} |" for cells in lines)
     numbers = len(lines[0]) - words - notes
     return [head, "|" + "---|" * words + "---:|" * numbers + "---|" * notes, *rows]
 
 
-def write_into_page(page: Path, name: str, table: Sequence[str]) -> None:
-    """Replaces the table of a sweep in a Markdown page; raises ValueError without its block."""
+def write_into_page(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Replaces the table of a sweep in a page; ValueError if the page has no block for it."""
     start, end = f"<!-- sweep {name} -->\n", f"<!-- end {name} -->"
     block = re.compile(rf"(?<={re.escape(start)}).*?(?={re.escape(end)})", re.DOTALL)
-    text, count = block.subn(lambda _: "\n".join(["", *table, "", ""]), page.read_text("utf-8"))
+    text, count = block.subn(lambda _: "\n".join(["", *lines, "", ""]), page.read_text("utf-8"))
     if not count:
         raise ValueError(f"{page} has no <!-- sweep {name} --> block")
     write_whole(page, text)

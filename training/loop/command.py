@@ -41,7 +41,8 @@ def run_command(
     help_text = "continue the run in --out with its settings; --set epochs=N extends it"
     add("--resume", action="store_true", help=help_text)
     if cached:
-        add("--cache", type=Path, default=CACHE, help=f"cached features (default: {CACHE})")
+        help_text = f"folder of cached features (default: {CACHE})"
+        add("--cache", type=Path, default=CACHE, help=help_text)
         add("--skip-damaged", action="store_true", help="leave out images that cannot be read")
     add("--threads", type=int, default=0, help="CPU threads (default: 0, torch's choice)")
     add("--list", action="store_true", help="list the recipes and exit")
@@ -64,7 +65,8 @@ def run_command(
                 advice = "start one with --recipe"
                 raise FileNotFoundError(f"{options.out} holds no run to continue; {advice}")
         if not (options.recipe or recipe):
-            raise ValueError("choose a recipe with --recipe, such as scenes/vse_infty, see --list")
+            example = "for example --recipe scenes/vse_infty"
+            raise ValueError(f"choose a recipe, {example}; --list names all")
         config = load_recipe(settings_class, options.recipe or recipe, options.set)
         names = ("resume", "cache", "skip_damaged") if cached else ("resume",)
         loop = build(config, options.out, **{name: getattr(options, name) for name in names})

@@ -206,7 +206,9 @@ class Loop(ABC, Generic[C, B]):
         terms = self.losses(batch, epoch)
         loss = torch.stack(list(terms.values())).sum()
         if not torch.isfinite(loss):
-            raise ValueError("the loss is not finite; lower the learning rate")
+            prefix = "optimizer." if isinstance(self.config, TrainConfig) else ""
+            advice = f"lower {prefix}learning_rate, which is {self.config.optimizer.learning_rate}"
+            raise ValueError(f"the loss is not finite in epoch {epoch + 1}; {advice}")
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.config.optimizer.clip_norm)
@@ -272,7 +274,6 @@ class Loop(ABC, Generic[C, B]):
         save_tensors(self.out / LAST, tensors, metadata)
 
     def _load_last(self) -> None:
-        """Restores the checkpoint that `_save_last` wrote."""
         tensors, metadata = load_tensors(self.out / LAST)
         weights = {k.removeprefix("module."): v for k, v in tensors.items() if k[:7] == "module."}
         load_strict(self.module, weights, str(self.out / LAST))

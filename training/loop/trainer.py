@@ -156,15 +156,13 @@ class Trainer(Loop[TrainConfig, Batch]):
     def losses(self, batch: Batch, epoch: int) -> dict[str, Tensor]:
         batch = batch.to(self.device)
         with self.autocast():
-            images, texts = self.model(
-                batch.features, batch.mask, batch.rows, batch.ids, batch.lengths
-            )
-        images, texts = (views.apply(Tensor.float) for views in (images, texts))
+            sides = self.model(batch.features, batch.mask, batch.rows, batch.ids, batch.lengths)
+        images, texts = (views.apply(Tensor.float) for views in sides)
         return self.objective(self.model.method, images, texts, batch.image_ids, epoch)
 
     def validate(self, epoch: int) -> dict[str, float]:
         if (epoch + 1) % self.config.validate_every and epoch + 1 < self.config.epochs:
-            return {}
+            return {}  # validates every `validate_every` epochs, and after the last
         scores = score_matrix(self.model.method, *self.validation_views())
         return retrieval_metrics(scores, self.val.image_of)
 
@@ -174,7 +172,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         return encode_split(self.model, self.val, self.texts.tables[1], self.device)
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tokenizer = self.out / TOKENIZER
+        tokenizer = self.out / TOKENIZER  # written beside each checkpoint
         write_whole(tokenizer, self.texts.tokenizer.to_str(pretty=True))
         description = {
             "kind": "run",
@@ -285,9 +283,8 @@ def run_views(
         reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]
         trained = f"{folder} was trained on {reads}"
         raise ValueError(f"{trained}, and {data} holds {holds}; name other --data")
-    if not reads_images and split.features.shape[2] != description.image_dim:
+    if not reads_images and (width := split.features.shape[2]) != description.image_dim:
         reads = f"{folder} reads features of {description.image_dim} numbers a region"
-        width = split.features.shape[2]
         raise ValueError(f"{reads}, and those in {data} have {width}; name other --data")
     refuse_missing(description.text_encoder.source or "", "text.source")
     encoder_spec: dict[str, Any] = {}

@@ -20,9 +20,9 @@ class Polysemous(Triplet):
         discrepancy: lambda_2 (the paper tries the same values).
         relative: multiply a term L by lambda L_mil / L, as in the paper's Fig. 7.
         hardest: use only the hardest negatives, an option of the release.
+        warmup_epochs: number of first epochs that use all negatives despite `hardest`.
         released: use the release's forms of all three losses, see the functions below.
-
-    The cost "softmax" is averaged over the batch; `warmup_epochs` only matters for `hardest`.
+        cost, temperature: see `Triplet`; "softmax" is averaged over the batch.
     """
 
     margin: float = Field(default=0.1, gt=0, le=2)
@@ -106,8 +106,9 @@ def maximum_mean_discrepancy(
     """PVSE's domain discrepancy loss L_mmd between views (B, K, D) of both sides, section 3.4.
 
     Returns a scalar, at least 0 up to rounding. The kernel is exp(-gamma ||x - y||^2), or with
-    `released` exp(-gamma ||x - y||). `pdist` computes distances from differences, because the
-    expanded square is inaccurate for nearly equal rows, and never holds all differences in memory.
+    `released` exp(-gamma ||x - y||); gamma is 0.5 in the release. `pdist` computes distances from
+    differences, because the expanded square is inaccurate for nearly equal rows, and never holds
+    all differences in memory.
     """
     rows = torch.cat([images.flatten(0, 1), texts.flatten(0, 1)])  # (2 B K, D)
     count = len(rows) // 2

@@ -60,7 +60,6 @@ def make_foils(scenes: Sequence[Truth]) -> list[Foil]:
 
 
 def _text(fact: Fact) -> str:
-    """Writes the caption of a fact."""
     names = []
     for item in fact["objects"]:
         name, count = item["name"], item.get("count", 1)
@@ -90,7 +89,8 @@ def _facts(
         others = [color for color in CLASS_OF[second["name"]].colors if color not in colors]
         if None in colors or not others:
             return None
-        true = second if kind == "added_color" else {**second, "color": next(iter(colors))}
+        color = min(map(str, colors))  # if several, the count is wrong: make_foils drops the fact
+        true = second if kind == "added_color" else {**second, "color": color}
         false = {**second, "color": str(rng.choice(others))}
         return {"objects": [first, true]}, {"objects": [first, false]}
     if kind == "replaced_place":
@@ -113,6 +113,7 @@ def _facts(
 def _counts(
     kind: str, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
+    """Returns a fact and a change of its counts; make_foils drops equal facts, of equal counts."""
     objects, count = [first, second], first["count"]
     if kind == "replaced_number":
         near = int(rng.choice([number for number in NUMBERS if abs(number - count) == 1]))

@@ -94,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m polyview gallery", description=__doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder of the split")
-    add("--count", type=int, help="number, from the first (default: all scenes; 300 clips)")
+    help_text = "number of scenes or clips, from the first (default: all scenes, 300 clips)"
+    add("--count", type=int, help=help_text)
     add("--out", type=Path, required=True, help="gallery folder to write")
     options = parser.parse_args(arguments)
     moving = is_clips(options.data)

@@ -103,7 +103,6 @@ def sample_conditions(setting: str, rng: np.random.Generator) -> tuple[str | Non
 
 
 def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
-    """Samples the classes of a scene and their counts."""
     total = int(rng.choice([4, 5, 6, 7, 8], p=[0.14, 0.26, 0.30, 0.20, 0.10]))
     animals = min(int(rng.choice([1, 2, 3], p=[0.40, 0.42, 0.18])), total - 2)
     kinds = list[ObjectClass]()

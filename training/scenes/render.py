@@ -70,7 +70,6 @@ def render_scene(seed: int, split: Split, index: int) -> Rendered:
 
 
 def _render(layout: Layout, scene_id: str) -> Rendered:
-    """Renders a layout and measures its objects."""
     rng = np.random.default_rng(layout.seed)
     canvas = backdrop(layout, rng)
     instances, outlines = compose(canvas, layout)

@@ -47,7 +47,10 @@ _THINNING = {"train": 4, "val": 1, "test": 1}  # stride of the stored instance m
 _CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempts that rendering does not use
 _CHUNK = 25  # scenes that a process renders at a time
 _RENDER_AGAIN = "render it again with python -m polyview scenes ... --force."
-_COUNTS = {"scenes": (24_000, 1_000), "clips": (6_000, 500)}  # of train, and of val and test
+_COUNTS = {
+    "scenes": {"train": 24_000, "val": 1_000, "test": 1_000},
+    "clips": {"train": 6_000, "val": 500, "test": 500},
+}
 
 Record = TypeVar("Record")
 
@@ -253,8 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     unit = "clips" if options.moving else "scenes"
     if options.count is None:
-        training, held_out = _COUNTS[unit]
-        options.count = training if options.split == "train" else held_out
+        options.count = _COUNTS[unit][options.split]
     started = time.perf_counter()
     written = write_split(**vars(options))
     end = f"in {time.perf_counter() - started:.1f} s" if written else "were already there"

@@ -61,6 +61,12 @@ def test_captions_come_once_beside_others(counts: list[int], together: int, seed
     assert runs <= sum(-(-count // together) for count in counts)
 
 
+def test_selected_captions_keep_their_kinds(data: Split) -> None:
+    kinds = [f"kind {row % CAPTIONS}" for row in range(len(data.captions))]
+    assert replace(data, kinds=kinds).first(2).kinds == kinds[: 2 * CAPTIONS]
+    assert data.first(2).kinds == ()
+
+
 SHARED: dict[str, dict[str, Any]] = {"pvse": {"views": 2}, "mvam": {"views": 2}}
 # groups of AVSE are drawn for each image in training
 SHARED["avse"] = {"views": 2, "block_dim": 4, "train_share": 1.0}

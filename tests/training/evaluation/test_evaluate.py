@@ -9,6 +9,7 @@ import json
 import random
 import re
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -212,10 +213,12 @@ def test_bad_requests_get_a_sentence(pack: Path, tmp_path: Path) -> None:
 
 def test_evidence_points_at_the_objects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     method, out = "vse_infty", tmp_path / "rows.json"
-    pack = write_sample(tmp_path / "scenes", 12, [method])
-    options = ["--method", method, "--evidence", "--write", "--json", str(out)]
+    pack = write_sample(tmp_path / "scenes", 12, [method, "vsepp"])
+    before = load_info(pack).methods
+    options = ["--all", "--evidence", "--write", "--json", str(out)]
     main(["--pack", str(pack), "--device", "cpu", *options])
-    row = json.loads(out.read_text())["methods"][method]
+    rows = json.loads(out.read_text())["methods"]
+    row = rows[method]
     assert row["evidence_error"] < 1e-4
     assert row["evidence_pointing"] > 90 > 50 > row["evidence_random_head"]
     assert row["evidence_word_pointing"] > 90 > 30 > row["evidence_word_chance"]
@@ -224,7 +227,11 @@ def test_evidence_points_at_the_objects(tmp_path: Path, capsys: pytest.CaptureFi
             assert 0 < row[f"{curve}_gain_{other}_low"] < row[f"{curve}_gain_{other}_high"]
     assert row["deletion"] < row["deletion_map"] < row["insertion_map"] < row["insertion"]
     assert f"| {method} | {row['evidence_pointing']:.1f} |" in capsys.readouterr().out
-    metrics = load_info(pack).methods[method].metrics
-    assert metrics is not None
-    assert metrics.values == row
-    assert metrics.command.endswith("--split test --evidence")
+    after = load_info(pack).methods
+    assert list(after) == list(before) == list(rows)
+    for name in before:
+        assert replace(after[name], metrics=None) == replace(before[name], metrics=None)
+        metrics = after[name].metrics
+        assert metrics is not None
+        assert metrics.values == rows[name]
+        assert metrics.command.endswith(f"--method {name} --split test --evidence")

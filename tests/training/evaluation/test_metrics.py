@@ -121,7 +121,11 @@ def test_a_kind_is_measured_as_if_it_stood_alone(capsys: pytest.CaptureFixture[s
     rows = [kind_metrics(each, clips) for each in (blind, knows)]
     for kind in ("free", "order"):
         assert [row[f"{kind}_above_alike"] for row in rows] == [50, 100]
-    better = rsum_differences(knows, blind, clips)["order"]
+    differences = rsum_differences(knows, blind, clips)
+    better = differences["order"]
+    assert list(differences) == ["", "free", "order"]
+    sides = (image_hits(each, clips.image_of, clips.alike)[None] for each in (knows, blind))
+    assert differences[""] == difference_of_hits(*sides)
     assert better["difference"] == pytest.approx(rows[1]["order_rsum"] - rows[0]["order_rsum"])
     assert 0 < better["low"] <= better["difference"] <= better["high"]
 

@@ -101,7 +101,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_it_spoils_the_weights(
     trainer = Trainer(config(), TRAIN, VAL, tmp_path)
     weight = next(trainer.model.parameters())
     monkeypatch.setattr(trainer, "losses", lambda *_: {"a": weight.sum() * math.nan})
-    with pytest.raises(ValueError, match="the loss is not finite; lower the learning rate"):
+    advice = "lower optimizer.learning_rate, which is 0.005"
+    with pytest.raises(ValueError, match=f"the loss is not finite in epoch 1; {advice}"):
         trainer.fit()
     assert all(bool(torch.isfinite(p).all()) for p in trainer.model.parameters())
     assert not (tmp_path / LAST).exists()
