@@ -35,7 +35,10 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "cut.jpg": (lambda: cut("JPEG"), "damaged"),
     "cut.png": (lambda: cut("PNG"), "damaged"),
     "noise.webp": (lambda: b"RIFF\x10\x00\x00\x00WEBPVP8 " + bytes(range(40)), "damaged"),
-    "photo.heic": (lambda: b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100), "convert it to"),
+    "photo.heic": (
+        lambda: b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100),
+        "convert it to JPEG",
+    ),
 }
 
 

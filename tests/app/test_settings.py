@@ -64,7 +64,9 @@ def test_only_the_own_machine_is_private(monkeypatch: pytest.MonkeyPatch) -> Non
         assert settings.host == ("[::1]" if "::1" in host else host)
     for host in ("0.0.0.0", "::", "192.0.2.1", "polyview.example"):
         assert not Settings(host=host).private
-    assert not Settings(allow_hosts=("polyview.example",)).private
+    settings = Settings(allow_hosts=("polyview.example",))
+    assert not settings.private
+    assert "polyview.example" in settings.names
     assert "polyview.example" in Settings(host="polyview.example").names
     monkeypatch.setenv("GRADIO_SHARE", "True")
     assert not Settings().private

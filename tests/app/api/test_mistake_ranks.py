@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 
@@ -123,7 +123,7 @@ def test_each_client_has_one_unfinished_computation(many_retriever: Retriever) -
         time.sleep(0.01)
 
 
-def test_a_key_is_computed_once(many_retriever: Retriever) -> None:
+def test_a_key_is_computed_once_and_few_readings_are_stored(many_retriever: Retriever) -> None:
     readings, calls = Readings(many_retriever.index), list[int]()
 
     def work(_: Reading) -> int:
@@ -138,6 +138,8 @@ def test_a_key_is_computed_once(many_retriever: Retriever) -> None:
     assert calls == [1]
     for key in range(500):
         readings.keep(key, Reading(key))
+    with ThreadPoolExecutor(1) as pool, readings._lock:  # threads take turns
+        assert not wait([pool.submit(readings.keep, "key", Reading(1))], 0.2).done
     assert len(readings) == 32
 
 

@@ -116,3 +116,12 @@ def test_a_folder_is_stopped_and_resumed(private: Server, new_tab: NewTab, tmp_p
     page.get_by_role("button", name="Show them").click()
     page.locator("#menu .fold summary").click()
     expect(page.locator("#menu .fold")).to_contain_text("notes.png")
+
+
+def test_the_pack_in_use_is_checked(private: Server, new_tab: NewTab) -> None:
+    page = new_tab(private.url).page
+    open_menu(page, private, "?pack=clip_tiny")
+    page.get_by_role("button", name="Check").click()
+    menu = page.locator("#menu")
+    expect(menu).to_contain_text("preprocesses images and texts", timeout=200_000)
+    expect(menu.locator("li", has_text="normalisation")).to_contain_text("✓")
