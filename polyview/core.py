@@ -146,7 +146,7 @@ class Model:
 
     @torch.no_grad()
     def similarity(self, images: Views, texts: Views) -> Tensor:
-        """The scores (B_img, B_txt), higher is better; ValueError if V or D is wrong."""
+        """The scores (B_img, B_txt), higher is better; ValueError if the widths D differ."""
         return self.method.score(*self._pair(images, texts))
 
     @torch.no_grad()

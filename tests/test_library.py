@@ -99,7 +99,7 @@ MISTAKES: dict[type[Exception], list[tuple[Callable[[Any], object], str]]] = {
         (lambda m: m.attention(VIEW), "have no attention"),
         (lambda m: m.evidence(VIEW, m.encode_texts("a")), "use views from encode_images"),
         (
-            lambda m: m.evidence(*map(m.encode_texts, ("a", ["a", "b"]))),
+            lambda m: m.evidence(m.encode_texts("a"), m.encode_texts(["a", "b"])),
             "one text, or one for each of the 1 images, not 2",
         ),
         (lambda m: m.runtime.text_features("dog", "mvam"), r'write \["dog"\]'),

@@ -28,7 +28,7 @@ WORD_LIST = ("<pad>", "<start>", "<end>", "<unk>", "a", "dog", "cat", "on", "the
 
 
 def weights(name: str, module: nn.Module) -> State:
-    """Random weights under the names of a module's, behind a name."""
+    """Random weights of a module; `name` is the prefix of their keys, or empty."""
     state: State = {}
     for key, value in module.state_dict().items():
         drawn = torch.full_like(value, 7)

@@ -62,3 +62,5 @@ def test_a_context_brings_the_summary_that_encoders_lack() -> None:
         refuse_without_summary("base_cls", bare, False, False)
     refuse_without_summary("base_cls", item, False, True)
     refuse_without_summary("base_cls", both, False, False)
+    plain = models.build("base_cls", 8, 8, {})
+    assert plain.state_dict().keys() < both.state_dict().keys()

@@ -124,7 +124,7 @@ def by_pair(plan: Tensor, data: dict[str, Tensor]) -> Tensor:
 
 @pytest.mark.parametrize("name", FILES)
 def test_golden_scores_and_plans(name: str) -> None:
-    """The paper's, and the logarithm of the released plan."""
+    """Scores and plans are the paper's; the plan's logarithm is also the release's."""
     data = double(load(name))
     for iterations in (1, 5, 100, 20):
         method = avse(data, "sinkhorn", iterations)

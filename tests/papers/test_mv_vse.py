@@ -69,7 +69,7 @@ def dot_scores(views: Tensor, texts: Tensor) -> Tensor:
 
 
 def cosines(views: Tensor, texts: Tensor) -> Tensor:
-    """The same through Eq. (5)."""
+    """Returns `dot_scores` of normalised embeddings, Eq. (5)."""
     return dot_scores(*(nn.functional.normalize(rows, dim=-1) for rows in (views, texts)))
 
 
@@ -179,7 +179,7 @@ def test_every_view_has_its_own_curve() -> None:
 
 
 def test_views_share_the_score_at_first() -> None:
-    """By their mean, then closer and closer to the maximum."""
+    """The score is the mean of the views at first, and comes closer to their maximum."""
     made = method, images, texts = views_of("mv_vse", own_projections=True)
     scores, own = method.view_scores(images, texts), losses.same_image(IDS, IDS)
     settings = {"cost": "softmax", "temperature": 0.1}

@@ -98,7 +98,7 @@ def test_rendered_scenes_are_free(trained: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["scenes", "photos"])
 def test_the_encoder_of_a_bundled_pack_can_be_trained_over(name: str, small_pack: Path) -> None:
-    """But not that of a pack of somebody else's encoder."""
+    """The encoder of a pack without `training/backbone` is refused."""
     pack = BUNDLED / name
     encoder, preprocess, about = load_image_source(pack)
     pixels = torch.rand(2, 3, preprocess.size, preprocess.size) * 2 - 1

@@ -12,7 +12,9 @@ from polyview.export.build.pack import IMAGE_ENCODER
 from polyview.export.pack.reading import load_info, render_card
 from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
-from tests.app.conftest import finish
+from polyview.training.data.features import Extraction
+from polyview.training.loop.trainer import run_views
+from tests.app.conftest import finish, maps_of
 from tests.export.conftest import LABELS
 from tests.published import save_clip
 from tests.training.conftest import run_training
@@ -64,6 +66,14 @@ def test_a_method_brings_and_uses_its_image_encoder(world: Path, tmp_path: Path)
     assert not torch.allclose(features["mvam"], features["base_attn"], atol=1e-4)
     own_runtime = Runtime.load(world / "alone", "cpu")
     assert torch.equal(own_runtime.image_features(seen), features["mvam"])
+    for trained, name in (("still", "base_attn"), ("stage2", "mvam")):  # rounded in packs
+        _, _, *sides, data = run_views(world / trained, "val", Extraction(world / "cache"))
+        shipped = (
+            runtime.image_views(features[name], name),
+            runtime.text_views(data.captions, name),
+        )
+        for own, views in zip(sides, shipped, strict=True):
+            torch.testing.assert_close(views.embeddings, own.embeddings, atol=5e-3, rtol=0.0)
     with pytest.raises(ValueError, match='no method "pvse"'):
         runtime.image_features(seen, "pvse")
 
@@ -79,5 +89,6 @@ def test_a_method_brings_and_uses_its_image_encoder(world: Path, tmp_path: Path)
     for spec in ("mvam", "base_attn"):
         [itself] = retriever.search([Term(image=retriever.open(3))], spec, 1).hits
         assert itself.score == pytest.approx(1.0)
+        assert maps_of(retriever, 3, spec).shape[1:] == runtime.grid
     (stored,) = retriever.index.features([8], "mvam").values()
     torch.testing.assert_close(stored, features["mvam"][0], atol=1e-5, rtol=1e-5)

@@ -8,7 +8,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from polyview import models
@@ -47,7 +48,7 @@ def table_of(data: Split) -> TokenTable:
     return TokenTable(build_tokenizer(data.captions), data.captions)
 
 
-@settings(deadline=None)  # processes may wait for one another
+@hypothesis_settings(deadline=None)  # processes may wait for one another
 @given(
     counts=st.lists(st.integers(1, 7), min_size=1, max_size=9),
     together=st.integers(1, 6),

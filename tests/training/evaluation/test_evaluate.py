@@ -183,9 +183,14 @@ def test_a_short_run_file(pack: Path, tmp_path: Path) -> None:
 
 def test_bad_requests_get_a_sentence(pack: Path, tmp_path: Path) -> None:
     photographs = str(write_photographs(tmp_path / "photographs", {"test": 4}))
-    words = {"few": "Q0 i0 1", "elsewhere": "Q0 nowhere 1", "words": "Q0 i0 first", "cut": "i0"}
-    for name, line in words.items():
-        (tmp_path / name).write_text(f"t0 {line}{'' if name == 'cut' else ' 0.5 x'}\n")
+    runs = {
+        "few": "t0 Q0 i0 1 0.5 x\n",
+        "elsewhere": "t0 Q0 nowhere 1 0.5 x\n",
+        "words": "t0 Q0 i0 first 0.5 x\n",
+        "cut": "t0 i0\n",
+    }
+    for name, line in runs.items():
+        (tmp_path / name).write_text(line)
     mistakes = ["--mistakes", "pvse"]
     wrong = 'there is no method "vse_infy"; did you mean "vse_infty"? Choose one of\n  vse_infty\n'
     for arguments, message in (
@@ -215,9 +220,12 @@ def test_evidence_points_at_the_objects(tmp_path: Path, capsys: pytest.CaptureFi
     method, out = "vse_infty", tmp_path / "rows.json"
     pack = write_sample(tmp_path / "scenes", 12, [method, "vsepp"])
     before = load_info(pack).methods
+    sources = {str(pack): sha256_of(pack / "pack.json")}
     options = ["--all", "--evidence", "--write", "--json", str(out)]
     main(["--pack", str(pack), "--device", "cpu", *options])
-    rows = json.loads(out.read_text())["methods"]
+    measured = json.loads(out.read_text())
+    assert measured["sources"] == sources
+    rows = measured["methods"]
     row = rows[method]
     assert row["evidence_error"] < 1e-4
     assert row["evidence_pointing"] > 90 > 50 > row["evidence_random_head"]

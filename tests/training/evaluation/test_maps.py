@@ -97,7 +97,7 @@ def test_deleted_patches_are_seen_by_no_layer(case: Case) -> None:
 
 
 def test_maps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a random CLIP over a few scenes; weights of another pack are refused."""
+    """The maps are those of a random CLIP over a few scenes; other weights are refused."""
     source = save_clip(tmp_path / "source", size=224)
     scenes = write_sample(tmp_path / "scenes", 6, ["vsepp"])
     build_clip(tmp_path / "pack", str(source), LABELS, scenes / "gallery")

@@ -84,8 +84,8 @@ REFUSED = (
     ("backbone_frozen=false --skip-damaged", "--skip-damaged needs backbone_frozen=true"),
     ("method=base_cls", "reads the first element of a set as its summary"),
     (BERT_AS_WIDE, "already have the width of embed_dim, 16, so no weights would map texts"),
-    ("--out file", "cannot make the run folder file: "),
-    ("--out file/run", "cannot make the run folder file/run: "),
+    ("--out file", "cannot make the run folder file: File exists; name another --out"),
+    ("--out file/run", "run folder file/run: Not a directory; name another --out"),
 )
 
 
@@ -108,7 +108,7 @@ def test_a_refusal_precedes_the_first_image(
 def test_texts_are_mapped_on_request_and_encoded_once(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And damaged images are left out on request; which ones is tested in `test_extraction.py`."""
+    """Damaged images are left out on request; `test_extraction.py` tests which ones."""
     data = write_photographs(tmp_path / "photos", {"train": 16, "val": 8})
     (data / "images" / "003.jpg").write_bytes(b"no image")
     text = f"text={{arch='bert',source='{world}/bert'}}"
