@@ -176,8 +176,6 @@ def choose_pairs(owners: Sequence[int], count: int = PAIRS) -> dict[int, int]:
     first_captions = {image: row for row, image in reversed([*enumerate(owners)])}
     images = sorted(first_captions)
     if len(images) < FEWEST:
-        raise ValueError(
-            f"a check needs {FEWEST} images with captions, and these have {len(images)}"
-        )
+        raise ValueError(f"a check needs {FEWEST} images with captions, not {len(images)}")
     positions = np.unique(np.linspace(0, len(images) - 1, count).astype(int))
     return {images[position]: first_captions[images[position]] for position in positions}

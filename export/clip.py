@@ -52,9 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--from", dest="source", required=True, help="CLIP's folder, or Hub id[@revision]")
 
     def build(options: argparse.Namespace) -> PackInfo:
-        weights = f"CLIP, weights of {Path(options.source).name}"
-        texts = {"licence": "other", "credits": weights, "description": DESCRIPTION}
-        labels = labels_from(options, name=METHOD, title="CLIP", **texts)
+        credit = f"CLIP, weights of {Path(options.source).name}"
+        defaults = {"licence": "other", "credits": credit, "description": DESCRIPTION}
+        labels = labels_from(options, name=METHOD, title="CLIP", **defaults)
         return build_clip(options.out, options.source, labels, options.gallery)
 
     return run_command(parser, build, argv)

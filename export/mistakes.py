@@ -21,7 +21,7 @@ WORDS = 15  # maximum number of words listed for each method
 PART_BYTES = 8 * 2**20  # maximum bytes of the scores in one batch
 _MAX_CAPTIONS = 256  # in one batch
 _MIN_CAPTIONS = 3  # with a listed word
-_MIN_ERRORS = 1.96  # standard errors of the log ratio of a listed word
+_MIN_SIGNIFICANCE = 1.96  # log ratio of a listed word, in standard errors
 _LENGTHS = ("up to 6 words", "7 to 9 words", "10 to 12 words", "13 words or more")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 # the start of a cell that spreadsheets execute as a formula
@@ -165,7 +165,7 @@ def typical_words(some: Collection[Outcome], others: Collection[Outcome]) -> lis
     """At most `WORDS` words that are more frequent in `some` captions, most significant first.
 
     Each has `word` and `ratio`, the ratio of the shares of captions with the word, after adding
-    half a caption to each count. The log ratio is at least `_MIN_ERRORS` standard errors.
+    half a caption to each count. The log ratio is at least `_MIN_SIGNIFICANCE` standard errors.
     """
     in_some, in_others = (Counter(w for row in p for w in row.words()) for p in (some, others))
     m, n, candidates = len(some) + 1, len(others) + 1, list[tuple[float, str, float]]()
@@ -173,7 +173,7 @@ def typical_words(some: Collection[Outcome], others: Collection[Outcome]) -> lis
         x, y = in_some[word] + 0.5, in_others[word] + 0.5
         ratio = (x / m) / (y / n)
         significance = math.log(ratio) / math.sqrt(1 / x + 1 / y - 1 / m - 1 / n)
-        if in_some[word] + in_others[word] >= _MIN_CAPTIONS and significance >= _MIN_ERRORS:
+        if in_some[word] + in_others[word] >= _MIN_CAPTIONS and significance >= _MIN_SIGNIFICANCE:
             candidates.append((-significance, word, round(ratio, 3)))
     return [{"word": word, "ratio": ratio} for _, word, ratio in sorted(candidates)[:WORDS]]
 

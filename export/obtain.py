@@ -73,10 +73,11 @@ def obtain(
         raise ValueError("visitors can load only packs; convert the weights to a pack first")
     client.fetch(repo, progress=report)
     report(0, 0, "Converting, and comparing the result with the original")
-    source, title = f"{repo.repo_id}@{repo.commit}", f"CLIP, {repo.repo_id.partition('/')[2]}"
-    licence, weights = repo.licence or UNKNOWN_LICENCE, f"CLIP, weights of {source}"
+    source = f"{repo.repo_id}@{repo.commit}"
+    title = f"CLIP, {repo.repo_id.partition('/')[2]}"
+    licence = repo.licence or UNKNOWN_LICENCE
+    labels = Labels(clip.METHOD, title, licence, f"CLIP, weights of {source}", clip.DESCRIPTION)
     with naming_full_disk(out):
-        labels = Labels(clip.METHOD, title, licence, weights, clip.DESCRIPTION)
         clip.build_clip(out, source, labels)
     if cancelled.is_set():
         shutil.rmtree(out)

@@ -1,8 +1,9 @@
-"""Converts the authors' checkpoints to packs.
+r"""Converts the authors' checkpoints to packs.
 
 python -m polyview official --from vse_infty --hub cccjc/vse-infty/f30k_wsl_grid_bert --out PACK
 python -m polyview official --from vse_infty model_best.pth --vocab f30k_vocab.json --out PACK
-python -m polyview official --from avse model_best.pth --text-backbone bert-base-uncased --out PACK
+python -m polyview official --from avse model_best.pth \
+    --text-backbone google-bert/bert-base-uncased --out PACK
 """
 
 import argparse
@@ -193,7 +194,10 @@ def _bert_encoder(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
     name = options.text_backbone or BERT_ID
-    folder = find_folder(name) or fetch_matching(name, released.BERT_FILES)
+    try:
+        folder = find_folder(name) or fetch_matching(name, released.BERT_FILES)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"--text-backbone: {error} (for example {BERT_ID})") from error
     rows, tokenizer = checkpoint.shape(_WORD_PIECES)[0], read_tokenizer(folder)
     if (pieces := tokenizer.get_vocab_size()) != rows:
         raise ValueError(
@@ -308,7 +312,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--text-backbone", help="folder or Hub id with BERT's word pieces and config.json")
     add("--image-backbone", type=Path, help="folder with the config.json of AVSE's ViT")
     action = argparse.BooleanOptionalAction
-    add("--legacy-text", action=action, help="PVSE: read texts and clips as published models need")
+    help_text = "PVSE: the legacy reading of texts and clips, as published models need"
+    add("--legacy-text", action=action, help=help_text)
     add("--block-dim", type=int, help="AVSE: size of the matched blocks (256)")
     add("--centres", type=int, nargs="+", help="AVSE: a patch for each view, row-major from 0")
     return run_command(parser, convert, argv)

@@ -1,4 +1,12 @@
-"""Runs the methods of a pack: images and texts to features (ONNX), features to views (torch)."""
+"""Runs the methods of a pack: images and texts to features (ONNX), features to views (torch).
+
+An image, a text and their score:
+
+    runtime = Runtime.load(Path("app/bundled/scenes"))
+    images = runtime.image_views(runtime.image_features([image]), "vse_infty")  # (1, V, D)
+    texts = runtime.text_views(["a dog on the beach"], "vse_infty")  # (1, V, D)
+    score = runtime.methods["vse_infty"].score(images, texts)  # (1, 1)
+"""
 
 from __future__ import annotations
 

@@ -85,8 +85,7 @@ class Sessions:
 
         With `single_thread`, it computes only in the caller's thread, so that the threads of many
         callers do not wait for each other after every operator. Raises PackError if onnxruntime
-        cannot load the file or its inputs have other names, ValueError if CUDA is required and does
-        not start.
+        cannot load the file or its inputs have other names, ValueError if required CUDA fails.
         """
         key = file, 1 if single_thread else self.threads
         with self._lock:

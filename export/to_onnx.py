@@ -149,8 +149,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = pack_parser("export", "Build a pack from run folders.")
     add = parser.add_argument
-    add("--backbone", help="image encoder: run, pack, folder or Hub id; none for features")
-    add("--run", action="append", required=True, help="run folder; repeat; NAME=FOLDER names it")
+    help_text = "image encoder: run, pack, Hugging Face folder or Hub id; none for features"
+    add("--backbone", help=help_text)
+    help_text = "a method's run folder; repeat; NAME=FOLDER for a second run of one method"
+    add("--run", action="append", required=True, help=help_text)
 
     def build(options: argparse.Namespace) -> PackInfo:
         return export_runs(options.out, options.backbone, options.run, options, options.gallery)

@@ -41,8 +41,7 @@ _MAX_COUNTS = {"views": 256, "iterations": 1000, "contextual_layers": 48}
 def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -> Method:
     """Builds a method of `METHODS` for encoders whose features are `image_dim` and `text_dim` wide.
 
-    `arguments` holds the method's keyword arguments and the fields of `ContextConfig`, as stored in
-    recipes and packs.
+    `arguments` holds the method's keyword arguments and fields of `ContextConfig`, as in recipes.
 
     Raises:
         ValueError: the method or an argument is unknown (the message lists the known ones), or a

@@ -128,9 +128,7 @@ class AVSE(Method):
         parts = config.views if config.sampled_features else 1
         view_dim, remainder = divmod(image_dim, parts)
         if remainder:
-            raise ValueError(
-                f"features of {config.views} views side by side cannot be {image_dim} wide"
-            )
+            raise ValueError(f"{config.views} views side by side cannot be {image_dim} wide")
         self.project_image = FeatureProjection(view_dim, config.embed_dim)
         self.pool_image = build_pooling("gpo", released=config.released_gpo)
         self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)
@@ -156,7 +154,7 @@ class AVSE(Method):
             return Views(self._unit_blocks(pooled), maps)
         projected, members = self._projected_views(features, mask)
         pairs = zip(projected, members, strict=True)
-        pooled = torch.stack([self.pool_image(*pair) for pair in pairs], dim=1)
+        pooled = torch.stack([self.pool_image(view, group) for view, group in pairs], dim=1)
         groups = l2_normalize(pooled)  # (B, n, d1)
         views = l2_normalize(groups.mean(dim=1, keepdim=True)) if self.averaged else groups
         return Views(
@@ -246,8 +244,7 @@ class AVSE(Method):
 
         In training, each group is an independent random sample. Otherwise elements are sorted by a
         fixed random projection of their features, and each group leaves out a different range of
-        that order. Features (B, N, d), mask (B, N) -> (n, B, N) bool, at least one True in each
-        row.
+        that order. Features (B, N, d), mask (B, N) -> (n, B, N) bool, with any True in each row.
         """
         sizes = mask.sum(dim=1)  # (B,)
         count, share = self.config.views, self.config.test_share

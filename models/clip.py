@@ -41,8 +41,7 @@ class CLIP(Method):
         super().__init__()
         if not rows:
             raise ValueError(
-                "this pack of CLIP is of an earlier version; make it again with python -m polyview "
-                "clip"
+                "this pack of CLIP is of an earlier version; run python -m polyview clip again"
             )
         if not image_dim == text_dim == embed_dim:
             raise ValueError(

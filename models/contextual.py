@@ -11,8 +11,7 @@ be cached, and packs with precomputed region features need no encoder.
 
 The paper gives no size. The defaults are those of BERT-base, its text encoder. Layer norms precede
 attention and MLP, as in ViT, because post-norm layers need a warm-up, which the paper does not use.
-No positions are added: regions have none, and the features of cells, patches and words already
-contain theirs.
+No positions are added: regions have none, and features of cells, patches and words contain theirs.
 """
 
 from __future__ import annotations
@@ -62,9 +61,7 @@ class ContextConfig:
             )
         heads, width = self.contextual_heads, self.contextual_width
         if heads < 1 or width < 1 or width % heads:
-            raise ValueError(
-                f"contextual_heads must divide contextual_width, not {heads} the width {width}"
-            )
+            raise ValueError(f"contextual_heads {heads} must divide contextual_width {width}")
 
     @property
     def sides(self) -> tuple[str, ...]:

@@ -51,10 +51,11 @@ class RankPooling(nn.Module, ABC):
         return pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
 
     def shares(self, features: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
-        """The shares (B, N) of elements in the pooled vectors (B, D), at least 0; they sum to 1.
+        """The shares (B, N) of elements in `pooled` = `self(features, mask)` (B, D).
 
-        The share of element n is its part of the squared length of the pooled vector v, sum_i
-        theta(rank of n in i) phi_n^i v^i, with negative parts set to 0, scaled for each set.
+        They are at least 0, with sum 1, and 0 on padding. The share of element n is its part of the
+        squared length of the pooled vector v, sum_i theta(rank of n in i) phi_n^i v^i, with
+        negative parts set to 0, scaled for each set.
         """
         parts = self.parts(features, mask)  # (B, N, D)
         contributions = (parts @ pooled[..., None]).squeeze(-1).clamp_min(0.0)  # (B, N)
@@ -107,7 +108,8 @@ class GPO(RankPooling):
     ) -> None:
         super().__init__()
         self.position_dim = position_dim
-        self.temperature, self.first_position = (0.1, 0) if released else (1.0, 1)
+        self.temperature = 0.1 if released else 1.0  # divides the scores before the softmax
+        self.first_position = 0 if released else 1  # index of the largest value, Eq. (4)
         self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
         self.score: nn.Module = nn.Linear(hidden_dim, 1, bias=False)
         if not released:

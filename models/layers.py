@@ -109,8 +109,7 @@ class FeatureProjection(nn.Module):
 def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> nn.Module:
     """The linear map from text features to the joint space, as in VSE-infinity's BERT branch.
 
-    Without `always`, the identity if the features already have the joint width, as in its recurrent
-    branch.
+    Without `always`, the identity if both widths are equal, as in its recurrent branch.
     """
     if text_dim == embed_dim and not always:
         return nn.Identity()

@@ -8,12 +8,10 @@ It extends a single-view model by K aggregators (Eq. 4), the maximum over views 
 `aggregator` selects the paper's GPO or the average pooling of VSE++. With GPO all views share one
 projection, in agreement with the 0.1 M parameters that section 3.2 counts for an aggregator; with
 `own_projections` each view has its own, as section 1, step 2 and Eq. (4) suggest. With average
-pooling each view always has its own, since averages of the same projected features would be
-identical.
+pooling each view always has its own, since averages of one projection would be identical.
 
 The release does not use GPO: its views are K linear maps with max pooling, and its text embedding
-is the last state of a forward GRU. `aggregator="released"` does the same with the text encoder
-"gru".
+is the last state of a forward GRU. `aggregator="released"` does so with the text encoder "gru".
 """
 
 from __future__ import annotations

@@ -46,8 +46,7 @@ class ViewCodes(nn.Module):
     def forward(self, features: Tensor, mask: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Pools a set once for each code into views (B, m, D); also returns attention (B, m, N).
 
-        The codes are compared with features (B, N, dim), mask (B, N) bool; `values` (B, N, D) are
-        pooled.
+        Codes are compared with features (B, N, dim), mask (B, N); `values` (B, N, D) are pooled.
         """
         scores = (self.codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)
         attention = scores.softmax(dim=2)  # Eq. (7)
@@ -146,8 +145,9 @@ class MVAM(Method):
         """
         arrays = []
         if images.embeddings.shape[1] > 1:
-            for name in ("image_codes", "text_codes"):
-                unit = l2_normalize(getattr(self, name).codes)  # (m, dim)
+            pairs = ("image_codes", self.image_codes), ("text_codes", self.text_codes)
+            for name, module in pairs:
+                unit = l2_normalize(module.codes)  # (m, dim)
                 arrays.append(NamedArray(name, unit @ unit.T, ("view", "view")))
         spreads = []
         for views in (images, texts):

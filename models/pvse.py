@@ -5,8 +5,7 @@ CVPR 2019.
 
 Each side has a PIE-Net: K attention maps over local features (Eq. 2), whose non-linear projections
 (Eq. 3) are residuals of one global feature (Eq. 4); the score is the best of the K x K pairs. The
-paper minimises the cosine similarity as if it were a distance; the release takes the largest
-cosine, as here.
+paper minimises the cosine as if it were a distance; the release takes the largest, as here.
 
 The local features of a clip are its frames in order of time; its global feature is the last states
 of a bi-GRU over the frames (section 3.1), see `image_global`.

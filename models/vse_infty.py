@@ -83,7 +83,8 @@ class VSEInfinity(Method):
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         """See `Method.encode`; an aggregator has no attention."""
         pooling, projected = self._project(side, features, mask)
-        pooled, shares = pooling(projected, mask), None  # Eq. (2)
+        pooled = pooling(projected, mask)  # Eq. (2)
+        shares = None
         if attention and not isinstance(pooling, Aggregator):
             shares = pooling.shares(projected, mask, pooled)
         return single_view(l2_normalize(pooled), shares)

@@ -21,11 +21,12 @@ _LABELS = {
 def pack_parser(command: str, purpose: str) -> argparse.ArgumentParser:
     """A parser of `polyview COMMAND` with the shared options."""
     parser = argparse.ArgumentParser(prog=f"python -m polyview {command}", description=purpose)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the new pack")
-    parser.add_argument("--force", action="store_true", help="replace the folder at --out")
-    parser.add_argument("--gallery", type=Path, help="folder with a gallery.json to copy")
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="folder of the new pack")
+    add("--force", action="store_true", help="replace the folder at --out")
+    add("--gallery", type=Path, help="gallery folder (with a gallery.json) to copy into the pack")
     for label, meaning in _LABELS.items():
-        parser.add_argument(f"--{label}", help=meaning)
+        add(f"--{label}", help=meaning)
     return parser
 
 

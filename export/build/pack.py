@@ -114,7 +114,8 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
         if any(method.image_encoder is encoder for method in parts.methods.values()):
             file = IMAGE_ENCODER
             export_image_encoder(encoder, size, work / file)
-    paths, gallery = [path for path in sorted(work.rglob("*")) if path.is_file()], None
+    paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
+    gallery = None
     if parts.gallery is not None:
         gallery = load_gallery(parts.gallery)
         gallery_files = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]

@@ -21,7 +21,7 @@ from polyview.models.files import sha256_of
 
 @dataclass(frozen=True, config=OPEN)
 class EncoderSpec:
-    """An encoder's description."""
+    """An encoder's description in a run's weights file."""
 
     arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
     arguments: dict[str, Any]  # arguments of its constructor

@@ -80,8 +80,7 @@ def load_image_source(
 
     `rounded` rounds the weights to half precision, as in packs, so that heads train on the same
     features as in search. Raises FileNotFoundError if the folder does not exist or has no weights,
-    ValueError if the source is not an image encoder, its files do not fit together, or it cannot be
-    fetched.
+    ValueError if it is not an image encoder, its files do not fit together, or it is not fetched.
     """
     location = _locate(source)
     spec = _describe_image(location)
@@ -92,9 +91,7 @@ def load_image_source(
         tensors = _read_packed(location.folder, encoder)
     else:
         tensors = _read_published(location, encoder)
-    if rounded:
-        tensors = round_to_half(tensors, location.name)
-    load_strict(encoder, tensors, location.name)
+    _fill(encoder, tensors, location, rounded)
     return encoder.to(device).eval(), Preprocess.from_json(spec["preprocess"]), spec
 
 
@@ -119,10 +116,7 @@ def load_text_source(
     location = _locate(source)
     spec = _describe_published(location, _TEXTS)
     encoder = TEXT_ENCODERS[spec["arch"]](**spec["arguments"])
-    tensors = _read_published(location, encoder)
-    if rounded:
-        tensors = round_to_half(tensors, location.name)
-    load_strict(encoder, tensors, location.name)
+    _fill(encoder, _read_published(location, encoder), location, rounded)
     tokenizer = read_tokenizer(location.folder)
     tokenizer.enable_truncation(spec["max_length"])
     return encoder.eval(), tokenizer, spec
@@ -147,9 +141,7 @@ def _locate(source: str | Path) -> _Source:
     except HubError as error:
         raise ValueError(f"there is no folder {name}, and on the Hub: {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
-        raise FileNotFoundError(
-            f"there is no weights file in {name}: no {RUN_WEIGHTS}, {MANIFEST} or config.json"
-        )
+        raise FileNotFoundError(f"{name} has no {RUN_WEIGHTS}, {MANIFEST} or config.json")
     return _Source(folder, str(source), part)
 
 
@@ -171,6 +163,12 @@ def _describe_image(source: _Source) -> dict[str, Any]:
         spec["arguments"] = {**spec["arguments"], "parts": list(PARTS)}
         spec["sha256"] = _digest([spec["sha256"], PARTS]).hexdigest()
     return {**spec, "source": source.name}
+
+
+def _fill(encoder: nn.Module, tensors: dict[str, Tensor], source: _Source, rounded: bool) -> None:
+    if rounded:
+        tensors = round_to_half(tensors, source.name)
+    load_strict(encoder, tensors, source.name)
 
 
 def _digest(identity: list[Any]) -> Any:
@@ -294,7 +292,7 @@ def _read_config(source: _Source) -> dict[str, Any]:
             auto = import_transformers().AutoConfig
             config = auto.from_pretrained(source.folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = str(error).strip().partition("\n")[0] or repr(error)
+        reason = _first_line(error)
         raise ValueError(f"{source.name}: its config.json cannot be read: {reason}") from error
     return dict[str, Any](json.loads(config.to_json_string(use_diff=False)))
 
@@ -316,7 +314,7 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
                 output_loading_info=True,
             )
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        reason = str(error).strip().partition("\n")[0] or repr(error)
+        reason = _first_line(error)
         raise ValueError(f"the weights of {source.name} do not load: {reason}") from error
 
     def encoder_name(name: str) -> str:
@@ -334,3 +332,7 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
         )
     tensors = {encoder_name(name): tensor for name, tensor in network.state_dict().items()}
     return {name: tensor for name, tensor in tensors.items() if name in names}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or repr(error)

@@ -72,7 +72,8 @@ def _to_hub_error(error: BaseException, address: str) -> HubError:
             reason = "or it is private, or the token is not valid; check the name, and"
             return HubError(f"there is no {address} at {hub}, {reason} {_LOGIN}")
         case hf.RevisionNotFoundError():
-            return HubError(f"{address}: there is no such revision; name a branch, tag or commit")
+            advice = "leave it out, or name a branch, tag or commit"
+            return HubError(f"{address}: there is no such revision; {advice}")
         case hf.OfflineModeIsEnabled():
             return UnreachableError("HF_HUB_OFFLINE is set; unset it")
         case hf.LocalEntryNotFoundError():
@@ -116,7 +117,10 @@ def find_folder(name: str) -> Path | None:
     if folder.is_dir():
         return folder
     if not is_hub_id(name) or (folder.parent.is_dir() and "@" not in name):
-        advice = "name a folder, or a Hub repository as owner/name or owner/name@revision"
+        advice = (
+            "name a folder (a pack, a training run or a Hugging Face model), or a Hub repository "
+            "as owner/name or owner/name@revision"
+        )
         raise FileNotFoundError(no_such("folder", folder, advice))
     return None
 

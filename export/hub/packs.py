@@ -110,7 +110,8 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
             raise PackError(f"{name} has {size:,} bytes, more than the {limits[name]:,} allowed")
     client.fetch(manifests, token, progress=lambda *_: None)
     info = read_info(repo.folder)
-    names = list_files(info, check_gallery=False)
+    # the card is optional, and a local one (`evaluate --write`) may not be on the Hub
+    names = [name for name in list_files(info, check_gallery=False) if name != CARD]
     for name in names:
         if name not in repo.files:
             raise PackError(f"it lacks {name}")
@@ -189,7 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("address", help="owner/name, or owner/name@branch, tag or commit")
     commands.add_parser("list", help=f"up to {_MAX_LISTED} packs, with commit and licence")
     for command in commands.choices.values():
-        command.add_argument("--token", help="default: HF_TOKEN, then that of hf auth login")
+        command.add_argument("--token", help="access token (default: HF_TOKEN, or hf auth login)")
     options = parser.parse_args(argv)
     try:
         if options.command == "push":

@@ -85,8 +85,7 @@ class Parity:
 class MethodInfo:
     """One method of a pack; several models of one method have different names.
 
-    `image_encoder` is the pack's encoder fine-tuned with the method: same preprocessing, width and
-    grid, other weights.
+    `image_encoder` is the pack's encoder fine-tuned with the method; only its weights differ.
     """
 
     arguments: dict[str, Any]  # for `models.build`

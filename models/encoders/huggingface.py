@@ -119,7 +119,4 @@ def _statistics(stated: dict[str, Any]) -> dict[str, tuple[float, ...]]:
     scale = 255.0 * stated["rescale_factor"] if stated.get("do_rescale", True) else 255.0
     if not stated.get("do_normalize", True):
         return {"mean": (0.0,) * 3, "std": (1 / scale,) * 3}
-    return {
-        "mean": tuple(v / scale for v in stated["image_mean"]),
-        "std": tuple(v / scale for v in stated["image_std"]),
-    }
+    return {name: tuple(v / scale for v in stated[f"image_{name}"]) for name in ("mean", "std")}

@@ -140,8 +140,7 @@ class CLIPImageEncoder(_VisionTransformer):
     """CLIP's vision transformer (Radford et al., ICML 2021): [IMG], then the patches.
 
     Every element passes the final layer norm, which CLIP itself applies only to [IMG]. `projected`
-    maps every element to the joint space; [IMG] is then CLIP's image embedding before
-    normalisation.
+    maps every element to the joint space; [IMG] is then CLIP's image embedding, not normalised.
     """
 
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:

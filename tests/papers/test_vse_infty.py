@@ -71,6 +71,12 @@ def test_shares_add_up_to_the_squared_length() -> None:
     torch.testing.assert_close(shares[0], expected / pooled.square().sum())
 
 
+def test_an_element_that_pulls_the_other_way_has_no_share(gpo: GPO) -> None:
+    features, mask = torch.tensor([[[9.0], [-1.0]]]), torch.ones(1, 2, dtype=torch.bool)
+    shares = gpo.shares(features, mask, gpo(features, mask))
+    torch.testing.assert_close(shares, torch.tensor([[1.0, 0.0]]))
+
+
 def test_fixed_poolings_by_rank() -> None:
     kinds: dict[str, Callable[[Tensor], Tensor]] = {
         "mean": lambda x: x.mean(dim=0),

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polyview.export.official import main
+from polyview.export.official import BERT_ID, main
 from polyview.export.runtime import Runtime
 from polyview.models import Views
 from polyview.models.views import lengths_to_mask
@@ -263,7 +263,7 @@ def test_word_pieces_that_do_not_fit(command: Command, pieces: str) -> None:
     releases.write_pieces(folder, 31)
     refusal = "lists 31 word pieces, but .* embeddings of 30"
     assert_refused(command(content, "vse_infty", *arguments), refusal)
-    refusal = f"there is no folder .*did you mean {folder}"
+    refusal = f"--text-backbone: there is no folder .*did you mean {folder}.*{BERT_ID}"
     assert_refused(command(content, "vse_infty", "--text-backbone", f"{folder}x"), refusal)
 
 

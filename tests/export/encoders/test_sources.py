@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from polyview.export.encoders import sources
-from polyview.models.checkpoint import load_strict
+from polyview.models.checkpoint import load_strict, round_to_half
 from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from polyview.models.encoders.huggingface import read_preprocess
 from polyview.models.preprocess import Preprocess
@@ -99,6 +99,13 @@ def test_token_features_are_those_of_transformers(published: Path, kind: str) ->
     long = tokenizer.encode("dog " * 40).tokens
     assert (len(long), long[-1]) == (about["max_length"], "[SEP]")
     load_strict(TEXT_ENCODERS["bert"](**about["arguments"]), encoder.state_dict(), "itself")
+
+
+@pytest.mark.parametrize("load", [sources.load_image_source, sources.load_text_source])
+def test_weights_are_rounded_as_in_packs(published: Path, load: Callable[..., Any]) -> None:
+    exact = load(published / "clip", rounded=False)[0].state_dict()
+    rounded = load(published / "clip")[0].state_dict()
+    torch.testing.assert_close(rounded, round_to_half(exact, "clip"), rtol=0, atol=0)
 
 
 def test_identity_follows_weights_pixels_and_projection(published: Path, copied: Path) -> None:

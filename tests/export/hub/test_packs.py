@@ -168,6 +168,14 @@ def test_a_failed_update_leaves_the_former_version(stocked: HubState, pack: Path
     assert ONNX not in fetched(stocked)  # which came whole before
 
 
+def test_a_local_card_need_not_be_on_the_hub(server: HubState, pack: Path) -> None:
+    server.add(ID, {name: data for name, data in contents(pack).items() if name != "README.md"})
+    folder = pull(ID)
+    (folder / "README.md").write_text("written by evaluate")
+    assert pull(ID) == folder
+    assert load_info(folder).name == "tiny"
+
+
 def test_offline_pull(stocked: HubState, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     online = resolve(ID)
     stocked.down = True
