@@ -101,7 +101,10 @@ def _other_pixels(
         yield "normalisation", way, replace(preprocess, mean=mean, std=std)(images)
     swapped = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in images]
     yield "channels", "blue, green, red", preprocess(swapped)
-    crops = {"the central square": 0, "its middle 7/8": preprocess.size * 8 // 7}
+    crops = {
+        "the central square": 0,
+        "the middle 7/8 of the central square": preprocess.size * 8 // 7,
+    }
     for way, resize in crops.items():
         yield "crop", way, replace(preprocess, fit="crop", resize=resize)(images)
     yield "crop", "the whole image", replace(preprocess, fit="stretch", resize=0)(images)

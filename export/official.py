@@ -195,9 +195,10 @@ def _bert_encoder(
 ) -> tuple[TextEncoder, Tokenizer]:
     name = options.text_backbone or BERT_ID
     try:
-        folder = find_folder(name) or fetch_matching(name, released.BERT_FILES)
+        folder = find_folder(name)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"--text-backbone: {error} (for example {BERT_ID})") from error
+    folder = folder or fetch_matching(name, released.BERT_FILES)
     rows, tokenizer = checkpoint.shape(_WORD_PIECES)[0], read_tokenizer(folder)
     if (pieces := tokenizer.get_vocab_size()) != rows:
         raise ValueError(
@@ -233,9 +234,10 @@ def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) 
 
 def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
     """Resizes positions (1, 1 + n * n, h) to `side` x `side`; the release does so in every pass."""
-    count = checkpoint.shape(_POSITIONS)[1] - 1
+    shape = checkpoint.shape(_POSITIONS)
+    count = max(0, shape[1] - 1) if len(shape) == 3 else 0
     old_side = round(count**0.5)
-    if old_side == side or old_side**2 != count:
+    if old_side in (0, side) or old_side**2 != count:
         return  # loading the weights reports a wrong shape
     summary, patches = checkpoint.state[_POSITIONS].float().split([1, count], dim=1)
     square = patches.mT.unflatten(2, (old_side, old_side))  # (1, h, n, n)

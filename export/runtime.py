@@ -180,7 +180,7 @@ class Runtime:
             )
 
     def start_image_encoder(self) -> None:
-        """Starts the pack's image encoder; PackError if it does not load. See `require_images`."""
+        """Starts the image encoder; raises PackError if it does not load, ValueError for none."""
         self.require_images()
         self._sessions.start(str(self.info.image_encoder.file), ["pixels"])
 

@@ -186,7 +186,7 @@ class TextReader:
         return Tokens(ids, plain, truncated, unknown, spans, frozenset(special))
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids and lengths, see `pad`; raises ValueError for no texts, or as `read` does."""
+        """Encodes texts as padded token ids and lengths, see `pad`; ValueError as `read`."""
         if not texts:
             raise ValueError("there is no text to encode; give at least one")
         return pad([self.read(text).ids for text in texts])

@@ -61,7 +61,8 @@ class ContextConfig:
             )
         heads, width = self.contextual_heads, self.contextual_width
         if heads < 1 or width < 1 or width % heads:
-            raise ValueError(f"contextual_heads {heads} must divide contextual_width {width}")
+            reason = f"contextual_heads {heads} must divide contextual_width {width}"
+            raise ValueError(f"{reason}; both must be at least 1")
 
     @property
     def sides(self) -> tuple[str, ...]:

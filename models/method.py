@@ -155,8 +155,8 @@ class Method(nn.Module, ABC):
         """Splits the scores of B pairs over the elements of both sets; see `models/evidence.py`.
 
         `texts` holds the parts of B queries, or of one query for all images; a query may be an
-        image. Evidence adds up to the scores or, with `per_view`, to the V `view_scores`:
-        (B, V, ...).
+        image. Evidence adds up to the scores. With `per_view` it has the shape (B, V, ...) and adds
+        up to the `view_scores`.
         """
         pairs = images.total @ texts.total.mT  # (B, V, W)
         weights = self.pair_weights(pairs)

@@ -6,6 +6,7 @@ an image (grid cells, patches, regions), M words of a text, d the width of a fea
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from polyview.export.sessions import Device
 from polyview.models import METHODS, Method, Views
 from polyview.models.evidence import Evidence
 
-ImageLike = str | Path | Image.Image
+ImageLike = str | os.PathLike[str] | Image.Image
 _BATCH = 64  # images decoded at once
 
 
@@ -96,17 +97,17 @@ class Model:
 
         Raises:
             TypeError: an item is not an image or path.
-            ValueError: there is no image, a file is not readable, or the features have another
-                width.
+            ValueError: there is no image, a file is not readable, the features have another width,
+                or the mask another shape.
             FileNotFoundError: a file is missing.
         """
         if isinstance(images, np.ndarray | Tensor):
             sets = torch.as_tensor(images, dtype=torch.float32)
         else:
-            is_single = isinstance(images, ImageLike) or not isinstance(images, Iterable)
+            is_single = isinstance(images, str | Image.Image) or not isinstance(images, Iterable)
             items: list[Any] = [images] if is_single else list(images)  # type: ignore[arg-type]
             for item in items:
-                if not isinstance(item, ImageLike):
+                if not isinstance(item, str | os.PathLike | Image.Image):
                     kind = type(item).__name__
                     raise TypeError(f"an image is a path or a PIL image, not {kind} {item!r:.60}")
                 if not isinstance(item, Image.Image) and not Path(item).is_file():

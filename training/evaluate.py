@@ -225,7 +225,7 @@ def _measure_methods(
 def _compare(
     options: argparse.Namespace, rows: report.Rows, scores: dict[str, np.ndarray], data: Split
 ) -> dict[str, Any]:
-    """Prints mistakes and rsum differences, overall and by caption kind; writes the files."""
+    """Prints rsum differences and mistakes, writes `--scores` and `--csv`; returns `--json`."""
     measured: dict[str, Any] = {"methods": rows, "differences": []}
     for a, b in (pair.split(",") for pair in options.compare):
         first, second = (scoring.ensemble_scores(scores, name) for name in (a, b))
@@ -233,7 +233,7 @@ def _compare(
             print(
                 f"{a} - {b}{f', {kind}' if kind else ''}: rsum {values['difference']:+.1f}, 95 % "
                 f"interval [{values['low']:+.1f}, {values['high']:+.1f}], above 0 in "
-                f"{100 * values['share_above']:.1f} % of the samples"
+                f"{100 * values['share_above']:.1f} % of the bootstrap samples"
             )
             measured["differences"].append({"first": a, "second": b, "kind": kind, **values})
     table = {name: scores[name] for name in rows}

@@ -236,7 +236,7 @@ def trial_jobs(sweep: Sweep, changes: Sequence[str]) -> list[Job]:
 
 
 def final_jobs(sweep: Sweep, changes: Sequence[str], record: Record) -> list[Job]:
-    """Returns the trainings at each row's best point; skips rows with missing trials."""
+    """Returns the final jobs at each row's best grid point; skips rows with missing trials."""
     trials = trial_jobs(sweep, changes)
     jobs = []
     for row in sweep.rows:

@@ -35,7 +35,7 @@ def _build(
 
 
 def _settings() -> Iterator[str]:
-    """Yields lines on all settings: of the training loop, then of each method and objective."""
+    """Yields lines that describe the settings of the loop, then those of each method."""
     yield from describe(TrainConfig)
     yield from describe(TextConfig, "text.")
     yield from describe(OptimizerConfig, "optimizer.")

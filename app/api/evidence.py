@@ -7,7 +7,7 @@ from typing import Any
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.api.search import decode_query_image, pairs
+from polyview.app.api.search import decode_query_image, group_by_key
 from polyview.app.explain import evidence
 from polyview.app.explain.collapse import Collapse, is_collapsed, measure_in_background
 from polyview.app.explain.views import Views, describe_views, nested
@@ -105,7 +105,7 @@ def views(
 ) -> Views:
     """Returns every view of an image with its map and, for a text, its score."""
     image_id = find_image(retriever, image).image_id
-    knobs = {k: v[-1] for k, v in pairs(settings, "settings", "match:maxsim").items()}
+    knobs = {k: v[-1] for k, v in group_by_key(settings, "settings", "match:maxsim").items()}
     answer = describe_views(retriever, image_id, method, query, knobs)
     answer.collapsed = is_collapsed(retriever, method)
     if query.strip():

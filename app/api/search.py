@@ -133,17 +133,17 @@ def examples(retriever: Retriever) -> answers.Examples:
 def _answer(
     retriever: Retriever, question: Question, method: str, k: int, filters: list[str], layout: bool
 ) -> Answer:
-    facts = pairs(filters, "filter", "setting:beach")
+    facts = group_by_key(filters, "filter", "setting:beach")
     result = answer(retriever, question, method, k, facts)
     if layout:
         add_layout(retriever, result.hits)
     return result
 
 
-def pairs(texts: list[str], name: str, example: str) -> dict[str, list[str]]:
-    """Groups texts `key:value` by key. Raises ValueError if a text has no colon.
+def group_by_key(texts: list[str], name: str, example: str) -> dict[str, list[str]]:
+    """Groups `key:value` texts by key. Raises ValueError if a text has no colon.
 
-    >>> pairs(["setting:beach", "setting:sea"], "filter", "setting:beach")
+    >>> group_by_key(["setting:beach", "setting:sea"], "filter", "setting:beach")
     {'setting': ['beach', 'sea']}
     """
     values: dict[str, list[str]] = {}

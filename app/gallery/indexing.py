@@ -186,8 +186,13 @@ class Index:
             if self.progress.stage == "stopped":  # the thread reports only after its first step
                 done = self.files if self.complete else max(self._passed, len(self))
                 self.progress = Progress("pictures", done, self.files)
-            self._filling = threading.Thread(target=self._fill, name="index", daemon=True)
-            self._filling.start()
+            filling = threading.Thread(target=self._fill, name="index", daemon=True)
+            try:
+                filling.start()
+            except RuntimeError:  # the system has no more threads; `start` may be called again
+                self._stopped.set()
+                raise
+            self._filling = filling  # only now: `join` refuses threads that are not started
 
     def stop(self) -> None:
         """Stops after the present step; images read so far can be searched."""

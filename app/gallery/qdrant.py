@@ -242,8 +242,9 @@ class QdrantGallery(Gallery):
         selected = self.ids() if ids is None else ids
         if len(selected) > READ_UP_TO:
             raise QdrantError(
-                f"this needs the views of {len(selected):,} images, but at most {READ_UP_TO:,} are "
-                "read from Qdrant; search with one term and one method that ranks by its best view"
+                f"this search compares the views of {len(selected):,} images, but at most "
+                f"{READ_UP_TO:,} are read from Qdrant; use one term and one method, but not SCAN, "
+                "late interaction or AVSE"
             )
         for start in range(0, len(selected), _PAGE):
             yield selected[start : start + _PAGE], self.views(selected[start : start + _PAGE])

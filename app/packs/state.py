@@ -136,7 +136,7 @@ class AppState:
             return {p: r for (p, _), r in items if r.collection is images and r is not retriever}
 
     def packs(self) -> dict[str, PackInfo]:
-        """The packs on this machine that may be used here, by key."""
+        """The packs that this app may use, by key; cached packs only in a private app."""
         folders = [*self._folders.values(), *(BUNDLED / name for name in bundled_packs())]
         if self.private:
             folders += sorted(self.cache.glob("packs/*"))
@@ -155,7 +155,7 @@ class AppState:
         return key
 
     def collections(self) -> list[dict[str, Any]]:
-        """Key, kind, title and number of pictures of each collection, without uploads."""
+        """Key, kind, title and number of pictures of each collection; uploads are not listed."""
         folders = list(self._collections.items())
         packs = [(key, info.title, info.gallery) for key, info in self.packs().items()]
         rows = [(key, "folder", images.title, len(images.images)) for key, images in folders]

@@ -361,7 +361,7 @@ export class Inspect {
       });
       return el("label", {}, el("span", {}, String(view + 1)), input);
     };
-    const best = now.view ?? this.views.winner ?? 0;
+    const best = shownView(this.views, now);
     const preset = (label, weight) =>
       button(label, () => set(this.weights.map((_, view) => Number(weight(view)))), "button", { "data-key": label });
     this.#askLens(now);

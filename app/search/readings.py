@@ -37,8 +37,9 @@ class Readings(dict[Hashable, Reading]):
         """Starts a computation over the filled gallery, once for each key; returns its state.
 
         `function` returns the result, and may set the `progress` of the reading; `failure` is the
-        beginning of the error message. Each client has one unfinished computation at a time, so
-        that nobody fills the queue; others start when it has ended and they are asked for again.
+        beginning of the error message. Each client of a public app has one unfinished computation
+        at a time, so that nobody fills the queue; others start when it has ended and they are asked
+        for again.
         """
         progress = self._index.progress
         if not progress.finished:

@@ -141,7 +141,8 @@ def _locate(source: str | Path) -> _Source:
     except HubError as error:
         raise ValueError(f"there is no folder {name}, and on the Hub: {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
-        raise FileNotFoundError(f"{name} has no {RUN_WEIGHTS}, {MANIFEST} or config.json")
+        reason = f"{name} has no {RUN_WEIGHTS}, {MANIFEST} or config.json"
+        raise FileNotFoundError(f"{reason}; name a run, a pack or a Hugging Face model")
     return _Source(folder, str(source), part)
 
 

@@ -72,8 +72,8 @@ def pull(
     keeps the previous version, and an invalid pack is deleted. With `commit`, the address must
     still resolve to it. A `visitor` is subject to `MAX_BYTES`, `MAX_FILES` and `SPARE`. Returns the
     folder of the commit, with verified sizes and checksums. Raises UnreachableError if the Hub
-    cannot be reached and the cache lacks the pack, HubError if the Hub refused, or the repository
-    is not a complete pack.
+    cannot be reached and the cache lacks the pack, HubError if the Hub refuses the request, the
+    address has another commit now, the pack exceeds a visitor's limits, or it is not complete.
     """
     try:
         repo = client.inspect_repo(address, token)
@@ -91,7 +91,9 @@ def pull(
         if repo.folder.is_dir():  # keeps files that another commit shares
             cached = scan_cache_dir(repo.folder.parents[2])
             cached.delete_revisions(repo.commit).execute()
-        raise HubError(f"{address} is refused: {error}; nothing of it is kept") from error
+        raise HubError(
+            f"the pack {address} cannot be used: {error}; its download was deleted"
+        ) from error
     branch = client.parse_hub_id(address)[1] or constants.DEFAULT_REVISION
     if branch != repo.commit:
         with suppress(OSError):

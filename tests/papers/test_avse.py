@@ -10,7 +10,7 @@ from polyview.models import Views
 from polyview.models.avse import AVSE, AVSEConfig
 from polyview.models.sinkhorn import log_plan, match_blocks
 from polyview.models.views import NamedArray, lengths_to_mask
-from polyview.training.objectives.avse import dimension_wise
+from polyview.training.objectives.avse import dimension_wise_regulariser
 from tests import reference
 from tests.golden.loading import check, double, grad, load, load_weights, released_gpo, renamed
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM, encoded
@@ -90,7 +90,7 @@ def test_both_computations_agree(z: float, temperature: float) -> None:
 def test_avse_regularises_pairs_of_views(views: int) -> None:
     made = views_of("avse", views=views)
     groups = made[1].extras["groups"].unbind(dim=1)
-    expected = [dimension_wise(a, b) for a, b in itertools.combinations(groups, 2)]
+    expected = [dimension_wise_regulariser(a, b) for a, b in itertools.combinations(groups, 2)]
     terms = terms_of("avse", made=made, regulariser=0.5)
     torch.testing.assert_close(terms["regulariser"], 0.5 * torch.stack(expected).mean())
     assert terms_of("avse", made=views_of("avse", views=1)).keys() == {"triplet"}
@@ -160,7 +160,9 @@ def test_golden_released_losses(kind: str) -> None:
     own, margin = torch.eye(len(scores), dtype=torch.bool), float(data["margin"])
     matching = hinge_triplet(scores, own, margin, hardest=kind == "hardest")
     first, second = image.chunk(2, dim=1)
-    regulariser = dimension_wise(first, second, float(data["lambda1_code"]), released=True)
+    regulariser = dimension_wise_regulariser(
+        first, second, float(data["lambda1_code"]), released=True
+    )
     check(matching, data[f"official_matching_{kind}"])
     check(regulariser, data[f"official_reg_{kind}"])
     (matching + regulariser).backward()
@@ -172,7 +174,7 @@ def test_golden_paper_regulariser() -> None:
     data = double(load("avse_losses"))
     first, second = (v.clone().requires_grad_() for v in data["image_embedding"].chunk(2, dim=1))
     weight = float(data["lambda1_code"])
-    loss = dimension_wise(first, second, weight)
+    loss = dimension_wise_regulariser(first, second, weight)
     check(loss, data["reg_paper"], 1e-6)
     loss.backward()
     check(grad(first), data["paper_grad_view1"], 1e-6)

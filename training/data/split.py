@@ -108,13 +108,13 @@ class Split:
     def limit_captions(self, count: int) -> Split:
         """Selects the first `count` captions of each image, or all for 0.
 
-        Raises ValueError if captions have kinds or objects, which would be lost.
+        Raises ValueError for captions with kinds, objects or known relevant images.
         """
         if not count:
             return self
         if self.relevant is not None or self.objects is not None or self.kinds:
-            lost = f"the kinds and objects of the captions of {self.folder.parent}"
-            raise ValueError(f"ranked_captions={count} would drop {lost}; leave it at 0")
+            reason = f"{self.folder.parent} has captions with kinds or objects"
+            raise ValueError(f"{reason}; leave ranked_captions={count} at 0")
         position = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)
         return self.select(np.flatnonzero(position < count))
 

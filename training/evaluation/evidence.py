@@ -65,9 +65,9 @@ class Mention:
 
 
 def find_mentions(runtime: Runtime, data: Split) -> list[Mention]:
-    """Finds the mentioned objects that captions call by any name of their kind.
+    """Returns a mention for each caption and each kind of visible object that the caption names.
 
-    Raises ValueError if the pack reads ready-made features, which have no grid.
+    Raises ValueError if the pack reads region features, which have no grid.
     """
     if runtime.info.image_encoder.file is None:
         raise ValueError("--evidence needs a grid of cells, but this pack reads region features")

@@ -17,7 +17,7 @@ class Asymmetric(Triplet):
     Attributes:
         regulariser: weight of L_reg (1 in Eq. 6), which is averaged over pairs of views.
         off_diagonal: lambda_1 of Eq. (4) (paper: 0.0051).
-        released: use the release's form of the regulariser, see `dimension_wise`.
+        released: use the release's form of the regulariser, see `dimension_wise_regulariser`.
     """
 
     regulariser: float = Field(default=1.0, ge=0)
@@ -31,14 +31,14 @@ class Asymmetric(Triplet):
         groups = images.extras["groups"].unbind(dim=1)  # (B, D) each
         if self.regulariser and len(groups) > 1:
             losses = [
-                dimension_wise(first, second, self.off_diagonal, released=self.released)
+                dimension_wise_regulariser(first, second, self.off_diagonal, released=self.released)
                 for first, second in combinations(groups, 2)
             ]
             terms["regulariser"] = self.regulariser * torch.stack(losses).mean()
         return terms
 
 
-def dimension_wise(
+def dimension_wise_regulariser(
     first: Tensor, second: Tensor, off_diagonal: float = 0.0051, *, released: bool = False
 ) -> Tensor:
     """AVSE's dimension-wise regulariser of two views (B, D), Eqs. (3)-(4); returns a scalar.

@@ -160,6 +160,7 @@ class Evil:
 
 
 LAST = "module.backbone.top.0.0.conv3.weight"
+POSITIONS = "img_enc.visual_encoder.embeddings.position_embeddings"
 EXTRA = "img_enc.visual_encoder.encoder.layer.0.extra"
 # a release, the part of its model or its options, a key there and what it is set to; without a
 # value it is removed
@@ -169,6 +170,8 @@ REFUSALS: list[tuple[str, int | str, str, Any, str]] = [
     ("mv_vse", 0, "fc_list.1.bias", torch.ones(3), "image.1.linear.bias has shape"),
     ("mv_vse", 0, "fc_list.0.bias", torch.full((8,), torch.nan), "NaN"),
     ("avse", "model", "txt_enc.ln.weight", None, "lacks method.norm_text.weight"),
+    ("avse", "model", POSITIONS, torch.ones(1, 4, 8), "position_embeddings has shape .*; check"),
+    ("avse", "model", POSITIONS, torch.ones(4), "position_embeddings has shape .*; check"),
     ("avse", "model", EXTRA, torch.ones(1), "unknown tensor image.model.layers.0.extra"),
     ("vse_infty_grid", 0, LAST, torch.ones(16, 8, 1, 1), "another copy of image.layer4"),
     ("vse_infty_grid", "opt", "backbone_source", "mystery", 'backbone_source is "mystery"'),
