@@ -134,7 +134,7 @@ class RequestGuard:
     def __init__(
         self, app: ASGIApp, hosts: Hosts, queue: GradioQueue, mcp: bool = False, space: bool = False
     ) -> None:
-        self._app, self._hosts, self._queue = app, hosts, queue
+        self._app, self._hosts, self._gradio_queue = app, hosts, queue
         self._paths = re.compile("|".join([_APP_PATHS, _GRADIO_PATHS, *([_MCP_PATHS] * mcp)]))
         self._body_bytes = 0
         self._client = lru_cache(_MAX_CLIENTS)(lambda _: _Client())
@@ -193,7 +193,7 @@ class RequestGuard:
     ) -> None:
         """Receives the body within limits, those of the client too, and forwards the request."""
         headers, buffer = Headers(scope=scope), bytearray()
-        is_queued = self._queue.accepts(scope["path"])
+        is_queued = self._gradio_queue.accepts(scope["path"])
         try:
             await self._receive(scope, receive, buffer)
             body, session = bytes(buffer), ""
@@ -201,8 +201,8 @@ class RequestGuard:
                 client.use(len(body) / 1e6)  # one request per MB
             if is_queued:
                 if client:
-                    self._queue.check(client)
-                body, session = self._queue.complete(scope["path"], body)
+                    self._gradio_queue.check(client)
+                body, session = self._gradio_queue.complete(scope["path"], body)
                 MutableHeaders(scope=scope)["content-length"] = str(len(body))
             elif body and "json" in headers.get("content-type", "").lower():
                 read_json(body)
@@ -215,9 +215,9 @@ class RequestGuard:
         finally:
             self._body_bytes -= len(buffer)
             if is_queued:
-                self._queue.collect(len(buffer))
+                self._gradio_queue.collect(len(buffer))
         if is_queued:
-            self._queue.add(answer.first_part, session, client, self)
+            self._gradio_queue.add(answer.first_part, session, client, self)
 
     async def _receive(self, scope: Scope, receive: Receive, received: bytearray) -> None:
         """Receives a body; raises `Refusal` if it is too large or arrives too slowly."""
@@ -252,7 +252,7 @@ class RequestGuard:
         finally:
             answer.release_slot()
         for event in answer.delivered:
-            self._queue.remove(event or scope["path"].rpartition("/")[2])
+            self._gradio_queue.remove(event or scope["path"].rpartition("/")[2])
 
 
 class _Client:
