@@ -56,7 +56,6 @@ KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 STATISTICS = ("view_cosine", "wins_entropy", "caption_cosine", "temperature")
 DIFFERENCE = "difference [95 % interval]"
 NUMBERS = ("row", "i2t R@1", "t2i R@1", "rsum", "deviation")  # columns of the page and the app
-
 SWEEPS = RECIPES / "sweeps"
 TRAINING_VERSION = 2  # increase when the same settings give different weights
 

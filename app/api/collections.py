@@ -66,7 +66,7 @@ def info(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> a
 
 
 def health(state: AppState) -> answers.Health:
-    """Returns how many images the first collection has, how many of them can be searched."""
+    """Returns how many images the first collection has, and how many of them are searchable."""
     index, pictures = state.first.index, len(state.first.collection.images)
     return answers.Health(searchable=len(index), pictures=pictures, complete=index.complete)
 

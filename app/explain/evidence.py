@@ -103,12 +103,14 @@ def explain(
         clips = [map(retriever.image, retriever.index.clips.window_of(i)) for i in images]
         seconds = tuple(tuple(f.moment.seconds for f in clip if f.moment) for clip in clips)
     grid = evidence[0].whole_sentence.shape[-2:] if evidence else retriever.grid
-    cells = np.zeros((*scores.shape, *grid, 0), np.float32)
-    whole_sentence, base = np.zeros(cells.shape[:-1], np.float32), np.zeros(scores.shape)
+    tables = [np.zeros((*scores.shape, *grid, 0), np.float32)]
+    whole_sentence = np.zeros((*scores.shape, *grid), np.float32)
+    base = np.zeros(scores.shape)
     for part in evidence:
-        cells = np.concatenate([cells, part.cells.float().cpu().numpy()], axis=-1)
+        tables.append(part.cells.float().cpu().numpy())
         whole_sentence += part.whole_sentence.float().cpu().numpy()
         base += part.base.cpu().numpy()
+    cells = np.concatenate(tables, axis=-1)
     return QueryEvidence(
         scores, tuple(query_terms), tuple(words), cells, whole_sentence, base, seconds
     )
