@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,17 @@ class Server:
     url: str
     log: Path  # what it printed
     process: int  # its number
-    http: httpx.Client = field(repr=False)  # asks below /api/v1
 
     @property
     def port(self) -> int:
         """The port it listens at."""
         return int(self.url.rpartition(":")[2])
+
+    @cached_property
+    def http(self) -> httpx.Client:
+        """Asks below /api/v1; drops idle connections before the server closes them after 5 s."""
+        limits = httpx.Limits(keepalive_expiry=2)
+        return httpx.Client(base_url=f"{self.url}/api/v1", timeout=60, limits=limits)
 
     @cached_property
     def gradio(self) -> Client:
@@ -94,8 +99,7 @@ def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
         running.append(process)
         url = f"http://127.0.0.1:{port}"
-        http = httpx.Client(base_url=f"{url}/api/v1", timeout=60)
-        server = Server(url, log, process.pid, http)
+        server = Server(url, log, process.pid)
         await_page(url, process, log)
         if wait:
             server.await_stage("ready")
@@ -129,7 +133,7 @@ def hosted(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[S
     try:
         state.first.index.start()
         assert state.first.index.wait(PATIENCE)
-        yield Server(url, log, os.getpid(), httpx.Client(base_url=f"{url}/api/v1", timeout=60))
+        yield Server(url, log, os.getpid())
     finally:
         app.get_blocks().close(verbose=False)
         state.close()

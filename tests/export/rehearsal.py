@@ -74,8 +74,7 @@ def start_and_ask(folder: Path, python: str, installed: bool = True) -> tuple[Js
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
         try:
             await_page(url, process, log, 300)
-            http = httpx.Client(base_url=f"{url}/api/v1", timeout=60)
-            server = Server(url, log, process.pid, http)
+            server = Server(url, log, process.pid)
             server.await_stage("ready")
             info, hits = server.get("info"), server.get("search", q=_QUESTION, k=3)["hits"]
         finally:

@@ -117,7 +117,8 @@ class Caller:
     """Asks a running app without a client that would check anything first."""
 
     def __init__(self, url: str) -> None:
-        self._http = httpx.Client(base_url=url, timeout=SLOW)
+        limits = httpx.Limits(keepalive_expiry=2)  # the server closes idle connections after 5 s
+        self._http = httpx.Client(base_url=url, timeout=SLOW, limits=limits)
         self._collection = self._http.post("/api/v1/collections/new").json()["collection"]
         named = self._http.get("/gradio_api/info").json()["named_endpoints"]
         self.events = {name.lstrip("/"): len(about["parameters"]) for name, about in named.items()}
