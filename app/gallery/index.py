@@ -336,7 +336,9 @@ class Gallery:
         rows, is_near = self._rows(views), torch.zeros(len(ids), dtype=torch.bool)
         for needle in self._rows(query.embeddings):
             # one vector at a time: torch has no fast float16 matrix product on CPUs
-            products = (rows @ needle.half()).view(len(ids), -1).amax(dim=1).float()  # (N,)
+            products = (rows @ needle.half()).float()  # (N R,)
+            if len(rows) > len(ids):  # torch is slow at the maximum of a single value
+                products = products.view(len(ids), -1).amax(dim=1)  # (N,)
             threshold = products.topk(k).values[-1] - _MARGIN * self._longest * needle.norm()
             is_near |= products >= threshold
         return ids[is_near.numpy()]
