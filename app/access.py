@@ -1,8 +1,8 @@
-"""Access control: host names, origins, routes and limits, checked before every request.
+"""Access control: host names, origins, routes and limits, which are checked for every request.
 
 A web page cannot forge the `Host` and `Origin` headers that a browser sends. Checking the host
-stops DNS rebinding (a foreign name that resolves to this machine), checking the origin stops forms
-and scripts of other sites. Without CORS headers other sites cannot read responses. Of Gradio's
+stops DNS rebinding (a foreign name that resolves to this machine). Checking the origin stops forms
+and scripts of other sites. Without CORS headers, other sites cannot read responses. Of Gradio's
 routes, only those of `gradio_client`, MCP and the queue are open. A reverse proxy must handle slow
 clients and floods (docs/deploy.md).
 """
@@ -25,16 +25,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from polyview.app.gradio_queue import GradioQueue
 from polyview.app.refusal import Refusal, read_json
 
-JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000
+JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000  # of a body; of one that may have an image
 MAX_BODIES_BYTES = 300_000_000  # of all request bodies in memory
 BODY_SECONDS = 120.0  # time limit for receiving a body
-RATE, BURST = 20.0, 200.0  # requests per second of one client, and its maximum burst after idling
+RATE, BURST = 20.0, 200.0  # requests per second of one client; its maximum burst after idling
 CHEAP_COST = 0.1  # cost of an image or page file, in requests
 MAX_OPEN = 128  # open requests of one client
-# requests of one client below /api/v1 that are answered at a time, and those with large bodies that
-# are received and answered at a time; others wait
+# for each client: requests below /api/v1 that are answered at the same time, and requests with
+# large bodies that are received and answered at the same time; further requests wait
 MAX_TOGETHER = 4
-_MAX_CLIENTS = 10_000  # clients whose request counts are in memory
+_MAX_CLIENTS = 10_000  # clients whose counts of requests are in memory
 
 _APP_PATHS = r"/|/favicon\.ico|/page/.*|/api/v1(/[\w./-]*)?"
 _GRADIO_PATHS = (
@@ -63,7 +63,7 @@ client_name: ContextVar[str] = ContextVar("client_name", default="")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is reachable only from this machine.
+    """Returns whether an address or name is reachable only from this machine.
 
     >>> [is_loopback(host) for host in ("localhost", "127.0.0.1", "[::1]", "0.0.0.0", "x.example")]
     [True, True, True, False, False]
@@ -75,10 +75,10 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The host names the app answers to."""
+    """The host names of the app."""
 
     private: bool = True  # accept only loopback names, and no forwarded requests
-    names: tuple[str, ...] = ()  # `host` or `host:port`; a leading dot matches all subdomains
+    names: tuple[str, ...] = ()  # `host` or `host:port`; ".host" matches all subdomains of host
 
     def check(self, headers: Headers, method: str) -> None:
         """Raises `Refusal` for a request with a foreign host name or origin."""
@@ -107,12 +107,12 @@ class Hosts:
         match = HOST.fullmatch(host)
         if match is None or is_loopback(match[1]):
             return match is not None
-        with suppress(ValueError):  # a public app accepts any address: rebinding needs a name
+        with suppress(ValueError):  # a public app accepts every address: rebinding needs a name
             return ipaddress.ip_address(match[1].strip("[]")) is not None and not self.private
         return self._is_named(match[1]) or self._is_named(host)
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """Whether an origin is this app: the request's own host and port, or one of `names`."""
+        """Returns whether an origin has the request's host and port, or is one of `names`."""
         scheme, _, address = origin.partition("://")
         port = _DEFAULT_PORTS.get(scheme)
         if port is None or HOST.fullmatch(address) is None:
@@ -126,9 +126,9 @@ class Hosts:
 
 
 class RequestGuard:
-    """Middleware that refuses invalid or excessive requests and forwards all others.
+    """Middleware that refuses invalid and excessive requests and forwards all others.
 
-    A private app has no limits per client. A Hugging Face Space embeds the app in a frame.
+    A private app has no limits per client. With `space`, the Hub may embed the app in a frame.
     """
 
     def __init__(
@@ -150,14 +150,14 @@ class RequestGuard:
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handles a request."""
+        """Handles a request: refuses it, or forwards it to the app."""
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
-        del MutableHeaders(scope=scope)["x-gradio-server"]  # Gradio would build URLs from it
+        del MutableHeaders(scope=scope)["x-gradio-server"]  # Gradio would build URLs from its value
         answer, name = _Answer(send, self._headers), client_key(scope)
-        # Gradio's own request on behalf of an MCP client, whose request is already counted
+        # Gradio's request to itself for an MCP client, whose request is already counted
         internal = name == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
         client = _Client() if internal else self._client(name)
         client.open += 1
@@ -191,7 +191,7 @@ class RequestGuard:
     async def _post(
         self, scope: Scope, receive: Receive, answer: _Answer, client: _Client | None
     ) -> None:
-        """Receives the body within limits, those of the client too, and forwards the request."""
+        """Receives a body within limits and forwards the request; `client` is None if unlimited."""
         headers, buffer = Headers(scope=scope), bytearray()
         is_queued = self._gradio_queue.accepts(scope["path"])
         try:
@@ -220,7 +220,7 @@ class RequestGuard:
             self._gradio_queue.add(answer.first_part, session, client, self)
 
     async def _receive(self, scope: Scope, receive: Receive, received: bytearray) -> None:
-        """Receives a body; raises `Refusal` if it is too large or arrives too slowly."""
+        """Appends a body to `received`; raises `Refusal` if it is too large, slow or incomplete."""
         limit = IMAGE_BYTES if _IMAGE_PATHS.fullmatch(scope["path"]) else JSON_BYTES
         size, has_more = int(Headers(scope=scope).get("content-length", "0")[:20]), True
         try:
@@ -241,7 +241,7 @@ class RequestGuard:
             raise Refusal(408, reason) from None
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Passes a request to the app; turns an unexpected error into a `Refusal`."""
+        """Forwards a request to the app; turns an unexpected error into a `Refusal`."""
         await answer.take_slot()
         try:
             await self._app(scope, receive, answer.send)
@@ -256,7 +256,7 @@ class RequestGuard:
 
 
 class _Client:
-    """The open requests and the remaining burst of one client."""
+    """The limits of one client: its open requests, slots and remaining burst."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -264,7 +264,7 @@ class _Client:
         self._remaining, self._updated_at = BURST, time.monotonic()
 
     def use(self, requests: float) -> None:
-        """Refills the burst at `RATE`, then subtracts requests."""
+        """Refills the burst at `RATE` since the last call, then subtracts `requests`."""
         now = time.monotonic()
         self._remaining = min(BURST, self._remaining + (now - self._updated_at) * RATE) - requests
         self._updated_at = now
@@ -277,7 +277,8 @@ class _Client:
         if self._remaining < 1:
             wait = math.ceil((1 - self._remaining) / RATE)
             raise Refusal(429, f"too many requests; send at most {RATE:g} a second", wait)
-        large = QueryParams(scope["query_string"]).get("large", "false")  # decodes the image again
+        # with `large`, the image is decoded again
+        large = QueryParams(scope["query_string"]).get("large", "false")
         is_cheap = _CHEAP_PATHS.fullmatch(scope["path"]) and large == "false"
         self.use(CHEAP_COST if is_cheap else 1)
 
@@ -287,25 +288,26 @@ class _Answer:
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send, self._headers = send, headers
-        self.slots: asyncio.Semaphore | None = None  # of the client, if they are limited
+        self.slots: asyncio.Semaphore | None = None  # of the client; None without limits
         self._has_slot = self.has_started = False
         self.first_part = b""  # of the body
         # ids of the queue events whose answers were sent; "" for the event in the URL
         self.delivered: list[str] = []
 
     async def take_slot(self) -> None:
-        """Waits for one of the client's slots; it is released when the response starts."""
+        """Waits for one of the client's slots; `send` releases it when the response starts."""
         if self.slots is not None:
             await self.slots.acquire()
             self._has_slot = True
 
     def release_slot(self) -> None:
-        """Releases the slot, if there is one; who reads a response slowly holds none."""
+        """Releases the slot, if it is taken; a client that reads slowly does not occupy a slot."""
         if self.slots is not None and self._has_slot:
             self._has_slot = False
             self.slots.release()
 
     async def send(self, message: Message) -> None:
+        """Sends a part of the response."""
         if message["type"] == "http.response.start":
             self.has_started = True
             self.release_slot()
@@ -322,7 +324,7 @@ class _Answer:
 
 
 def client_key(scope: Scope) -> str:
-    """The key for counting requests: an IPv4 address, or the /64 network of an IPv6 address.
+    """Returns the key of a client: its IPv4 address, or the /64 network of its IPv6 address.
 
     >>> client_key({"client": ("2001:db8::1:2:3:4", 5)})
     '2001:db8::/64'

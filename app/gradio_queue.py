@@ -1,4 +1,4 @@
-"""Guards Gradio's queue: checks the requests for it, and bounds the answers nobody fetches."""
+"""Guards Gradio's queue: validates the requests for it, and limits unfetched answers."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from starlette.types import ASGIApp
 
 from polyview.app.refusal import Refusal, read_json
 
-MAX_UNFETCHED = 300  # answers in the queue; older ones are dropped
-MAX_UNFETCHED_EACH = 12  # of one client
+MAX_UNFETCHED = 300  # answers in the queue; the oldest are dropped
+MAX_UNFETCHED_EACH = 12  # unfetched answers of one client
 UNFETCHED_SECONDS = 120.0  # age at which an answer no longer counts for its client
 _FETCH_SECONDS = 120.0  # time limit for dropping an answer
-_MAX_GARBAGE_BYTES = 100_000_000  # of requests, which Gradio leaves in reference cycles
+_MAX_GARBAGE_BYTES = 100_000_000  # bytes of requests, which Gradio leaves in reference cycles
 
 _JOIN = re.compile(r"/gradio_api/(?:queue/join|call/(v2/)?(\w+))")
 _SESSION_HASH = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class GradioQueue:
-    """Checks requests for Gradio's queue, and bounds the answers that clients do not fetch.
+    """Validates requests for Gradio's queue, and limits the answers that clients do not fetch.
 
-    `endpoints` are the parameters of each endpoint with their default values, in order.
+    `endpoints` has the parameters of each endpoint with their default values, in Gradio's order.
     """
 
     def __init__(self, endpoints: Mapping[str, Mapping[str, Any]]) -> None:
         self._endpoints = dict(endpoints)
-        # session, client and time of each event with an unfetched answer
+        # by the id of an event with an unfetched answer: session, client, and start in seconds
         self._unfetched: dict[str, tuple[str, object, float]] = {}
         self._garbage_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @staticmethod
     def accepts(path: str) -> bool:
-        """Whether requests to a path are for the queue."""
+        """Returns whether a path adds events to the queue."""
         return _JOIN.fullmatch(path) is not None
 
     def complete(self, path: str, body: bytes) -> tuple[bytes, str]:
-        """Adds default values to a request; returns its body and its session ("" for none).
+        """Adds missing parameters to a request; returns its body and its session ("" for none).
 
-        Raises `Refusal` for an unknown endpoint, unknown parameters and objects, which Gradio could
-        take for files to fetch.
+        Raises `Refusal` for unknown endpoints and parameters, and for JSON objects as values, which
+        Gradio could interpret as files to fetch.
         """
         is_v2, name = _JOIN.fullmatch(path).groups()  # type: ignore[union-attr]
         value = read_json(body)
@@ -60,7 +60,7 @@ class GradioQueue:
             raise Refusal(400, "session_hash must be 1 to 64 letters, digits, - or _")
         if name not in self._endpoints:
             raise Refusal(404, "unknown endpoint; /gradio_api/info lists all endpoints")
-        # Gradio logs the whole body of an incomplete request
+        # complete the request: Gradio would log the whole body of an incomplete one
         data, defaults = value.get("data"), self._endpoints[name]
         if is_v2:  # parameters by name
             if unknown := sorted(value.keys() - defaults.keys()):
@@ -74,7 +74,7 @@ class GradioQueue:
         return body, session
 
     def check(self, client: object) -> None:
-        """Raises `Refusal` if too many answers wait for a client."""
+        """Raises `Refusal` if a client has too many unfetched answers."""
         oldest = time.monotonic() - UNFETCHED_SECONDS
         count = sum(owner is client and at > oldest for _, owner, at in self._unfetched.values())
         if count >= MAX_UNFETCHED_EACH:
@@ -82,16 +82,17 @@ class GradioQueue:
             raise Refusal(429, f"{reason}; fetch them first", 5)
 
     def collect(self, size: int) -> None:
-        """Frees the memory of handled requests now and then; `size` is that of one, in bytes."""
+        """Counts the bytes of a handled request; collects garbage after `_MAX_GARBAGE_BYTES`."""
         self._garbage_bytes += size
         if self._garbage_bytes > _MAX_GARBAGE_BYTES:
             self._garbage_bytes = 0
             gc.collect()
 
     def add(self, answer: bytes, session: str, client: object, app: ASGIApp) -> None:
-        """Registers the event of Gradio's `answer` to a request; drops the oldest one of many.
+        """Registers the event that Gradio's `answer` names; above the limit, drops the oldest.
 
-        Gradio keeps an answer until it is fetched: `app` serves the request that fetches it.
+        Gradio stores the result of an event until it is fetched, so that dropping an event means
+        fetching its result from `app`.
         """
         if b'"event_id"' not in answer:
             return
@@ -104,13 +105,13 @@ class GradioQueue:
             task.add_done_callback(self._tasks.discard)
 
     def remove(self, event: str) -> None:
-        """Forgets an event whose answer was fetched."""
+        """Removes an event whose answer was fetched."""
         self._unfetched.pop(event, None)
 
 
 async def _fetch(session: str, app: ASGIApp) -> None:
     """Fetches and discards the answers of a session."""
-    import httpx  # only after floods
+    import httpx  # needed only after floods
 
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/gradio_api")
@@ -121,4 +122,5 @@ async def _fetch(session: str, app: ASGIApp) -> None:
 
 
 def _has_object(value: Any) -> bool:
+    """Returns whether a JSON value is an object or a list that contains one."""
     return any(map(_has_object, value)) if isinstance(value, list) else isinstance(value, dict)

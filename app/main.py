@@ -1,4 +1,4 @@
-"""Starts the app: `python app/main.py`; also the `app_file` of a Hugging Face Space.
+"""Starts the app: `python app/main.py`. This file is also the `app_file` of a Hugging Face Space.
 
 Slow imports are deferred, so that errors in the command line are reported at once.
 """
@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 NO_MCP = '--mcp needs a package that is not installed; run: pip install "gradio[mcp]"'
-_SWEEP_SECONDS = 60.0
+_SWEEP_SECONDS = 60.0  # interval between deletions of unused uploads
 _MAX_LINE = 1000  # characters per log line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the app until it is stopped; prints the reason and returns 1 if it cannot start."""
-    # set before importing gradio and huggingface_hub, which read them once
+    """Runs the app until it is stopped; if it cannot start, prints the reason and returns 1."""
+    # set before importing gradio and huggingface_hub, which read these variables once
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     # by default gradio keeps 10,000 events and summarises them after each one
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.mcp and importlib.util.find_spec("mcp") is None:
         print(f"polyview: {NO_MCP}", file=sys.stderr)
         return 1
-    gc.disable()  # while thousands of modules are imported
+    gc.disable()  # importing thousands of modules is faster without collections
     from PIL import Image
 
     from polyview.app.gallery.indexing import ProgressLine
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     handler.setFormatter(OneLineFormatter("polyview: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    # app/gallery/images.py enforces its own limit, with a better message
+    # app/gallery/images.py enforces a limit, with a better message
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
         state = AppState(settings, cache_folder())
@@ -55,8 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             title = state.first.info.title
             print(f"polyview: searching the gallery with {title}; choose another pack with --pack")
         declare_zerogpu()
-        # Skips the shutdown of the interpreter, in which torch aborts with "terminate called" if a
-        # thread is still computing. Exit functions that are registered later run before this one.
+        # skip the shutdown of the interpreter, in which torch aborts with "terminate called" if a
+        # thread is still computing; exit functions that are registered later run before this one
         atexit.register(os._exit, 0)
         launch(build(settings, state), settings)
     except (ValueError, OSError) as error:
@@ -66,8 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         gc.enable()
     gc.collect()
-    gc.freeze()  # objects made so far are permanent: exclude them from collection
-    # `put` is safe in a signal handler; later signals, which `make` may send, are ignored
+    gc.freeze()  # exclude the objects made so far, which are permanent, from collections
+    # `put` is safe in a signal handler; later signals, which `make` may send, have no effect
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _: signals.put(received))
@@ -95,24 +95,24 @@ class OneLineFormatter(logging.Formatter):
 
 
 def declare_zerogpu() -> None:
-    """Declares a GPU function, because ZeroGPU stops apps that have none.
+    """Declares a GPU function on ZeroGPU, which stops apps without one.
 
-    It is not called: requesting a GPU takes seconds, answering on the CPU milliseconds.
+    The function is not called: a GPU request takes seconds, an answer on the CPU milliseconds.
     """
     from polyview.export.sessions import on_zerogpu
 
     if not on_zerogpu():
         return
-    import spaces  # exists on Spaces only
+    import spaces  # installed only on Spaces
     import torch
 
     @spaces.GPU
     def lent_gpu() -> str:
-        """The name of the GPU that serves a call."""
+        """Returns the name of the GPU that serves a call."""
         return torch.cuda.get_device_name()
 
 
 if __name__ == "__main__":
-    # in a clone, the package `polyview` is not installed; it lies beside `app`
+    # in a clone, the package `polyview` is not installed, but is a folder next to `app`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     sys.exit(main())

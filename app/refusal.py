@@ -1,4 +1,4 @@
-"""Refusals: what a client is told when its request is not answered; parsing of JSON bodies."""
+"""Refusals, which are sent in place of answers, and the parsing of JSON bodies."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any
 from pydantic_core import from_json
 from starlette.responses import JSONResponse
 
-MAX_VALUES = 20_000  # in a JSON body, estimated by counting separators
+MAX_VALUES = 20_000  # values in a JSON body, estimated by counting separators
 _log = logging.getLogger(__name__)
 
 
-class Refusal(ValueError):  # noqa: N818 it is an answer
-    """The HTTP status and message of a refused request, which may succeed after `wait` seconds."""
+class Refusal(ValueError):  # noqa: N818 an expected answer, not an error of the app
+    """The HTTP status and the message of a refused request.
+
+    `wait` is the number of seconds after which a repetition may succeed; 0 if it is unknown.
+    """
 
     def __init__(self, status: int, message: str, wait: int = 0) -> None:
         super().__init__(message)
@@ -24,21 +27,21 @@ class Refusal(ValueError):  # noqa: N818 it is an answer
 
     @classmethod
     def for_unexpected(cls, error: Exception, operation: str) -> Refusal:
-        """Logs an unexpected error without its traceback; returns the refusal for the client."""
+        """Logs an unexpected error without its traceback; returns a refusal with status 500."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         summary = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
         _log.error("%s failed: %s: %.200s", operation, summary, error)
         return cls(500, "internal error; try a different request")
 
     def response(self) -> JSONResponse:
-        """The refusal as a JSON response."""
+        """Returns the refusal as a JSON response."""
         headers = {"retry-after": str(self.wait)} if self.wait else None
         return JSONResponse({"error": str(self)}, self.status, headers)
 
 
 def read_json(body: bytes) -> dict[str, Any]:
     """Parses a JSON object; raises `Refusal` for other bodies and for too many values."""
-    # counted before parsing: 70 MB of brackets would become 23 million lists
+    # count before parsing: 70 MB of brackets would become 23 million lists
     if sum(body.count(sign) for sign in (b",", b"[", b"{")) > MAX_VALUES:
         raise Refusal(413, f"the body holds too many values; at most {MAX_VALUES:,}")
     try:

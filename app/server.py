@@ -1,4 +1,4 @@
-"""The server: a typed API, a page of static files, Gradio's queue and MCP on `gradio.Server`."""
+"""The server: the API, the static files of the page, Gradio's queue and MCP."""
 
 import os
 from pathlib import Path
@@ -9,14 +9,14 @@ from starlette.responses import FileResponse
 from starlette.staticfiles import StaticFiles
 
 from polyview.app.access import Hosts, RequestGuard
-from polyview.app.api import collections, evidence, mistakes, search
+from polyview.app.api import collections, evidence, examples, mistakes, search
 from polyview.app.api.adapter import Adapter, Endpoint, Server
 from polyview.app.gradio_queue import GradioQueue
 from polyview.app.packs.state import AppState
 from polyview.app.settings import Settings
 
 PAGE = Path(__file__).parent / "page"
-# the addresses of a Space's proxies
+# the IP addresses of a Space's proxies
 _SPACE_PROXIES = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
 _POST, _GET_POST = ("POST",), ("GET", "POST")
 ENDPOINTS = [
@@ -25,7 +25,7 @@ ENDPOINTS = [
     Endpoint(search.compare, "/compare"),
     Endpoint(search.lens, "/lens"),
     Endpoint(search.timeline, "/timeline"),
-    Endpoint(search.examples, "/examples"),
+    Endpoint(examples.examples, "/examples"),
     Endpoint(mistakes.mistakes, "/mistakes"),
     Endpoint(mistakes.add_queries, "/mistakes/queries", _POST),
     Endpoint(evidence.explain, "/explain", _GET_POST),
@@ -64,7 +64,7 @@ def build(settings: Settings, state: AppState) -> Server:
         title="Polyview",
         description="Searches images by words and by images, and explains each score.",
         version="1",
-        openapi_url=None,  # `Adapter` serves its own
+        openapi_url=None,  # `Adapter` serves a description of the API
         docs_url=None,  # FastAPI's pages load scripts from other servers
         redoc_url=None,
         redirect_slashes=False,
@@ -81,7 +81,7 @@ def build(settings: Settings, state: AppState) -> Server:
 
 def launch(server: Server, settings: Settings) -> str:
     """Starts serving in a background thread; returns the address."""
-    if settings.on_space:  # trust the client address in the headers of its proxies
+    if settings.on_space:  # trust the client address in the proxies' headers
         os.environ.setdefault("FORWARDED_ALLOW_IPS", _SPACE_PROXIES)
     _, url, _ = server.launch(
         server_name=settings.host,

@@ -1,4 +1,4 @@
-"""The settings of the app, from its command line."""
+"""The settings of the app, from its command line and environment."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ Device = Literal["auto", "cpu", "cuda"]
 DEVICES = ("auto", "cpu", "cuda")
 BUNDLED = Path(__file__).parent / "bundled"
 SCENES, PHOTOGRAPHS = "scenes", "photos"  # bundled packs for rendered scenes and photographs
-# host names of a Space, and of gradio's tunnel (GRADIO_SHARE)
+# host names of Spaces, and of Gradio's tunnel (GRADIO_SHARE)
 _SPACE_NAME, _SHARE_NAME = ".hf.space", ".gradio.live"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of the app; the help of `_parser` describes each.
+    """The options of the app, which `python app/main.py --help` describes.
 
     Attributes:
+        gallery: a folder or ZIP archive; a `str` is the address of a gallery in Qdrant.
         allow_packs: the Hub ids `owner/name[@revision]` that visitors of a public app may load.
         allow_hosts: names by which others reach the app, as `host` or `host:port`.
     """
 
     pack: str | None = None  # None for the bundled pack that suits the gallery
-    gallery: Path | str | None = None  # a text is the address of a gallery in Qdrant
+    gallery: Path | str | None = None
     device: Device = "auto"
     host: str = "127.0.0.1"
     port: int | None = None
@@ -87,14 +88,14 @@ class Settings:
 
     @property
     def first_pack(self) -> str:
-        """The pack to start with; a user's own images are assumed to be photographs."""
+        """The pack to start with; by default `photos` for a user's images, otherwise `scenes`."""
         return self.pack or (PHOTOGRAPHS if isinstance(self.gallery, Path) else SCENES)
 
     @property
     def private(self) -> bool:
-        """Whether only this machine can reach the app; visitors may then open local folders.
+        """Whether only this machine can reach the app; its users may then open local folders.
 
-        The app cannot detect every proxy: whoever runs one must pass --allow-host.
+        The app cannot detect every proxy: behind a proxy, --allow-host must be set.
         """
         return not (self.on_space or self.shared or self.allow_hosts) and is_loopback(self.host)
 
@@ -105,12 +106,12 @@ class Settings:
 
     @property
     def shared(self) -> bool:
-        """Whether gradio opens a tunnel to the app."""
+        """Whether Gradio opens a tunnel to the app."""
         return os.environ.get("GRADIO_SHARE", "").lower() == "true" and not self.on_space
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All host names of the app other than loopback names (`app.access`)."""
+        """The host names that `Hosts` in `app/access.py` accepts in addition to loopback names."""
         names = [*self.allow_hosts, self.host]
         if self.shared:
             names.append(_SHARE_NAME)
@@ -120,12 +121,12 @@ class Settings:
 
 
 def bundled_packs() -> list[str]:
-    """The names of the packs that come with the app."""
+    """Returns the names of the bundled packs, sorted."""
     return sorted(path.parent.name for path in BUNDLED.glob("*/pack.json"))
 
 
 def bundled_pack(name: str) -> Path | None:
-    """The folder of a bundled pack; None for an unknown name."""
+    """Returns the folder of a bundled pack; None for an unknown name."""
     valid, folder = name.replace("_", "").isalnum(), BUNDLED / name
     return folder if valid and (folder / "pack.json").is_file() else None
 

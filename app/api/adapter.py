@@ -1,7 +1,7 @@
 """Registers each endpoint as a route below /api/v1 and as an endpoint of Gradio.
 
-An endpoint is a function with flat, typed parameters that returns a model of `app/api/answers.py`.
-A pydantic model derived from its signature checks the parameters.
+An endpoint is a function with typed parameters, none of them a model, that returns a pydantic
+model. A second pydantic model, derived from the function's signature, validates the parameters.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, get_args
+from urllib.parse import parse_qs
 
 import gradio as gr
 from anyio import CapacityLimiter
@@ -38,8 +39,8 @@ from polyview.app.refusal import Refusal, read_json
 from polyview.app.search.hits import Timed
 
 PREFIX = "/api/v1"
-MAX_WAITING = 64  # requests at a time, including those being answered
-_SLOTS = max(2, os.cpu_count() or 1)  # requests that run a model at the same time
+MAX_WAITING = 64  # open requests, including those being answered
+_SLOTS = max(2, os.cpu_count() or 1)  # requests that are answered at the same time
 _MAX_MESSAGE = 2000  # characters of an error message, which may quote the request
 
 
@@ -52,19 +53,20 @@ class Server(gr.Server):
 
 
 class Endpoint:
-    """A function of the API.
+    """A function of the API, with its path and the model of its parameters.
 
     Args:
-        function: has flat, typed parameters and a docstring for users. A parameter `state`
-            receives the app's `AppState`; a parameter `retriever` receives the retriever of the
-            requested `pack` and `collection`, which become parameters of the endpoint; an empty
-            `method` is then replaced by the pack's best.
+        function: has typed parameters and a docstring for users. A parameter `state` receives the
+            app's `AppState`. A parameter `retriever` receives the retriever of the requested `pack`
+            and `collection`, which become parameters of the endpoint, and an empty `method` is
+            replaced by the pack's best.
         quick: whether an answer takes about a millisecond with a small gallery.
 
     Attributes:
-        parameters: a model that validates the parameters; `fields` are its fields.
-        defaults: the default of each parameter; None if it has none.
-        types: the types that Gradio shows for the parameters; bytes are data URIs.
+        answer: the model that the function returns; `Blob` for a file.
+        parameters: the model that validates the parameters; `fields` are its fields.
+        defaults: the default of each parameter; None for a required parameter.
+        types: the types that Gradio shows for the parameters; `str` for a data URI.
         body: the parameter that a POST request passes as its body; "" for none.
     """
 
@@ -83,7 +85,7 @@ class Endpoint:
         if "retriever" in self._injected:
             public += [*inspect.signature(_keys, eval_str=True).parameters.values()]
         self.signature = signature.replace(parameters=public, return_annotation=dict[str, Any])
-        # the first type of a union, such as Mistakes | Blob
+        # of a union such as Mistakes | Blob, the first type
         self.answer = (*get_args(signature.return_annotation), signature.return_annotation)[0]
         config = ConfigDict(populate_by_name=True, loc_by_alias=False)
         definitions: dict[str, Any] = {
@@ -100,15 +102,15 @@ class Endpoint:
                 self.body, self.types[name] = name, str if field.is_required() else str | None
 
     def run(self, state: AppState, values: Mapping[str, Any]) -> BaseModel:
-        """Calls the function with `values`; raises ValueError if they are not valid."""
+        """Validates `values` and calls the function; raises ValueError if they are not valid."""
         names = [field.alias or name for name, field in self.fields.items()]
         if unknown := sorted(values.keys() - names - self.types.keys()):
             choices = ", ".join(sorted(names)) or "none"
             raise ValueError(f'unknown parameter "{unknown[0][:80]}"; known: {choices}')
         for name, value in values.items():  # pydantic would accept true and false as 1 and 0
-            flag = bool in map(type, value if isinstance(value, list) else [value])
+            has_bool = bool in map(type, value if isinstance(value, list) else [value])
             field = self.fields.get(name)
-            if flag and (field is None or field.annotation is not bool):
+            if has_bool and (field is None or field.annotation is not bool):
                 raise ValueError(f"{name} must be a number or a text, not true or false")
         checked = dict(self.parameters.model_validate(values))
         if "retriever" in self._injected:
@@ -126,7 +128,7 @@ class Endpoint:
 
 
 def _keys(pack: Pack = "", collection: Collection = "") -> None:
-    """The parameters of an endpoint whose function takes a retriever."""
+    """Has the parameters that select the retriever; `Endpoint` reads only its signature."""
 
 
 class Adapter:
@@ -141,11 +143,11 @@ class Adapter:
         for endpoint in endpoints:
             path, methods = f"{PREFIX}{endpoint.path}", list(endpoint.methods)
             server.add_route(path, partial(self._respond, endpoint), methods)
-            # this class limits concurrency; Gradio's queue would run one request at a time
+            # no limit in Gradio's queue (by default 1): `answer` limits concurrency
             server.api(self._gradio_function(endpoint), name=endpoint.name, concurrency_limit=None)
         schema = openapi_schema(endpoints)
         content, page = JSONResponse(schema).body, routes_page(schema)
-        # a new response each time: GZip changes a response's headers in place
+        # a new response for each request: the GZip middleware changes its headers in place
         server.add_route(
             f"{PREFIX}/openapi.json", lambda _: Response(content, media_type="application/json")
         )
@@ -163,10 +165,11 @@ class Adapter:
         return FileResponse(answer.file, headers=headers, media_type=answer.media_type)
 
     async def answer(self, endpoint: Endpoint, values: Mapping[str, Any]) -> BaseModel:
-        """Runs an endpoint's function in a thread when a slot is free; bounds the waiting requests.
+        """Runs an endpoint's function in a thread as soon as a slot is free.
 
-        Quick endpoints, mostly Python code, run one at a time. Requests that decode a client's
-        image may take seconds; they never use all slots.
+        Quick endpoints run one at a time: most of their time is Python code, which threads do not
+        speed up. Requests with an image may take seconds, and never use all slots. Raises `Refusal`
+        if `MAX_WAITING` requests are open.
         """
         if self._waiting.locked():
             raise Refusal(503, f"{MAX_WAITING} requests are waiting; try again soon", 1)
@@ -177,7 +180,7 @@ class Adapter:
             return await run_sync(endpoint.run, self._state, values, limiter=limiter)
 
     def _gradio_function(self, endpoint: Endpoint) -> Callable[..., Any]:
-        """Wraps an endpoint for Gradio: positional values, plain types, a dictionary as answer."""
+        """Returns a function for Gradio: it takes values by position and returns a dictionary."""
 
         async def function(request: gr.Request, *values: Any) -> dict[str, Any]:
             # Gradio's queue runs in the context of the request that started it
@@ -224,7 +227,7 @@ class Adapter:
 
 
 def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The OpenAPI description of all routes."""
+    """Returns the OpenAPI description of all routes."""
     models = dict.fromkeys([Refused, *(e.answer for e in endpoints if e.answer is not Blob)])
     references, schemas = models_json_schema(
         [(model, "serialization") for model in models], ref_template="#/components/schemas/{model}"
@@ -265,7 +268,7 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 
 def routes_page(schema: Mapping[str, Any]) -> str:
-    """An HTML page that lists all routes, without external resources."""
+    """Returns an HTML page that lists all routes and loads no other resource."""
     rows = ""
     for path, methods in schema["paths"].items():
         for method, doc in methods.items():
@@ -277,10 +280,8 @@ def routes_page(schema: Mapping[str, Any]) -> str:
 
 
 async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:
-    """The values of a request from its path, query string and body."""
-    lists: dict[str, list[str]] = {}
-    for key, value in request.query_params.multi_items():  # `getlist` would be quadratic
-        lists.setdefault(key, []).append(value)
+    """Reads the parameters of a request from its path, query string and body."""
+    lists = parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
     query = {key: items if len(items) > 1 else items[0] for key, items in lists.items()}
     values: dict[str, Any] = request.path_params | query
     content = await request.body() if request.method == "POST" else b""
@@ -293,7 +294,7 @@ async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _inline(blob: Blob) -> dict[str, str]:
-    """Encodes a file as a data URI. Raises ValueError if it is too large."""
+    """Encodes a file as a data URI; raises ValueError if a clip is too large for one."""
     if blob.file is not None and blob.file.stat().st_size > IMAGE_BYTES:
         raise ValueError(f"the file is too large for a data URI; download it from {PREFIX}/clip")
     data = blob.data if blob.file is None else blob.file.read_bytes()
@@ -302,7 +303,7 @@ def _inline(blob: Blob) -> dict[str, str]:
 
 
 def _validation_message(error: ValidationError) -> str:
-    """An error message that names the first invalid value."""
+    """Returns an error message that names the first invalid value."""
     detail = error.errors(include_url=False)[0]
     name = str(detail["loc"][0]) if detail["loc"] else "the request"
     if detail["type"] == "missing":

@@ -14,11 +14,10 @@ from polyview.app.explain.views import Rows
 from polyview.app.gallery.images import Refusal
 from polyview.app.gallery.indexing import Copy
 from polyview.app.packs.description import Mismatch
-from polyview.app.search.examples import Example
 from polyview.app.search.hits import Hit, QueryTerm, Timed
 from polyview.export.check import Verdict
 
-Fields = dict[str, Any]  # documented in the model's docstring
+Fields = dict[str, Any]  # a JSON object
 
 
 class Refused(BaseModel):
@@ -28,7 +27,7 @@ class Refused(BaseModel):
 
 
 class Blob(BaseModel):
-    """A file as a path or as bytes; sent as the body over HTTP, otherwise as a data URI."""
+    """A file, given by its path or its bytes: over HTTP the body, otherwise a data URI."""
 
     media_type: str
     data: bytes = b""
@@ -36,22 +35,14 @@ class Blob(BaseModel):
 
 
 class Hits(BaseModel):
-    """A list of images."""
+    """Images; `total` is their number in the collection or clip."""
 
     total: int
     hits: list[Hit]
 
 
-class Examples(BaseModel):
-    """Example queries."""
-
-    curated: list[Example]
-    queries: list[str]
-    algebra: str
-
-
 class _SharedFields(Timed):
-    """Fields that explanations of one image and of several images share."""
+    """The fields that explanations of one image and of several images share."""
 
     query: str
     method: str
@@ -64,12 +55,15 @@ class _SharedFields(Timed):
 
 
 class Explanation(_SharedFields):
-    """A score as the sum of `base`, `cells` (N, M) and `whole_sentence` (N), N cells on `grid`."""
+    """A score, which is the sum of `base`, `cells` (N, M) and `whole_sentence` (N).
+
+    N is the number of cells of `grid` (rows, columns), M the number of `words`.
+    """
 
     read_as: str
     image_id: int
     file: str
-    seconds: list[float] = Field(default=[])  # only of a clip that is read as a set
+    seconds: list[float] = Field(default=[])  # of each frame, for a clip that is read as a set
     score: float
     base: float
     per_view: list[Fields] = Field(default=[])
@@ -78,9 +72,10 @@ class Explanation(_SharedFields):
 class HitExplanations(_SharedFields):
     """The scores of n images: scores (n), base (n), cells (n, N, M) and whole_sentence (n, N).
 
-    `boxes` (n, 4) is the part of each image that the cells cover: relative left, top, right,
-    bottom. For clips read as sets, cells form a sheet of `sheet` rows and columns with the image
-    ids `frames` and the times `seconds`. `remark` explains why there is no map.
+    `boxes` (n, 4) has the left, top, right and bottom edges of the area that the cells cover, as
+    shares of the image's width and height. For clips that are read as sets, the cells cover a sheet
+    of frames: `sheet` has its rows and columns, `frames` the image ids and `seconds` the times of
+    the frames. `remark` states why there is no map.
     """
 
     images: list[int]
@@ -93,10 +88,11 @@ class HitExplanations(_SharedFields):
 
 
 class Mistakes(BaseModel):
-    """Captions whose image only a or only b ranks within k; request again until `state` is "ready".
+    """Captions, by whether the methods a and b rank a correct image within k.
 
-    `export/mistakes.py` describes counts, kinds, words and rows. `pairs` has the rank by a, the
-    rank by b and the number of captions. `labels` counts label errors, suspected unless `exact`.
+    Request again while `state` is "running". `export/mistakes.py` describes counts, kinds, words
+    and rows. `pairs` has rows of the rank by a, the rank by b and the number of captions. `labels`
+    is the number of label errors, which are certain if `exact`, otherwise suspected.
     """
 
     state: str
@@ -151,7 +147,7 @@ class Info(BaseModel):
 
 
 class Health(BaseModel):
-    """How many images of the first collection can be searched."""
+    """The number of images in the first collection, and how many of them are searchable."""
 
     searchable: int
     pictures: int
@@ -159,7 +155,7 @@ class Health(BaseModel):
 
 
 class Collections(BaseModel):
-    """The available collections: key, kind ("pack" or "folder"), title, pictures."""
+    """The available collections, each with key, kind ("pack" or "folder"), title and pictures."""
 
     collections: list[Fields]
 
@@ -168,7 +164,7 @@ class Progress(BaseModel):
     """A collection, and the progress of reading it with a pack.
 
     `stage` is "pictures", "views", "captions", "clusters", "stopped", "ready", "failed", "opening"
-    (a folder or archive) or "uploading"; the last two have only `pictures`.
+    (a folder or archive) or "uploading". The last two set only `pictures`, the number of files.
     """
 
     collection: str
@@ -203,15 +199,15 @@ class Packs(BaseModel):
 
 
 class Check(BaseModel):
-    """Whether a pack preprocesses images and texts as its model expects; wrong steps come first."""
+    """The check of a pack's preprocessing against its model's; wrong steps come first."""
 
     method: str
-    pairs: int
+    pairs: int  # of images and captions
     steps: list[Verdict]
 
 
 class Look(BaseModel):
-    """What a download would fetch; `pack` is the key if the pack is already on this machine."""
+    """The files that a download would fetch; `pack` is the key of a pack that needs no download."""
 
     pack: str
     missing_bytes: int

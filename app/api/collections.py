@@ -26,11 +26,12 @@ _CLIPS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video
 
 def image(retriever: Retriever, image_id: p.ImageId, large: p.Large = False) -> answers.Blob:
     """Returns an image of the collection as a WebP without metadata."""
+    if not large:
+        data = retriever.thumbnail(image_id).read_bytes()
+        return answers.Blob(media_type="image/webp", data=data)
     file = io.BytesIO()
-    if large:
-        retriever.open(image_id).save(file, "WEBP", quality=90, method=2)
-    data = file.getvalue() if large else retriever.thumbnail(image_id).read_bytes()
-    return answers.Blob(media_type="image/webp", data=data)
+    retriever.open(image_id).save(file, "WEBP", quality=90, method=2)
+    return answers.Blob(media_type="image/webp", data=file.getvalue())
 
 
 def clip(
@@ -54,7 +55,7 @@ def clip(
 
 def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> answers.Hits:
     """Lists the images of the collection, without duplicates and unreadable files."""
-    readable = retriever.shown_images()
+    readable = retriever.distinct_images()
     hits = [retriever.hit(image.image_id) for image in readable[start : start + count]]
     return answers.Hits(total=len(readable), hits=hits)
 
@@ -77,7 +78,7 @@ def results(state: AppState, pack: p.Pack = "") -> answers.Results:
 
 
 def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
-    """Checks a pack's preprocessing against its model's, with captioned images of a collection."""
+    """Checks a pack's preprocessing against its model's, on captioned images of a collection."""
     if retriever.reads_sets:
         title = retriever.info.title
         raise ValueError(f"the pack {title} reads clips; only packs that read images are checked")
@@ -156,6 +157,7 @@ def resume_reading(state: AppState, pack: p.Pack = "", collection: p.Collection 
 
 
 def _require_own(state: AppState, collection: str) -> None:
+    """Raises `Refusal` if a visitor of a public app names a collection other than an upload."""
     if not collection.startswith("upload-"):
         state.require_owner("only the app's owner can stop or resume reading; upload your files")
 
@@ -203,9 +205,12 @@ def look_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> ans
         "files": len(repo.files),
         "bytes": repo.missing_bytes,
     }
-    unknown = sum(size is None for size in repo.missing.values())
-    missing = repo.missing_bytes
-    return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=[part])
+    return answers.Look(
+        pack="",
+        missing_bytes=repo.missing_bytes,
+        unknown_sizes=sum(size is None for size in repo.missing.values()),
+        parts=[part],
+    )
 
 
 def fetch_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> Job:

@@ -1,4 +1,4 @@
-"""Endpoints that explain: evidence of scores, views of an image, collapse of views."""
+"""Endpoints that explain scores: evidence, the views of an image, the collapse of views."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Any
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.api.search import decode_query_image, group_by_key
+from polyview.app.api.search import Question, decode_image, describe, group_by_key, parse, remark
 from polyview.app.explain import evidence
 from polyview.app.explain.collapse import Collapse, is_collapsed, measure_in_background
 from polyview.app.explain.views import Views, describe_views, nested
 from polyview.app.gallery.scan import CollectionImage
 from polyview.app.packs.state import AppState
-from polyview.app.search.answers import Question, describe, parse, remark
 from polyview.app.search.retriever import Retriever
 
-_DIGITS = 8  # of evidence, so that the rounded values still sum to the score
+_DIGITS = 8  # decimal digits of evidence, so that the rounded values still sum to the score
 
 
 def explain(
@@ -28,8 +27,8 @@ def explain(
     like: p.Like = None,
     content: p.MaybeContent = None,
 ) -> answers.Explanation:
-    """Attributes the score of an image to its cells and to the words, or cells, of the query."""
-    terms = Question(query, like, decode_query_image(content)).terms(retriever)
+    """Splits the score of an image over its cells and the words (or image cells) of the query."""
+    terms = Question(query, like, decode_image(content)).terms(retriever)
     target = find_image(retriever, image)
     result = evidence.explain(retriever, terms, method, [target.image_id])
     answer = answers.Explanation(
@@ -65,9 +64,9 @@ def explain_hits(
     weight: p.Weight = 1.0,
     content: p.MaybeContent = None,
 ) -> answers.HitExplanations:
-    """Splits the scores of several images at once, as arrays over the images."""
-    image = decode_query_image(content)
-    terms = Question(query, like, image, weight, more, less).terms(retriever)
+    """Splits the scores of several images over their cells and the words of the query."""
+    question = Question(query, like, decode_image(content), weight, more, less)
+    terms = question.terms(retriever)
     result = evidence.explain(retriever, terms, method, images)
     sheet, frames = evidence.sheets(retriever, images)
     return answers.HitExplanations(
@@ -89,7 +88,7 @@ def explain_image(
     method: p.Method = "",
     word: p.Word = "",
 ) -> answers.Blob:
-    """Draws the evidence of words, or of one of them, over an image, as a PNG."""
+    """Draws the evidence of all words, or of one word, over an image; returns a PNG."""
     image_id, png = find_image(retriever, image).image_id, io.BytesIO()
     result = evidence.explain(retriever, parse(query), method, [image_id])
     evidence.draw(retriever, result, image_id, word or None).save(png, "PNG")
@@ -103,7 +102,7 @@ def views(
     query: p.Words = "",
     settings: p.Settings = p.NONE,
 ) -> Views:
-    """Returns every view of an image with its map and, for a text, its score."""
+    """Returns the views of an image with their maps and, for a text, their scores."""
     image_id = find_image(retriever, image).image_id
     knobs = {k: v[-1] for k, v in group_by_key(settings, "settings", "match:maxsim").items()}
     answer = describe_views(retriever, image_id, method, query, knobs)
@@ -123,7 +122,7 @@ def collapse(state: AppState, retriever: Retriever, method: p.Method = "") -> Co
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
-    """Finds an image of the collection by id or file; raises ValueError if there is none."""
+    """Finds an image of the collection by its id or file; raises ValueError for an unknown one."""
     if isinstance(image, int):
         return retriever.image(image)
     if matches := [other for other in retriever.collection.images if other.file == image]:
@@ -134,7 +133,7 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
 
 
 def _shared_fields(query: str, method: str, result: evidence.QueryEvidence) -> dict[str, Any]:
-    """The fields that both kinds of explanations share, without the numbers."""
+    """Returns the fields of `_SharedFields` without `cells` and `whole_sentence`."""
     return {
         "query": query,
         "method": method,
@@ -146,7 +145,7 @@ def _shared_fields(query: str, method: str, result: evidence.QueryEvidence) -> d
 
 
 def _sums(result: evidence.QueryEvidence) -> dict[str, Any]:
-    """`base`, `cells` (n, ..., N, M) and `whole_sentence` (n, ..., N); see `HitExplanations`."""
+    """Returns the fields `base`, `cells` (n, ..., N, M) and `whole_sentence` (n, ..., N)."""
     shape = (*result.scores.shape, result.grid[0] * result.grid[1])
     return {
         "base": nested(result.base, _DIGITS),

@@ -1,4 +1,4 @@
-"""A pack and a gallery in a few calls, for Python programs and notebooks.
+"""Searches a gallery with a pack from Python programs and notebooks.
 
 >>> library = Library("scenes")
 >>> best, *others = library.search("a dog left of a red car", k=3)
@@ -25,13 +25,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from polyview.app.api.search import Question, answer
 from polyview.app.explain.evidence import draw, explain
 from polyview.app.gallery.images import open_image
 from polyview.app.gallery.indexing import Progress
 from polyview.app.gallery.scan import from_pack, open_images
 from polyview.app.gallery.store import cache_folder
 from polyview.app.packs.downloads import pack_folder
-from polyview.app.search.answers import Question, answer
 from polyview.app.search.hits import Hit, Unknown
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import Device, Settings
@@ -50,49 +50,49 @@ class Hits(list[FileHit]):
     """The hits of a search, best first."""
 
     matches: bool | None = None  # whether any image satisfies the query; None if not known
-    unknown: Sequence[Unknown] = ()  # words that the pack does not know, and their replacements
+    unknown: Sequence[Unknown] = ()  # words that the pack lacks, and their replacements
 
 
 @dataclass(frozen=True)
 class Why:
-    """The parts of a score: base + cells.sum() = score.
+    """A score, split over cells of the image and words of the query: base + cells.sum() = score.
 
-    `words` has M words as the method's encoder reads them; "" stands for a cell of a query image
-    and, at the end, for the part that cannot be split over words.
+    `words` has M words, as the method's encoder reads them. "" stands for a cell of a query image;
+    at the end it stands for the contribution that cannot be split over words.
     """
 
     score: float  # of the image for the query
-    base: float  # the part that does not come from any cell
+    base: float  # the contribution of no cell
     words: tuple[str, ...]
-    cells: np.ndarray  # (rows, columns, M) the contribution of each pair of a cell and a word
+    cells: np.ndarray  # (rows, columns, M), the contribution of each pair of a cell and a word
     _draw: Callable[[str | None], Image.Image]
 
     def light(self, word: str | None = None) -> Image.Image:
         """Draws the evidence of all words, or of one word, over the image.
 
-        Raises ValueError if there is no such word, if the image is a clip that is read as a set, or
-        if no part of the score has a location in the image.
+        Raises ValueError if the query lacks the word, if the image is a clip that is read as a set,
+        or if no contribution to the score has a location in the image.
         """
         return self._draw(word)
 
 
 class Library:
-    """A searchable gallery. The constructor reads all images.
+    """A searchable gallery. The constructor waits until all images are read.
 
-    Results are cached on this machine, so that only new images are read the next time.
+    Features are cached on this machine, so that only new images are read the next time.
 
     Args:
-        pack: a bundled name, a folder, a Hub id, or a preset ("tinyclip"), which is fetched once;
-            None for the bundled pack that suits the gallery.
+        pack: a bundled name, a folder, a Hub id, or a preset ("tinyclip"). Packs from the Hub are
+            downloaded once. None for the bundled pack that suits the gallery.
         gallery: a folder of images, or a ZIP archive of them; None for the pack's own images.
         method: the default method of all calls; None for the one with the best metrics.
         device: "cpu", "cuda", or "auto".
-        watch: called with the progress while images are read.
+        watch: a function that is called with the progress while images are read.
 
     Attributes:
         methods: the methods of the pack, by name.
         method: the default method.
-        refused: the files that are left out, with reasons.
+        refused: the files that are left out, with the reasons.
 
     Raises:
         FileNotFoundError: there is no such pack or gallery.
@@ -125,7 +125,7 @@ class Library:
             index.stop()
             index.wait()
 
-        # also at exit: torch and onnxruntime abort if a thread is still inside them
+        # finalize also runs at exit: torch and onnxruntime abort if a thread is inside them
         self._stop = weakref.finalize(self, stop)
         index.start(watch)
         index.first_done.wait()
@@ -140,15 +140,15 @@ class Library:
         self.close()
 
     def close(self) -> None:
-        """Stops background indexing for the other methods; finished work stays in the cache."""
+        """Stops the background indexing for other methods; finished work stays in the cache."""
         self._stop()
 
     def search(self, query: Query, k: int = 10, method: str | None = None) -> Hits:
         """Finds the images that match a query best.
 
-        `query` has words, or terms such as "2: dog + beach - people"; or is an image, or its file.
-        `k` is the number of images, 1 to 1,000. `method` is a method, or several joined by "+",
-        whose scores are averaged. Raises ValueError if one of them is not valid.
+        `query` is a sentence, a sum of terms such as "2: dog + beach - people", a decoded image, or
+        the path of an image file. `k` is the number of images, 1 to 1,000. `method` is a method, or
+        several joined by "+", whose scores are averaged. Raises ValueError for invalid arguments.
         """
         method = method or self.method
         if method != self._retriever.index.first:
@@ -161,9 +161,10 @@ class Library:
         return hits
 
     def explain(self, query: Query, image: Hit | int, method: str | None = None) -> Why:
-        """Attributes the score of an image to its cells and to the words of the query.
+        """Splits the score of an image over its cells and the words of the query.
 
-        Raises ValueError as `search` does, or if the image is unknown or the score cannot be split.
+        `image` is a hit or the id of an image. Raises ValueError for invalid arguments, and if the
+        method's score cannot be split.
         """
         image_id = image.image_id if isinstance(image, Hit) else image
         terms = self._question(query).terms(self._retriever)
@@ -176,7 +177,7 @@ class Library:
         return Why(float(evidence.scores[0]), float(evidence.base[0]), words, cells, drawing)
 
     def compare(self, query: Query, methods: Sequence[str], k: int = 10) -> dict[str, Hits]:
-        """Runs `search` with each of several methods."""
+        """Runs `search` with each method; returns the hits by method."""
         return {method: self.search(query, k, method) for method in methods}
 
     def _question(self, query: Query) -> Question:

@@ -1,6 +1,6 @@
 """Endpoints for mistakes: captions whose image one method retrieves and another misses.
 
-Every caption of a collection, or of a file, is ranked with every method of a pack.
+For each caption of the collection, or of an uploaded file, all methods rank the images.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from polyview.app.api import parameters as p
 from polyview.app.gallery.index import Gallery, shared_processors
 from polyview.app.packs.state import AppState
 from polyview.app.refusal import Refusal
-from polyview.app.search.answers import MAX_QUERY
 from polyview.app.search.readings import Reading
 from polyview.app.search.retriever import Retriever
 from polyview.export.mistakes import (
@@ -37,11 +36,12 @@ from polyview.export.mistakes import (
 from polyview.models import Views
 
 MAX_QUERIES = 5000  # captions of one file
-_IMAGES, _LOWEST = 512, -1e9  # images scored at once; the score of a file outside the gallery
+_IMAGES = 512  # images scored at once
+_LOWEST = -1e9  # the score of a file outside the gallery
 
 
 def add_queries(retriever: Retriever, content: p.Table) -> answers.Queries:
-    """Stores a CSV file of queries and their correct images, to use instead of the captions."""
+    """Stores a CSV file of queries and their correct images, for `mistakes`."""
     key = hashlib.sha256(content).hexdigest()[:16]
     retriever.readings.keep(key, Reading(read_queries(retriever, content)))
     return answers.Queries(queries=key)
@@ -62,11 +62,12 @@ def mistakes(
     queries: p.Queries = "",
     format: p.Format = "json",
 ) -> answers.Mistakes | answers.Blob:
-    """Groups captions by which of two methods ranks the correct image in its top k."""
+    """Groups captions by which of two methods ranks a correct image in its top k."""
     methods, galleries = retriever.methods, retriever.index.images
-    has_views = {name: (galleries[name].shape or (1,))[0] > 1 for name in methods.best_first}
-    a = a or min(has_views, key=lambda name: (name == b, has_views[name] == has_views.get(b)))
-    b = b or min(has_views, key=lambda name: (name == a, has_views[name] == has_views.get(a)))
+    # by default, one method has a single view and the other has several, if possible
+    several = {name: (galleries[name].shape or (1,))[0] > 1 for name in methods.best_first}
+    a = a or min(several, key=lambda name: (name == b, several[name] == several.get(b)))
+    b = b or min(several, key=lambda name: (name == a, several[name] == several.get(a)))
     a, b = ("+".join(sorted(methods.names(spec), key=[*methods].index)) for spec in (a, b))
     if a == b:
         raise ValueError(f'"{a[:80]}" is compared with itself; choose two methods')
@@ -106,7 +107,7 @@ def mistakes(
 
 
 def captions_of(retriever: Retriever, queries: str = "") -> list[Caption]:
-    """The captions of a key from `add_queries`, or the collection's.
+    """Returns the captions that `add_queries` stored, by their key, or those of the collection.
 
     Raises `Refusal` if the key is no longer stored, ValueError if the collection has no captions.
     """
@@ -129,7 +130,10 @@ def captions_of(retriever: Retriever, queries: str = "") -> list[Caption]:
 def read_ranks(
     retriever: Retriever, captions: list[Caption], specs: Iterable[str], queries: str = ""
 ) -> Reading:
-    """Ranks captions by all methods and by averages; see `Readings.compute`."""
+    """Ranks the images for captions by all methods and by averages; see `Readings.compute`.
+
+    The result has the arrays of `rank_captions` by method or average.
+    """
     ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.best_first),)
     for group in (methods, *((spec,) for spec in specs if spec not in methods)):
         work = partial(_rank, retriever, captions, group, not queries)
@@ -144,7 +148,7 @@ def read_ranks(
 def _rank(
     retriever: Retriever, captions: list[Caption], specs: Sequence[str], own: bool, reading: Reading
 ) -> dict[str, np.ndarray]:
-    """Ranks captions by methods or averages; stores the ranks of the collection's own captions."""
+    """Calls `rank_captions`; with `own` captions of the collection, stores the ranks on disk."""
     index = retriever.index
     texts = [] if own else [retriever.reworded(caption.text) for caption in captions]
     id_range, encode = range(len(captions)), retriever.runtime.text_views
@@ -159,16 +163,19 @@ def _rank(
     rank = partial(rank_captions, captions, specs, index.files, scores)
     if not own:
         return rank()
-    state = hashlib.sha256(repr((retriever.info.checksum, specs, captions)).encode())
+    digest = hashlib.sha256(repr((retriever.info.checksum, specs, captions)).encode())
     for ids, images in retriever.gallery(retriever.methods.best).chunks():
-        state.update(ids.tobytes() + images.embeddings.cpu().numpy().tobytes())
-    stored = index.encoder.store.cached(state.hexdigest(), specs, lambda _: rank().values())
+        digest.update(ids.tobytes() + images.embeddings.cpu().numpy().tobytes())
+    stored = index.encoder.store.cached(digest.hexdigest(), specs, lambda _: rank().values())
     return {spec: stored[spec].astype(np.int32) for spec in specs}
 
 
 @torch.inference_mode()
 def file_scores(gallery: Gallery, texts: Views, files: int) -> np.ndarray:
-    """Scores (q, N) of texts (q, W, D) and all N files; `_LOWEST` for files not in the gallery."""
+    """Scores all N files for q texts (q, W, D); returns (q, N).
+
+    A file that is not in the gallery scores `_LOWEST`.
+    """
     scores = torch.full((len(texts), files), _LOWEST)
     with shared_processors(files):
         for ids in torch.from_numpy(gallery.ids()).split(_IMAGES):
@@ -182,11 +189,9 @@ def file_scores(gallery: Gallery, texts: Views, files: int) -> np.ndarray:
 def read_queries(retriever: Retriever, content: bytes) -> list[Caption]:
     """Reads captions from a CSV file with the columns query, image and, optionally, kind.
 
-    An image is a file name, with or without its folders, or an id. Several lines with the same
-    query name several right images, the labelled one first.
-
-    Raises:
-        ValueError: a line cannot be read, or there are no queries or too many.
+    An image is named by its file, with or without folders, or by its id. If several lines have the
+    same query, all their images are correct, and the first is the labelled one. Raises ValueError
+    if a line cannot be read, or there are no queries or too many.
     """
     captions, names = dict[str, tuple[dict[int, None], str]](), dict[str, int]()
     for image in retriever.collection.images:
@@ -197,13 +202,13 @@ def read_queries(retriever: Retriever, content: bytes) -> list[Caption]:
         text, name, kind = (*(cell.strip("\ufeff ") for cell in line), "", "", "")[:3]
         if not text + name or (number == 1 and name.lower() == "image"):
             continue
-        if not text or len(text) > MAX_QUERY or name not in names:
+        if not text or len(text) > p.MAX_QUERY or name not in names:
             raise ValueError(
                 f'line {number} must name a query and an image of the collection, as in "a dog,'
                 f'dog.jpg", not "{text[:80]}" and "{name[:80]}"'
             )
         if text not in captions:
-            retriever.reworded(text)
+            retriever.reworded(text)  # raises ValueError for a text without a word
         right, _ = captions.get(text, ({}, ""))
         right[names[name]] = None
         captions[text] = right, kind
@@ -215,7 +220,7 @@ def read_queries(retriever: Retriever, content: bytes) -> list[Caption]:
 
 
 def _readable(lines: Iterable[list[str]]) -> Iterable[list[str]]:
-    """The lines of a CSV file; raises ValueError if one cannot be read."""
+    """Yields the lines of a CSV file; raises ValueError if one cannot be read."""
     try:
         yield from lines
     except csv.Error as error:

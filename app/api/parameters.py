@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from polyview.app.search.answers import MAX_QUERY, MAX_WEIGHT
 from polyview.app.search.retriever import MAX_HITS
 
-IMAGE_BYTES = 50_000_000  # of one uploaded image
-TABLE_BYTES = 1_000_000
+MAX_QUERY = 10_000  # characters of a query
+MAX_WEIGHT = 100.0  # of a term
+IMAGE_BYTES = 50_000_000  # of an uploaded image
+TABLE_BYTES = 1_000_000  # of an uploaded CSV file
 
 
 def _split(value: Any) -> Any:
@@ -24,7 +25,7 @@ def _split(value: Any) -> Any:
 
 
 def _content(value: Any) -> Any:
-    """Decodes a data URI; leaves bytes, the body of a request, unchanged."""
+    """Decodes a data URI; returns bytes, the body of a request, unchanged."""
     if not isinstance(value, str):
         return value
     head, comma, encoded = value.partition(",")
@@ -58,8 +59,10 @@ _CONTENT = "an image as a data URI (data:image/png;base64,...); over HTTP the bo
 _QUERY_IMAGE = "a query image as a data URI; over HTTP the body of a POST"
 _EITHER = "an image of the collection, by its id or its file"
 _WEIGHT = "weight of the query image in a query with words"
-_CELL = "captions found by a only, b only, both or neither; labels: suspected label errors"
-_TABLE = "CSV with the columns query, image, kind: a data URI, over HTTP the body"
+_DEPTH = "a method finds a caption if a correct image ranks within k"
+_CELL = "captions found by a only, b only, both, neither, or all; labels: with label errors"
+_ORDER = "gap: by the ratio of the ranks by a and b; a, b: by the rank by a or b; caption: by index"
+_TABLE = "CSV with the columns query, image, kind, as a data URI; over HTTP the body"
 
 _Item = Annotated[str, Field(max_length=500)]
 _File = Annotated[str, Field(max_length=4096)]
@@ -92,12 +95,12 @@ Job = Annotated[str, _length(200, "a job key from packs/fetch")]
 Place = Annotated[str, _length(4096, "a folder of images on this machine, or a ZIP archive")]
 FileName = Annotated[str, _length(1000, "the name of the file")]
 Address = Annotated[str, _length(500, "owner/name[@revision], a folder, or the name of an offer")]
-Kind = Annotated[Literal["pack", "clip"], Field(description="kind of the address")]
+Kind = Annotated[Literal["pack", "clip"], Field(description="clip: a CLIP model to convert")]
 Start = Annotated[int, _range(0, 10**9, "index of the first item, from 0")]
-Depth = Annotated[int, _range(1, MAX_HITS, "found: a correct image ranks within k")]
+Depth = Annotated[int, _range(1, MAX_HITS, _DEPTH)]
 Cell = Annotated[_Cells, Field(description=_CELL)]
-CaptionKind = Annotated[str, _length(100, "a kind of caption, or word:dog for those with a word")]
-Order = Annotated[_Orders, Field(description="by the gap of ranks, a's, b's, or the caption")]
+CaptionKind = Annotated[str, _length(100, "a kind of caption, or word:dog for those with dog")]
+Order = Annotated[_Orders, Field(description=_ORDER)]
 _Rank = Annotated[int, _range(1, 2**31)]
 Within = Annotated[
     list[_Rank], LIST, _length(4, "lowest, highest rank by a, then by b; empty: all")

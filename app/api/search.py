@@ -1,10 +1,15 @@
-"""Endpoints that find images: by words, by image or both; comparison, lens and timeline."""
+"""Endpoints that find images: by words, by an image, or both; comparison, lens and timeline.
+
+A query of words has terms, whose scores are weighted and added: "2: dog + 0.5: beach - people".
+"""
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from PIL import Image
@@ -13,33 +18,214 @@ from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.explain.views import Lens, search_weighted
 from polyview.app.gallery.images import decode
+from polyview.app.gallery.scan import Collection
 from polyview.app.packs.state import AppState
 from polyview.app.search import comparison
-from polyview.app.search.answers import Question, answer, parse, remark
-from polyview.app.search.examples import algebra, curated, sentences
-from polyview.app.search.hits import Answer, Hit, fingerprint, first_alike, image_size
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.hits import Answer, QueryTerm, Unknown, add_layout, add_size
+from polyview.app.search.retriever import Retriever, Term
+from polyview.export.pack.schema import PackInfo
+
+MAX_TERMS = 16
+_SIGN = re.compile(r"(?:^|(?<=\s))([+-])(?=\s|$)")  # a sign surrounded by spaces
+_WEIGHT = re.compile(r"\s*(?:(\d+(?:\.\d+)?|\.\d+)\s*:(?=\s|$))?\s*(.*)", re.DOTALL)
+_UNSUPPORTED = {
+    "sides": "These methods do not distinguish left from right or above from below.",
+    "negation": "These methods ignore negation; subtract the object instead: “dog - 0.5: cat”.",
+}
+_NEGATION = re.compile(r"\b(no|not(?! just| only)|without|lacks|lacking)\b", re.IGNORECASE)
+_SIDES = re.compile(r"\b(left|right|above|below|beneath|higher|lower)\b", re.IGNORECASE)
+_SIDES_MEASURE = "foil_replaced_relation"  # percent of captions scored above their false relation
+_DISTINGUISHED = 60.0  # percent; random guesses over a thousand pairs score less
+_LONGEST_WORD = 40  # characters of an unknown word in an answer
+_MAX_VALUES = 20  # values of a fact in an error message
 
 
-def decode_query_image(content: bytes | None) -> Image.Image | None:
-    """Decodes an uploaded query image; raises ImageError if it is not valid."""
+def parse(text: str) -> list[Term]:
+    """Parses a query of words into terms; a hyphen within a word is not a sign.
+
+    Raises ValueError if the text is empty or too long, has too many terms, a sign or weight without
+    words, or a weight that is too large.
+
+    >>> [(t.weight, t.words) for t in parse("2: dog + t-shirt - people")]
+    [(2.0, 'dog'), (1.0, 't-shirt'), (-1.0, 'people')]
+    """
+    if not text.strip():
+        raise ValueError("the query is empty; type what the image should show")
+    if len(text) > p.MAX_QUERY:
+        raise ValueError(f"the query has {len(text):,} characters; use at most {p.MAX_QUERY:,}")
+    pieces = _SIGN.split(text)  # words, sign, words, sign, words ...
+    pieces = ["+", *pieces] if pieces[0].strip() else pieces[1:]
+    if len(pieces) > 2 * MAX_TERMS:
+        raise ValueError(f"the query has {len(pieces) // 2} terms; use at most {MAX_TERMS}")
+    terms = []
+    for sign, term in zip(pieces[::2], pieces[1::2], strict=True):
+        number, words = _WEIGHT.fullmatch(term).groups()  # type: ignore[union-attr]
+        weight, words = float(number or 1), words.strip()
+        if not words:
+            prefix, advice = f"{number}:" if number else sign, "write a word there or leave it out"
+            raise ValueError(f'there are no words after "{prefix}"; {advice}')
+        if weight > p.MAX_WEIGHT:
+            limit = f"{p.MAX_WEIGHT:g}"
+            raise ValueError(f"a weight must be a number of at most {limit}, not {weight:g}")
+        terms.append(Term(words, weight=-weight if sign == "-" else weight))
+    return terms
+
+
+def describe(terms: Sequence[Term], typed: bool = False) -> list[str]:
+    """Returns a description of each term; with `typed`, in the syntax of `parse`.
+
+    >>> describe(parse("2: dog + beach -  people"), typed=True)
+    ['2: dog', '+ beach', '- people']
+    """
+    minus, times = ("-", ":") if typed else ("\N{MINUS SIGN}", " \N{MULTIPLICATION SIGN}")
+    descriptions = []
+    for i, term in enumerate(terms):
+        sign = f"{minus} " if term.weight < 0 else "+ " if i else ""
+        factor = "" if abs(term.weight) == 1 else f"{abs(term.weight):g}{times} "
+        descriptions.append(f"{sign}{factor}{' '.join(term.words.split()) or term.name}")
+    return descriptions
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query of words, an image or both, with optional example images."""
+
+    words: str = ""  # a sentence, or several terms, see `parse`
+    image_id: int | None = None  # a query image of the collection
+    image: Image.Image | None = None  # a decoded query image outside the collection
+    weight: float = 1.0  # of the query image's scores if there are also words
+    more: Sequence[int] = ()  # ids of images that hits should resemble
+    less: Sequence[int] = ()  # ids of images that hits should not resemble
+
+    def terms(self, retriever: Retriever) -> list[Term]:
+        """Returns the terms: the image, the words, then the examples.
+
+        The images of `more` together weigh as much as a sentence, those of `less` half as much.
+        Raises ValueError if the words cannot be parsed, or an image is not in the collection.
+        """
+        terms = []
+        if self.image is not None:
+            terms = [Term(image=self.image, name="the image")]
+        elif self.image_id is not None:
+            image = retriever.image(self.image_id)
+            terms = [Term(image=image, name=image.file)]
+        examples = [
+            Term(image=image, weight=weight / len(images), name=f"like {Path(image.file).name}")
+            for weight, images in ((1.0, self.more), (-0.5, self.less))
+            for image in map(retriever.image, images)
+        ]
+        if self.words.strip() or not (terms or examples):
+            terms = [replace(term, weight=self.weight) for term in terms] + parse(self.words)
+        return [*terms, *examples]
+
+
+def answer(
+    retriever: Retriever,
+    question: Question,
+    spec: str,
+    k: int,
+    filters: Sequence[str] = (),
+    layout: bool = False,
+) -> Answer:
+    """Finds the best `k` images, without those of the question; for one image, also captions.
+
+    `spec` is a method of the pack, or several joined by "+", whose scores are averaged. `filters`
+    are texts `fact:value`, see `filter_ids`. `layout` calls `add_layout`. Raises ValueError if the
+    question, the method or a filter is not valid, `Refusal` if nothing is searchable yet.
+    """
+    facts = group_by_key(filters, "filter", "setting:beach")
+    collection, only = retriever.collection, filter_ids(retriever.collection, facts)
+    terms = question.terms(retriever)
+    texts = [term.words for term in terms if term.image is None]
+    is_image = len(terms) == 1 and not (texts or question.more or question.less)
+    query_ids = (question.image_id, *question.more, *question.less)
+    omitted = {collection.file_id(image_id) for image_id in query_ids if image_id is not None}
+    result = retriever.search(terms, spec, k + len(omitted), only, captions=k if is_image else 0)
+    hits = [h for h in result.hits if not omitted or collection.file_id(h.image_id) not in omitted]
+    result.searched -= len(result.hits) - len(hits)
+    result.hits, result.k = hits[:k], k
+    relevant = retriever.known_to_satisfy(terms)
+    for rank, hit in enumerate(result.hits, start=1):
+        hit.rank = rank
+        if relevant:
+            hit.satisfies = collection.file_id(hit.image_id) in relevant
+    result.query, result.read_as = question.words, ", ".join(describe(terms))
+    result.filters = {fact: [*dict.fromkeys(values)] for fact, values in facts.items()}
+    result.terms = [QueryTerm(words=term.words, weight=term.weight) for term in terms]
+    result.unfamiliar, domain = None, retriever.info.domain
+    if question.image is not None and domain is not None:
+        features = retriever.runtime.image_features([question.image]).cpu().numpy()
+        result.unfamiliar = bool(domain.distances(features)[0] > domain.limit)
+    result.unknown = []
+    for original, read_as in retriever.unknown_words(*texts).items():
+        word = original[:_LONGEST_WORD]
+        choices = [] if read_as else sorted(retriever.runtime.reader.known)
+        nearest = get_close_matches(word.lower(), choices, n=2, cutoff=0.65)
+        result.unknown.append(Unknown(word=word, nearest=nearest, read_as=read_as))
+    result.unsupported = unsupported_aspects(retriever.info, *texts)
+    result.remark = " ".join(filter(None, (result.remark, remark(retriever, *texts))))
+    if layout:
+        add_layout(result.hits, retriever.thumbnails(hit.image_id for hit in result.hits))
+    return result
+
+
+def filter_ids(
+    collection: Collection, filters: Mapping[str, Sequence[str]]
+) -> frozenset[int] | None:
+    """Returns the ids of the images that have one of the values of every fact; None for no filters.
+
+    Raises ValueError if no image has the fact or a value.
+    """
+    id_sets, facts = list[frozenset[int]](), collection.facts
+    for fact, values in filters.items():
+        if fact not in facts:
+            advice = f"choose one of {', '.join(facts)}" if facts else "they have no metadata"
+            raise ValueError(f'images cannot be filtered by "{fact[:80]}"; {advice}')
+        if unknown := [value for value in values if value not in facts[fact]]:
+            known = ", ".join(list(facts[fact])[:_MAX_VALUES])
+            more = ", ..." if len(facts[fact]) > _MAX_VALUES else ""
+            advice = f"choose one of {known}{more}"
+            raise ValueError(f'no image has the {fact} "{unknown[0][:80]}"; {advice}')
+        id_sets.append(frozenset().union(*(facts[fact][value] for value in values)))
+    return frozenset.intersection(*id_sets) if id_sets else None
+
+
+def remark(retriever: Retriever, *texts: str) -> str:
+    """Returns remarks on truncated and unknown words, unsupported aspects, and missing images."""
+    tokens = [retriever.read(text) for text in texts]
+    remarks = []
+    if longest := max((len(t.ids) for t in tokens if t.truncated), default=0):
+        remarks.append(f"Only the first {longest} words were read.")
+    replacements = retriever.unknown_words(*texts)
+    words = {f"“{word[:_LONGEST_WORD]}”": known for word, known in replacements.items()}
+    if unknown := [word for word, known in words.items() if known is None]:
+        remarks.append(f"Unknown to this pack: {', '.join(unknown)}.")
+    remarks += [f"{word} is read as “{known}”." for word, known in words.items() if known]
+    aspects = unsupported_aspects(retriever.info, *texts)
+    remarks += [sentence for name, sentence in _UNSUPPORTED.items() if name in aspects]
+    if not retriever.index.complete:
+        remarks.append(f"The gallery is not complete yet ({retriever.index.progress}).")
+    return " ".join(remarks)
+
+
+def unsupported_aspects(pack: PackInfo, *texts: str) -> list[str]:
+    """Returns the aspects of texts, "negation" and "sides", that no method of the pack handles.
+
+    No method of this project handles negation (docs/results.md). Sides (left, right, above, below)
+    are unsupported in packs whose methods were measured with `evaluate --foils`, if none scored at
+    least 60 % of the true captions above those with the opposite relation.
+    """
+    values = [method.metrics.values for method in pack.methods.values() if method.metrics]
+    measured = [metrics[_SIDES_MEASURE] for metrics in values if _SIDES_MEASURE in metrics]
+    aspects = ["negation"] if any(map(_NEGATION.search, texts)) else []
+    if any(map(_SIDES.search, texts)) and measured and max(measured) < _DISTINGUISHED:
+        aspects.append("sides")
+    return aspects
+
+
+def decode_image(content: bytes | None) -> Image.Image | None:
+    """Decodes an uploaded query image, if there is one; raises ImageError if it is not valid."""
     return decode(io.BytesIO(content), "the image") if content else None
-
-
-def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
-    """Adds the sizes of thumbnails, and marks hits that look nearly the same as an earlier one."""
-    thumbnails = retriever.thumbnails([hit.image_id for hit in hits])
-    visible = [hit for hit in hits if hit.image_id in thumbnails]
-    firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in visible])
-    for hit, first in zip(visible, firsts, strict=True):
-        add_size(hit, thumbnails)
-        hit.alike = None if visible[first] is hit else visible[first].rank
-
-
-def add_size(image: Hit, thumbnails: Mapping[int, Path]) -> None:
-    """Adds the size of an image's thumbnail, if it has one."""
-    with suppress(OSError, KeyError):
-        image.width, image.height = image_size(thumbnails[image.image_id])
 
 
 def search_text(
@@ -56,7 +242,7 @@ def search_text(
 ) -> Answer:
     """Finds the images that best match words, an image of the collection, or examples."""
     question = Question(query, like, None, weight, more, less)
-    return _answer(retriever, question, method, k, filters, layout)
+    return answer(retriever, question, method, k, filters, layout)
 
 
 def search_image(
@@ -69,9 +255,12 @@ def search_image(
     filters: p.Facts = p.NONE,
     layout: p.Layout = False,
 ) -> Answer:
-    """Finds the images and captions that best match an image, or an image and words."""
-    question = Question(query, image=decode_query_image(image), weight=weight)
-    result = _answer(retriever, question, method, k, filters, layout)
+    """Finds the images that best match an image, with or without words.
+
+    Without words, the best captions of the collection are found as well.
+    """
+    question = Question(query, image=decode_image(image), weight=weight)
+    result = answer(retriever, question, method, k, filters, layout)
     result.images = result.hits
     return result
 
@@ -87,6 +276,9 @@ def compare(
     """Ranks the images by several methods and measures their agreement."""
     terms = Question(query, like).terms(retriever)
     result = comparison.compare(retriever, state.peers(retriever), terms, methods, k, like)
+    texts = [term.words for term in terms if term.image is None]
+    result.query = " ".join(describe(terms, typed=True))
+    result.remark = remark(retriever, *texts) if texts else ""
     thumbnails = retriever.thumbnails(list(result.ranks))
     for hit in (hit for column in result.columns for hit in column.hits):
         image = retriever.image(hit.image_id)
@@ -105,10 +297,10 @@ def lens(
     k: p.Count = 10,
     layout: p.Layout = False,
 ) -> Lens:
-    """Finds images with reduced weights for some of their views."""
+    """Finds the images that best match a sentence, with a weight for each view of an image."""
     result = search_weighted(retriever, query, method, weights, k)
     if layout:
-        add_layout(retriever, result.hits)
+        add_layout(result.hits, retriever.thumbnails(hit.image_id for hit in result.hits))
     result.remark = remark(retriever, query)
     return result
 
@@ -121,27 +313,8 @@ def timeline(
     return answers.Hits(total=len(frames), hits=frames)
 
 
-def examples(retriever: Retriever) -> answers.Examples:
-    """Returns example queries: captions that only one method ranks well, sentences, and a sum."""
-    return answers.Examples(
-        curated=curated(retriever.info, retriever.collection),
-        queries=sentences(retriever, 6),
-        algebra=algebra(retriever),
-    )
-
-
-def _answer(
-    retriever: Retriever, question: Question, method: str, k: int, filters: list[str], layout: bool
-) -> Answer:
-    facts = group_by_key(filters, "filter", "setting:beach")
-    result = answer(retriever, question, method, k, facts)
-    if layout:
-        add_layout(retriever, result.hits)
-    return result
-
-
-def group_by_key(texts: list[str], name: str, example: str) -> dict[str, list[str]]:
-    """Groups `key:value` texts by key. Raises ValueError if a text has no colon.
+def group_by_key(texts: Sequence[str], name: str, example: str) -> dict[str, list[str]]:
+    """Groups texts `key:value` by key; raises ValueError if a text has no colon.
 
     >>> group_by_key(["setting:beach", "setting:sea"], "filter", "setting:beach")
     {'setting': ['beach', 'sea']}

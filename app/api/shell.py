@@ -1,6 +1,6 @@
 """Searches a folder of images from a shell: `python -m polyview search "a dog" --gallery DIR`.
 
-Prints a score and a path on each line, and for a clip the time of its best frame. New files of the
+Prints a score and a path on each line, and for a clip the time of its best frame. New files in the
 folder are read first. Exits with 0 if there are results, 1 if nothing matches, 2 after an error.
 """
 
@@ -77,7 +77,7 @@ def _search(options: argparse.Namespace) -> int:
 
 
 def _printable(path: Path) -> str:
-    """A path as printable text on one line."""
+    """Returns a path as printable text on one line."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(path))
 
 

@@ -1,1 +1,1 @@
-"""Search: queries, ranking, answers and comparison."""
+"""Search: retrieval, comparison, and the replacement of unknown words."""

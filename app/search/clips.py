@@ -1,4 +1,4 @@
-"""Clips in a ranking: a clip is found by its best frame, and shown by the frame that explains it.
+"""Clips in a ranking: the best frame ranks a clip; the frame that adds most to its score shows it.
 
 Every indexed frame of a clip is an image; see `Clips` in `app/gallery/index.py`.
 """
@@ -18,13 +18,13 @@ from polyview.export.runtime import Runtime
 from polyview.models.evidence import Parts
 from polyview.models.views import pad_sets
 
-_SETS_AT_ONCE = 16  # windows whose parts are in memory at a time
+_SETS_AT_ONCE = 16  # windows whose features are in memory at the same time
 
 
 class Scores(NamedTuple):
-    """Scores (N,) float32 of images or files with their ids (N,), in the order of the gallery.
+    """Scores (N,) float32 of images or files, and their ids (N,).
 
-    `images` (N,) are the same ids, or those of the best image of each file.
+    `images` (N,) are the same ids, or for files the ids of their best images.
     """
 
     ids: np.ndarray
@@ -33,7 +33,7 @@ class Scores(NamedTuple):
 
 
 def best_of_files(scores: Scores, files: int) -> Scores:
-    """Reduces scores of images to those of their files, in file order; a clip has several images.
+    """Reduces the scores of images to the best score of each file, in the order of file ids.
 
     `files` is the number of files in the collection, see `Collection.file_id`.
 
@@ -47,9 +47,9 @@ def best_of_files(scores: Scores, files: int) -> Scores:
 
 
 def nearest_frame(index: Index, image: CollectionImage) -> int:
-    """Maps an image of the same collection to its id in an index.
+    """Maps an image of a collection to its id in an index over the same collection.
 
-    Packs may choose different frames of a clip: a frame is mapped to the nearest in time.
+    Packs may index different frames of a clip; a frame is mapped to the frame nearest in time.
     """
     file_id = image.image_id % index.files
     moment, moments = image.moment, index.clips.get(file_id)
@@ -65,10 +65,10 @@ def best_frames(
     windows: Sequence[int],
     query: Mapping[str, Sequence[tuple[float, Parts]]],
 ) -> list[int]:
-    """For each window of a clip, the frame that contributes most to its score.
+    """Returns for each window of a clip the frame that contributes most to the window's score.
 
-    `query` has the weight and the parts of each term, by method. A window whose features would have
-    to be computed stays as it is. Raises ValueError if a score cannot be split.
+    `query` has the weight and the parts of each term, by method. A window without stored features
+    is returned unchanged. Raises ValueError if a score cannot be split.
     """
     best = dict[int, int]()
     for start in range(0, len(windows), _SETS_AT_ONCE):

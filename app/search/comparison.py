@@ -1,8 +1,8 @@
-"""Compares the answers of several methods, averages of methods, and open packs to one query.
+"""Compares the answers of methods, averages of methods, and other open packs to one query.
 
 The key of a column is a method ("mvam"), several methods whose scores are averaged ("mvam+pvse"),
-or one of these in another open pack over the same collection ("photos/mvam"). In the shapes, C is
-the number of columns and N the number of images that all columns ranked.
+or either in another open pack over the same collection ("photos/mvam"). In the shapes, C is the
+number of columns and N the number of images that all columns rank.
 """
 
 import time
@@ -15,29 +15,28 @@ import numpy as np
 from pydantic import BaseModel
 
 from polyview.app.refusal import Refusal
-from polyview.app.search.answers import describe, known_to_satisfy, remark
 from polyview.app.search.clips import Scores, nearest_frame
 from polyview.app.search.hits import Hit
 from polyview.app.search.retriever import Retriever, Term
 
-_RUNS = 3  # timed answers of a column; their median is its time
-_ENOUGH = 1.0  # seconds after which a column is not timed again
+_RUNS = 3  # timed answers of a column, whose median is reported
+_ENOUGH = 1.0  # total seconds of answers after which a column is not timed again
 _PATIENCE = 20.0  # seconds a comparison waits for a gallery
 
 
 class Truth(BaseModel):
-    """The images known to be right for a query."""
+    """The images that are known to satisfy a query."""
 
     image_ids: list[int]  # ids of the right files, ascending
     complete: bool  # whether all other images are known to be wrong
 
 
 class Place(Hit):
-    """A hit in a column; `left_rank` and `move` are None in the first column."""
+    """A hit in a column; the first column has `left_rank` and `move` None, and `new` false."""
 
     right: bool | None  # whether the image satisfies the query; None if not known
     left_rank: int | None  # rank in the column to the left
-    new: bool  # whether a column to the left does not list the image
+    new: bool  # whether the column to the left does not list the image
     move: int | None  # ranks gained over the column to the left, negative if lost; None if new
 
 
@@ -46,31 +45,32 @@ class Column(BaseModel):
 
     method: str  # the key of the column
     title: str  # the name of the method or average, for people
-    paper: str  # the publication of the method; empty for an average
+    paper: str  # the paper of the method; empty for an average
     ms: float = 0.0  # median milliseconds of an answer, including encoding the query
     hits: list[Place] = []  # the k best images, best first
-    best_true_rank: int | None = None  # the first rank, of N, of a right image
-    # share of right images among the first R, for R right images; None if the truth is incomplete
+    best_true_rank: int | None = None  # rank of the first right image, 1 to N
+    # share of right images among the first R, where R is their number; None for incomplete truths
     r_precision: float | None = None
     right_in_list: int | None = None  # number of right hits
 
 
 class Comparison(BaseModel):
-    """The answers of C methods to one query, side by side.
+    """The answers of C methods to one query.
 
-    `tau` compares two columns over the images that either lists, not over hundreds of low ranks.
-    `only_found` has the right images, or without a truth all, that only one column lists.
+    `tau` compares two columns over the images that either lists: low ranks would dominate it
+    otherwise. `only_found` has the right images that only one column lists; without a truth, all
+    images that only one column lists.
     """
 
-    query: str = ""  # in words
-    k: int  # number of images in each column, or fewer if there are not enough
+    query: str = ""  # the terms as text
+    k: int  # number of images in each column, at most
     pictures: int  # N, the number of ranked images
     truth: Truth | None  # None if unknown
     columns: list[Column]  # in the requested order
     overlap: list[list[float]]  # C x C, shares of images that two columns both list
     tau: list[list[float | None]]  # C x C, see `kendall_tau`
     only_found: dict[str, list[dict[str, int]]]  # by column: `image_id` and `rank`
-    ranks: dict[int, list[int]]  # id of every listed image -> its rank in each column
+    ranks: dict[int, list[int]]  # by id of a listed image: its rank in each column
     remark: str = ""  # about how the query was read
 
 
@@ -82,12 +82,12 @@ def compare(
     k: int,
     image_id: int | None = None,
 ) -> Comparison:
-    """Answers a query of at least one term with every column in turn and compares the answers.
+    """Answers a query of at least one term in each column and compares the answers.
 
-    `peers` are the retrievers of other open packs over the same collection, by key of the pack.
-    `keys` are the distinct columns, see the top of the module; "a+b" equals "b+a". `k >= 1` is the
+    `home` answers the columns without a pack. `peers` are the retrievers of other open packs over
+    the same collection, by key of the pack. `keys` are the keys of the columns. `k >= 1` is the
     number of images in each column. The query image `image_id` is not ranked. Raises ValueError if
-    the query or a column is not valid, `Refusal` if a gallery is incomplete.
+    the query or a key is not valid or two keys are the same, `Refusal` if a gallery is incomplete.
     """
     columns: dict[str, tuple[Column, Retriever, str]] = {}
     for key in keys:
@@ -113,17 +113,13 @@ def compare(
             raise Refusal(503, message, 5)
     query_file = None if image_id is None else home.collection.file_id(image_id)
     runs = [(c, _run(c, home, pack, terms, spec, k + 1)) for c, pack, spec in columns.values()]
-    words = [term.words for term in terms if term.image is None]
-    comparison = measure(runs, k, truth(home, terms), query_file)
-    comparison.query = " ".join(describe(terms, typed=True))
-    comparison.remark = remark(home, *words) if words else ""
-    return comparison
+    return measure(runs, k, truth(home, terms), query_file)
 
 
 def truth(home: Retriever, terms: Sequence[Term]) -> Truth | None:
-    """The images known to be right if the query is, word for word, a caption of the gallery."""
-    ids = known_to_satisfy(home.collection, terms)
-    # without judgements for all images, the only relevant image of a caption is its own
+    """Returns the right images if the query is, word for word, a caption of the collection."""
+    ids = home.known_to_satisfy(terms)
+    # if not all images are judged, the only relevant image of a caption is the one it describes
     truths = [image.truth for image in home.collection.images if image.truth]
     complete = any(len(text.relevant) > 1 for truth in truths for text in truth.captions)
     return Truth(image_ids=sorted(ids), complete=complete) if ids else None
@@ -132,7 +128,7 @@ def truth(home: Retriever, terms: Sequence[Term]) -> Truth | None:
 def _run(
     column: Column, home: Retriever, pack: Retriever, terms: Sequence[Term], spec: str, k: int
 ) -> Scores:
-    """Scores all images with one column, and times it; the best clips become frames of `home`."""
+    """Scores all images for a column and times it; the k best clips become frames of `home`."""
     seconds: list[float] = []
     while len(seconds) < _RUNS and sum(seconds) < _ENOUGH:
         start = time.perf_counter()
@@ -153,10 +149,10 @@ def measure(
     truth: Truth | None = None,
     leave_out: int | None = None,
 ) -> Comparison:
-    """Compares columns by their scores of all images; fills the columns.
+    """Compares columns by their scores of all images, and sets their hits and quality.
 
-    Only images that every column scored are ranked, so that ranks mean the same in all columns, and
-    not the query image `leave_out`, which would always win. Equal scores are ordered by id. Raises
+    The ranked images are those that every column scored, so that ranks are comparable, without the
+    query image `leave_out`, which would always win. Equal scores are ordered by id. Raises
     ValueError if no image is left to rank.
     """
     columns, scores = zip(*runs, strict=True)
@@ -215,7 +211,7 @@ def measure(
 
 
 def rank(scores: np.ndarray) -> np.ndarray:
-    """Ranks (N,) of scores (N,): 1 for the highest; equal scores in their order.
+    """Returns the ranks (N,) of scores (N,), from 1 for the highest; ties keep their order.
 
     >>> rank(np.array([0.5, 0.9, 0.5, 0.9])).tolist()
     [3, 1, 4, 2]
@@ -226,11 +222,11 @@ def rank(scores: np.ndarray) -> np.ndarray:
 
 
 def kendall_tau(x: np.ndarray, y: np.ndarray) -> float | None:
-    """Kendall's tau-b: the agreement of two scorings (n,) on the order of n items, -1 to 1.
+    """Returns Kendall's tau-b, the agreement of two scores (n,) on the order of n items, -1 to 1.
 
-    With P pairs in the same order, Q pairs in opposite order, and X and Y the pairs that are not
-    tied in x and y, tau-b = (P - Q) / sqrt(X * Y) (Kendall, Biometrika 1945). None if x or y ties
-    all items, or n < 2.
+    tau-b = (P - Q) / sqrt(X * Y), where P pairs of items are in the same order, Q in opposite
+    orders, X are not tied in x, and Y not in y (Kendall, Biometrika 1945). None if all items are
+    tied in x or y, or n < 2.
 
     >>> kendall_tau(np.array([1, 2, 3, 4]), np.array([1, 3, 2, 4]))
     0.6666666666666666

@@ -1,9 +1,10 @@
-"""Hits and answers, as every interface returns them, and the detection of near-duplicates.
+"""Hits and answers of all interfaces, and the detection of near-duplicates.
 
 Ids of images and views count from 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,28 +14,29 @@ from PIL import Image
 from pydantic import BaseModel
 
 _SIDE = 16  # rows and columns of a fingerprint
-_MEAN, _MOST = 4.0, 24.0  # of 255: limits on the mean difference and the difference of any cell
-_RATIO = 0.02  # largest relative difference of width / height
+# near-duplicates differ at most by these colour values (0 to 255): on average, and in any cell
+_MAX_MEAN, _MAX_ANY = 4.0, 24.0
+_MAX_RATIO = 0.02  # and by this relative difference of width / height
 
 
 class Hit(BaseModel):
-    """An image in a result; for a clip, its best frame or the frame that adds most to the score."""
+    """An image in a result; for a clip, its best frame or the frame that adds most to its score."""
 
     image_id: int  # the id in the collection; for frames of clips, see `Clips.image`
-    file: str = ""  # the file name in the collection
+    file: str = ""  # the path relative to the collection
     score: float  # the method's score, higher is better
-    view: int | None = None  # the image view that won, from 0; None if no single view did
+    view: int | None = None  # the winning image view; None for several methods or different winners
     rank: int  # 1 for the best
     seconds: float | None = None  # the time of the frame in its clip; None for a still image
     frame: int | None = None  # the frame's number in the clip, from 0; None for a still image
     captions: list[str] = []
-    objects: list[Any] = []  # in the image, if known
-    satisfies: bool | None = None  # whether it is right for the query, if the query is a caption
-    probability: float | None = None  # of satisfying the query, if the pack is calibrated
+    objects: list[Any] = []  # names of the objects in the image, if known
+    satisfies: bool | None = None  # whether the image is right; None if the query is no caption
+    probability: float | None = None  # of satisfying the query, if the method is calibrated
     width: int | None = None  # of the thumbnail in pixels, if requested
     height: int | None = None
     alike: int | None = None  # rank of the first hit that looks nearly the same, if requested
-    before: int | None = None  # rank without the lens
+    before: int | None = None  # rank with unweighted views, from `lens`
 
 
 class Caption(BaseModel):
@@ -51,8 +53,8 @@ class Unknown(BaseModel):
     """A word that the pack lacks."""
 
     word: str  # as typed
-    nearest: list[str]  # similar known words, if no word replaces it
-    read_as: str | None  # the known word that replaces it; None without one
+    nearest: list[str]  # known words that are spelled similarly, if no word replaces this word
+    read_as: str | None  # the known word that replaces this word
 
 
 class QueryTerm(BaseModel):
@@ -60,20 +62,20 @@ class QueryTerm(BaseModel):
 
     words: str  # empty for an image
     weight: float
-    count: int | None = None  # in an explanation, the number of words that its encoder reads
+    count: int | None = None  # in explanations, the term's number of `words`; 0 for an image
 
 
 class Timed(BaseModel):
-    """An answer with the milliseconds that it took."""
+    """An answer with its computing time."""
 
-    ms: float = 0.0
+    ms: float = 0.0  # milliseconds
 
 
 class Answer(Timed):
     """The answer to a question, best hits first."""
 
-    query: str = ""
-    read_as: str = ""  # the query in words
+    query: str = ""  # the words of the question
+    read_as: str = ""  # a description of the terms
     method: str
     k: int
     filters: dict[str, list[str]] = {}
@@ -91,11 +93,29 @@ class Answer(Timed):
     images: list[Hit] = []  # the hits again, for an uploaded query image
 
 
+def add_layout(hits: Sequence[Hit], thumbnails: Mapping[int, Path]) -> None:
+    """Sets the size of each hit's thumbnail, and the first hit that looks nearly the same.
+
+    `thumbnails` has paths by image id; a hit without a thumbnail is left unchanged.
+    """
+    visible = [hit for hit in hits if hit.image_id in thumbnails]
+    firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in visible])
+    for hit, first in zip(visible, firsts, strict=True):
+        add_size(hit, thumbnails)
+        hit.alike = None if visible[first] is hit else visible[first].rank
+
+
+def add_size(hit: Hit, thumbnails: Mapping[int, Path]) -> None:
+    """Sets the size of a hit's thumbnail, if the thumbnail exists and can be read."""
+    with suppress(OSError, KeyError):
+        hit.width, hit.height = image_size(thumbnails[hit.image_id])
+
+
 @lru_cache(10_000)
 def fingerprint(thumbnail: Path) -> np.ndarray:
-    """The aspect ratio of an image and its colours in coarse cells: (1 + 16 * 16 * 3,) float32.
+    """Returns the aspect ratio and the colours of 16 x 16 cells: (1 + 16 * 16 * 3,) float32.
 
-    Cached by path: the name of a thumbnail changes with its image.
+    The cache needs only the path: the name of a thumbnail changes with its image.
     """
     with Image.open(thumbnail) as image:
         ratio = image.width / image.height
@@ -105,22 +125,23 @@ def fingerprint(thumbnail: Path) -> np.ndarray:
 
 @lru_cache(50_000)
 def image_size(thumbnail: Path) -> tuple[int, int]:
-    """Width and height of a thumbnail in pixels. Raises OSError if it cannot be read."""
+    """Returns width and height of a thumbnail in pixels; raises OSError if it cannot be read."""
     with Image.open(thumbnail) as image:
         return image.size
 
 
 def first_alike(prints: Sequence[np.ndarray]) -> list[int]:
-    """For each of n fingerprints, the index of the first that is nearly the same, or its own.
+    """Returns for each of n fingerprints the index of the first similar one, or its own index.
 
-    Images are compared only with the first of each group: chains of similar images form no group.
+    A fingerprint is compared only with the first of each group, so that a chain of small changes
+    does not join different images.
     """
     firsts, result, table = list[int](), list[int](), np.array(prints)  # (n, 1 + 16 * 16 * 3)
     for index, row in enumerate(table):
         differences = np.abs(table[firsts] - row)
-        is_same = differences[:, 0] <= _RATIO * row[0]
-        is_same &= differences[:, 1:].mean(axis=1) <= _MEAN
-        is_same &= differences[:, 1:].max(axis=1, initial=0) <= _MOST
+        is_same = differences[:, 0] <= _MAX_RATIO * row[0]
+        is_same &= differences[:, 1:].mean(axis=1) <= _MAX_MEAN
+        is_same &= differences[:, 1:].max(axis=1, initial=0) <= _MAX_ANY
         first = firsts[int(is_same.argmax())] if is_same.any() else index
         firsts += [index] if first == index else []
         result.append(first)

@@ -1,4 +1,4 @@
-"""Long computations over a gallery, in background threads; their results are stored."""
+"""Long computations over a gallery, in background threads, and their stored results."""
 
 import logging
 import threading
@@ -11,7 +11,7 @@ from polyview.app.gallery.indexing import Index
 
 _MAX_READINGS = 32  # stored for each gallery
 _MAX_UNFINISHED = 32  # in the process
-_turn = threading.Lock()  # held by the computation that runs
+_turn = threading.Lock()  # held by the running computation
 _starting = threading.Lock()  # held while `_unfinished` is checked and extended
 _unfinished: list[str] = []  # the client of each unfinished computation, see `client_name`
 _log = logging.getLogger(__name__)
@@ -19,15 +19,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Reading:
-    """The state of a long computation: its result, progress or problem."""
+    """The state of a long computation."""
 
-    result: Any = None
+    result: Any = None  # None while the computation is unfinished
     progress: str = "measuring"
-    problem: str = ""
+    problem: str = ""  # the error message of a failed computation
 
 
 class Readings(dict[Hashable, Reading]):
-    """The long computations over one gallery, by key; one runs at a time in the whole process."""
+    """The long computations over one gallery, by key; one at a time runs in the whole process."""
 
     def __init__(self, index: Index) -> None:
         super().__init__()
@@ -36,10 +36,9 @@ class Readings(dict[Hashable, Reading]):
     def compute(self, key: Hashable, function: Callable[[Reading], Any], failure: str) -> Reading:
         """Starts a computation over the filled gallery, once for each key; returns its state.
 
-        `function` returns the result, and may set the `progress` of the reading; `failure` is the
-        beginning of the error message. Each client of a public app has one unfinished computation
-        at a time, so that nobody fills the queue; others start when it has ended and they are asked
-        for again.
+        `function` returns the result and may set the reading's `progress`. An error message starts
+        with `failure`. A client of a public app has at most one unfinished computation, so that no
+        client fills the queue; its other computations start at a later call.
         """
         progress = self._index.progress
         if not progress.finished:
@@ -49,7 +48,7 @@ class Readings(dict[Hashable, Reading]):
             try:
                 with _turn:
                     reading.result = function(reading)
-            except Exception as error:  # the page shows the sentence
+            except Exception as error:  # the page shows the message
                 _log.exception(failure)
                 reading.problem = f"{failure}: {error}"
             finally:
@@ -71,7 +70,7 @@ class Readings(dict[Hashable, Reading]):
             return self[key]
 
     def keep(self, key: Hashable, reading: Reading) -> Reading:
-        """Adds a reading, and removes the oldest finished ones if there are many."""
+        """Stores a reading; removes the oldest finished readings above `_MAX_READINGS`."""
         with self._lock:
             self[key] = reading
             finished = [k for k, r in self.items() if r.problem or r.result is not None]

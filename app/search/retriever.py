@@ -1,7 +1,7 @@
 """Searches and inspects one collection of images with one pack.
 
-*Scores* of terms and methods are combined, not embeddings, so that the result does not depend on a
-method's scoring rule: for an image x, score(x) = sum of weight * score(x, term).
+The scores of terms and methods are combined, not their embeddings, because methods score views by
+different rules: for an image x, score(x) = sum over terms of weight * score(x, term).
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from polyview.models.views import pad_sets
 MAX_HITS = 1000
 _PATIENCE = 20.0  # seconds a query waits for the first images, or for all captions
 _BRIEF = 2.0  # seconds a query waits for the remaining images
-_AHEAD = 1000  # thumbnails made in advance
+_AHEAD = 1000  # number of thumbnails made in advance
 _THUMBNAIL_THREADS = 4
-_NAMED = 5  # unknown words reported
+_MAX_UNKNOWN = 5  # unknown words in an answer
 _CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
-Images = Sequence[int] | Image.Image  # ids of images of the collection, or any image
-Subject = str | Images
-# An encoded query: method -> nonzero weight and views (1, W, D) of each distinct term, if any.
+Images = Sequence[int] | Image.Image  # ids of images of the collection, or a decoded image
+Subject = str | Images  # a text or images
+# an encoded query: by method, the nonzero weight and the views (1, W, D) of each distinct term
 Query = Mapping[str, Sequence[tuple[float, Views]]]
 
 
 @dataclass(frozen=True)
 class Term:
-    """One part of a query: words, or an image."""
+    """A term of a query: words or an image."""
 
     words: str = ""  # a sentence; empty for an image
-    image: CollectionImage | Image.Image | None = None  # of a collection, or any decoded image
-    weight: float = 1.0  # factor of the term's scores; negative to subtract
-    name: str = "image"  # the name of an image, for people
+    image: CollectionImage | Image.Image | None = None  # of a collection, or decoded; None: words
+    weight: float = 1.0  # factor of the term's scores; negative to subtract them
+    name: str = "image"  # describes the image to people
 
 
 def combine_terms(terms: Sequence[Term]) -> list[Term]:
@@ -72,11 +72,11 @@ def combine_terms(terms: Sequence[Term]) -> list[Term]:
         key = (" ".join(term.words.split()), image)
         weight = term.weight + (sums[key].weight if key in sums else 0.0)
         sums[key] = replace(sums.get(key, term), weight=weight)
-    return [term for term in sums.values() if abs(term.weight) > 1e-9]  # rounding errors
+    return [term for term in sums.values() if abs(term.weight) > 1e-9]  # 0 up to rounding
 
 
 def single(query: Query) -> tuple[str, Views] | None:
-    """Method and views of a query with one method and one term of weight 1; else None."""
+    """Returns method and views of a query of one method and one term of weight 1; else None."""
     (name, terms), *others = query.items()
     return (name, terms[0][1]) if not others and [weight for weight, _ in terms] == [1] else None
 
@@ -85,12 +85,12 @@ class Retriever:
     """Searches one collection with one pack; safe to use from several threads.
 
     A query is a sequence of terms. `spec` names a method of the pack, or several joined by "+",
-    whose scores are averaged; `name` names one method. Every method raises ValueError for an
-    unknown method or image, and for a text without a word.
+    whose scores are averaged; `name` names a single method. The member functions raise ValueError
+    for an unknown method or image, and for a text without a word.
 
-    `cache` is a folder for thumbnails and encoded views. `ready` has galleries by method that
-    already contain the images; None to encode the images. The gallery of the method `first`, None
-    for the best, is filled first.
+    `cache` is the folder of thumbnails and encoded views. `ready` has galleries by method that
+    already contain the images; None to encode the images. The gallery of the method `first` (None
+    for the best) is filled first.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Retriever:
         self.runtime, self.info, self.collection = runtime, runtime.info, collection
         # rows and columns of maps
         self.grid = runtime.grid if runtime.regions is None else runtime.regions.grid
-        self.reads_sets = runtime.info.image_encoder.frames > 1  # of frames of clips
+        self.reads_sets = runtime.info.image_encoder.frames > 1  # sets of frames of clips
         self.methods = runtime.methods
         first = self.methods.names(first)[0] if first else self.methods.best
         self.index = Index(runtime, collection, cache, first, ready)  # `index.start()` fills it
@@ -118,16 +118,15 @@ class Retriever:
         only: AbstractSet[int] | None = None,
         captions: int = 0,
     ) -> Answer:
-        """Finds the best images for a query, with ties in gallery order.
+        """Finds the k best images for a query of at least one term; ties are in gallery order.
 
-        Scores of terms are weighted and added; those of several methods are averaged. A hit has a
-        winning view if there is one method and the same view scores best for every term. If the
-        method is calibrated, the hits of a single sentence have probabilities.
+        Equal terms are combined. The weighted scores of terms are added, the scores of methods
+        averaged. A hit has a winning view if there is one method and the same view scores best for
+        every term. If the method is calibrated, the hits of a single sentence have probabilities.
 
-        There is at least one term; equal terms are combined. At most 1,000 images are returned.
-        `only` has the ids of the files to rank; None ranks all. `captions` is the number of
-        captions to find as well. Raises ValueError if a term, a method or k is not valid, `Refusal`
-        if nothing is searchable yet.
+        k is reduced to `MAX_HITS`. `only` has the ids of the files to rank; None ranks all.
+        `captions` is the number of captions to find as well. Raises ValueError if a term, a method
+        or k is not valid, `Refusal` if nothing is searchable yet.
         """
         if k < 1:
             raise ValueError(f"k must be at least 1, not {k}")
@@ -158,7 +157,7 @@ class Retriever:
             return Answer(
                 method=spec,
                 k=k,
-                searched=int((ids < self.index.files).sum()),  # without further frames of clips
+                searched=int((ids < self.index.files).sum()),  # a clip counts once
                 exact=not caveat,
                 matches=judgement and judgement.matches,
                 remark=caveat if any(query.values()) else _CANCELLED,
@@ -170,14 +169,15 @@ class Retriever:
             )
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
-        """Scores of all searchable files for a query, in gallery order; 0 if all terms cancel."""
+        """Scores all searchable files for a query, in gallery order; 0 if the terms cancel out."""
         scores = self._scores(self._encode_terms(terms, spec))
         return best_of_files(scores, self.index.files) if self.index.clips else scores
 
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
-        """The indexed frames of a clip, or the first frames of its windows, in time order.
+        """Scores the indexed frames of a clip; returns them in time order.
 
-        `image_id` is any of its frames; the result is empty for a still image.
+        `image_id` is a frame of the clip. If the pack reads sets, the hits are the first frames of
+        the clip's windows. The result is empty for a still image.
         """
         self.image(image_id)  # raises ValueError for an unknown id
         file_id = image_id % self.index.files
@@ -186,21 +186,21 @@ class Retriever:
         return [self.hit(int(ids[i]), float(values[i])) for i in np.flatnonzero(is_frame)]
 
     def views(self, subject: Subject, name: str, attention: bool = False) -> Views:
-        """The views (n, V, D) of a text or of images; with `attention` also their maps."""
+        """Encodes a text or n images to views (n, V, D), with their attention if requested."""
         if isinstance(subject, str):
             return self.runtime.text_views([self.reworded(subject)], name, attention)
         features, mask = self._features(subject, name)
         return self.runtime.image_views(features, name, attention, mask)
 
     def parts(self, subject: Subject, name: str) -> Parts:
-        """The contributions of words or of images; raises ValueError if a score cannot be split."""
+        """Splits views over words or cells; raises ValueError if the score cannot be split."""
         if isinstance(subject, str):
             return self.runtime.text_parts([self.reworded(subject)], name)
         features, mask = self._features(subject, name)
         return self.runtime.image_parts(features, name, mask)
 
     def subject(self, term: Term) -> Subject:
-        """Converts a term to the subject that `views` and `parts` take."""
+        """Converts a term to the argument of `views` and `parts`."""
         if not isinstance(term.image, CollectionImage):
             return term.words if term.image is None else term.image
         local_image = self.collection.images[self.collection.file_id(term.image.image_id)]
@@ -210,7 +210,7 @@ class Retriever:
 
     @torch.inference_mode()
     def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
-        """Replaces each window of a clip by its frame from `best_frames`, if there is one."""
+        """Replaces windows of clips by their frames from `best_frames`, if scores can be split."""
         if self.reads_sets and self.index.clips:
             with suppress(ValueError):  # the score cannot be split
                 subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
@@ -222,35 +222,41 @@ class Retriever:
         return list(image_ids)
 
     def gallery(self, name: str) -> Gallery:
-        """The gallery of the images that are searchable so far."""
+        """Returns a method's gallery of the images that are searchable so far."""
         return self.index.images[name]
 
     def read(self, text: str) -> Tokens:
-        """Splits text into tokens as the encoders read it, with unknown words replaced."""
+        """Splits a text into tokens, after its unknown words are replaced."""
         return self.runtime.reader.read(self.reworded(text))
 
     def reworded(self, text: str) -> str:
-        """Replaces unknown words of a text by known ones; applied to every question."""
+        """Replaces unknown words of a text by known ones, where the pack has such words."""
         tokens, text = self.runtime.reader.read(text), text.strip()
         return reword(tokens, text, self.runtime.reader.known) if tokens.unknown else text
 
-    def unknown(self, *texts: str) -> dict[str, str | None]:
-        """The first few unknown words of texts, as typed, and their replacements."""
+    def unknown_words(self, *texts: str) -> dict[str, str | None]:
+        """Maps the first few unknown words of texts, as typed, to the words that replace them."""
         typed = [word for text in texts for word in self.runtime.reader.read(text).unknown.values()]
         words = [word for word in dict.fromkeys(typed) if any(map(str.isalnum, word))]
-        return {word: read_word(word, self.runtime.reader.known) for word in words[:_NAMED]}
+        return {word: read_word(word, self.runtime.reader.known) for word in words[:_MAX_UNKNOWN]}
 
-    def shown_images(self) -> Sequence[CollectionImage]:
-        """The images without duplicates and unreadable files."""
+    def known_to_satisfy(self, terms: Sequence[Term]) -> frozenset[int]:
+        """Returns the ids of the right files if the query is, word for word, a known caption."""
+        is_sentence = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
+        words = " ".join(terms[0].words.split()) if is_sentence else ""
+        return self.collection.relevant.get(words, frozenset())
+
+    def distinct_images(self) -> Sequence[CollectionImage]:
+        """Returns the images of the collection without duplicates and unreadable files."""
         left_out = {f.file for f in self.index.refused} | {f.file for f in self.index.copies}
         return [image for image in self.collection.images if image.file not in left_out]
 
     def image(self, image_id: int) -> CollectionImage:
-        """An image of the collection: a file or a frame of a clip."""
+        """Returns an image of the collection: a file or a frame of a clip."""
         return self.index.clips.image(image_id)
 
     def hit(self, image_id: int, score: float = 0.0, view: int | None = 0, rank: int = 0) -> Hit:
-        """An image of the collection as a hit, with its metadata."""
+        """Returns an image of the collection as a hit, with its metadata."""
         image = self.image(image_id)
         hit = Hit(image_id=image_id, file=image.file, score=score, view=view, rank=rank)
         moment = image.moment
@@ -266,11 +272,11 @@ class Retriever:
         return self.image(image_id).decode()
 
     def thumbnail(self, image_id: int) -> Path:
-        """The path of an image's thumbnail, which is written if it does not exist."""
+        """Returns the path of an image's thumbnail; writes the thumbnail if it does not exist."""
         return self.image(image_id).thumbnail(self.index.encoder.thumbnails)
 
     def thumbnails(self, image_ids: Iterable[int]) -> dict[int, Path]:
-        """The paths of thumbnails by image id, without images that cannot be opened."""
+        """Returns the paths of thumbnails by image id, without images that cannot be opened."""
         paths: dict[int, Path] = {}
 
         def write(image_id: int) -> None:
@@ -282,10 +288,10 @@ class Retriever:
         return paths
 
     def make_thumbnails(self) -> None:
-        """Makes thumbnails and fingerprints of the first images after everything is read."""
+        """Makes thumbnails and fingerprints of the first images, once the galleries are filled."""
         self.index.captions_done.wait()
-        for image in self.shown_images()[:_AHEAD]:
-            with suppress(ValueError, OSError):  # answers work without it
+        for image in self.distinct_images()[:_AHEAD]:
+            with suppress(ValueError, OSError):  # answers work without thumbnails
                 fingerprint(self.thumbnail(image.image_id))
         sweep(self.index.encoder.thumbnails)
 
@@ -309,7 +315,7 @@ class Retriever:
         }
 
     def _features(self, images: Images, name: str) -> tuple[Tensor, Tensor | None]:
-        """The features (n, N, d) of images for a method, and the mask (n, N) if sizes differ."""
+        """Returns the features (n, N, d) of images, and their mask (n, N) if their N differ."""
         if isinstance(images, Image.Image):
             return self.runtime.image_features([images], name), None
         sets = [self.index.clips.window_of(image_id) for image_id in images]
@@ -317,7 +323,7 @@ class Retriever:
         return pad_sets([torch.cat([features[i] for i in frames]) for frames in sets])
 
     def _scores(self, query: Query, texts: bool = False) -> Scores:
-        """Scores of all searchable images or captions, each frame of a clip by itself."""
+        """Scores all searchable images or captions; each frame of a clip is an image."""
         pairs: list[tuple[np.ndarray, np.ndarray]] = []
         for name, terms in query.items():
             gallery = self._filled_gallery(query, name, texts)
@@ -337,7 +343,10 @@ class Retriever:
     def _best(
         self, query: Query, k: int, only: AbstractSet[int] | None = None, texts: bool = False
     ) -> tuple[list[Match], np.ndarray | None]:
-        """The k best images or captions; for a clip its best frame. Also all scores if computed."""
+        """Finds the k best images, or captions if `texts`; a clip is found by its best frame.
+
+        Also returns the scores of all candidates (n,), or None if the gallery searched alone.
+        """
         if pair := single(query):
             gallery = self._filled_gallery(query, pair[0], texts)
             if texts:
@@ -360,11 +369,11 @@ class Retriever:
         return [Match(*triple) for triple in triples], values
 
     def _among(self, ids: np.ndarray, only: AbstractSet[int] | None) -> np.ndarray | slice:
-        """Selects the images (n,) whose files are in `only`; a frame belongs to its clip."""
+        """Selects the images, of ids (n,), whose files are in `only`; None selects all."""
         return slice(None) if only is None else np.isin(ids % self.index.files, list(only))
 
     def _filled_gallery(self, query: Query, name: str, texts: bool) -> Gallery:
-        """A method's gallery of images or captions; raises `Refusal` if it stays empty."""
+        """Waits for a gallery of images or captions; raises `Refusal` if it stays empty."""
         index, end = self.index, time.monotonic() + _PATIENCE
         gallery, done = index.images[name], index.images_done
         if texts:

@@ -1,4 +1,4 @@
-"""Known words that replace an unknown one: another form of it, or a synonym.
+"""Finds a known word to replace an unknown word: another form of the word, or a synonym.
 
 A pack with word vectors knows only the words of its training captions, such as "puppy" but not
 "puppies". Two words are forms of each other if they may derive from the same base word; a few rules
@@ -13,17 +13,19 @@ from pathlib import Path
 from polyview.export.pack.calibration import SMALL_WORDS
 from polyview.export.texts import Tokens
 
-_MIN_LETTERS, _MAX_LETTERS = 3, 30  # of a word, and of a verb's stem: "king" is no form of "k"
-_NO_PLURALS = {"news", "means", "goods"}  # of "new", "mean", "good"
+_MIN_LETTERS = 3  # of a word, and of a verb's stem: "king" is no form of "k"
+_MAX_LETTERS = 30  # of a word
+_NO_PLURALS = {"news", "means", "goods"}  # they do not derive from "new", "mean", "good"
 _PLURALS = (
     ("men", "man"), ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("ses", "s"), ("xes", "x"),
     ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("oes", "o"), ("s", ""),
 )  # fmt: skip
-_DOUBLED = re.compile(r"[^aeiou]*[aeiou][bdgklmnprt]")  # "run", whose "n" is doubled in "running"
+# stems that double their last letter before "ing", such as "run" in "running"
+_DOUBLED = re.compile(r"[^aeiou]*[aeiou][bdgklmnprt]")
 
 
 def reword(tokens: Tokens, text: str, known: frozenset[str]) -> str:
-    """Replaces the unknown words of a text by known ones; `tokens` are those of the text."""
+    """Replaces the unknown words of a text by known words; `tokens` are the text's tokens."""
     parts, end_of_last = list[str](), 0
     for index, original in tokens.unknown.items():
         if word := read_word(original, known):
@@ -34,7 +36,7 @@ def reword(tokens: Tokens, text: str, known: frozenset[str]) -> str:
 
 
 def read_word(word: str, known: frozenset[str]) -> str | None:
-    """The known word that replaces an unknown one; None if there is none.
+    """Returns the known word that replaces an unknown word; None if there is none.
 
     >>> known = frozenset("dogs dog run cat bike riding leaf sofas man".split())
     >>> [read_word(word, known) for word in ("Leaves", "running", "bikes", "rides", "men")]
@@ -47,7 +49,7 @@ def read_word(word: str, known: frozenset[str]) -> str | None:
     word = word.lower()
     if not word.isalpha() or not _MIN_LETTERS <= len(word) <= _MAX_LETTERS:
         return None
-    # prefer the same ending: "cats" rather than "cat" for "kittens"
+    # prefer a word with the same ending: "cats" rather than "cat" for "kittens"
     ending = next((end for end in ("ing", "ed", "s") if word.endswith(end)), "")
     for base in (*_bases(word), *_synonyms(word)):
         if words := _by_base(known).get(base):
@@ -57,7 +59,7 @@ def read_word(word: str, known: frozenset[str]) -> str | None:
 
 @cache
 def _by_base(known: frozenset[str]) -> dict[str, list[str]]:
-    """Maps each base word to the words of the pack that may derive from it."""
+    """Maps each base word to the known words that may derive from it."""
     words: dict[str, list[str]] = {}
     for word in known - SMALL_WORDS:
         for base in _bases(word):
@@ -67,14 +69,14 @@ def _by_base(known: frozenset[str]) -> dict[str, list[str]]:
 
 @cache
 def _groups(name: str) -> list[list[str]]:
-    """The groups of words of a section of words.txt."""
+    """Returns the groups of words, one a line, in a section of words.txt."""
     text = Path(__file__).with_name("words.txt").read_text("utf-8")
     section = text.partition(f"[{name}]")[2].partition("[")[0]
     return [line.split() for line in section.splitlines()[1:] if line]
 
 
 def _synonyms(word: str) -> Iterator[str]:
-    """Base words of the synonyms of a word, and of more general words."""
+    """Yields the synonyms of a word and more general words, with their base words."""
     for base in (word, *_bases(word)):
         names = [name for group in _groups("synonyms") if base in group for name in group]
         names += [name for name, *kinds in _groups("kinds") if base in kinds]
@@ -83,7 +85,7 @@ def _synonyms(word: str) -> Iterator[str]:
 
 
 def _bases(word: str) -> list[str]:
-    """The words that a plural or a verb form may derive from, most likely first, then the word.
+    """Returns the words that a word may derive from, the most likely first, then the word itself.
 
     >>> [_bases(word)[0] for word in ("puppies", "wolves", "boxes", "fishermen", "grass")]
     ['puppy', 'wolf', 'box', 'fisherman', 'grass']

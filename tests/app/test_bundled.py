@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from polyview.app.api.search import Question, answer
 from polyview.app.packs.description import describe_gallery, mismatch
 from polyview.app.packs.state import AppState
-from polyview.app.search.answers import Question, answer
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED, PHOTOGRAPHS, Settings
 from polyview.export.pack.gallery import load_gallery
@@ -97,8 +97,8 @@ def test_what_is_absent_is_refused_and_captions_are_not(scenes: Retriever, metho
     displayed = {(entry.name, image.setting) for image in images for entry in image.objects}
     refused = []
     for name in sorted({name for name, _ in displayed})[::8]:  # where no image shows such a thing
-        only = {"setting": [item for item in settings if (name, item) not in displayed]}
-        if only["setting"]:
+        only = [f"setting:{item}" for item in settings if (name, item) not in displayed]
+        if only:
             refused.append(not answer(scenes, Question(f"a {name}"), method, 3, only).matches)
     assert len(refused) >= 15
     assert np.mean(refused) >= 0.85

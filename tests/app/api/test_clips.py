@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from polyview.app.api.search import parse
 from polyview.app.gallery.scan import from_folder
 from polyview.app.packs.state import AppState
-from polyview.app.search.answers import parse
 from polyview.app.search.retriever import Retriever
 from polyview.app.server import build
 from polyview.app.settings import Settings

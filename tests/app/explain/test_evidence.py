@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from polyview.app.api.search import parse
 from polyview.app.explain.evidence import QueryEvidence, explain
-from polyview.app.search.answers import parse
 from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.gallery import load_gallery

@@ -17,12 +17,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from polyview.app.api.search import Question, answer, remark
 from polyview.app.gallery import encode, images, indexing, prepared
 from polyview.app.gallery import index as index_module
 from polyview.app.gallery.indexing import Index, Progress, ProgressLine
 from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.refusal import Refusal
-from polyview.app.search.answers import Question, answer, remark
 from polyview.app.search.retriever import Retriever
 from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from polyview.app import migrate
+from polyview.app.api.search import Question, answer
 from polyview.app.gallery import qdrant
 from polyview.app.gallery.images import ImageError, Refusal
 from polyview.app.gallery.index import Gallery, Match
@@ -21,7 +22,6 @@ from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.qdrant import Point, Points, QdrantError, QdrantGallery, open_points
 from polyview.app.gallery.scan import Collection, from_folder
 from polyview.app.packs.state import AppState
-from polyview.app.search.answers import Question, answer
 from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import Settings
 from polyview.export.runtime import Runtime

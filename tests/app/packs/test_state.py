@@ -11,13 +11,13 @@ from unittest.mock import Mock
 import pytest
 
 from polyview.app.api.library import Library
+from polyview.app.api.search import Question
 from polyview.app.gallery import indexing
 from polyview.app.gallery.indexing import Index
 from polyview.app.packs import description, uploads
 from polyview.app.packs import state as module
 from polyview.app.packs.state import AppState
 from polyview.app.refusal import Refusal
-from polyview.app.search.answers import Question
 from polyview.app.settings import Settings
 from tests.app.api.conftest import encoded
 from tests.app.conftest import draw, variant

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from polyview.app.api.search import Question, parse
 from polyview.app.explain import views
 from polyview.app.explain.evidence import draw, explain
 from polyview.app.gallery import prepared
 from polyview.app.gallery.scan import from_folder, from_pack
-from polyview.app.search.answers import Question, parse
 from polyview.app.search.comparison import compare
 from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED

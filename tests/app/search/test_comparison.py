@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
-from polyview.app.search.answers import parse
+from polyview.app.api.search import parse
 from polyview.app.search.clips import Scores
 from polyview.app.search.comparison import (
     Column,

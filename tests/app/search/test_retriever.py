@@ -13,11 +13,11 @@ import pytest
 import torch
 from PIL import Image
 
+from polyview.app.api.search import parse
 from polyview.app.gallery.index import Gallery, subsample
 from polyview.app.gallery.scan import from_pack
 from polyview.app.refusal import Refusal
 from polyview.app.search import retriever as module
-from polyview.app.search.answers import parse
 from polyview.app.search.retriever import Retriever, Term, combine_terms
 from polyview.export.pack.calibration import Calibration
 from polyview.export.pack.schema import Metrics

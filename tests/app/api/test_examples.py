@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+from polyview.app.api.examples import Example, algebra, curated, curated_file, sentences
+from polyview.app.api.search import parse, unsupported_aspects
 from polyview.app.gallery.scan import from_folder
-from polyview.app.search.answers import parse, unsupported_aspects
 from polyview.app.search.comparison import compare
-from polyview.app.search.examples import Example, algebra, curated, curated_file, sentences
 from polyview.app.search.retriever import Retriever
 from polyview.export.runtime import Runtime
 from tests.app.conftest import bundled_runtime, draw
@@ -27,7 +27,7 @@ def test_a_folder_without_captions_gets_known_sentences(tmp_path: Path, runtime:
         opened = Retriever(own, folder, tmp_path / "cache")
         chosen = sentences(opened, 5)
         assert len(chosen) >= fewest
-        assert not opened.unknown(*chosen)
+        assert not opened.unknown_words(*chosen)
         assert (algebra(opened) != "") == (fewest == 5)
 
 

@@ -1,7 +1,7 @@
-"""Example queries: captions that only one method answers well, sentences, and a sum of terms.
+"""The endpoint `examples`: captions that only one method answers well, sentences, a sum of terms.
 
-Curated captions, on which methods differ, are in a file beside the pack's folder, `Curated` as
-JSON, written by `python -m tests.app.search.curated`.
+Curated captions, on which methods differ, are in a JSON file beside the pack's folder, `Curated`,
+written by `python -m tests.app.api.curated`.
 """
 
 import logging
@@ -10,15 +10,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, PositiveInt, ValidationError
 
+from polyview.app.api.search import unsupported_aspects
 from polyview.app.gallery.scan import Collection
-from polyview.app.search.answers import parse, unsupported_aspects
 from polyview.app.search.retriever import Retriever
 from polyview.export.pack.schema import PackInfo
 
-_LONGEST = 40  # characters of an example sentence, at most
+_MAX_LENGTH = 40  # characters of an example sentence
 # example sentences for collections without captions
 _SENTENCES = ("a dog", "people at a table", "a street at night", "flowers", "the sea")
-_ALGEBRA = "2: a dog + grass - people"
 _log = logging.getLogger(__name__)
 
 
@@ -32,6 +31,14 @@ class Example(BaseModel):
     why: str  # an explanation for people; empty if it may no longer hold
 
 
+class Examples(BaseModel):
+    """Example queries."""
+
+    curated: list[Example]
+    queries: list[str]
+    algebra: str
+
+
 class Curated(BaseModel):
     """The content of a file of examples, with the checksum of its pack."""
 
@@ -39,13 +46,25 @@ class Curated(BaseModel):
     examples: list[Example]
 
 
+def examples(retriever: Retriever) -> Examples:
+    """Returns example queries: captions that only one method ranks well, sentences, and a sum."""
+    return Examples(
+        curated=curated(retriever.info, retriever.collection),
+        queries=sentences(retriever, 6),
+        algebra=algebra(retriever),
+    )
+
+
 def curated_file(info: PackInfo) -> Path:
-    """The file of a pack's curated examples, beside its folder."""
+    """Returns the path of a pack's curated examples, beside the pack's folder."""
     return info.folder.parent / f"{info.folder.name}.examples.json"
 
 
 def curated(info: PackInfo, collection: Collection) -> list[Example]:
-    """The curated examples whose captions are in the collection; without `why` if it is old."""
+    """Returns the curated examples whose captions are in the collection.
+
+    `why` is empty if the pack has changed since the examples were written.
+    """
     file = curated_file(info)
     if not file.is_file():
         return []
@@ -55,25 +74,26 @@ def curated(info: PackInfo, collection: Collection) -> list[Example]:
         _log.warning("the examples in %s are not used: %s", file.name, error)
         return []
     updates = {} if record.checksum == info.checksum else {"why": ""}
-    examples = (example for example in record.examples if example.caption in collection.relevant)
-    return [example.model_copy(update=updates) for example in examples]
+    known = (example for example in record.examples if example.caption in collection.relevant)
+    return [example.model_copy(update=updates) for example in known]
 
 
 def sentences(retriever: Retriever, count: int) -> list[str]:
-    """At most `count` example sentences: short captions without unsupported aspects."""
+    """Returns at most `count` example sentences: short captions without unsupported aspects."""
     captions = [
         text
         for text, _ in retriever.collection.captions
-        if len(text) <= _LONGEST and not unsupported_aspects(retriever.info, text)
+        if len(text) <= _MAX_LENGTH and not unsupported_aspects(retriever.info, text)
     ]
     if not captions:
-        return [text for text in _SENTENCES if not retriever.unknown(text)][:count]
+        return [text for text in _SENTENCES if not retriever.unknown_words(text)][:count]
     return list(dict.fromkeys(captions[:: max(1, len(captions) // count)]))[:count]
 
 
 def algebra(retriever: Retriever) -> str:
-    """An example query of the three most frequent objects; "" if the pack lacks a word."""
+    """Returns a sum of the three most frequent objects; "" if the pack lacks a word of it."""
     objects = Counter(name for image in retriever.collection.images for name in set(image.objects))
-    common = [name for name, _ in objects.most_common(3)]
-    example = "2: {} + {} - {}".format(*common) if len(common) == 3 else _ALGEBRA
-    return "" if retriever.unknown(*(term.words for term in parse(example))) else example
+    words = [name for name, _ in objects.most_common(3)]
+    if len(words) < 3:
+        words = ["a dog", "grass", "people"]
+    return "" if retriever.unknown_words(*words) else "2: {} + {} - {}".format(*words)

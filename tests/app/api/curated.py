@@ -1,6 +1,6 @@
 """Writes a pack's curated examples: captions on which its methods really differ.
 
-    python -m tests.app.search.curated --pack app/bundled/scenes
+    python -m tests.app.api.curated --pack app/bundled/scenes
 
 An example is a caption for which one method ranks a right image first and no other method does;
 the further behind the others, the better. Methods take turns, no view of captions is taken more
@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
+from polyview.app.api.examples import Example, curated_file
 from polyview.app.api.mistakes import captions_of, read_ranks
+from polyview.app.api.search import parse, unsupported_aspects
 from polyview.app.gallery.scan import from_pack
-from polyview.app.search.answers import parse, unsupported_aspects
-from polyview.app.search.examples import Example, curated_file
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export.runtime import Runtime
 from polyview.models.files import write_whole
@@ -72,7 +72,7 @@ def find(retriever: Retriever) -> list[Example]:
 
 def main(argv: Sequence[str]) -> None:
     """Writes the examples of one pack."""
-    parser = argparse.ArgumentParser(prog="python -m tests.app.search.curated")
+    parser = argparse.ArgumentParser(prog="python -m tests.app.api.curated")
     parser.add_argument("--pack", type=Path, required=True, help="a pack's folder with a gallery")
     pack = parser.parse_args(argv).pack
     with tempfile.TemporaryDirectory() as cache:

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyview.app.explain.evidence import draw as draw_evidence
-from polyview.app.explain.evidence import explain
-from polyview.app.gallery.scan import from_folder
-from polyview.app.search.answers import (
+from polyview.app.api.search import (
     MAX_TERMS,
     Question,
     answer,
     describe,
+    filter_ids,
     parse,
     remark,
-    satisfying,
     unsupported_aspects,
 )
+from polyview.app.explain.evidence import draw as draw_evidence
+from polyview.app.explain.evidence import explain
+from polyview.app.gallery.scan import from_folder
 from polyview.app.search.hits import Answer
 from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
@@ -127,13 +127,13 @@ def test_the_truth_is_known_of_captions(many_retriever: Retriever) -> None:
 def test_filters_join_facts_by_and_values_by_or(many_retriever: Retriever, tmp_path: Path) -> None:
     collection = many_retriever.collection
     light = {i for i in range(IMAGES) if SETTINGS[i % 3] != "sand"}
-    assert satisfying(collection, {"setting": ["sky", "dusk"]}) == light
+    assert filter_ids(collection, {"setting": ["sky", "dusk"]}) == light
     both = {"setting": ["sky", "dusk"], "time": ["night"]}
-    assert satisfying(collection, both) == {i for i in light if i % 4 == 0}
-    assert satisfying(collection, {}) is None
-    expected = {"setting": ["sky"], "time": ["night"]}
-    results = answer(many_retriever, Question("a bar"), "mv_vse", 9, expected)
-    assert (results.searched, results.filters) == (2, expected)
+    assert filter_ids(collection, both) == {i for i in light if i % 4 == 0}
+    assert filter_ids(collection, {}) is None
+    filters = ["setting:sky", "time:night", "setting:sky"]
+    results = answer(many_retriever, Question("a bar"), "mv_vse", 9, filters)
+    assert (results.searched, results.filters) == (2, {"setting": ["sky"], "time": ["night"]})
     assert {hit.image_id for hit in results.hits} == {0, 12}
     draw(1)[0].save(tmp_path / "a.png")
     for images, fact, value, sentence in (
@@ -142,7 +142,7 @@ def test_filters_join_facts_by_and_values_by_or(many_retriever: Retriever, tmp_p
         (collection, "setting", "moon", '"moon"; choose one of dusk, sand, sky'),
     ):
         with pytest.raises(ValueError, match=re.escape(sentence)):
-            satisfying(images, {fact: [value]})
+            filter_ids(images, {fact: [value]})
 
 
 def test_unknown_and_unread_words_are_named(retriever: Retriever) -> None:
