@@ -36,7 +36,7 @@ PRIVATE = (
 SCENES = (
     "tests/app/test_bundled.py",
     "tests/app/explain/test_evidence.py",
-    *(f"tests/app/search/test_{name}.py" for name in ("answers", "examples")),
+    *(f"tests/app/api/test_{name}.py" for name in ("search", "examples")),
     "tests/app/api/test_mistake_ranks.py",
 )
 TOGETHER = {

@@ -1,7 +1,7 @@
 """Registers each endpoint as a route below /api/v1 and as an endpoint of Gradio.
 
-An endpoint is a function with typed parameters, none of them a model, that returns a pydantic
-model. A second pydantic model, derived from the function's signature, validates the parameters.
+An endpoint is a function whose parameters have simple types and which returns a pydantic model.
+Another pydantic model, derived from the function's signature, validates the parameters.
 """
 
 from __future__ import annotations
@@ -93,9 +93,7 @@ class Endpoint:
         }
         self.parameters = create_model(self.name, __config__=config, **definitions)
         self.fields = self.parameters.model_fields
-        self.defaults = {
-            n: None if value is ... else value for n, (_, value) in definitions.items()
-        }
+        self.defaults = {p.name: None if p.default is p.empty else p.default for p in public}
         self.types, self.body = {p.name: p.annotation for p in public}, ""
         for name, field in self.fields.items():
             if CONTENT in field.metadata:
@@ -128,7 +126,7 @@ class Endpoint:
 
 
 def _keys(pack: Pack = "", collection: Collection = "") -> None:
-    """Has the parameters that select the retriever; `Endpoint` reads only its signature."""
+    """Declares the parameters that select a retriever; only the signature is used."""
 
 
 class Adapter:
@@ -136,8 +134,8 @@ class Adapter:
 
     def __init__(self, server: Server, state: AppState, endpoints: Sequence[Endpoint]) -> None:
         self._state, self._waiting = state, asyncio.Semaphore(MAX_WAITING)
-        self._limiter, self._images = CapacityLimiter(_SLOTS), CapacityLimiter(_SLOTS - 1)
-        self._single = CapacityLimiter(1)
+        self._slots, self._image_slots = CapacityLimiter(_SLOTS), CapacityLimiter(_SLOTS - 1)
+        self._quick_slot = CapacityLimiter(1)
         for kind in (ValueError, FileNotFoundError, HTTPException, RequestValidationError, Refusal):
             server.add_exception_handler(kind, lambda _, error: self.refusal(error).response())
         for endpoint in endpoints:
@@ -174,10 +172,10 @@ class Adapter:
         if self._waiting.locked():
             raise Refusal(503, f"{MAX_WAITING} requests are waiting; try again soon", 1)
         quick = endpoint.quick and self._state.first.index.files < LARGE_GALLERY
-        limiter = self._single if quick else self._limiter
-        images = self._images if values.get(endpoint.body) else nullcontext()
-        async with self._waiting, images:
-            return await run_sync(endpoint.run, self._state, values, limiter=limiter)
+        slots = self._quick_slot if quick else self._slots
+        image_slot = self._image_slots if values.get(endpoint.body) else nullcontext()
+        async with self._waiting, image_slot:
+            return await run_sync(endpoint.run, self._state, values, limiter=slots)
 
     def _gradio_function(self, endpoint: Endpoint) -> Callable[..., Any]:
         """Returns a function for Gradio: it takes values by position and returns a dictionary."""

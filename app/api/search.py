@@ -144,7 +144,7 @@ def answer(
     hits = [h for h in result.hits if not omitted or collection.file_id(h.image_id) not in omitted]
     result.searched -= len(result.hits) - len(hits)
     result.hits, result.k = hits[:k], k
-    relevant = retriever.known_to_satisfy(terms)
+    relevant = retriever.relevant_files(terms)
     for rank, hit in enumerate(result.hits, start=1):
         hit.rank = rank
         if relevant:

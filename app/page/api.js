@@ -97,7 +97,7 @@ export const search = (state, k, image = "") => {
 };
 
 /**
- * Evidence of several images at once, as arrays.
+ * Returns the evidence of several images, as arrays over the images.
  * @param {import("./state.js").State} state
  * @param {number[]} images
  * @param {string} method
@@ -145,7 +145,7 @@ export const timeline = (state, image, method) =>
 /** @param {import("./state.js").State} state @param {string} method */
 export const collapse = (state, method) => ask("/collapse", { method, ...where(state) }, { lane: "collapse" });
 
-/** Captions that one method finds and another misses; with the format "csv", a file of all in the cell. @param {import("./state.js").State} state @param {number} count @param {string} [format] */
+/** Returns captions that one method finds and another misses; with the format "csv", all captions of the cell. @param {import("./state.js").State} state @param {number} count @param {string} [format] */
 export const mistakes = ({ a, b, k, cell, kind, order, within, queries, ...state }, count, format = "") =>
   ask("/mistakes", { a, b, k, cell, kind, order, within, queries, count, format, ...where(state) },
     { lane: `mistakes ${count} ${format}` });
@@ -205,7 +205,7 @@ export const stopReading = (state) => post("/collections/stop", where(state));
 /** @param {{pack: string, collection: string}} state */
 export const resumeReading = (state) => post("/collections/resume", where(state));
 
-/** Whether a pack preprocesses images and texts as its model expects. @param {{pack: string, collection: string}} state */
+/** Checks whether a pack preprocesses images and texts as its model expects. @param {{pack: string, collection: string}} state */
 export const checkPack = (state) => ask("/packs/check", where(state));
 
 /** The files that a download would fetch. @param {string} address @param {string} kind "pack" or "clip" */

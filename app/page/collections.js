@@ -149,7 +149,7 @@ function ownImages({ private: near }) {
     }
   };
   const path = el("form.row", { onsubmit: openPlace }, place, el("button", { type: "submit" }, "Open"));
-  const secret = "They can be searched only in this tab, and are deleted after some time without use.";
+  const secret = "Uploads can be searched only in this tab, and are deleted after some time without use.";
   return el("section", {}, el("h3", {}, "My photos"), zone, near ? path : el("p.key", {}, secret), wrong);
 }
 

@@ -436,7 +436,7 @@ class Compare {
 const percent = (value) => `${Math.round(100 * value)} %`;
 const rightAt = (column) => (column.best_true_rank === null ? "" : `right at ${column.best_true_rank}`);
 
-/** How an image moved from the column to the left, as a sign and in words. */
+/** Describes the move of an image from the column to the left, as a sign and in words. */
 function movement({ move, new: fresh }, left) {
   if (fresh) return { sign: "new", words: `not listed by ${left}` };
   if (!move) return { sign: "", words: "" };

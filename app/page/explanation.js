@@ -16,7 +16,7 @@ const FUNCTION_WORDS = new Set(
   "a an the of in on at to is are be and or with by for from it its this that there can some as i you".split(" "),
 );
 
-/** Whether a word is a function word. @param {string} word */
+/** Returns whether a word is a function word. @param {string} word */
 export const isFunctionWord = (word) => FUNCTION_WORDS.has(word.toLowerCase());
 
 /** The chosen words after a click on a word. @param {number[]} chosen @param {number} word @returns {number[]} */
@@ -30,7 +30,7 @@ export class Explanation {
     this.words = this.columns.map(({ word }) => word);
     this.negative = this.columns.map(({ weight }) => weight < 0);
     this.grid = answer.grid;
-    /** Why there is no map; empty if there is one. */
+    /** States why there is no map; empty if there is one. */
     this.remark = answer.remark;
     /** Rows and columns of a clip's frames; null if the cells belong to one image. */
     this.sheet = answer.sheet;
@@ -68,7 +68,7 @@ export class Explanation {
     });
   }
 
-  /** What each word adds to an image's score. @param {number} id @returns {number[]} */
+  /** Returns the contribution of each word to an image's score. @param {number} id @returns {number[]} */
   contributions(id) {
     const sums = this.words.map(() => 0);
     for (const cell of this.by.get(id)?.cells ?? []) cell.forEach((value, word) => (sums[word] += value));

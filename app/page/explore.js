@@ -109,7 +109,7 @@ class Explore {
     this.grid.unfolded.clear();
     this.grid.show(this.answer.hits);
     const count = this.answer.hits.length;
-    announce(count ? `${count} images for ${now.q || "this image"}` : "No image passes these filters.");
+    announce(count ? `${count} images for ${now.q || "this image"}` : "No image matches these filters.");
     if (select) go({ image: first.image_id }, { replace: true });
     else this.#draw(state());
     await this.#explain();

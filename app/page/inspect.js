@@ -379,7 +379,7 @@ export class Inspect {
     if (key === this.lensKey) return;
     this.lensKey = key;
     if (!this.weights.some(Boolean)) {
-      this.lensHits.replaceChildren(el("p", {}, "All views are muted. Raise at least one."));
+      this.lensHits.replaceChildren(el("p", {}, "All views are muted. Raise the weight of at least one view."));
       return;
     }
     const moved = ({ rank, before }) => (before === rank ? "same" : `${before > rank ? "▲" : "▼"} from ${before}`);
@@ -448,7 +448,7 @@ export class Inspect {
     return el("div.controls", {}, ...this.views.knobs.map(knob));
   }
 
-  /** How much the views of a method differ over many images; measured by the server on demand. */
+  /** Requests the collapse meter, and shows how much the views of a method differ. */
   #collapse(now) {
     const holder = el("div");
     const { key, method } = this;
@@ -467,7 +467,7 @@ export class Inspect {
       holder.replaceChildren(
         (used ?? null) === null ? "" : el("p.figure", {}, `${used.toFixed(1)} of ${views} views in use`),
         el("p", {}, answer.collapsed ? "The views have collapsed: they are nearly the same." : "The views differ."),
-        el("p.caption", {}, `Mean cosine of two views ${cosine}; over ${images} images and ${captions} captions.`),
+        el("p.caption", {}, `Mean cosine of two views: ${cosine}. Measured over ${images} images and ${captions} captions.`),
         wins ? heatmap({ title, values: [wins], rows: ["wins"], columns }) : "",
       );
     };

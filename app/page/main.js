@@ -53,7 +53,7 @@ async function load(now) {
 
 async function update(now, before) {
   if (now.gone) {
-    await refuse(410, "This link refers to images that were uploaded in another browser, and are never shared.");
+    await refuse(410, "This link refers to images that were uploaded in another tab. Uploads are not shared.");
     return;
   }
   const name = now.screen in SCREENS ? now.screen : "explore";

@@ -60,7 +60,7 @@ class Mistakes {
     this.root.hidden = answer.state === "failed";
     if (answer.state === "failed") {
       const { a, b } = state();
-      const usual = (a || b) && button("Back to the usual methods", () => go(FIRST));
+      const usual = (a || b) && button("Back to the default methods", () => go(FIRST));
       redraw(this.bar, el("p.problem", { role: "alert" }, answer.progress), usual, this.#file());
     } else if (answer.state === "running") {
       this.list.replaceChildren(el("li.key", {}, `${answer.progress} …`));

@@ -65,7 +65,7 @@ export function wordChips(now, explanation, chosen, id, preview) {
   });
 }
 
-/** Whether a method's calibration separates correct hits from others. @param {any} method of `/info` */
+/** Returns whether a method's calibration separates correct hits from others. @param {any} method of `/info` */
 const informative = (method) => (method?.calibration?.area ?? 0) >= INFORMATIVE;
 
 /**

@@ -53,7 +53,7 @@ const numbers = (name) => ({
   write: list(name).write,
 });
 
-/** How each field is written in the query string. @type {Record<string, any>} */
+/** The codec of each field in the query string. @type {Record<string, any>} */
 const FIELDS = {
   screen: { name: "screen", read: (all) => all[0] || "explore", write: (v) => (v === "explore" ? [] : [v]) },
   q: text("q"),
@@ -95,7 +95,7 @@ export function parse(search) {
 
 /**
  * @param {State} state
- * @returns {string} path and query string; never holds an upload's key
+ * @returns {string} path and query string, without the key of an upload
  */
 export function link(state) {
   const query = new URLSearchParams();
@@ -108,10 +108,10 @@ export function link(state) {
   return search ? `/?${search}` : "/";
 }
 
-/** Whether a collection has a user's own images, not those of a pack. @param {string} key */
+/** Returns whether a collection has a user's images, not those of a pack. @param {string} key */
 export const isOwn = (key) => /^(upload|folder)-/.test(key);
 
-/** Whether a collection is an upload, whose key must not be shared. @param {string} key */
+/** Returns whether a collection is an upload, whose key must not be shared. @param {string} key */
 export const isPrivate = (key) => key.startsWith("upload-");
 
 /** @type {State} */

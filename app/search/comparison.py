@@ -118,7 +118,7 @@ def compare(
 
 def truth(home: Retriever, terms: Sequence[Term]) -> Truth | None:
     """Returns the right images if the query is, word for word, a caption of the collection."""
-    ids = home.known_to_satisfy(terms)
+    ids = home.relevant_files(terms)
     # if not all images are judged, the only relevant image of a caption is the one it describes
     truths = [image.truth for image in home.collection.images if image.truth]
     complete = any(len(text.relevant) > 1 for truth in truths for text in truth.captions)

@@ -240,8 +240,8 @@ class Retriever:
         words = [word for word in dict.fromkeys(typed) if any(map(str.isalnum, word))]
         return {word: read_word(word, self.runtime.reader.known) for word in words[:_MAX_UNKNOWN]}
 
-    def known_to_satisfy(self, terms: Sequence[Term]) -> frozenset[int]:
-        """Returns the ids of the right files if the query is, word for word, a known caption."""
+    def relevant_files(self, terms: Sequence[Term]) -> frozenset[int]:
+        """Returns the ids of the right files if the query is, word for word, a caption."""
         is_sentence = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
         words = " ".join(terms[0].words.split()) if is_sentence else ""
         return self.collection.relevant.get(words, frozenset())

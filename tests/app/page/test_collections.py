@@ -70,7 +70,7 @@ def test_a_link_to_uploads_of_another_browser(private: Server, new_tab: NewTab) 
     page = tab.page
     page.goto(f"{private.url}/?c=mine&q=a+red+circle")
     gone, menu = page.locator(".gone"), page.locator("#menu")
-    expect(gone).to_contain_text("uploaded in another browser")
+    expect(gone).to_contain_text("uploaded in another tab")
     expect(page.locator(".tile")).to_have_count(0)
     gone.get_by_role("button", name="Choose images again").click()
     expect(menu.locator(".card", has_text="Scenes in motion")).to_contain_text("300 images")
