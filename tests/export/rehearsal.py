@@ -17,7 +17,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 from huggingface_hub import metadata_load
 
 from polyview.export.space import ZEROGPU
