@@ -1,4 +1,4 @@
-"""Small folders of clips, in the layouts in which the field publishes its data sets."""
+"""Small folders of clips in the layouts of the published data sets."""
 
 import json
 from pathlib import Path
@@ -20,9 +20,9 @@ def sentence(clip: str, which: int) -> str:
 
 
 def write_clips(folder: Path, layout: str) -> Path:
-    """Writes annotations, lists and features: 8 clips to train, 4 and 4 to choose and test.
+    """Writes annotations, splits and features of 8 training, 4 validation and 4 test clips.
 
-    Clip i of a part has 3 i + 1 frames; frame t of it holds t in its first number.
+    Clip i of a split has 3 i + 1 frames; the first number of frame t is t.
     """
     folder.mkdir()
     write = {"tgif": _tgif, "mrw": _mrw, "msrvtt": _msrvtt, "vatex": _vatex}[layout]

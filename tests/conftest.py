@@ -1,4 +1,4 @@
-"""What every test shares."""
+"""Set-up of every test: threads, order, groups of files in one process, random seed."""
 
 import os
 import signal
@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# The tests' tensors are tiny: threads that wait for one another cost more than they bring. This
-# also reaches the processes that tests start.
+# The tensors of the tests are so small that more threads are slower. Processes that tests start
+# inherit the setting.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Half of what a start computes is the compiling of what the one before it has compiled.
+# Compiled modules halve the CPU time of each process that tests start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 WORKERS = 3
 USUAL = "not soak"  # of pyproject.toml
 SHARED = Path(__file__).parents[2] / "shared"
-# Files whose tests ask the same server, which takes seconds to start: they run in one process.
+# Files that share a server, which takes seconds to start, run in one process.
 BUNDLED = (
     *(f"tests/app/page/test_{name}.py" for name in ("compare", "mistakes", "explore", "inspect")),
     "tests/app/api/test_mistakes.py",
@@ -32,7 +32,7 @@ PRIVATE = (
     "tests/benchmarks/test_serving.py",
     "tests/benchmarks/test_gpu.py",
 )
-# Files whose tests ask the bundled scenes without a server.
+# Files that share the bundled scenes without a server
 SCENES = (
     "tests/app/test_bundled.py",
     "tests/app/explain/test_evidence.py",
@@ -44,9 +44,9 @@ TOGETHER = {
     **dict.fromkeys(PRIVATE, "private"),
     **dict.fromkeys(SCENES, "scenes"),
 }
-# group -> process of its server, which Gradio's queue keeps at 7 % of a core until it is stopped
+# group -> process id of its server; an idle server uses 7 % of a core until it is stopped
 SERVERS = pytest.StashKey[dict[str, int]]()
-# What takes longest, and so begins first: at the end, no process has much left to do alone.
+# The longest groups and files start first, so that all processes end at about the same time.
 LONG = (
     "bundled",
     "private",
@@ -70,7 +70,7 @@ LONG = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leaves slow tests out of the whole suite: `make slow` runs them; a named file runs whole."""
+    """Excludes slow tests from a run of the whole suite; `make slow` runs them."""
     files = {*TOGETHER, *LONG} - {*TOGETHER.values()}
     missing = [file for file in files if not (Path(__file__).parents[1] / file).is_file()]
     assert not missing, f"TOGETHER and LONG name files that do not exist: {missing}"
@@ -79,20 +79,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skips files without a slow test where only those are asked for: importing takes seconds."""
+    """Skips files without slow tests in a run of slow tests: importing them takes seconds."""
     only_slow = config.option.markexpr.startswith("slow") and collection_path.suffix == ".py"
     return True if only_slow and "mark.slow" not in collection_path.read_text("utf-8") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts what takes long first.
+    """Sorts long groups first; deselects tests whose data folder or GPU is missing.
 
-    Leaves out what wants the data folder beside the checkout, where it is not, and what wants a
-    GPU, unless that is asked for.
+    Tests for a GPU run without one if the marker expression names them.
     """
-    import torch  # after the number of its threads was set
+    import torch  # after OMP_NUM_THREADS is set
 
-    items.sort(key=_place)
+    items.sort(key=_position)
     missing = {"shared"} if not SHARED.is_dir() else set()
     if "gpu" not in config.option.markexpr and not torch.cuda.is_available():
         missing.add("gpu")
@@ -103,7 +102,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Three processes for the whole suite, some of which wait; one for what somebody names."""
+    """Returns three processes for the whole suite, since some wait; none for named files."""
     return WORKERS if _is_whole(config) else 0
 
 
@@ -113,7 +112,7 @@ def _is_whole(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Gives each process a file at a time, or all files that share a server."""
+    """Returns a scheduler that assigns whole files, or all files that share a server."""
     return _ByServer(config, log)
 
 
@@ -123,11 +122,11 @@ class _ByServer(LoadFileScheduling):
 
 
 def _group(file: str) -> str:
-    """What runs in one process: files that share a server, or a file alone."""
+    """Returns the group of a file, by default the file itself; a group runs in one process."""
     return TOGETHER.get(file, file)
 
 
-@pytest.hookimpl(trylast=True)  # after the fixtures of the test itself
+@pytest.hookimpl(trylast=True)  # after the test's own fixtures
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Stops a group's server after the group's last test."""
     if nextitem is None or _group_of(nextitem) != _group_of(item):
@@ -141,14 +140,14 @@ def _group_of(item: pytest.Item) -> str:
     return _group(item.nodeid.partition("::")[0])
 
 
-def _place(item: pytest.Item) -> int:
+def _position(item: pytest.Item) -> int:
     group = _group_of(item)
     return LONG.index(group) if group in LONG else len(LONG)
 
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    """Gives each test the same random numbers, whatever ran before it."""
+    """Gives each test the same random numbers, independent of earlier tests."""
     import torch
 
-    torch.manual_seed(1)  # shared packs and runs are drawn from 0: what a test draws is another
+    torch.manual_seed(1)  # shared packs and runs use seed 0

@@ -1,4 +1,4 @@
-"""What one process of a test run makes for all of them."""
+"""Folders that one process of a test run makes for all processes."""
 
 import os
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from filelock import FileLock
 
 
 def shared_root(factory: pytest.TempPathFactory) -> Path:
-    """The temporary folder of all processes of a run."""
+    """Returns the temporary folder that all processes of a run share."""
     own = factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """A folder that `make` fills in the first process that wants it; nobody may change it."""
+    """Returns a read-only folder, which `make` fills in the first process that needs it."""
     root = shared_root(factory)
     with FileLock(root / f"{name}.lock"):
         if not (root / name).is_dir():

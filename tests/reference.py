@@ -1,4 +1,4 @@
-"""Naive loops written from the papers' equations: slow, plain, and the judge of the real code."""
+"""Naive loops written from the papers' equations, as references for the library's code."""
 
 import math
 
@@ -9,7 +9,7 @@ from polyview.models.gpo import GPO
 
 
 def gpo_pool(gpo: GPO, features: Tensor) -> Tensor:
-    """VSE-infinity Eqs. (2)-(5) for one set, (N, D) -> (D,), one number at a time."""
+    """Pools one set (N, D) to (D,), one number at a time: VSE-infinity, Eqs. (2)-(5)."""
     count, dim = features.shape
     encoding = torch.zeros(count, gpo.position_dim)
     for k in range(count):
@@ -30,13 +30,13 @@ def gpo_pool(gpo: GPO, features: Tensor) -> Tensor:
 
 
 def rank_of_best(row: list[float], positives: set[int]) -> int:
-    """Zero-based rank of the best positive; wrong items win ties."""
+    """Returns the zero-based rank of the best positive; negatives win ties."""
     best = max(row[p] for p in positives)
     return sum(value >= best for i, value in enumerate(row) if i not in positives)
 
 
 def sinkhorn(affinity: Tensor, z: float, iterations: int) -> Tensor:
-    """AVSE section 3.2 for one pair: the (p + 1) x (q + 1) plan, rows scaled first."""
+    """Returns the plan (p + 1, q + 1) of one pair, rows scaled first: AVSE, section 3.2."""
     p, q = affinity.shape
     plan = [[math.exp(v) for v in row] + [math.exp(z)] for row in affinity.tolist()]
     plan.append([math.exp(z)] * (q + 1))

@@ -1,4 +1,4 @@
-"""A folder of ready-made region features, what is trained on it, and a pack of that."""
+"""A folder of precomputed region features, runs trained on it, and a pack of these runs."""
 
 from pathlib import Path
 
@@ -23,15 +23,15 @@ LABELS = ("--licence", "research only")
 
 
 def shared_world(factory: pytest.TempPathFactory) -> Path:
-    """What `write_world` writes, once for all processes; nobody may change it."""
+    """Returns the read-only folder of `write_world`, made once for all processes."""
     return made_once(factory, "regions", write_world)
 
 
 def write_world(root: Path) -> None:
     """Writes `data`, `runs/vsepp_0`, `runs/vsepp_1` (another seed), `runs/mv_vse_0` and `pack`.
 
-    The pack holds all of them, the second as `vsepp_2`, and comes with the features of the test
-    split as its gallery. `testall` has five equal rows an image, as COCO's.
+    The pack contains all runs, the second as `vsepp_2`; its gallery is the test split. The split
+    `testall` has five equal rows for each image, as COCO's.
     """
     write_regions(root / "data")
     split = make_features(20, 7)

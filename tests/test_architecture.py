@@ -1,4 +1,4 @@
-"""Imports go down only: between the top folders, between their rooms, and never in a circle."""
+"""Imports follow the order of folders and rooms, without cycles."""
 
 import ast
 from functools import cache
@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# What each top folder may import, besides itself.
+# top folder -> other folders that it may import
 FOLDERS = {
     "models": set(),
     "export": {"models"},
     "training": {"models", "export"},
     "app": {"models", "export"},
 }
-# The rooms of a folder, and its top modules, from the top floor down: a room imports itself and
-# what lies on floors below its own, never a neighbour.
+# The rooms and top modules of a folder, by floors from the top, separated by "/". A room imports
+# only itself and rooms of lower floors.
 FLOORS = {
     "export": "obtain / to_onnx clip official space check / build / encoders / hub / runtime"
     " / sessions texts / pack mistakes",
@@ -35,7 +35,7 @@ LATE |= {"transformers"}
 
 
 def _name(path: Path) -> str:
-    """A file's module, without the package `polyview`, under which all are imported."""
+    """Returns the module of a file without the prefix `polyview.`."""
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -49,7 +49,7 @@ def _tree(path: Path) -> ast.Module:
 
 @cache
 def _imports(path: Path) -> frozenset[str]:
-    """What a file imports, anywhere in it; of our own modules their full names."""
+    """Returns all modules that a file imports, those of this repository by full name."""
     results: set[str] = set()
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
@@ -89,15 +89,15 @@ def test_rooms_import_only_floors_below_their_own(folder: str) -> None:
                 assert floors[other] > floors[room], f"{path} imports {name}, which is above it"
 
 
-def test_no_circle_of_modules() -> None:
+def test_imports_have_no_cycle() -> None:
     graph = {_name(path): (_imports(path) & MODULES) - {_name(path)} for path in OURS}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        pytest.fail(f"imports go in a circle: {' -> '.join(error.args[1])}")
+        pytest.fail(f"imports have a cycle: {' -> '.join(error.args[1])}")
 
 
-def test_imports_and_names_that_are_not_allowed() -> None:
+def test_forbidden_imports_and_names() -> None:
     """Windows has no resource, fcntl and the like; importing transformers takes seconds."""
     assert not _tops(Path("polyview/core.py")) & {"app", "gradio"}
     for path in [*OURS, *FILES["benchmarks"]]:

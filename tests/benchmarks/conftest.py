@@ -1,4 +1,4 @@
-"""The tiny packs of the app's tests."""
+"""Fixtures of the app's tests."""
 
 from tests.app.conftest import bundled_cache, group_server, many_pack, private, serve, tiny_pack
 

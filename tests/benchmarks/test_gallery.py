@@ -1,4 +1,4 @@
-"""The benchmarks of the gallery and of the kernels measure what they compare."""
+"""Benchmarks of the gallery, indexing and the kernels."""
 
 import json
 import re
@@ -15,7 +15,9 @@ from polyview.models.gpo import GPO
 from polyview.models.views import lengths_to_mask
 
 
-def test_query_latency(tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_latency_of_queries_is_recorded(
+    tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pack = Path(shutil.copytree(tiny_pack, tmp_path / "pack"))
     assert gallery.main(["latency", "--pack", str(pack), "--queries", "5", "--record"]) == 0
     recorded = json.loads((pack.parent / "pack.speed.json").read_text())
@@ -25,7 +27,7 @@ def test_query_latency(tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert recorded["queries"] == 5
 
 
-def test_the_gallery_finds_what_brute_force_finds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_index_has_the_hits_of_brute_force(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["index", "--sizes", "600", "--rules", "max", "sinkhorn", "--queries", "3"]
     assert gallery.main(arguments) == 0
     rows = [row.split() for row in capsys.readouterr().out.splitlines()[-4:]]
@@ -40,7 +42,7 @@ def test_the_gallery_finds_what_brute_force_finds(capsys: pytest.CaptureFixture[
     assert "max: 7 captions over 600 images in " in capsys.readouterr().out
 
 
-def test_indexing_is_measured_beside_the_bare_encoder(
+def test_indexing_is_compared_with_the_encoder_alone(
     tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for i in range(5):
@@ -56,7 +58,7 @@ def test_indexing_is_measured_beside_the_bare_encoder(
         assert ratio == pytest.approx(rate / bare, abs=0.02)
 
 
-def test_baselines_of_the_kernels_compute_the_same() -> None:
+def test_plain_implementations_equal_the_kernels() -> None:
     gpo = GPO(released=True)
     features, mask = torch.randn(3, 7, 5), lengths_to_mask(torch.tensor([7, 1, 4]), 7)
     torch.testing.assert_close(kernels.plain_gpo(gpo, features, mask), gpo(features, mask))
@@ -66,7 +68,7 @@ def test_baselines_of_the_kernels_compute_the_same() -> None:
     torch.testing.assert_close(method.score(images, texts), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_every_comparison_gets_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernels_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = kernels.Sizes(batch=6, regions=5, embed_dim=8, images=7, texts=9)
     threads = torch.get_num_threads()
     try:

@@ -1,4 +1,4 @@
-"""What `make gpu` runs: on CUDA where there is one, and as a rehearsal on the CPU."""
+"""The tests of `make gpu`; without CUDA they run on the CPU as a rehearsal."""
 
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> torch.device:
-    """The GPU, or in a rehearsal the CPU in its place."""
+    """CUDA, or the CPU in a rehearsal."""
     return torch.device(request.param if torch.cuda.is_available() else "cpu")
 
 
-def test_the_app_computes_on_the_device_and_says_so(
+def test_the_app_computes_on_the_device_and_reports_it(
     many_pack: Path, device: torch.device, private: Server, serve: Serve
 ) -> None:
     app = private  # a rehearsal needs no second app on the CPU
@@ -42,7 +42,7 @@ def test_the_app_computes_on_the_device_and_says_so(
 
 
 def numbers(answer: Any) -> list[float]:
-    """All numbers of an answer but its times."""
+    """Returns all floating-point numbers of an answer except times."""
     if isinstance(answer, dict):
         return [x for name, item in answer.items() if name != "ms" for x in numbers(item)]
     if isinstance(answer, list):
@@ -50,19 +50,19 @@ def numbers(answer: Any) -> list[float]:
     return [float(answer)] if isinstance(answer, float) else []
 
 
-def test_wrong_numbers_and_rankings_are_found(many_pack: Path) -> None:
+def test_different_scores_and_rankings_are_detected(many_pack: Path) -> None:
     gallery, runtime = load_gallery(many_pack), Runtime.load(many_pack, "cpu")
     images = [Image.open(gallery.folder / image.file) for image in gallery.images]
     captions = [caption.text for caption in gallery.captions[:4]]
     reference = gpu.acts(runtime, "mv_vse", images, captions)
     scores = reference["scores"]()
-    apart = gpu.differences(reference, reference | {"scores": lambda: -scores})
-    assert apart["features"] == 0
-    assert min(apart["scores"], apart["ranking"]) > gpu.TOLERANCE
+    differences = gpu.differences(reference, reference | {"scores": lambda: -scores})
+    assert differences["features"] == 0
+    assert min(differences["scores"], differences["ranking"]) > gpu.TOLERANCE
     assert not gpu.share(torch.ones(2), torch.tensor([1.0, torch.nan])) <= 1
 
 
-def test_a_rehearsal_claims_no_gpu_and_fails_where_numbers_differ(
+def test_a_rehearsal_claims_no_gpu_and_fails_if_numbers_differ(
     many_pack: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -73,7 +73,7 @@ def test_a_rehearsal_claims_no_gpu_and_fails_where_numbers_differ(
     assert gpu.main([*options, "--out", str(page)]) == 0
     written = page.read_text()
     assert all(text in written for text in ("no GPU; ", "rehearsal", "Computations: "))
-    assert "times faster" not in written  # the CPU's times twice would mislead
+    assert "times faster" not in written  # both times are the CPU's
     monkeypatch.setattr(gpu, "differences", lambda *_: {"scores": float("nan")})
     assert gpu.main(options) == 1
     assert "scores: nan apart" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The app is started, and answers one client and several at once alike."""
+"""The benchmark of the app with one client and with several."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.app.serving import Server
 
 
 @pytest.mark.slow
-def test_the_app_answers_all_of_them(tiny_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_answers_are_measured(tiny_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serving.main(["--pack", str(tiny_pack), "--questions", "20"]) == 0
     _, line = capsys.readouterr().out.splitlines()
     page = r"first page [\d.]+ s \([\d.]+ s of CPU\), first answer [\d.]+ s later"
@@ -20,7 +20,7 @@ def test_the_app_answers_all_of_them(tiny_pack: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.slow
-def test_wrong_and_missing_answers_are_noticed(private: Server) -> None:
+def test_wrong_and_missing_answers_are_reported(private: Server) -> None:
     questions = [("a dog", "vsepp"), ("a cat", "vsepp"), ("a cat", "no such method")]
     reference: dict[serving.Question, serving.Hits] = {}
     assert not serving.ask(private.url, questions[:2], reference)
@@ -30,7 +30,7 @@ def test_wrong_and_missing_answers_are_noticed(private: Server) -> None:
     assert missing.startswith("no such method, a cat: 400 ")
 
 
-def test_a_round_has_questions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_questions_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         serving.main(["--questions", "0"])
     assert "--questions must be at least 1" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Every method, and the options that take another way through its code."""
+"""All methods, with options that reach their other branches."""
 
 import pytest
 import torch
@@ -9,9 +9,9 @@ from polyview.models import METHODS, Method, Views
 from polyview.models.views import lengths_to_mask
 
 Case = tuple[str, dict[str, object]]
-IMAGE_DIM, TEXT_DIM = 16, 16  # CLIP reads rows as wide as the joint space
+IMAGE_DIM, TEXT_DIM = 16, 16  # the inputs of `clip` have the width of its embeddings
 LAYERS = {"contextual_layers": 2, "contextual_heads": 2, "contextual_width": 8}
-PLAIN = {**LAYERS, "contextual_summary": False}  # transformers that add no summary
+PLAIN = {**LAYERS, "contextual_summary": False}  # no summary token
 SUMMARIES = {**LAYERS, "contextual_image": "transformer", "contextual_text": "transformer"}
 RELEASED = {"released_gpo": True, "released_text": True, "sampled_features": True}
 VARIANTS: list[Case] = [
@@ -33,7 +33,7 @@ VARIANTS: list[Case] = [
     ("late", {**PLAIN, "contextual_text": "transformer"}),
     *((name, SUMMARIES) for name in ("mvam", "base_cls", "avse", "pvse")),
 ]
-# the real elements of two sets; those of the second are not its first ones
+# a mask of two sets; the elements of the second are not contiguous
 HOLES = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
 CASES = [*((name, {}) for name in sorted(METHODS)), *VARIANTS]
 
@@ -54,13 +54,13 @@ def method(request: pytest.FixtureRequest) -> Method:
 
 
 def sets(sizes: list[int], dim: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Random features of sets of these sizes, and their mask."""
+    """Returns random features (B, N, dim) of sets of these sizes, and their mask (B, N)."""
     drawn = torch.randn(len(sizes), max(sizes), dim, generator=torch.Generator().manual_seed(seed))
     return drawn, lengths_to_mask(torch.tensor(sizes), max(sizes))
 
 
 def encoded(method: Method, count: int = 1, cells: int = 20, words: int = 6) -> tuple[Views, Views]:
-    """Images and texts of random features, with attention, by a method in eval mode."""
+    """Encodes random images and texts in eval mode, with attention."""
     method.eval()
     with torch.no_grad():
         images = method.encode_image(*sets([cells] * count, IMAGE_DIM, 5), attention=True)

@@ -1,4 +1,4 @@
-"""The contextual transformer equals layers written out; the methods over it are in `conftest`."""
+"""The contextual transformer equals naive layers; `conftest` has methods with a transformer."""
 
 import math
 
@@ -14,7 +14,7 @@ from tests.models.conftest import LAYERS, SUMMARIES
 
 
 def written_out(context: ContextTransformer, features: Tensor, heads: int) -> Tensor:
-    """One set (N, d) without padding, head after head: (1 + N, width)."""
+    """Returns the states (1 + N, width) of one set (N, d), head by head."""
     assert context.summary is not None
     x = torch.cat([context.summary[None], context.project(features)])
     for layer in context.layers:
@@ -36,12 +36,12 @@ def written_out(context: ContextTransformer, features: Tensor, heads: int) -> Te
 
 
 @pytest.mark.parametrize("gradients", [True, False])
-def test_states_equal_layers_written_out(gradients: bool) -> None:
+def test_states_equal_naive_layers(gradients: bool) -> None:
     torch.manual_seed(1)
     config = ContextConfig(contextual_image="transformer", **LAYERS)  # type: ignore[arg-type]
     context = ContextTransformer(5, config).eval()
     features, mask = torch.randn(3, 6, 5), lengths_to_mask(torch.tensor([6, 1, 4]), 6)
-    with torch.set_grad_enabled(gradients):  # without them torch takes another, fused way
+    with torch.set_grad_enabled(gradients):  # without gradients torch uses fused layers
         states, real = context(features.masked_fill(~mask[..., None], 1e3), mask)
         for row, size in enumerate((6, 1, 4)):
             expected = written_out(context, features[row, :size], heads=2)
@@ -50,17 +50,17 @@ def test_states_equal_layers_written_out(gradients: bool) -> None:
     assert not states[~real].any()
 
 
-def test_a_context_brings_the_summary_that_encoders_lack() -> None:
+def test_a_contextual_transformer_adds_the_missing_summary() -> None:
     image_alone, without = {"contextual_text": "none"}, {"contextual_summary": False}
-    item, both, bare = (
+    image_only, both, bare = (
         models.build("base_cls", 8, 8, {**SUMMARIES, **changes})
         for changes in (image_alone, {}, without)
     )
     with pytest.raises(ValueError, match=r"the text encoder has none; .*contextual_text="):
-        refuse_without_summary("base_cls", item, False, False)
+        refuse_without_summary("base_cls", image_only, False, False)
     with pytest.raises(ValueError, match="the image and the text encoder has none"):
         refuse_without_summary("base_cls", bare, False, False)
-    refuse_without_summary("base_cls", item, False, True)
+    refuse_without_summary("base_cls", image_only, False, True)
     refuse_without_summary("base_cls", both, False, False)
     plain = models.build("base_cls", 8, 8, {})
     assert plain.state_dict().keys() < both.state_dict().keys()

@@ -1,4 +1,4 @@
-"""Evidence adds up to the score: for every method and option, whatever the sets."""
+"""Evidence adds up to the score, for all methods and options."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from tests.models.conftest import CASES, IMAGE_DIM, TEXT_DIM, build, label, sets
 
 Sets = tuple[Tensor, Tensor]  # features (B, N, d) and their mask (B, N)
 SPLIT = [
-    *CASES,  # and what has no attention, weights that nothing trains, or a sharp integral
+    *CASES,  # and methods without attention, with untrained weights, or with a low temperature
     ("vse_infty", {"pooling": "gcn_seq2seq", "text_pooling": "self_attention"}),
     ("pvse", {"views": 0}),
     ("pvse", {"views": 1, "legacy_text": True, "image_global": "legacy"}),
@@ -30,7 +30,7 @@ def evidence_of(method: Method, images: Sets, texts: Sets) -> Evidence:
 
 
 def assert_adds_up(results: Evidence, scores: Tensor) -> None:
-    """To 1e-4 of the score, or to what float32 can tell of its parts where they cancel out."""
+    """Checks the sum to 1e-4 of the score, plus the rounding error of terms that cancel out."""
     parts = results.cells.abs().sum((-2, -1)) + results.whole_sentence.abs().sum(-1)
     parts += results.base.abs()
     assert ((results.score - scores).abs() <= 1e-4 * scores.abs() + 1e-6 * (1 + parts)).all()
@@ -38,7 +38,7 @@ def assert_adds_up(results: Evidence, scores: Tensor) -> None:
 
 @torch.inference_mode()
 def test_parts_add_up_to_views_and_evidence_to_scores(method: Method) -> None:
-    """Of every image with every text, and with an image as the question."""
+    """Every image with every text, and with an image as the query."""
     images, texts = sets([9, 1, 4, 9], IMAGE_DIM, 0), sets([5, 1, 12], TEXT_DIM, 1)
     views, words = method.encode_image(*images), method.encode_text(*texts)
     image_parts, text_parts = method.image_parts(*images), method.text_parts(*texts)
@@ -56,7 +56,7 @@ def test_parts_add_up_to_views_and_evidence_to_scores(method: Method) -> None:
 
 
 @torch.inference_mode()
-def test_padding_and_the_rest_of_the_batch_change_nothing(method: Method) -> None:
+def test_evidence_depends_neither_on_padding_nor_on_the_batch(method: Method) -> None:
     (cells, real), text = sets([7, 2, 5], IMAGE_DIM, 0), sets([6], TEXT_DIM, 1)
     together = evidence_of(method, (cells, real), text)
     for item, size in enumerate([7, 2, 5]):
@@ -84,7 +84,7 @@ def test_ensembles_and_terms_add_up() -> None:
     assert_adds_up(parts[1].scaled(-2.5), -2.5 * scores[1])
 
 
-def test_what_cannot_be_told_apart_goes_to_the_whole_sentence() -> None:
+def test_terms_of_no_single_word_are_of_the_whole_sentence() -> None:
     images, texts = sets([9], IMAGE_DIM, 0), sets([5], TEXT_DIM, 1)
     for name, value, of_words, of_sentence in (
         ("views", 0, False, True),
@@ -98,7 +98,7 @@ def test_what_cannot_be_told_apart_goes_to_the_whole_sentence() -> None:
     assert summary.cells[0].nonzero().tolist() == [[0, 0]]
 
 
-def test_the_bias_of_a_layer_norm_is_the_constant() -> None:
+def test_the_bias_of_a_layer_norm_is_in_the_constant_row() -> None:
     norm = torch.nn.LayerNorm(8)
     torch.nn.init.normal_(norm.bias)
     parts = Parts.of(torch.randn(1, 1, 3, 8)).layer_norm(norm)
@@ -106,7 +106,7 @@ def test_the_bias_of_a_layer_norm_is_the_constant() -> None:
     torch.testing.assert_close(parts.rows[0, 0, -1], norm.bias)
 
 
-def test_average_pooling_shares_the_cosine_out() -> None:
+def test_evidence_of_average_pooling_is_the_mean_of_products() -> None:
     method = build(("vsepp", {"embed_dim": TEXT_DIM}))
     images, texts = sets([3], IMAGE_DIM, 0), sets([2], TEXT_DIM, 1)
     assert isinstance(method, VSEPP)
@@ -116,7 +116,7 @@ def test_average_pooling_shares_the_cosine_out() -> None:
     torch.testing.assert_close(results.cells[0], cells @ texts[0][0].T / 6 / lengths)
 
 
-def test_more_blocks_than_memory_are_refused() -> None:
+def test_too_many_blocks_for_memory_are_refused() -> None:
     method = build(("avse", {"embed_dim": 1024, "block_dim": 1}))
     images, texts = sets([2] * 4, IMAGE_DIM, 0), sets([2], TEXT_DIM, 1)
     with pytest.raises(ValueError, match=r"\(2048, 1024\) blocks of 4 pairs"):

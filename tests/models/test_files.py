@@ -1,4 +1,4 @@
-"""Files and folders are written whole or not at all."""
+"""Files and folders are written completely or not at all."""
 
 import hashlib
 import os
@@ -18,10 +18,10 @@ def fail_half_way(path: Path) -> None:
 
 def fill_disk(path: Path) -> None:
     path.write_text("half")
-    Path("/dev/full").write_text("fails as a full disk does")
+    Path("/dev/full").write_text("raises the error of a full disk")
 
 
-def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
+def test_a_file_is_replaced_only_by_a_complete_one(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.txt"
     files.write_whole(path, "ä")
     assert files.sha256_of(path) == hashlib.sha256(b"\xc3\xa4").hexdigest()
@@ -29,12 +29,12 @@ def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
         fail_half_way(draft)
     assert path.read_text("utf-8") == "ä"
     assert list(path.parent.iterdir()) == [path]
-    os.link(path, tmp_path / "old")  # the former file's bytes are never written over
+    os.link(path, tmp_path / "old")  # the old file is not overwritten in place
     files.write_whole(path, "new")
     assert (path.read_text("utf-8"), (tmp_path / "old").read_text("utf-8")) == ("new", "ä")
 
 
-def test_a_folder_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
+def test_a_folder_is_replaced_only_by_a_complete_one(tmp_path: Path) -> None:
     path = tmp_path / "pack"
     for content in ("one", "two"):
         with files.replacing_folder(path) as draft:
@@ -45,7 +45,7 @@ def test_a_folder_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "pack"
     for replaced in (files.replacing, files.replacing_folder):
         sentence = rf"full: {path} needs more than"
@@ -66,7 +66,7 @@ def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
         assert files.no_such("folder", tmp_path / name, "look").endswith(end)
 
 
-def test_tensors_and_their_description_come_back(tmp_path: Path) -> None:
+def test_tensors_and_metadata_are_read_as_written(tmp_path: Path) -> None:
     tensors, path = {"a": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}, tmp_path / "w"
     save_tensors(path, tensors, {"kind": "run", "seed": 1})
     loaded, about = load_tensors(path)

@@ -1,4 +1,4 @@
-"""What every method must keep to, whatever its paper."""
+"""Properties of every method: padding, order, gradients, scores, attention and weights."""
 
 import re
 from pathlib import Path
@@ -30,12 +30,12 @@ def test_padding_changes_nothing(method: Method) -> None:
         torch.testing.assert_close(padded.attention[..., :9], views.attention, rtol=1e-4, atol=1e-5)
         assert not padded.attention[..., 9:].any()
         assert not (views.attention * ~mask[:, None]).any()
-        assert views.attention.shape[2] == 9  # of the elements alone, not of a method's own summary
+        assert views.attention.shape[2] == 9  # without the method's own summary
 
 
 @torch.no_grad()
-def test_order_of_an_image_set_matters_to_those_that_say_so(method: Method) -> None:
-    order = torch.tensor([0, 8, 4, 2, 6, 1, 3, 7, 5])  # the encoder's summary stays the first
+def test_order_matters_only_to_methods_that_declare_it(method: Method) -> None:
+    order = torch.tensor([0, 8, 4, 2, 6, 1, 3, 7, 5])  # a summary token stays first
     features, mask = IMAGES
     views: Any = method.encode_image(features, mask, attention=True)
     shuffled = method.encode_image(features[:, order], mask[:, order], attention=True)
@@ -52,24 +52,24 @@ def test_order_of_an_image_set_matters_to_those_that_say_so(method: Method) -> N
 
 def test_gradient_reaches_every_parameter(method: Method) -> None:
     features, mask = IMAGES
-    assert not method.encode_image(features, mask).extras  # which are for training alone
+    assert not method.encode_image(features, mask).extras  # only in training
     features = features.clone().requires_grad_()
     seen = method.train().encode_image(features, mask)
     read = method.encode_text(*TEXTS)
     assert all(len(tensor) == 3 for views in (seen, read) for tensor in views.extras.values())
     scores = method.score(seen, read) + method.view_scores(seen, read).sum(dim=0)
-    (scores * torch.randn(3, 3)).sum().backward()  # some views may be the best of no pair
+    (scores * torch.randn(3, 3)).sum().backward()  # some views are the best of no pair
     assert features.grad is not None  # CLIP's weights are in its encoders
     assert features.grad.any()
     silent = [n for n, p in method.named_parameters() if p.grad is None or not p.grad.any()]
-    # a bias in front of a batch norm cannot change anything, and neither can one before a softmax
+    # a bias before a batch norm or a softmax has no effect
     allowed = ("mlp.0.bias", "score.2.bias")
     assert [name for name in silent if not name.endswith(allowed)] == []
 
 
 @torch.no_grad()
 def test_a_score_depends_on_its_pair_alone(method: Method) -> None:
-    """And rises with the largest product of rows, where an index over rows finds the best."""
+    """With `row_search`, it is proportional to the largest product of rows."""
     seen, read = method.encode_image(*IMAGES), method.encode_text(*TEXTS)
     scores, of_views = method.score(seen, read), method.view_scores(seen, read)
     assert of_views.shape == (seen.embeddings.shape[1], 3, 3)
@@ -100,18 +100,18 @@ def test_attention_is_a_share_of_the_set_or_a_cosine(method: Method) -> None:
     assert maps is not None
     assert method.views_are_elements or real.all()
     assert float(maps.abs().max()) <= 1 + 1e-5
-    sums, alone = maps.sum(-1), maps[1, real[1], 0]  # of all sets, and of the set of one element
+    sums, alone = maps.sum(-1), maps[1, real[1], 0]  # of all sets; of the set with one element
     if method.attention_sums_to_one:
         assert maps.min() >= 0
         assert (sums <= 1 + 1e-5).all()
-    if "image" not in method.own_summaries:  # which has a share, too
+    if "image" not in method.own_summaries:  # a summary has a share of the attention
         torch.testing.assert_close(alone, torch.ones_like(alone), rtol=0, atol=1e-4)
         if method.attention_sums_to_one:
             torch.testing.assert_close(sums, real.to(maps.dtype), rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
-def test_every_method_answers_with_finite_arrays_that_the_page_words(method: Method) -> None:
+def test_inside_returns_finite_arrays_that_the_page_names(method: Method) -> None:
     image, text = encoded(method)
     page = (Path(__file__).parents[2] / "app/page/inside.js").read_text("utf-8")
     titles = re.findall(r"^  (\w+): \[", page, re.MULTILINE)
@@ -129,12 +129,12 @@ def test_every_method_answers_with_finite_arrays_that_the_page_words(method: Met
 
 
 @torch.no_grad()
-def test_the_view_lens_multiplies_the_cosines_of_views(method: Method) -> None:
+def test_weights_of_views_multiply_their_cosines(method: Method) -> None:
     images, texts = encoded(method, count=4, cells=9, words=9)
     count, plain = images.embeddings.shape[1], method.view_scores(images, texts)
     same = method.weighted(images, torch.ones(count))
     assert torch.equal(method.score(same, texts), method.score(images, texts))
-    stays = torch.arange(count) % 2 == 0  # every second view is off, as if it had never been
+    stays = torch.arange(count) % 2 == 0  # every second view is off
     scores = method.score(method.weighted(images, stays.float()), texts)
     if method.views_add_up:
         expected = plain[stays].sum(dim=0)
@@ -152,7 +152,7 @@ def test_the_view_lens_multiplies_the_cosines_of_views(method: Method) -> None:
         torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
 
 
-def test_a_selection_takes_everything_along() -> None:
+def test_a_selection_of_views_keeps_attention_and_extras() -> None:
     views = Views(torch.randn(5, 2, 3), torch.rand(5, 2, 4), {"more": torch.randn(5, 2, 6)})
     some: Any = views[torch.tensor([3, 1])]
     assert torch.equal(some.embeddings, views.embeddings[[3, 1]])
@@ -160,7 +160,7 @@ def test_a_selection_takes_everything_along() -> None:
     assert torch.equal(some.extras["more"], views.extras["more"][[3, 1]])
 
 
-def test_weights_that_make_no_sense_are_refused() -> None:
+def test_invalid_weights_and_shapes_are_refused() -> None:
     outside = "a view's weight must be 0 to 1"
     for weights, message in (
         ([0.0, 0.0], "every view is switched off; leave at least one on"),
@@ -174,7 +174,7 @@ def test_weights_that_make_no_sense_are_refused() -> None:
 
 
 CONTEXT = {**LAYERS, "contextual_image": "transformer"}
-# method -> arguments that are wrong, each by itself
+# method -> arguments, each of which is invalid
 WRONG: dict[str, dict[str, object]] = {
     "vsepp": {"depth": 3},
     "vse_infty": {"pooling": "median", "text_pooling": "lstm"},
@@ -205,7 +205,7 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "word"), REFUSED)
-def test_nonsense_is_refused(name: str, arguments: dict[str, object], word: str) -> None:
+def test_invalid_arguments_are_refused(name: str, arguments: dict[str, object], word: str) -> None:
     if "contextual" in word:
         arguments = CONTEXT | arguments
     with pytest.raises(ValueError, match=word):

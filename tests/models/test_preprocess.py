@@ -1,4 +1,4 @@
-"""Images of every kind become the same upright RGB."""
+"""Images of all modes and orientations become upright RGB; sizes and normalisation."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from polyview.models.preprocess import Preprocess, to_rgb
 
 
 @pytest.mark.parametrize("shape", [(2, 16, 16), (1, 17, 19), (0, 16, 16)])
-def test_whole_rows_are_normalised_as_single_pixels(shape: tuple[int, int, int]) -> None:
+def test_pixels_are_normalised(shape: tuple[int, int, int]) -> None:
     preprocess = Preprocess(size=16, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     pixels = np.resize(np.arange(256, dtype=np.uint8), (3, *shape)).transpose(1, 3, 2, 0)
     mean, std = (np.asarray(v, np.float32) * 255.0 for v in (preprocess.mean, preprocess.std))
@@ -38,7 +38,7 @@ def test_modes_become_rgb() -> None:
 
 
 @pytest.mark.parametrize("kind", ["png", "jpg", "tif", "webp"])
-def test_images_are_turned_as_pillow_turns_them(tmp_path: Path, kind: str) -> None:
+def test_exif_orientations_are_applied_once(tmp_path: Path, kind: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (6, 9, 3), np.uint8)
     for orientation in range(10):
         exif = Image.Exif()
@@ -47,10 +47,10 @@ def test_images_are_turned_as_pillow_turns_them(tmp_path: Path, kind: str) -> No
         turned = to_rgb(Image.open(tmp_path / f"x.{kind}"))
         expected = ImageOps.exif_transpose(Image.open(tmp_path / f"x.{kind}")).convert("RGB")
         np.testing.assert_array_equal(turned, expected)
-        np.testing.assert_array_equal(to_rgb(turned), expected)  # not turned again
+        np.testing.assert_array_equal(to_rgb(turned), expected)  # unchanged
 
 
-def test_first_frame_of_an_animation(tmp_path: Path) -> None:
+def test_the_first_frame_of_an_animation_is_used(tmp_path: Path) -> None:
     frames = [Image.new("RGB", (6, 6), c) for c in ("red", "blue")]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     image = Image.open(tmp_path / "a.gif")
@@ -58,7 +58,7 @@ def test_first_frame_of_an_animation(tmp_path: Path) -> None:
     assert to_rgb(image).getpixel((0, 0)) == (255, 0, 0)
 
 
-def test_crop_keeps_the_centre_and_nonsense_is_refused() -> None:
+def test_crop_keeps_the_centre_and_invalid_values_are_refused() -> None:
     wide = Image.new("RGB", (40, 20))
     wide.paste((0, 255, 0), (10, 0, 30, 20))
     square = np.asarray(Preprocess(size=20, fit="crop").square(wide))

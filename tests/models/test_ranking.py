@@ -1,4 +1,4 @@
-"""Pooling by rank against torch's own sort, values and gradients."""
+"""Pooling by rank: values and gradients against torch.sort."""
 
 import pytest
 import torch
@@ -28,17 +28,17 @@ def test_pooling_and_its_gradients(size: int, dtype: torch.dtype) -> None:
         pooled = pool(values[0], mask, values[1])
         (pooled * upstream).sum().backward()
         grads.append([pooled, *(x.grad for x in values)])
-    plain = pool_ranked(features, mask, theta)  # another way, since no gradient is wanted
+    plain = pool_ranked(features, mask, theta)  # a different code path, without gradients
     torch.testing.assert_close(plain, sorted_pool(features, mask, theta), rtol=1e-4, atol=1e-4)
     for got, want in zip(*grads, strict=True):
-        if got.shape == theta.shape:  # weights of absent ranks have a gradient in neither
+        if got.shape == theta.shape:  # the weights of absent ranks are not used
             got, want = got * mask[..., None], want * mask[..., None]
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_order_says_where_each_value_stood() -> None:
+def test_places_are_the_positions_of_ranked_values() -> None:
     features = torch.randn(2, 9, 5)
-    features[:, 3] = features[:, 7]  # equal values keep places of their own
+    features[:, 3] = features[:, 7]  # equal values have different places
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[1, 2] = False
     ranked, places = rank_descending(features, mask)
@@ -48,7 +48,7 @@ def test_order_says_where_each_value_stood() -> None:
     assert (ranked[0].diff(dim=-1) <= 0).all()
     assert (order[1, :, -1] == 2).all()
     assert (ranked[1, :, -1] == 0).all()
-    # of extreme values, too
+    # extreme values
     values = torch.tensor([1e-38, -1e-38, 0.0, -0.0, 3e38, -3e38, 1.0, 1.0 + 2**-23])
     ranked, _ = rank_descending(values[None, :, None], torch.ones(1, 8, dtype=torch.bool))
     assert torch.equal(ranked[0, 0], values.sort(descending=True).values)

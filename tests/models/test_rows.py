@@ -1,4 +1,4 @@
-"""Rows of CLIP and SigLIP: they add up to what `transformers` computes, and are each token's."""
+"""Rows of CLIP and SigLIP add up to the embeddings of `transformers`; each row is a token's."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ def twin(request: pytest.FixtureRequest, tmp_path: Path) -> Twin:
 
     source = twins.save_clip(tmp_path, request.param)
     kind: Any = transformers.CLIPModel if request.param == twins.FIRST else transformers.SiglipModel
-    network = kind.from_pretrained(source, attn_implementation="eager")  # returns its attention
+    network = kind.from_pretrained(
+        source, attn_implementation="eager"
+    )  # eager attention can be returned
     images: Any = sources.load_image_source(f"{source}#projected", rounded=False)[0]
     texts: Any = sources.load_text_source(f"{source}#projected", rounded=False)[0]
     return network.eval(), ImageRows(images).eval(), TextRows(texts).eval()
@@ -45,7 +47,7 @@ def test_rows_add_up_to_the_embeddings_of_transformers(twin: Twin) -> None:
 
 
 @torch.no_grad()
-def test_a_row_is_what_attention_brings_from_its_token(twin: Twin) -> None:
+def test_a_row_is_the_contribution_of_its_token_through_attention(twin: Twin) -> None:
     network, images, texts = twin
     pixels, (ids, lengths) = some_pixels(network)[:1], some_texts(network)
     own = as_published(network, ids[1][: lengths[1]])
@@ -55,20 +57,20 @@ def test_a_row_is_what_attention_brings_from_its_token(twin: Twin) -> None:
         torch.testing.assert_close(rows, expected, atol=1e-5, rtol=0)
     else:
         for first, own_rows in ((0, rows), (1, ImageRows(images.encoder, 1)(pixels)[0, 1:])):
-            brought, state = naive(network.vision_model, {"pixel_values": pixels}, 0, first)
-            held = naive_norm(network.vision_model.post_layernorm, brought[1:], state)
-            expected = held @ network.visual_projection.weight.T
+            summed, state = naive(network.vision_model, {"pixel_values": pixels}, 0, first)
+            normed = naive_norm(network.vision_model.post_layernorm, summed[1:], state)
+            expected = normed @ network.visual_projection.weight.T
             torch.testing.assert_close(own_rows, expected, atol=1e-5, rtol=0)
-    brought, state = naive(network.text_model, {"input_ids": own}, own.shape[1] - 1)
+    summed, state = naive(network.text_model, {"input_ids": own}, own.shape[1] - 1)
     head = network.text_model.head if siglip else network.text_projection
-    held = naive_norm(network.text_model.final_layer_norm, brought, state)
-    count = int(lengths[1]) - 1  # the last one holds the rest
-    expected = (held @ head.weight.T)[:count]
+    normed = naive_norm(network.text_model.final_layer_norm, summed, state)
+    count = int(lengths[1]) - 1  # the last row has the remainder
+    expected = (normed @ head.weight.T)[:count]
     torch.testing.assert_close(texts(ids, lengths)[1, :count], expected, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
-def test_evidence_of_rows_leaves_what_has_no_place_in_the_base(twin: Twin) -> None:
+def test_summaries_and_marks_have_no_evidence(twin: Twin) -> None:
     network, images, texts = twin
     cells, (ids, lengths) = images(some_pixels(network)), some_texts(network)
     method = CLIP(images.dim, texts.dim, images.dim, rows=True)
@@ -93,7 +95,7 @@ def some_pixels(network: Any) -> Tensor:
 
 
 def some_texts(network: Any) -> tuple[Tensor, Tensor]:
-    """Ids (3, 8) that start and end with marks, padded with 0 to different lengths."""
+    """Returns ids (3, 8) with start and end marks, padded with 0, and their lengths (3,)."""
     lengths, end = torch.tensor([8, 5, 3]), network.config.text_config.vocab_size - 1
     ids = torch.randint(2, end - 1, (3, 8), generator=torch.Generator().manual_seed(2))
     ids[:, 0] = end - 1
@@ -102,7 +104,7 @@ def some_texts(network: Any) -> tuple[Tensor, Tensor]:
 
 
 def as_published(network: Any, ids: Tensor) -> Tensor:
-    """One text (1, L) as the authors' code passes it: SigLIP's is padded to its context."""
+    """Returns one text (1, L) as in the authors' code, which pads SigLIP's to its context."""
     if network.config.model_type == "siglip":
         context = network.config.text_config.max_position_embeddings
         ids = torch.nn.functional.pad(ids, (0, context - len(ids)), value=1)
@@ -110,10 +112,10 @@ def as_published(network: Any, ids: Tensor) -> Tensor:
 
 
 def naive(model: Any, inputs: dict[str, Tensor], position: int, first: int = 0) -> list[Tensor]:
-    """What each token brings to one token from a layer on (N, h), and that token's state (h,)."""
+    """Returns the contributions (N, h) to one token, from a layer on, and its state (h,)."""
     output = model(**inputs, output_attentions=True, output_hidden_states=True)
     states = output.hidden_states
-    brought = torch.zeros_like(states[0][0])
+    summed = torch.zeros_like(states[0][0])
     parts = zip(model.encoder.layers, states, output.attentions, strict=False)
     for layer, state, weights in list(parts)[first:]:
         attention = layer.self_attn
@@ -122,12 +124,12 @@ def naive(model: Any, inputs: dict[str, Tensor], position: int, first: int = 0) 
             own = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
             for token in range(len(values)):
                 part = attention.out_proj.weight[:, own] @ values[token, own]
-                brought[token] += weights[0, head, position, token] * part
+                summed[token] += weights[0, head, position, token] * part
     mask = None
-    if type(model).__name__ == "CLIPTextModel":  # which is causal
-        mask = torch.full((len(brought), len(brought)), -1e9).triu(1)[None, None]
+    if type(model).__name__ == "CLIPTextModel":  # causal attention
+        mask = torch.full((len(summed), len(summed)), -1e9).triu(1)[None, None]
     last = model.encoder(inputs_embeds=states[0], attention_mask=mask).last_hidden_state
-    return [brought, last[0, position]]
+    return [summed, last[0, position]]
 
 
 def naive_norm(norm: torch.nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
@@ -136,7 +138,7 @@ def naive_norm(norm: torch.nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
 
 
 def naive_probe(model: Any, pixels: Tensor) -> Tensor:
-    """What each patch (N, d) brings to the pooling query of SigLIP."""
+    """Returns the contribution (N, d) of each patch to SigLIP's pooling query."""
     hidden, attention = model(pixels).last_hidden_state, model.head.attention
     _, weights = attention(model.head.probe, hidden, hidden, average_attn_weights=False)
     size, width = hidden.shape[2] // attention.num_heads, hidden.shape[2]

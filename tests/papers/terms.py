@@ -1,4 +1,4 @@
-"""What a method makes of a random batch: views and the terms of its objective."""
+"""Views of a random batch, and the loss terms of a method's objective."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ Terms = dict[str, Tensor]
 
 
 def views_of(name: str, **arguments: Any) -> Made:
-    """A method in training mode with the views of a batch."""
+    """Returns a method in training mode, and its views of a batch of images and texts."""
     torch.manual_seed(0)
     method = models.build(name, 12, 10, {"embed_dim": 8, **arguments}).train()
     mask = torch.ones(BATCH, 6, dtype=torch.bool)
@@ -27,7 +27,7 @@ def views_of(name: str, **arguments: Any) -> Made:
 
 
 def terms_of(name: str, epoch: int = 5, made: Made | None = None, **settings: Any) -> Terms:
-    """The terms of a method's objective, of `views_of(name)` unless other views are `made`."""
+    """Returns the loss terms of `made`, by default `views_of(name)`."""
     return build_objective(name, settings)(*(made or views_of(name)), IDS, epoch)
 
 

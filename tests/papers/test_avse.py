@@ -1,4 +1,4 @@
-"""AVSE: views, blocks, Sinkhorn, scores and losses, against loops and the release."""
+"""AVSE: views, blocks, Sinkhorn, scores and losses against loops and the release."""
 
 import itertools
 
@@ -25,7 +25,7 @@ def features() -> Tensor:
     return torch.randn(3, 40, 10)
 
 
-def test_groups_have_the_papers_sizes_and_are_drawn_anew_in_training(features: Tensor) -> None:
+def test_groups_have_the_papers_sizes_and_are_random_in_training(features: Tensor) -> None:
     method = AVSE(10, 8, AVSEConfig(8))
     for training, share in ((True, 0.75), (False, 0.9)):
         groups = method.train(training).groups(features, MASK)
@@ -39,7 +39,7 @@ def test_groups_have_the_papers_sizes_and_are_drawn_anew_in_training(features: T
     assert not torch.equal(draws[0, 0], draws[0, 1])
 
 
-def test_test_groups_follow_the_elements(features: Tensor) -> None:
+def test_groups_in_evaluation_depend_on_the_elements_only(features: Tensor) -> None:
     method = AVSE(10, 8, AVSEConfig(8)).eval()
     groups = method.groups(features, MASK)
     assert torch.equal(groups, AVSE(10, 8, AVSEConfig(16)).eval().groups(features, MASK))
@@ -53,15 +53,15 @@ def test_averaged_groups_compare_by_cosine(features: Tensor) -> None:
     torch.manual_seed(1)
     method = AVSE(10, 8, AVSEConfig(8, views=3, match="mean")).eval()
     apart = AVSE(10, 8, AVSEConfig(8, views=3, match="maxsim", block_dim=8)).eval()
-    apart.load_state_dict(method.state_dict())  # no weights beyond those of the groups
+    apart.load_state_dict(method.state_dict())  # the same weights in the same groups
     texts = method.encode_text(torch.randn(4, 5, 8), torch.ones(4, 5, dtype=torch.bool))
-    means = apart.encode_image(features, MASK).embeddings.mean(dim=1)  # of 3 groups: (3, 8)
+    means = apart.encode_image(features, MASK).embeddings.mean(dim=1)  # over the groups: (3, 8)
     expected = torch.cosine_similarity(means[:, None], texts.embeddings[:, 0], dim=2)
     torch.testing.assert_close(method.score(method.encode_image(features, MASK), texts), expected)
     assert method.row_search
 
 
-def test_many_pairs_are_scored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_in_chunks_equal_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     method = AVSE(10, 8, AVSEConfig(8))
     images = Views(method._unit_blocks(torch.randn(150, 2, 8)))
@@ -73,7 +73,7 @@ def test_many_pairs_are_scored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(("z", "temperature"), [(0.0, 1.0), (2.0, 0.3), (-1.0, 0.08), (0.5, 0.01)])
-def test_both_computations_agree(z: float, temperature: float) -> None:
+def test_blocks_and_logarithms_give_the_same_plan(z: float, temperature: float) -> None:
     affinity = torch.rand(4, 3, 50) * 2 - 1
     upstream = torch.randn(4, 3, 50, generator=torch.Generator().manual_seed(0))
     results = []
@@ -110,21 +110,21 @@ def avse(data: dict[str, Tensor], match: str, iterations: int = 20) -> AVSE:
 
 
 def scored(method: AVSE, data: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores of the stored embeddings as blocks of unit length, and the embeddings as leaves."""
+    """Returns the scores of the stored embeddings, and the embeddings of images and texts."""
     image, text = (data[f"{side}_embedding"].requires_grad_() for side in ("image", "text"))
     images = Views(method._unit_blocks(image.unflatten(1, (-1, text.shape[1]))))
     return method.score(images, Views(method._unit_blocks(text[:, None]))), image, text
 
 
 def by_pair(plan: Tensor, data: dict[str, Tensor]) -> Tensor:
-    """(p, q, pairs) -> (B_img, B_txt, p, q)."""
+    """Reshapes (p, q, pairs) to (B_img, B_txt, p, q)."""
     shape = data["affinity_eq1"].shape[:2]
     return plan.unflatten(2, shape).permute(2, 3, 0, 1)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_golden_scores_and_plans(name: str) -> None:
-    """Scores and plans are the paper's; the plan's logarithm is also the release's."""
+    """Scores and plans of the paper; the logarithm of the plan of the release."""
     data = double(load(name))
     for iterations in (1, 5, 100, 20):
         method = avse(data, "sinkhorn", iterations)
@@ -187,7 +187,9 @@ def test_golden_image_head() -> None:
     method = AVSE(image_dim, 4, AVSEConfig(embed_dim, released_gpo=True))
     load_weights(method.project_image, renamed(data, "image_encoder.fc.", {}, to="linear."))
     method.pool_image = released_gpo(data, "image_encoder.gpool.")
-    values = torch.cat([data["view1_features"], data["view2_features"]], dim=1)  # both as one set
+    values = torch.cat(
+        [data["view1_features"], data["view2_features"]], dim=1
+    )  # both views in one set
     first = torch.arange(values.shape[1]) < data["view1_features"].shape[1]
     halves = torch.stack([first, ~first])[:, None].expand(-1, len(values), -1)
     method.groups = lambda *_: halves  # type: ignore[method-assign]
@@ -203,7 +205,7 @@ def test_golden_text_head() -> None:
     method = AVSE(4, text_dim, AVSEConfig(embed_dim, released_gpo=True, released_text=True)).eval()
     names = {"fc.": "linear.", "mlp.layers.0.": "mlp.0.", "mlp.bns.0.": "mlp.1."}
     names |= {"mlp.layers.1.": "mlp.3."}
-    used = ("linear.", "mlp.0.", "mlp.1.", "mlp.3.")  # a second batch-norm is never used
+    used = ("linear.", "mlp.0.", "mlp.1.", "mlp.3.")  # the release never uses its second batch norm
     weights = renamed(data, "txt_enc.", names)
     load_weights(method.project_text, {k: v for k, v in weights.items() if k.startswith(used)})
     load_weights(method.norm_text, renamed(data, "txt_enc.ln.", {}))
@@ -220,7 +222,7 @@ def marked(array: NamedArray) -> float:
 
 
 @torch.no_grad()
-def test_the_displayed_plan_is_that_of_the_matching_and_of_the_readers_settings() -> None:
+def test_the_displayed_plan_is_that_of_the_score_or_of_the_settings() -> None:
     method = AVSE(IMAGE_DIM, TEXT_DIM, AVSEConfig(16, block_dim=4, temperature=0.5))
     images, texts = encoded(method)
     displayed, score = by_name(method.inside(images, texts)), float(method.score(images, texts))
@@ -247,7 +249,7 @@ def test_the_displayed_plan_is_that_of_the_matching_and_of_the_readers_settings(
 
 
 @torch.no_grad()
-def test_a_method_with_maxsim_shows_the_plan_of_a_dustbin_at_zero() -> None:
+def test_a_method_with_maxsim_displays_a_plan_with_dustbin_zero() -> None:
     method = AVSE(IMAGE_DIM, TEXT_DIM, AVSEConfig(16, match="maxsim"))
     assert [knob.default for knob in method.knobs] == ["maxsim", 20]
     images, texts = encoded(method)

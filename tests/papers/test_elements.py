@@ -1,4 +1,4 @@
-"""Late interaction and SCAN, against loops written from ColBERT's, FILIP's and SCAN's equations."""
+"""Late interaction and SCAN against loops of the equations of ColBERT, FILIP and SCAN."""
 
 import math
 from typing import Any
@@ -14,8 +14,8 @@ from polyview.models.layers import l2_normalize
 from polyview.models.views import lengths_to_mask
 from tests.models.conftest import HOLES
 
-SPOKEN = lengths_to_mask(torch.tensor([4, 1, 2]), 4)
-SCORERS = (("late", 0.0), ("t2i", 9.0), ("i2t", 4.0))  # late interaction, or SCAN's direction
+WORDS = lengths_to_mask(torch.tensor([4, 1, 2]), 4)
+SCORERS = (("late", 0.0), ("t2i", 9.0), ("i2t", 4.0))  # late interaction; directions of SCAN
 
 
 def build(scorer: str, sharpness: float) -> Method:
@@ -25,7 +25,7 @@ def build(scorer: str, sharpness: float) -> Method:
 
 
 def similarity(image: Tensor, text: Tensor, scorer: str, sharpness: float) -> float:
-    """The score of cells (k, D) and words (n, D) of unit length, one number after the other."""
+    """Returns the score of cells (k, D) and words (n, D) of unit length, one number at a time."""
     if scorer == "late":  # the mean over words of the best cell
         return sum(max(float(cell @ word) for cell in image) for word in text) / len(text)
     source, query = (image, text) if scorer == "t2i" else (text, image)
@@ -33,9 +33,9 @@ def similarity(image: Tensor, text: Tensor, scorer: str, sharpness: float) -> fl
     for question in query:
         weights = []
         for element in source:
-            # thresholded at 0 and normalised over what asks
-            all_of = [max(float(element @ other), 0.0) for other in query]
-            length = math.sqrt(sum(value**2 for value in all_of) + 1e-8)
+            # positive cosines, normalised over the queries
+            cosines = [max(float(element @ other), 0.0) for other in query]
+            length = math.sqrt(sum(value**2 for value in cosines) + 1e-8)
             weights.append(math.exp(sharpness * max(float(element @ question), 0.0) / length))
         shares = [weight / sum(weights) for weight in weights]
         results = sum(share * element for share, element in zip(shares, source, strict=True))
@@ -49,14 +49,14 @@ def test_scores_equal_the_loop(scorer: str, sharpness: float) -> None:
     torch.manual_seed(4)
     method: Any = build(scorer, sharpness)
     features, words = torch.randn(2, 6, 10), torch.randn(3, 4, 8)
-    images, texts = method.encode_image(features, HOLES), method.encode_text(words, SPOKEN)
+    images, texts = method.encode_image(features, HOLES), method.encode_text(words, WORDS)
     scores, view_scores = method.score(images, texts), method.view_scores(images, texts)
     cells = l2_normalize(method.project_image(features, HOLES))
     read = l2_normalize(method.project_text(words))
     assert images.embeddings.shape == (2, 7, 8)
     for i in range(2):
         for t in range(3):
-            expected = similarity(cells[i, HOLES[i]], read[t, SPOKEN[t]], scorer, sharpness)
+            expected = similarity(cells[i, HOLES[i]], read[t, WORDS[t]], scorer, sharpness)
             assert float(scores[i, t]) == pytest.approx(expected, abs=1e-5)
     torch.testing.assert_close(view_scores.sum(dim=0), scores)
     if scorer == "late":
@@ -64,14 +64,14 @@ def test_scores_equal_the_loop(scorer: str, sharpness: float) -> None:
 
 
 def test_absent_cells_are_never_the_best() -> None:
-    """An absent cell is 0, which would be above a negative cosine."""
+    """Absent cells are 0, which exceeds a negative cosine."""
     method = LateInteraction(2, 2, LateConfig(embed_dim=2, cells=3, words=1))
     images = Views(torch.tensor([[[-1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]]))
     texts = Views(torch.tensor([[[1.0, 0.0]]]))
     assert method.score(images, texts).item() == -1.0
 
 
-def test_many_texts_are_scored_a_part_at_a_time() -> None:
+def test_scores_in_chunks_equal_single_texts() -> None:
     method = models.build("late", 8, 8, {"embed_dim": 4, "cells": 4, "words": 512})
     images = Views(l2_normalize(torch.randn(2048, 4, 4)))
     texts = Views(torch.nn.functional.pad(l2_normalize(torch.randn(7, 3, 4)), (0, 0, 0, 509)))
@@ -80,10 +80,14 @@ def test_many_texts_are_scored_a_part_at_a_time() -> None:
     torch.testing.assert_close(method.score(images, texts), torch.cat(alone, dim=1))
 
 
-def test_what_is_too_much_is_left_out() -> None:
+def test_surplus_cells_and_words_are_dropped() -> None:
     method = SCAN(8, 8, SCANConfig(8, 4, 2))
     features = torch.randn(2, 6, 8)
     images: Any = method.encode_image(features, HOLES, attention=True)
-    assert images.attention[1].argmax(dim=1).tolist()[:3] == [0, 2, 3]  # the real ones, in order
+    assert images.attention[1].argmax(dim=1).tolist()[:3] == [
+        0,
+        2,
+        3,
+    ]  # the elements of the mask, in order
     assert not images.embeddings[1, 3].any()
     assert method.encode_text(features, HOLES).embeddings.shape == (2, 2, 8)

@@ -1,4 +1,4 @@
-"""MV-VSE: views, scores and losses, against loops, official GPOs and the release."""
+"""MV-VSE: views, scores and losses against loops, official GPOs and the release."""
 
 import functools
 from collections.abc import Callable
@@ -40,11 +40,11 @@ def test_other_aggregators() -> None:
         for k, project in enumerate(method.project_image):
             expected = pool(project(features, HOLES)[1, HOLES[1]], dim=0)
             torch.testing.assert_close(views[1, k], l2_normalize(expected))
-    text = method.encode_text(words, HOLES).embeddings  # of the release: the last word
+    text = method.encode_text(words, HOLES).embeddings  # the release pools the last word
     torch.testing.assert_close(text[:, 0], l2_normalize(words[[0, 1], [5, 3]]))
 
 
-def test_attention_is_the_cosine_of_each_cell() -> None:
+def test_attention_is_the_cosine_of_cell_and_view() -> None:
     features = torch.randn(2, 6, 10)
     method = MVVSE(10, 8, MVVSEConfig(8, views=2, own_projections=True))
     views: Any = method.encode_image(features, HOLES, attention=True)
@@ -64,7 +64,7 @@ PAPER: dict[str, Callable[[Tensor, Tensor, losses.Cost], Tensor]] = {
 
 
 def dot_scores(views: Tensor, texts: Tensor) -> Tensor:
-    """(K, B, D), (B, D) -> (K, B, B), for embeddings taken as they are."""
+    """Returns the products (K, B, B) of views (K, B, D) and texts (B, D)."""
     return torch.einsum("kbd,td->kbt", views, texts)
 
 
@@ -87,7 +87,7 @@ def test_the_objective_offers_every_loss_of_the_table() -> None:
         assert released.keys() == {"upper", "lower"}
     bounds = (terms_of("mv_vse", made=made, loss=loss, margin=0.01) for loss in ("up", "rough"))
     smaller, larger = (terms["up"].item() for terms in bounds)
-    assert 0 < smaller < larger  # some views violate a constraint, and not all
+    assert 0 < smaller < larger  # some views violate a constraint, but not all
 
 
 @pytest.mark.parametrize("kind", PAPER)
@@ -95,11 +95,11 @@ def test_captions_of_the_same_image_are_no_negatives(kind: str) -> None:
     scores, own, cost = torch.rand(3, 4, 4), losses.same_image(IDS, IDS), losses.Hinge(0.2)
     raised = scores + 10 * (own & ~torch.eye(4).bool())
     assert torch.equal(PAPER[kind](raised, own, cost), PAPER[kind](scores, own, cost))
-    assert not PAPER[kind](scores, torch.ones(4, 4).bool(), cost).any()  # no negative at all
+    assert not PAPER[kind](scores, torch.ones(4, 4).bool(), cost).any()  # without negatives
 
 
 def leaves(data: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """The stored embeddings of views and texts, with gradients."""
+    """Returns the stored embeddings of views and texts as leaves with gradients."""
     views, texts = (data[f"{part}_embeddings"].clone() for part in ("view", "text"))
     return views.requires_grad_(), texts.requires_grad_()
 
@@ -178,8 +178,8 @@ def test_every_view_has_its_own_curve() -> None:
     assert not torch.allclose(image.values[0], image.values[1], atol=1e-5)
 
 
-def test_views_share_the_score_at_first() -> None:
-    """The score is the mean of the views at first, and comes closer to their maximum."""
+def test_annealed_scores_approach_the_maximum_of_the_views() -> None:
+    """The score is their mean in the first epoch."""
     made = method, images, texts = views_of("mv_vse", own_projections=True)
     scores, own = method.view_scores(images, texts), losses.same_image(IDS, IDS)
     settings = {"cost": "softmax", "temperature": 0.1}

@@ -1,4 +1,4 @@
-"""MVAM and its baselines: views, scores and losses, against the equations in float64."""
+"""MVAM and its baselines: views, scores and losses against the equations in float64."""
 
 import math
 from typing import Any
@@ -35,7 +35,7 @@ def test_score_is_the_cosine_of_the_joined_views(features: Tensor) -> None:
     torch.testing.assert_close(parts.sum(dim=0), method.score(images, texts))
 
 
-def test_codes_may_meet_the_features_before_the_projection(features: Tensor) -> None:
+def test_codes_in_encoder_space_attend_before_the_projection(features: Tensor) -> None:
     method = MVAM(8, 8, 5, views=3, code_space="encoder")
     views: Any = method.encode_image(features, HOLES, attention=True)
     for row in range(2):
@@ -47,13 +47,13 @@ def test_codes_may_meet_the_features_before_the_projection(features: Tensor) -> 
         torch.testing.assert_close(views.embeddings[row], pooled / pooled.norm())
 
 
-def test_summary_pooling_reads_the_first_element_only(features: Tensor) -> None:
+def test_summary_pooling_uses_the_first_element(features: Tensor) -> None:
     method = BaseSummary(8, 8, 5)
     expected = l2_normalize(torch.tanh(method.project_image(features[:, 0])))
     torch.testing.assert_close(method.encode_image(features, HOLES).embeddings[:, 0], expected)
 
 
-def test_mvam_weighs_both_sides_overlap() -> None:
+def test_the_diversity_term_weighs_the_overlap_of_both_sides() -> None:
     maps = [views.extras["attention"] for views in views_of("mvam")[1:]]
     for root in (False, True):
         terms = terms_of("mvam", diversity=2.0, square_root=root)
@@ -122,6 +122,6 @@ def test_spread_is_the_entropy_of_the_attention() -> None:
     codes = method.text_codes.codes
     cosine = torch.cosine_similarity(codes[1], codes[3], dim=0)
     torch.testing.assert_close(displayed["text_codes"].values[1, 3], cosine)
-    alone = BaseAttention(IMAGE_DIM, TEXT_DIM, 8)  # one code has nothing to compare but its spread
+    alone = BaseAttention(IMAGE_DIM, TEXT_DIM, 8)  # one code has no similarities, only a spread
     (spread,) = alone.inside(*encoded(alone, words=1))
-    assert spread.values[1].tolist() == [0.0]  # one word: nothing to spread over
+    assert spread.values[1].tolist() == [0.0]  # the entropy of one word

@@ -1,4 +1,4 @@
-"""PVSE: heads, scores, losses and clips, against loops and the official code."""
+"""PVSE: heads, scores, losses and clips against loops and the official code."""
 
 import math
 from typing import Any
@@ -22,7 +22,7 @@ def local() -> Tensor:
     return torch.randn(2, 6, 10)
 
 
-def test_last_states_skip_what_the_mask_leaves_out(local: Tensor) -> None:
+def test_last_states_skip_masked_elements(local: Tensor) -> None:
     for legacy in (False, True):
         states = LastStates(10, 8, legacy)
         dense = local[1:, HOLES[1]]
@@ -74,7 +74,7 @@ def test_nearly_equal_rows_keep_their_distance() -> None:
     assert got == pytest.approx(expected, rel=1e-2)
 
 
-def test_hardest_negatives_begin_after_the_first_epochs() -> None:
+def test_hardest_negatives_start_after_the_warmup_epochs() -> None:
     first, second = (
         terms_of("pvse", epoch, hardest=True, released=True, warmup_epochs=1)["mil"]
         for epoch in (0, 1)
@@ -93,7 +93,7 @@ def test_the_softmax_cost_is_the_cross_entropy_of_both_directions() -> None:
     torch.testing.assert_close(values, expected)
 
 
-def test_terms_are_weighed() -> None:
+def test_loss_terms_are_weighted() -> None:
     _, images, texts = views_of("pvse")
     sides = [v.extras["residuals"] for v in (images, texts)]
     terms = terms_of("pvse", diversity=0.3, discrepancy=0.0)
@@ -181,7 +181,7 @@ def test_golden_losses(kind: str) -> None:
     hardest = bool(data["max_violation"])
     total = objectives.multiple_instance(scores, own, margin, released=True, hardest=hardest)
     check(total, data["ranking_loss"])
-    if "div_loss" in data:  # with one view the release trains on the ranking loss alone
+    if "div_loss" in data:  # with one view, the release has the ranking loss only
         for released, name in ((False, "ref_div_spectral_norm"), (True, "div_loss")):
             diversity = [objectives.gram_diversity(side, released=released) for side in residuals]
             check(diversity[0] + diversity[1], data[name])
@@ -210,9 +210,9 @@ def test_the_marked_pair_is_the_score() -> None:
 
 
 @torch.no_grad()
-def test_changes_are_the_mean_and_the_states_of_what_differs_from_it() -> None:
+def test_changes_are_the_mean_plus_the_last_state_of_the_differences() -> None:
     changes: Any = PVSE(10, 6, 8, image_global="changes").eval().image_global
-    frames, mask = sets([8, 1, 3, 5], 10, 0)  # of four clips
+    frames, mask = sets([8, 1, 3, 5], 10, 0)  # four clips
     made = changes(frames, mask)
     for clip, real in enumerate(mask):
         projected = changes.project(frames[clip, real])

@@ -1,4 +1,4 @@
-"""VSE-infinity: GPO, other aggregators, encoders, loss and training, against loops and release."""
+"""VSE-infinity: GPO, aggregators, encoders, loss and training against loops and the release."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ def gpo(request: pytest.FixtureRequest) -> GPO:
     return GPO() if request.param == "paper" else GPO(released=True)
 
 
-def test_equals_the_naive_loops_wherever_real_elements_stand(gpo: GPO) -> None:
+def test_gpo_equals_the_naive_loop_for_any_mask(gpo: GPO) -> None:
     features = torch.randn(4, 7, 5)
     mask = torch.arange(7) < torch.tensor([7, 1, 3, 3])[:, None]
     mask[3] = torch.tensor([False, True, False, True, True, False, False])
@@ -35,10 +35,10 @@ def test_equals_the_naive_loops_wherever_real_elements_stand(gpo: GPO) -> None:
         torch.testing.assert_close(pooled[b], expected, rtol=1e-5, atol=1e-6)
         single = features[b : b + 1, real], torch.ones(1, int(real.sum())).bool()
         torch.testing.assert_close(shares[b, real], gpo.shares(*single, gpo(*single))[0])
-    assert (GPO().first_position, GPO().temperature) == (1, 1.0)  # of the paper
+    assert (GPO().first_position, GPO().temperature) == (1, 1.0)  # the paper's values
 
 
-def test_coefficients_are_generated_again_when_the_weights_change(gpo: GPO) -> None:
+def test_cached_coefficients_are_recomputed_when_the_weights_change(gpo: GPO) -> None:
     runs: list[int] = []
     gpo.gru.register_forward_hook(lambda *_: runs.append(1))
     sizes = torch.tensor([3, 6, 3]), torch.tensor([6, 4])
@@ -58,7 +58,7 @@ def test_coefficients_are_generated_again_when_the_weights_change(gpo: GPO) -> N
 
 def test_shares_add_up_to_the_squared_length() -> None:
     gpo = GPO(released=True)
-    features = torch.rand(1, 6, 4)  # positive, so that nothing pulls the other way
+    features = torch.rand(1, 6, 4)  # positive, so that no share is cut off at 0
     with torch.no_grad():
         mask = torch.ones(1, 6, dtype=torch.bool)
         pooled = gpo(features, mask)
@@ -71,7 +71,7 @@ def test_shares_add_up_to_the_squared_length() -> None:
     torch.testing.assert_close(shares[0], expected / pooled.square().sum())
 
 
-def test_an_element_that_pulls_the_other_way_has_no_share(gpo: GPO) -> None:
+def test_an_element_with_a_negative_contribution_has_no_share(gpo: GPO) -> None:
     features, mask = torch.tensor([[[9.0], [-1.0]]]), torch.ones(1, 2, dtype=torch.bool)
     shares = gpo.shares(features, mask, gpo(features, mask))
     torch.testing.assert_close(shares, torch.tensor([[1.0, 0.0]]))
@@ -108,7 +108,7 @@ def test_golden_gpo(name: str) -> None:
     golden.check_gradients(gpo, golden.renamed(data, "grad.gpo.", golden.GPO_NAMES))
 
 
-# names in the release and here; a second batch-norm is stored by the release and never used
+# names in the release -> names here; the release never uses its second batch norm
 NAMES = {
     "img_enc.fc.": "method.project_image.linear.",
     "img_enc.mlp.layers.0.": "method.project_image.mlp.0.",
@@ -124,7 +124,7 @@ NAMES = {
 
 
 def weights(data: dict[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
-    """The stored weights, or the gradients or buffers below a prefix, by the names of a `Stack`."""
+    """Returns weights, or gradients or buffers below a prefix, by the names of a `Stack`."""
     named = {}
     for name, value in golden.renamed(data, prefix, NAMES).items():
         if name.startswith("text.") and name.endswith("_reverse"):
@@ -135,7 +135,7 @@ def weights(data: dict[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
 
 
 class Stack(nn.Module):
-    """The method and its text encoder, with the sizes of a file's weights of one side or both."""
+    """The method and its text encoder, with the sizes and weights of a golden file."""
 
     def __init__(self, data: dict[str, Tensor]) -> None:
         super().__init__()
@@ -149,17 +149,17 @@ class Stack(nn.Module):
         assert not self.load_state_dict(weights(data), strict=False).unexpected_keys
 
     def embed_images(self, images: Tensor, lengths: Tensor) -> Tensor:
-        """(B, N, d) regions and the set sizes to (B, D)."""
+        """Maps regions (B, N, d) and set sizes (B,) to embeddings (B, D)."""
         mask = lengths_to_mask(lengths, images.shape[1])
         return self.method.encode_image(images, mask).embeddings[:, 0]
 
     def embed_texts(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """(B, L) word ids and the lengths to (B, D)."""
+        """Maps word ids (B, L) and lengths (B,) to embeddings (B, D)."""
         mask = lengths_to_mask(lengths, tokens.shape[1])
         return self.method.encode_text(self.text(tokens, lengths), mask).embeddings[:, 0]
 
     def check_gradients(self, data: dict[str, Tensor]) -> None:
-        """Compares the gradients of all parameters that have one with a file's."""
+        """Compares all gradients with those of a golden file."""
         reached = {name: p.grad for name, p in self.named_parameters() if p.grad is not None}
         expected = weights(data, "grad.")
         assert reached.keys() == expected.keys()
@@ -214,7 +214,7 @@ def test_golden_training_steps() -> None:
     texts = stack.embed_texts(data["tokens"], data["caption_lengths"])
     golden.check(texts, data["caption_embedding_after"], 1e-4)
     images = stack.embed_images(data["images"], data["image_lengths"])
-    # the bias in front of the batch-norm has no gradient, and Adam moves it by rounding noise
+    # the bias before the batch norm has no gradient; Adam moves it by rounding errors
     golden.check(images, data["image_embedding_after"], 2e-3)
 
 
@@ -243,7 +243,7 @@ def test_golden_duplicate_images(kind: str) -> None:
 
 
 @torch.no_grad()
-def test_the_pooling_curve_is_that_of_the_sets_size() -> None:
+def test_the_displayed_curve_has_the_coefficients_of_the_set_size() -> None:
     method = VSEInfinity(IMAGE_DIM, TEXT_DIM, 16)
     pools = method.pool_image, method.pool_text
     for array, pool, size in zip(method.inside(*encoded(method)), pools, (20, 6), strict=True):
@@ -256,7 +256,7 @@ SIZES = (5, 1, 3)
 
 
 def aggregator_of(kind: str) -> Aggregator:
-    """An aggregator in eval mode whose batch norms have statistics and weights."""
+    """Builds an aggregator in eval mode with random batch norms."""
     torch.manual_seed(2)
     module = Aggregator(kind, NARROW)
     for part in module.modules():
@@ -269,7 +269,7 @@ def aggregator_of(kind: str) -> Aggregator:
 
 
 def graph_layer(layer: GraphConvolution, x: Tensor) -> Tensor:
-    """VSRN's release on one set (N, D): v + BN(W (R g(v))), R = theta(v) phi(v)^T / N."""
+    """Computes v + BN(W (R g(v))), R = theta(v) phi(v)^T / N, of one set (N, D): VSRN's release."""
     read = torch.zeros_like(x)
     for n in range(len(x)):
         for m in range(len(x)):
@@ -283,13 +283,13 @@ def graph_layer(layer: GraphConvolution, x: Tensor) -> Tensor:
 
 
 def self_attention(layer: SelfAttention, x: Tensor) -> Tensor:
-    """x_n + sum_m softmax_m(q_n k_m / sqrt(D)) v_m on one set (N, D)."""
+    """Computes x_n + sum_m softmax_m(q_n k_m / sqrt(D)) v_m of one set (N, D)."""
     parts = layer.query(x)[None], layer.key(x)[None], layer.value(x)[None]
     return x + nn.functional.scaled_dot_product_attention(*parts)[0]
 
 
 def written_out(aggregator: Aggregator, x: Tensor) -> Tensor:
-    """One set (N, D) without padding."""
+    """Pools one set (N, D) without padding to (D,)."""
     for layer in aggregator.layers:
         if isinstance(layer, SelfAttention):
             x = self_attention(layer, x)
@@ -304,7 +304,7 @@ def written_out(aggregator: Aggregator, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("kind", AGGREGATORS)
 @torch.no_grad()
-def test_aggregators_equal_loops_whatever_the_padding(kind: str) -> None:
+def test_aggregators_equal_loops_for_any_mask(kind: str) -> None:
     aggregator = aggregator_of(kind)
     features, mask = torch.randn(3, 5, NARROW), lengths_to_mask(torch.tensor(SIZES), 5)
     mask[2] = torch.tensor([True, False, True, False, True])  # size augmentation drops anywhere
@@ -320,7 +320,7 @@ def test_aggregators_equal_loops_whatever_the_padding(kind: str) -> None:
     [("seq2seq", 6.3), ("self_attention", 3.1), ("gcn", 4.2), ("gcn_seq2seq", 23.1)],
 )
 def test_sizes_are_those_of_table_1(kind: str, millions: float) -> None:
-    """The self-attention of the paper has 3.2 million."""
+    """Millions of parameters; the paper states 3.2 for self-attention."""
     with torch.device("meta"):
         aggregator = Aggregator(kind, 1024)
     count = sum(parameter.numel() for parameter in aggregator.parameters())
@@ -328,9 +328,11 @@ def test_sizes_are_those_of_table_1(kind: str, millions: float) -> None:
 
 
 @pytest.mark.parametrize("kind", AGGREGATORS)
-def test_gradients_reach_every_parameter_once_the_shortcut_is_left(kind: str) -> None:
+def test_gradients_reach_every_parameter_of_an_aggregator(kind: str) -> None:
     aggregator = aggregator_of(kind).train()
     features, mask = torch.randn(4, 5, NARROW), torch.ones(4, 5, dtype=torch.bool)
     (aggregator(features, mask) * torch.randn(4, NARROW)).sum().backward()
     silent = [n for n, p in aggregator.named_parameters() if p.grad is None or not p.grad.any()]
-    assert [name for name in silent if not name.endswith("output.bias")] == []  # before a norm
+    assert [
+        name for name in silent if not name.endswith("output.bias")
+    ] == []  # a bias before a norm has no gradient

@@ -1,4 +1,4 @@
-"""What must hold of any input: it is used, or refused in a sentence; nothing else, and in time."""
+"""Checks that any input is used or refused with a message, within a time limit."""
 
 import json
 import re
@@ -11,8 +11,6 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import httpx
-import torch
-from safetensors.torch import save
 
 from polyview.app.gallery.images import ImageError, open_image
 from polyview.app.gallery.scan import CollectionImage
@@ -26,11 +24,11 @@ from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.photographs import open_photographs
 
 SLOW = 20.0  # seconds of computing, or of waiting for an answer
-# Files of the server, and Python's or onnxruntime's own words about where it failed.
+# paths of the server, and source locations in messages of Python or onnxruntime
 LEAK = re.compile(
     r"Traceback|File \"|site-packages|onnxruntime_src|\.py\b|/(home|root|work|opt|usr|tmp|var)/"
 )
-# an endpoint and the values sent to it, or the name of an uploaded file and what it holds
+# an endpoint and its values, or the name and content of an uploaded file
 Question = tuple[str, list[Any] | bytes]
 ENDPOINTS = (
     "search_text", "search_image", "compare", "views", "lens", "explain", "info", "results",
@@ -40,20 +38,20 @@ _STATUSES = (200, 400, 403, 404, 405, 410, 413, 429, 503)
 
 @contextmanager
 def refused(*kinds: type[Exception]) -> Iterator[None]:
-    """Passes what is used, or refused by one of these in a sentence."""
+    """Accepts input that is used, or refused with one of these errors and a message."""
     start = time.process_time()
     try:
         yield
     except kinds as error:
         message = str(error)
-        assert message.strip(), "refused without a word"
+        assert message.strip(), "refused without a message"
         assert len(message) < 2000, message[:3000]
         message.encode()
     assert time.process_time() - start < SLOW, "too slow"
 
 
 def manifest(folder: Path, values: Any) -> None:
-    """`pack.json`, read and then written out again."""
+    """Checks `pack.json`: reads and writes the manifest."""
     (folder / "pack.json").write_text(json.dumps(values))
     with refused(PackError):
         info = parse_info(read_json(folder / "pack.json"), folder)
@@ -62,7 +60,7 @@ def manifest(folder: Path, values: Any) -> None:
 
 
 def gallery(folder: Path, values: Any) -> None:
-    """`gallery.json` beside its pictures."""
+    """Checks `gallery.json` in a folder with images."""
     (folder / "gallery.json").write_text(json.dumps(values))
     with refused(PackError, FileNotFoundError):
         results = read_gallery(folder)
@@ -71,7 +69,7 @@ def gallery(folder: Path, values: Any) -> None:
 
 
 def karpathy(folder: Path, values: Any) -> None:
-    """A Karpathy split beside its photographs."""
+    """Checks Karpathy's JSON in a folder with photographs."""
     (folder / "dataset_flickr8k.json").write_text(json.dumps(values))
     with refused(ValueError, FileNotFoundError):
         results = open_photographs(folder, "train")
@@ -81,16 +79,16 @@ def karpathy(folder: Path, values: Any) -> None:
 
 
 def tokenizer(folder: Path, values: Any) -> None:
-    """`tokenizer.json`, which then reads a sentence."""
+    """Checks `tokenizer.json`: loads the tokenizer and encodes a sentence."""
     (folder / "tokenizer.json").write_text(json.dumps(values))
     with refused(PackError):
         results = load_tokenizer(folder / "tokenizer.json")
-        with suppress(Exception):  # its own bare one: the runtime then refuses the text
+        with suppress(Exception):  # the runtime refuses the text after any error of the tokenizer
             results.encode("a red circle beside a bar")
 
 
 def weights(path: Path, content: bytes) -> None:
-    """A file of weights: safetensors, or ONNX as far as it is read before it is computed."""
+    """Checks a file of weights: safetensors, or an ONNX graph that is not run."""
     path.write_bytes(content)
     with refused(PackError):
         check_weights(path)
@@ -100,8 +98,8 @@ def weights(path: Path, content: bytes) -> None:
             assert sum(t.nbytes for t in tensors.values()) <= len(content)
 
 
-def picture(folder: Path, content: bytes, suffix: str) -> None:
-    """An uploaded picture, or one of somebody's folder."""
+def image(folder: Path, content: bytes, suffix: str) -> None:
+    """Checks an image file: decodes the image and makes a thumbnail."""
     path = folder / f"photo{suffix}"
     path.write_bytes(content)
     for thumbnail in folder.glob("thumbs/*"):
@@ -114,7 +112,7 @@ def picture(folder: Path, content: bytes, suffix: str) -> None:
 
 
 class Caller:
-    """Asks a running app without a client that would check anything first."""
+    """Sends requests to a running app, without a client that would validate them."""
 
     def __init__(self, url: str) -> None:
         limits = httpx.Limits(keepalive_expiry=2)  # the server closes idle connections after 5 s
@@ -129,18 +127,20 @@ class Caller:
                 self._routes[about["operationId"].rpartition("_")[0]] = method, path, names
 
     def ask(self, endpoint: str, values: list[Any]) -> None:
-        """Fails unless there is an answer in time that says nothing about the server."""
+        """Sends a request through Gradio's queue; fails if the answer is late or leaks paths."""
         try:
             reply = self.answer(endpoint, values)
         except (TimeoutError, httpx.TimeoutException):
-            reply = self.answer(endpoint, values)  # this machine may have been asleep
+            reply = self.answer(
+                endpoint, values
+            )  # a second attempt, in case this machine was suspended
         inputs = {text for text in _texts(values) if len(text) > 3}
         for text in sorted(inputs, key=len, reverse=True):
             reply = reply.replace(json.dumps(text)[1:-1], "").replace(text, "")
         tells_nothing(reply)
 
     def ask_plainly(self, endpoint: str, values: list[Any]) -> None:
-        """Sends the same values over plain HTTP, as JSON or in the address."""
+        """Sends the same values over plain HTTP, as JSON or in the URL."""
         method, path, names = self._routes[endpoint]
         sent = dict(zip(names, values, strict=False))
         for name in [name for name in names if f"{{{name}}}" in path]:
@@ -159,7 +159,7 @@ class Caller:
             assert len(reply.json()["error"]) < 2100
 
     def send(self, name: str, content: bytes) -> None:
-        """Adds a file to a collection, and searches with it."""
+        """Searches with a file, and adds it to a collection."""
         reply = self._http.post("/api/v1/search", content=content, params={"k": 3})
         assert reply.status_code in (200, 400, 413), (reply.status_code, reply.text[:500])
         tells_nothing(reply.text)
@@ -169,7 +169,7 @@ class Caller:
         tells_nothing(reply.text)
 
     def answer(self, endpoint: str, values: list[Any]) -> str:
-        """What is sent back, in at most SLOW seconds."""
+        """Returns the answer of Gradio's queue; raises TimeoutError after SLOW seconds."""
         deadline = time.monotonic() + SLOW
         url = f"/gradio_api/call/{endpoint}"
         body = json.dumps({"data": values})
@@ -179,7 +179,7 @@ class Caller:
             return reply.text
         texts = []
         with self._http.stream("GET", f"{url}/{reply.json()['event_id']}") as events:
-            for line in events.iter_lines():  # an event that never ends sends heartbeats
+            for line in events.iter_lines():  # an unfinished event sends heartbeats
                 texts.append(line)
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"no answer in {SLOW:g} s")
@@ -187,7 +187,7 @@ class Caller:
         return "\n".join(texts)
 
     def ask_all(self, questions: Callable[[Callable[[Question], None]], None]) -> None:
-        """Asks what `questions` gives to its argument; fails at the end with the first failures."""
+        """Sends all requests that `questions` passes to its argument; fails at the end."""
         failed: list[str] = []
 
         def ask(question: Question) -> None:
@@ -207,7 +207,7 @@ class Caller:
 
 
 def tells_nothing(text: str) -> None:
-    """Fails where an answer says something about the server."""
+    """Fails if an answer contains paths or code of the server."""
     leak = LEAK.search(text)
     assert leak is None, text[max(0, leak.start() - 100) :][:300]
 
@@ -222,8 +222,3 @@ def _texts(values: Any) -> Iterator[str]:
     elif isinstance(values, list):
         for value in values:
             yield from _texts(value)
-
-
-def whole_weights() -> bytes:
-    """A safetensors file to damage."""
-    return save({"a": torch.zeros(2, 3), "b": torch.zeros(2).half()}, {"about": '{"kind": "run"}'})

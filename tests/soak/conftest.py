@@ -1,16 +1,16 @@
-"""The tiny pack, the servers of the app's tests, and what random damage is done to."""
+"""Fixtures of the app's tests, and the kinds of damaged input."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.app.conftest import serve, tiny_pack
-from tests.soak.fuzz import Target, targets
+from tests.soak.test_fuzz import Target, targets
 
 __all__ = ["serve", "tiny_pack"]
 
 
 @pytest.fixture(scope="module")
 def kinds(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
-    """Each kind of input, over one copy of the pack."""
+    """The kinds of damaged input, over one copy of the pack."""
     return targets(tiny_pack, tmp_path_factory.mktemp("fuzz"))

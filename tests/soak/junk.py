@@ -1,4 +1,4 @@
-"""What a hostile sender makes of whole documents: values of every kind, and damaged bytes."""
+"""Random JSON values, damaged JSON documents and damaged bytes."""
 
 import copy
 from collections.abc import Iterator
@@ -31,21 +31,21 @@ JUNK = st.recursive(
 Path = tuple[Any, ...]
 
 
-def places(document: Any, path: Path = ()) -> Iterator[Path]:
-    """The path of every value in a JSON document, the whole included."""
+def paths(document: Any, path: Path = ()) -> Iterator[Path]:
+    """Yields the paths of all values in a JSON document, also of the document itself."""
     yield path
     if isinstance(document, dict | list):
         keys = document if isinstance(document, dict) else range(min(len(document), 3))
         for key in keys:
-            yield from places(document[key], (*path, key))
+            yield from paths(document[key], (*path, key))
 
 
 @st.composite
 def damaged_json(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
-    """A document with one to a few values replaced, removed or added."""
+    """Draws a document with 1 to `most` values replaced, removed or added."""
     values = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, most))):
-        path = draw(st.sampled_from(list(places(values))))
+        path = draw(st.sampled_from(list(paths(values))))
         if not path:
             values = draw(JUNK) if draw(st.integers(0, 9)) == 0 else values
             continue
@@ -64,9 +64,9 @@ def damaged_json(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
 
 @st.composite
 def damaged_bytes(draw: st.DrawFn, content: bytes, early: int = 0) -> bytes:
-    """Content with one to a few stretches overwritten, put in or cut out, or its end missing.
+    """Draws content with 1 to 4 ranges of bytes overwritten, inserted or removed.
 
-    Half of the places lie in the first `early` bytes, where headers are.
+    Half of the changes are in the first `early` bytes, the header.
     """
     results = bytearray(content)
     for _ in range(draw(st.integers(1, 4))):

@@ -1,4 +1,4 @@
-"""A small world of vectors in which methods can learn something within seconds."""
+"""Small data sets of vectors that methods learn within seconds."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ WORDS = [f"thing{i}" for i in range(12)]
 
 
 def make_features(images: int, seed: int) -> Split:
-    """Each image shows three of twelve things, one a cell; each caption names two of them."""
+    """Makes images of three of twelve things, one in a cell, with two captions of two things."""
     random = np.random.default_rng(seed)
     directions = np.random.default_rng(99).normal(size=(12, 16))
     features = random.normal(scale=0.1, size=(images, 5, 16))
@@ -32,7 +32,7 @@ def make_features(images: int, seed: int) -> Split:
 
 
 def run_training(recipe: str | Path, out: Path, *changes: str, more: Sequence[str] = ()) -> Path:
-    """Trains a recipe with changed settings; its features are in `cache` beside the run."""
+    """Trains a recipe with changed settings; the features are cached in `cache` next to `out`."""
     settings = [part for change in changes for part in ("--set", change)]
     places = ["--out", f"{out}", "--cache", f"{out.parent / 'cache'}"]
     train.main(["--recipe", f"{recipe}", *places, *settings, *more])
@@ -40,7 +40,7 @@ def run_training(recipe: str | Path, out: Path, *changes: str, more: Sequence[st
 
 
 def check_resume(kind: type[Loop[Any, Any]], config: Any, whole: Path, part: Path) -> None:
-    """A run that ends after an epoch and is resumed has the weights of a `whole` one."""
+    """Checks that a run that is resumed after its first epoch has the weights of run `whole`."""
     ended = {"stop_reason": lambda _, epoch: "interrupted" if epoch else ""}
     type("Interrupted", (kind,), ended)(config, part, resume=False).fit()
     kind(config, part, resume=True).fit()
@@ -49,7 +49,7 @@ def check_resume(kind: type[Loop[Any, Any]], config: Any, whole: Path, part: Pat
 
 
 def write_regions(folder: Path) -> Path:
-    """The same world as ready-made features: 60 images to train on, 30 to validate, 20 to test."""
+    """Writes `make_features` as files: 60 training, 30 validation and 20 test images."""
     folder.mkdir()
     for part, images in (("train", 60), ("dev", 30), ("test", 20)):
         split = make_features(images, images)

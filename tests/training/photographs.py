@@ -1,4 +1,4 @@
-"""Small folders of photographs in the field's form, and an image encoder that reads them."""
+"""Small folders of photographs with Karpathy's JSON, and an image encoder for them."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from polyview.models.checkpoint import save_tensors
 from polyview.models.encoders.scene_net import SceneNet
 
 COLORS = {"red": (200, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 220), "grey": (128,) * 3}
-SIZE, WIDTH = 32, 6  # of a picture for the encoder, of its features
+SIZE, WIDTH = 32, 6  # input size and feature width of the encoder
 
 
 def write_photographs(
@@ -22,20 +22,20 @@ def write_photographs(
     captions: int = 5,
     folders: dict[str, str] | None = None,
 ) -> Path:
-    """So many photographs of one colour each in each split, with captions that say which.
+    """Writes `counts` photographs of one colour per split, with captions that name the colour.
 
-    `folders` are the splits' `filepath`, as COCO has it.
+    `folders` is the `filepath` of each split, as in Karpathy's JSON of COCO.
     """
     random, entries = np.random.default_rng(0), list[dict[str, Any]]()
     for split, count in counts.items():
         inside = {"filepath": folders[split]} if folders else {}
-        where = folder / "images" / inside.get("filepath", "")
-        where.mkdir(parents=True, exist_ok=True)
+        target = folder / "images" / inside.get("filepath", "")
+        target.mkdir(parents=True, exist_ok=True)
         for _ in range(count):
             i = len(entries)
             color = list(COLORS)[i % len(COLORS)]
             pixels = np.clip(COLORS[color] + random.integers(-30, 30, (30, 40, 3)), 0, 255)
-            Image.fromarray(pixels.astype(np.uint8)).save(where / f"{i:03}.jpg")
+            Image.fromarray(pixels.astype(np.uint8)).save(target / f"{i:03}.jpg")
             sentences = [{"raw": f"A {color} field, number {n} ."} for n in range(captions)]
             entry = {"filename": f"{i:03}.jpg", "split": split, "sentences": sentences}
             entries.append(entry | {"imgid": 100 + i} | inside)
@@ -47,7 +47,7 @@ def write_photographs(
 def write_encoder(
     folder: Path, seed: int = 0, widths: tuple[int, ...] = (4, 4, WIDTH), size: int = SIZE
 ) -> Path:
-    """A run folder with a tiny image encoder; by default 2 x 2 cells of `WIDTH` numbers."""
+    """Writes a run of a tiny image encoder; by default 2 x 2 cells with `WIDTH` features."""
     torch.manual_seed(seed)
     blocks = (1,) * (len(widths) - 1)
     about = {

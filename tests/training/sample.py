@@ -1,8 +1,8 @@
-"""The bundled pack with a few of its scenes, and what its methods reach there.
+"""A sample of the bundled pack, and the recorded metrics of its methods on the sample.
 
-All scenes take most of a minute to measure. `sample.json` was made when all of the pack's own
-numbers were reproduced; where the pack is made anew, `python -m tests.training.sample` makes it
-again, after `make soak` has passed.
+Evaluating the whole pack takes most of a minute. After rebuilding the pack, run `make soak`, which
+compares the metrics of the whole pack, then `python -m tests.training.sample`, which writes
+`sample.json`.
 """
 
 import json
@@ -25,13 +25,13 @@ NUMBERS = Path(__file__).with_name("sample.json")
 
 
 def write_sample(out: Path, scenes: int = SCENES, methods: Sequence[str] = ()) -> Path:
-    """A copy of the pack with its first scenes, captions true of none but those, some methods.
+    """Copies the pack with its first scenes and some methods, by default all.
 
-    Without names of methods it has all.
+    The captions' `relevant` images are limited to these scenes.
     """
 
     def left_out(_: str, names: list[str]) -> list[str]:
-        """Images and masks of later scenes, "test-000303.webp"."""
+        """Selects images and masks of other scenes, such as "test-000303.webp"."""
         return [name for name in names if name[:5] == "test-" and int(name[5:11]) >= scenes]
 
     pack = Path(shutil.copytree(BUNDLED, out, ignore=left_out))

@@ -1,4 +1,4 @@
-"""`polyview check` names what is wrong with a pack, and passes one that is right."""
+"""`polyview check` names the wrong preprocessing step of a pack, and accepts bundled packs."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ def tokenizer(change: Callable[[dict[str, Any]], object]) -> Break:
 
 
 def around(*before: str, after: tuple[str, ...]) -> Break:
-    """Texts between other tokens."""
+    """Puts special tokens around each text."""
 
     def change(values: dict[str, Any]) -> None:
         vocabulary, names = values["model"]["vocab"], dict.fromkeys([*before, *after])
@@ -56,7 +56,7 @@ def around(*before: str, after: tuple[str, ...]) -> Break:
 
 
 def blue_first(pack: Path) -> None:
-    """An image encoder that takes blue for red."""
+    """Swaps the red and blue channels of the image encoder's input."""
     path = pack / "image_encoder.onnx"
     model = onnx.load(path)
     weight = next(t for t in model.graph.initializer if "patch_embedding" in t.name)
@@ -66,7 +66,7 @@ def blue_first(pack: Path) -> None:
     relist(pack, path.name)
 
 
-# what is wrong -> the step to mend, how many images show it, and the change that makes it wrong
+# damage -> the step to fix, the number of images that reveal it, and the change to the pack
 BREAKS: dict[str, tuple[str, int, Break]] = {
     "pixels of 0 to 1": ("normalisation", 50, preprocessing(mean=[0.0] * 3, std=[1.0] * 3)),
     "blue for red": ("channels", 24, blue_first),
@@ -80,7 +80,7 @@ BREAKS: dict[str, tuple[str, int, Break]] = {
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first images of the scenes' gallery as a folder with captions."""
+    """A folder with the first 50 images of the bundled scenes and their captions."""
     folder, gallery = tmp_path_factory.mktemp("pairs"), BUNDLED / "scenes/gallery"
     listed = json.loads((gallery / "gallery.json").read_text("utf-8"))["images"][:50]
     with (folder / "captions.jsonl").open("w", encoding="utf-8") as file:
@@ -97,7 +97,7 @@ Printed = pytest.CaptureFixture[str]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BREAKS)
-def test_it_names_what_is_wrong(name: str, pairs: Path, tmp_path: Path, capsys: Printed) -> None:
+def test_a_wrong_step_is_named(name: str, pairs: Path, tmp_path: Path, capsys: Printed) -> None:
     step, images, damage = BREAKS[name]
     pack = Path(shutil.copytree(PACK, tmp_path / "pack"))
     damage(pack)
@@ -106,6 +106,6 @@ def test_it_names_what_is_wrong(name: str, pairs: Path, tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize("pack", ["clip_tiny", pytest.param("scenes", marks=pytest.mark.slow)])
-def test_it_passes_what_is_right(pack: str, pairs: Path, capsys: Printed) -> None:
+def test_a_bundled_pack_passes(pack: str, pairs: Path, capsys: Printed) -> None:
     assert check.main([str(BUNDLED / pack), "--data", str(pairs), "--pairs", "24"]) == 0
     assert "WRONG" not in capsys.readouterr().out

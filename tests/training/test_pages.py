@@ -1,4 +1,4 @@
-"""The commands of the pages on training, with smaller data."""
+"""The commands of docs/training.md and docs/your-data.md, with less data."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from tests.training.photographs import write_photographs
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-# what stands on the pages -> what a test has time for
+# an option on the page -> a faster one
 SMALLER = {
     "--count 1500": "--count 16",
     "--count 300": "--count 12",
@@ -25,7 +25,7 @@ SMALLER = {
 
 
 def commands(page: str, heading: str) -> list[list[str]]:
-    """The commands of the first shell block of each section from a heading on, split."""
+    """Returns the commands of the shell blocks from a heading to the end, split into words."""
     text = (DOCS / page).read_text("utf-8")
     text = text[text.index(heading) :]
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
@@ -36,7 +36,7 @@ def commands(page: str, heading: str) -> list[list[str]]:
 
 
 def run(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What a command prints that is run in this process and the current folder."""
+    """Runs a command in this process and the current folder; returns its output."""
     assert command[:3] == ["python", "-m", "polyview"]
     assert main(command[3:]) == 0
     return capsys.readouterr().out
@@ -44,7 +44,7 @@ def run(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, from which the bundled packs are where they are in a checkout."""
+    """The working directory: app/bundled as in a checkout, and six images in `few`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "kept"))
     (tmp_path / "app").mkdir()
@@ -65,7 +65,7 @@ def test_five_minutes_to_a_pack(checkout: Path, capsys: pytest.CaptureFixture[st
     reply = [run(step, capsys) for step in steps]
     assert "best val rsum" in reply[2]
     assert "| vse_infty |" in reply[5]
-    assert len(reply[6].splitlines()) == 6  # every image of the folder, best first
+    assert len(reply[6].splitlines()) == 6  # all images of the folder
     info = load_info(checkout / "runs" / "quick_pack")
     assert (info.licence, info.credits) == ("Apache-2.0", "Noto Color Emoji (OFL 1.1)")
 
@@ -84,7 +84,7 @@ def test_from_photographs_to_a_pack(checkout: Path, capsys: pytest.CaptureFixtur
     assert "best val rsum" in run(trained, capsys)
     assert "ranking identical" in run(exported, capsys)
     assert "| vse_infty |" in run(measured, capsys)
-    assert opened[:2] == ["python", "app/main.py"]  # which would not end
+    assert opened[:2] == ["python", "app/main.py"]  # starts a server, so it is not run
     info = load_info(checkout / "runs" / "yours_pack")
     assert (info.title, info.licence) == ("yours", "CC-BY-NC-4.0")
     assert "trained on yours (32 images with 64 captions)" in info.description

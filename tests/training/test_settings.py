@@ -1,4 +1,4 @@
-"""Settings and their messages; every recipe trains, and has the values that its paper states."""
+"""Settings and their error messages; recipes train, and have the values of their papers."""
 
 import inspect
 import re
@@ -33,7 +33,7 @@ KINDS: dict[str, type[Settings]] = {
 BUNDLED = Path(__file__).parents[2] / "app" / "bundled"
 
 
-def test_every_recipe_and_what_packs_ship_is_understood() -> None:
+def test_recipes_and_settings_in_packs_are_valid() -> None:
     for name in recipe_names():
         kind = KINDS.get(name, TrainConfig)
         config = load_recipe(kind, name)
@@ -59,7 +59,7 @@ def test_another_method_resets_arguments_and_objective(recipe: str) -> None:
         assert config.optimizer == before.optimizer
 
 
-def test_a_recipe_drops_tables_and_values_of_the_one_it_extends(tmp_path: Path) -> None:
+def test_a_recipe_drops_tables_and_values_of_its_base(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.toml"
     lines = ['extends = "yours/vse_infty"', 'drop = ["objective", "text.dropout"]']
     recipe.write_text("\n".join([*lines, 'method = "pvse"', "[arguments]", "embed_dim = 8"]))
@@ -103,14 +103,14 @@ def test_a_recipe_drops_tables_and_values_of_the_one_it_extends(tmp_path: Path) 
         ("method=psve", 'no method "psve"; did you mean "pvse"? Choose one of\n  vsepp\n'),
     ],
 )
-def test_a_wrong_name_or_value_is_refused(change: str, sentence: str) -> None:
+def test_wrong_names_and_values_are_refused(change: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)) as refused:
         load_recipe(TrainConfig, "scenes/vse_infty", change.split())
     if " must " in sentence:
         assert str(refused.value).startswith("recipe scenes/vse_infty: ")
 
 
-def test_an_unknown_recipe_is_answered_by_the_nearest_and_a_list() -> None:
+def test_an_unknown_recipe_is_answered_by_the_nearest_name_and_a_list() -> None:
     first = 'there is no recipe "scenes/vse_infinity"; did you mean "scenes/vse_infty"? Choose one'
     with pytest.raises(FileNotFoundError) as refused:
         load_recipe(TrainConfig, "scenes/vse_infinity")
@@ -128,14 +128,14 @@ def test_every_setting_is_described() -> None:
             assert any(line.startswith(f"{name}: {{") for line in lines)
 
 
-# the others: see loop/test_command.py, and tests/export/build/test_trained_backbones.py
+# other recipes: loop/test_command.py and tests/export/build/test_trained_backbones.py
 NAMES = [n for n in recipe_names() if not re.search("backbone|mvam_stage1$|scenes/clip_tiny", n)]
-# Image encoders that are trained along: see `tests/training/data/test_extraction.py`.
+# recipes that also train the image encoder: tests/training/data/test_extraction.py
 ALONG = [name for name in NAMES if not load_recipe(TrainConfig, name).backbone_frozen]
 CLIPS = ("tgif/pvse", "mrw/pvse", "msrvtt/vse_infty", "vatex/vse_infty")
 COCO = [name for name in NAMES if "coco" in name]
 PAIRS, WIDTH = 8, 24
-# section by section: MV-VSE 4.2, PVSE 3.5, AVSE 4.2, MVAM 4.3 and 4.4, VSE-infinity 3.3
+# sections: MV-VSE 4.2, PVSE 3.5, AVSE 4.2, MVAM 4.3 and 4.4, VSE-infinity 3.3
 STATED: dict[str, dict[str, Any]] = {
     "vsepp": {"epochs": 30, "batch_size": 128, "margin": 0.2, "learning_rate": 2e-4},
     "vse_infty": {"epochs": 25, "size_augmentation": 0.2, "margin": 0.2, "learning_rate": 5e-4},
@@ -156,7 +156,7 @@ SIZES = {"embed_dim": WIDTH, "mlp_dim": 8, "block_dim": 8}
 
 
 def small(name: str) -> TrainConfig:
-    """A recipe with sizes at which a step takes milliseconds."""
+    """Loads a recipe with sizes at which a step takes milliseconds."""
     recipe = load_recipe(TrainConfig, name)
     changes = [f"batch_size={PAIRS}", "optimizer.warmup_steps=0", "feature_copies=1"]
     changes += ["exchange_halves=false", "order_epochs=0"]

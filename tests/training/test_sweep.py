@@ -1,4 +1,4 @@
-"""A sweep trains what is missing, resumes, chooses by validation and prints its table."""
+"""Sweeps: missing trainings, resuming, the choice by validation, recorded tables."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def _run(path: Path, *more: str) -> None:
     sweep.main([str(path), "--out", f"{folder}/runs", "--results", f"{folder}/results", *more])
 
 
-def test_trials_choose_all_seeds_are_measured_and_the_table_is_written(
+def test_trials_choose_a_setting_and_all_seeds_are_measured(
     toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(toy.parent)
@@ -90,25 +90,15 @@ def test_trials_choose_all_seeds_are_measured_and_the_table_is_written(
     assert [row[0] for row in shown["rows"]] == ["one vector", "three views"]
     assert shown["rows"][1][-1].startswith(("+", "-"))
     assert capsys.readouterr().out.splitlines()[-4:] == printed
-    # settings are printed as the sweep has them
+    # the printed settings are those of the sweep, not of the CSV file
     write_rows(table, [{**line, "setting": "former"} for line in read_rows(table)])
     before = table.read_bytes()
     (toy.parent / "runs").rename(toy.parent / "elsewhere")
-    for more in ((), ("--report",)):  # nothing is trained again
+    for more in ((), ("--report",)):  # neither trains again
         _run(toy, *more)
         assert table.read_bytes() == before
         assert capsys.readouterr().out.splitlines()[-4:] == printed
     assert not (toy.parent / "runs").exists()
-
-
-def test_training_on_other_data(toy: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = toy.read_text().replace("data=", "data=nowhere/")
-    toy.write_text(text.replace("[1e-5, 2e-2]", "[2e-2]"))  # no trials
-    with pytest.raises(SystemExit, match="nowhere"):
-        _run(toy)
-    _run(toy, "--data", str(data))
-    assert "| one vector | 2 |" in capsys.readouterr().out
-    assert len(read_rows(toy.parent / "results" / "toy.csv")) == 4
 
 
 def test_a_method_is_ahead_only_where_the_interval_excludes_0() -> None:
@@ -121,7 +111,7 @@ def test_a_method_is_ahead_only_where_the_interval_excludes_0() -> None:
     assert format_difference(hits["close"], hits["low"]).endswith("]")
 
 
-def test_the_recorded_tables_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_show_the_recorded_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page, tables = tmp_path / "results.md", tmp_path / "ablations"
     results, own = sweep.PAGE, sweep.ABLATIONS
     tables.mkdir()
@@ -129,7 +119,7 @@ def test_the_recorded_tables_are_shown(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(sweep, "PAGE", page)
     monkeypatch.setattr(sweep, "ABLATIONS", tables)
     names = re.findall(r"<!-- sweep (\w+) -->", page.read_text("utf-8"))
-    names.remove("flickr8k_alike")  # its runs are named by the encoder in data/mobilenet_v2
+    names.remove("flickr8k_alike")  # names of its runs depend on data/mobilenet_v2
     recorded = (name for name in sweep.sweep_names() if (sweep.RESULTS / f"{name}.csv").is_file())
     ablations = [name for name in recorded if sweep.load_sweep(name).paper]
     assert "scenes_alike" in names
@@ -141,7 +131,7 @@ def test_the_recorded_tables_are_shown(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_readme_has_the_recorded_numbers() -> None:
-    """Rsum of each method; in both comparisons differences to its baseline and to VSE∞."""
+    """The rsum of each method, and its differences from baselines in two sweeps."""
     text = (ROOT / "README.md").read_text("utf-8")
     rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
     rows = [[cell.replace("*", "").strip(" `") for cell in row] for row in rows]
@@ -171,19 +161,22 @@ def test_the_readme_has_the_recorded_numbers() -> None:
 
 @pytest.mark.slow
 def test_an_interrupted_sweep_resumes_with_several_trainings_at_once(
-    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    toy: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two settings and two seeds, interrupted after the first training."""
-    toy.write_text(toy.read_text().partition('[[rows]]\nlabel = "three views"')[0])
+    """Two settings and two seeds, interrupted after the first training; --data replaces `data`."""
+    text = toy.read_text().replace("data=", "data=nowhere/")
+    toy.write_text(text.partition('[[rows]]\nlabel = "three views"')[0])
+    with pytest.raises(SystemExit, match="nowhere"):
+        _run(toy)
     training = Mock(side_effect=[sweep.train, KeyboardInterrupt])
     with monkeypatch.context() as patch:
         patch.setattr(sweep, "train", lambda *job: training()(*job))
         with pytest.raises(SystemExit) as end:
-            _run(toy)
+            _run(toy, "--data", str(data))
     assert end.value.code == 130
     csv = toy.parent / "results" / "toy.csv"
     recorded = read_rows(csv)
-    _run(toy, "--jobs", "2")
+    _run(toy, "--data", str(data), "--jobs", "2")
     lines = read_rows(csv)
     assert lines[:1] == recorded
     assert [line["phase"] for line in lines] == ["trial"] * 2 + ["final"] * 2
@@ -191,8 +184,11 @@ def test_an_interrupted_sweep_resumes_with_several_trainings_at_once(
 
 
 @pytest.mark.parametrize("name", sweep.sweep_names())
-def test_every_sweep_names_trainings_that_differ(name: str, tmp_path: Path) -> None:
-    named, changes = sweep.load_sweep(name), ["backbone="]  # its checksum is part of a run's name
+def test_trainings_of_a_sweep_have_different_names(name: str, tmp_path: Path) -> None:
+    named, changes = (
+        sweep.load_sweep(name),
+        ["backbone="],
+    )  # the checksum of the backbone is part of a run's name
     jobs = sweep.trial_jobs(named, changes)
     jobs += sweep.final_jobs(named, changes, sweep.Record(tmp_path, name))
     runs = [job.run for job in jobs]

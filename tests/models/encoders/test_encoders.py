@@ -1,4 +1,4 @@
-"""Encoders: exact lengths, sensible shapes; numbers are checked where checkpoints convert."""
+"""Encoders: lengths, shapes and gradients; `tests/export/build` compares converted weights."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ CONFIG = {
 
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("lengths", [[9, 1, 4, 6], [1], [5, 5], [2, 3, 7]])
-def test_a_gru_has_the_states_and_gradients_of_torch(lengths: list[int], directions: int) -> None:
+def test_gru_states_and_gradients_equal_torchs(lengths: list[int], directions: int) -> None:
     gru = nn.GRU(5, 7, batch_first=True, bidirectional=directions == 2).double()
     inputs = torch.randn(len(lengths), 9, 5, dtype=torch.float64, requires_grad=True)
     packed = nn.utils.rnn.pack_padded_sequence(
@@ -36,9 +36,9 @@ def test_a_gru_has_the_states_and_gradients_of_torch(lengths: list[int], directi
     torch.testing.assert_close(ours, theirs, rtol=0.0, atol=1e-11)
 
 
-def test_bigru_reads_alike_in_training_and_in_use() -> None:
+def test_bigru_is_the_same_in_training_and_evaluation() -> None:
     module, rows = nn.Identity(), torch.zeros(1)
-    assert trains_on_cpu(module, rows)  # so that the first reading is by gru_states
+    assert trains_on_cpu(module, rows)  # training uses gru_states
     assert not trains_on_cpu(module.eval(), rows)
     lengths = torch.tensor([5, 1, 3])
     ids = torch.randint(2, 30, (3, 7))
@@ -54,21 +54,21 @@ def test_bigru_reads_alike_in_training_and_in_use() -> None:
         BiGRUTextEncoder(30, directions=3)
 
 
-def test_scene_net_gives_a_row_major_grid() -> None:
+def test_cells_of_scene_net_are_in_row_major_order() -> None:
     size = 64
     net = SceneNet(widths=(8, 8, 12, 16), blocks=(1, 1, 1)).eval()
     rows, columns = net.grid(size)
     pixels = torch.zeros(1, 3, size, size)
     features = net(pixels)
     assert features.shape == (1, rows * columns, 16)
-    pixels[..., : size // 8, -size // 8 :] = 1.0  # something in the top right corner
+    pixels[..., : size // 8, -size // 8 :] = 1.0  # changes the top right corner
     change = (net(pixels) - features).abs().sum(-1)[0]
     assert int(change.argmax()) == columns - 1
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @torch.no_grad()
-def test_grid_is_what_comes_out(layout: str) -> None:
+def test_grid_is_the_output_shape(layout: str) -> None:
     network = ResNet(**SMALL, layout=layout).eval()
     for size in (32, 63, 65, 100):
         rows, columns = network.grid(size)
@@ -76,7 +76,7 @@ def test_grid_is_what_comes_out(layout: str) -> None:
 
 
 def test_published_sizes() -> None:
-    """Parameters without the classifier, of ResNet-50 and of ResNet-18 (He et al.)."""
+    """Number of parameters of ResNet-50 and ResNet-18 (He et al.) without the classifier."""
     stages = (64, 128, 256, 512)
     with torch.device("meta"):
         fifty = ResNet()
@@ -86,14 +86,14 @@ def test_published_sizes() -> None:
     assert sum(p.numel() for p in eighteen.parameters()) == 11_176_512
 
 
-def test_views_read_their_own_patches_alone() -> None:
+def test_each_view_of_a_sampled_vit_reads_its_own_patches() -> None:
     encoder = SampledViT(CONFIG, (0, 10)).eval()
     assert encoder.dim == 16
     pixels = torch.randn(2, 3, 64, 64)
     first = encoder(pixels).unflatten(2, (2, 8))[:, :, 0]  # (B, N, h)
     seen = (first != 0).any(dim=2)
     assert seen.sum(dim=1).tolist() == [16, 16]  # 90 % of 17 tokens, and [CLS]
-    assert not seen[:, 16].any()  # the corner opposite to patch 0
+    assert not seen[:, 16].any()  # the corner opposite patch 0
     changed = pixels.clone()
     changed[:, :, 48:, 48:] += 1.0
     torch.testing.assert_close(encoder(changed).unflatten(2, (2, 8))[:, :, 0], first)
@@ -101,7 +101,7 @@ def test_views_read_their_own_patches_alone() -> None:
     for layer in encoder.model.layers:
         hidden = layer(hidden)
     torch.testing.assert_close(first[:, :16], hidden)
-    # centres spread by default, and must exist
+    # default centres are evenly spaced
     assert SampledViT(CONFIG).token_indices[:, 1].tolist() == [1 + 5, 1 + 10]  # of 4 x 4 patches
     with pytest.raises(ValueError, match="patches from 0 to 15"):
         SampledViT(CONFIG, (3, 16))
@@ -109,7 +109,7 @@ def test_views_read_their_own_patches_alone() -> None:
         SampledViT(CONFIG).grid(32)
 
 
-def test_the_method_pools_each_view_over_what_it_holds() -> None:
+def test_avse_pools_each_view_over_its_own_patches() -> None:
     config = AVSEConfig(6, released_gpo=True, sampled_features=True, match="maxsim")
     method = AVSE(8, 4, config).eval()
     features = torch.randn(2, 5, 8)

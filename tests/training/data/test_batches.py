@@ -1,4 +1,4 @@
-"""Batches in which an image stands with several of its captions, and the words of captions."""
+"""Batches with several captions of an image; vocabularies, tokenizers and word vectors."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -48,13 +48,13 @@ def table_of(data: Split) -> TokenTable:
     return TokenTable(build_tokenizer(data.captions), data.captions)
 
 
-@hypothesis_settings(deadline=None)  # processes may wait for one another
+@hypothesis_settings(deadline=None)  # other processes may slow the test down
 @given(
     counts=st.lists(st.integers(1, 7), min_size=1, max_size=9),
     together=st.integers(1, 6),
     seed=st.integers(0, 99),
 )
-def test_captions_come_once_beside_others(counts: list[int], together: int, seed: int) -> None:
+def test_each_caption_is_drawn_once(counts: list[int], together: int, seed: int) -> None:
     image_of = np.repeat(np.arange(len(counts)), counts)
     order = caption_order(image_of, together, np.random.default_rng(seed))
     assert sorted(order) == list(range(len(image_of)))
@@ -62,14 +62,8 @@ def test_captions_come_once_beside_others(counts: list[int], together: int, seed
     assert runs <= sum(-(-count // together) for count in counts)
 
 
-def test_selected_captions_keep_their_kinds(data: Split) -> None:
-    kinds = [f"kind {row % CAPTIONS}" for row in range(len(data.captions))]
-    assert replace(data, kinds=kinds).first(2).kinds == kinds[: 2 * CAPTIONS]
-    assert data.first(2).kinds == ()
-
-
 SHARED: dict[str, dict[str, Any]] = {"pvse": {"views": 2}, "mvam": {"views": 2}}
-# groups of AVSE are drawn for each image in training
+# every cell is in every group, so that AVSE draws no random groups
 SHARED["avse"] = {"views": 2, "block_dim": 4, "train_share": 1.0}
 WITH_COSTS = [name for name, kind in OBJECTIVES.items() if "cost" in kind.model_fields]
 LOSSES: list[tuple[str, dict[str, Any]]] = [
@@ -90,7 +84,7 @@ def test_encoding_each_image_once(method: str, settings: dict[str, Any], data: S
     pair = DualEncoder(models.build(method, DIM, words.dim, arguments), words, config)
     objective = build_objective(method, settings)
     (batch, *_) = batches(data, table, 10, (0, 0), captions_per_image=5)
-    assert batch.mask.shape == (2, 3)  # of ten captions
+    assert batch.mask.shape == (2, 3)  # two images for ten captions
     own = torch.from_numpy(data.features)[batch.image_ids]
     assert torch.equal(batch.features[batch.rows], own)
     results = []
@@ -110,25 +104,25 @@ def test_encoding_each_image_once(method: str, settings: dict[str, Any], data: S
         assert torch.allclose(item, other, rtol=1e-4, atol=1e-5)
 
 
-def test_a_batch_draws_one_look_at_each_image(data: Split) -> None:
-    looks = [np.asarray(data.features) + 100 * copy for copy in range(3)]
-    several = replace(data, features=Copies(looks))
+def test_a_batch_draws_one_version_of_each_image(data: Split) -> None:
+    versions = [np.asarray(data.features) + 100 * copy for copy in range(3)]
+    several = replace(data, features=Copies(versions))
     table, seen = table_of(data), set()
     for epoch in range(4):
         for batch in batches(several, table, 10, (0, epoch), captions_per_image=5):
-            drawn = batch.features[batch.rows] - torch.from_numpy(looks[0])[batch.image_ids]
+            drawn = batch.features[batch.rows] - torch.from_numpy(versions[0])[batch.image_ids]
             copies = (drawn / 100).round()
             assert torch.allclose(drawn, 100 * copies, atol=1e-4)
             seen |= {int(copy) for copy in copies[:, 0, 0]}
-            assert (copies == copies[:, :1, :1]).all()  # all of a look, not of several
+            assert (copies == copies[:, :1, :1]).all()  # all elements are of one version
     assert seen == {0, 1, 2}
     again = [next(iter(batches(several, table, 10, (0, 0)))).features for _ in range(2)]
     assert torch.equal(*again)
     assert several.features.shape == data.features.shape
-    assert np.array_equal(several.features[1:3], looks[0][1:3])
+    assert np.array_equal(several.features[1:3], versions[0][1:3])
 
 
-def test_texts_of_like_length_go_through_the_encoder_together() -> None:
+def test_texts_are_encoded_in_batches_of_similar_length() -> None:
     encoder, count = BiGRUTextEncoder(20, 3, 4), 2 * TEXTS_AT_ONCE + 9
     lengths = torch.where(torch.arange(count) < 9, 12, 1 + torch.arange(count) % 4)
     ids = torch.randint(1, 20, (count, 12)) * lengths_to_mask(lengths, 12)
@@ -140,7 +134,7 @@ def test_texts_of_like_length_go_through_the_encoder_together() -> None:
 
 
 @pytest.mark.parametrize("summaries", [(True, False), (False, True)])
-def test_no_summary_is_dropped(summaries: tuple[bool, bool], data: Split) -> None:
+def test_summaries_are_never_dropped(summaries: tuple[bool, bool], data: Split) -> None:
     method, words = models.build("vsepp", DIM, 8, {"embed_dim": 8}), BiGRUTextEncoder(20, 6, 8)
     encode_image, encode_text = Mock(wraps=method.encode_image), Mock(wraps=method.encode_text)
     method.encode_image, method.encode_text = encode_image, encode_text  # type: ignore[method-assign]
@@ -159,7 +153,7 @@ def test_words_are_lower_case_and_ordered_by_count() -> None:
         build_tokenizer([])
 
 
-def test_marks_stand_around_each_text(tmp_path: Path) -> None:
+def test_marks_start_and_end_each_text(tmp_path: Path) -> None:
     plain, marked = (build_tokenizer(["a dog"], marks=marks) for marks in (False, True))
     assert marked.get_vocab() == {**plain.get_vocab(), "<start>": 4, "<end>": 5}
     assert TokenTable(marked, ["a dog", "dog"]).ids.tolist() == [[4, 2, 3, 5], [4, 3, 5, 0]]
@@ -168,11 +162,11 @@ def test_marks_stand_around_each_text(tmp_path: Path) -> None:
             TokenTable(tokenizer, ["a dog", "!"])
     marked.save(str(tmp_path / "tokenizer.json"))
     reader = TextReader(load_tokenizer(tmp_path / "tokenizer.json"), max_length=3)
-    assert reader.read("a dog").words == ["<start>", "a", "<end>"]  # cut off, and still ended
+    assert reader.read("a dog").words == ["<start>", "a", "<end>"]  # truncated, with the end mark
     assert reader.read("cat").unknown == {1: "cat"}
     with pytest.raises(ValueError, match="type at least one word"):
         reader.read("!")
-    # and no unknown word replaces one
+    # marks are never replaced by [UNK]
     captions = [f"a dog number {n}" for n in range(24)]
     table = TokenTable(build_tokenizer(captions, marks=True), captions)
     data = Split(captions, np.arange(24), features=np.zeros((24, 1, 2)))

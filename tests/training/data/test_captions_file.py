@@ -1,4 +1,4 @@
-"""Folders of photographs: captions in four forms, splits, missing files, and what is refused."""
+"""Folders of photographs: caption formats, splits, missing and damaged files."""
 
 import json
 from collections import Counter
@@ -11,10 +11,8 @@ from PIL import Image
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.open_split import main, open_split, open_training
 from polyview.training.data.photographs import find_captions, open_photographs, read_captions
-from polyview.training.data.split import Split
 from tests.training.photographs import write_photographs
 
-SHARED = Path(__file__).parents[4] / "shared" / "flickr8k"
 IMAGES = {"a.jpg": ["A dog, running", "a cat"], "in/b.jpg": ["A man"], "c.jpg": ["Two red birds"]}
 SPLITS = {"a.jpg": "train", "in/b.jpg": "val", "c.jpg": "test"}
 PAIRS = [(file, caption) for file, captions in IMAGES.items() for caption in captions]
@@ -56,13 +54,8 @@ def folder_with(root: Path, name: str, text: str, images: str = "images") -> Pat
     return root
 
 
-def names_of(split: Split) -> list[str]:
-    assert isinstance(split.images, ImageFiles)
-    return [path.relative_to(path.parents[1]).as_posix() for path in split.images.paths]
-
-
 @pytest.mark.parametrize("name", FORMS)
-def test_all_forms_hold_the_same(name: str, tmp_path: Path) -> None:
+def test_all_formats_are_read_alike(name: str, tmp_path: Path) -> None:
     path = folder_with(tmp_path, name, FORMS[name]) / name
     assert find_captions(tmp_path) == path
     images = read_captions(path)
@@ -73,8 +66,8 @@ def test_all_forms_hold_the_same(name: str, tmp_path: Path) -> None:
     assert open_split(path, "val").captions == ["A man"]
 
 
-def test_splits_are_drawn_by_image_and_always_alike(tmp_path: Path) -> None:
-    """For tables without a column, and for COCO's own form, which has none."""
+def test_drawn_splits_depend_on_file_names_only(tmp_path: Path) -> None:
+    """Tables without a column for the split, and COCO's JSON, which has none."""
     lines = [f"{n}.jpg,caption {m} of {n}" for n in range(50) for m in range(2)]
     path, coco = tmp_path / "captions.csv", tmp_path / "c.json"
     path.write_text("\n".join(["file,caption", *lines]))
@@ -90,27 +83,21 @@ def test_splits_are_drawn_by_image_and_always_alike(tmp_path: Path) -> None:
     assert read[7].captions == ["caption 0", "caption 1"]
 
 
-def test_karpathys_coco_has_folders_restval_and_six_captions(tmp_path: Path) -> None:
+def test_karpathys_split_of_coco_has_folders_restval_and_up_to_six_captions(tmp_path: Path) -> None:
     counts = {"train": 2, "restval": 1, "val": 1, "test": 1}
     folders = {split: "train2014" if split == "train" else "val2014" for split in counts}
     folder = write_photographs(tmp_path, counts, "coco", captions=6, folders=folders)
     train, test = open_photographs(folder, "train"), open_photographs(folder, "test")
-    assert names_of(train) == ["train2014/000.jpg", "train2014/001.jpg", "val2014/002.jpg"]
-    assert len(train.captions) == 18  # all of them to learn from
+    assert isinstance(train.images, ImageFiles)
+    names = [path.relative_to(folder / "images").as_posix() for path in train.images.paths]
+    assert names == ["train2014/000.jpg", "train2014/001.jpg", "val2014/002.jpg"]
+    assert len(train.captions) == 18  # training uses all six
     assert [len(train.first(count).captions) for count in (2, 0)] == [12, 18]
     assert test.captions == [f"A red field, number {n} ." for n in range(5)]
     assert test.image_of.tolist() == [0] * 5
 
 
-@pytest.mark.shared
-def test_flickr8k_has_its_official_splits() -> None:
-    train, val = open_photographs(SHARED, "train"), open_photographs(SHARED, "val")
-    assert (len(train.images), len(val.images)) == (6000, 1000)
-    assert (len(train.captions), len(val.captions)) == (30000, 5000)
-    assert not set(names_of(train)) & set(names_of(val))
-
-
-def test_the_usual_name_wins_and_images_may_lie_beside_the_file(tmp_path: Path) -> None:
+def test_captions_csv_has_priority_and_images_may_be_in_its_folder(tmp_path: Path) -> None:
     folder_with(tmp_path, "captions.csv", FORMS["mine.csv"], images=".")
     (tmp_path / "notes.json").write_text("{}")
     assert find_captions(tmp_path) == tmp_path / "captions.csv"
@@ -173,7 +160,7 @@ def test_missing_splits_and_files_are_named(tmp_path: Path) -> None:
         open_photographs(folder, "train")
 
 
-def test_folders_join_behind_the_first(tmp_path: Path) -> None:
+def test_more_folders_are_appended_to_the_training_split(tmp_path: Path) -> None:
     first = write_photographs(tmp_path / "first", {"train": 3, "val": 2})
     other = write_photographs(tmp_path / "other", {"train": 2, "val": 1}, captions=2)
     (other / "dataset_flickr8k.json").rename(other / "captions.json")
@@ -182,7 +169,7 @@ def test_folders_join_behind_the_first(tmp_path: Path) -> None:
     joined = open_training(first, [str(other)], without_captions=True)
     assert isinstance(joined.images, ImageFiles)
     assert [path.parents[1].name for path in joined.images.paths] == ["first"] * 3 + ["other"] * 3
-    assert joined.images.paths[-1] == alone  # the validation photograph is left out
+    assert joined.images.paths[-1] == alone  # without the validation photograph
     assert joined.image_of.tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 2 + [4] * 2
     assert joined.captions[15:] == open_photographs(other, "train").captions
     assert len(open_training(first, [str(other)]).images) == 5
@@ -193,7 +180,7 @@ def test_a_summary_names_damaged_images(tmp_path: Path, capsys: pytest.CaptureFi
     folder_with(tmp_path, "mine.csv", "file,caption\n" + "".join(f'{f},"{c}"\n' for f, c in PAIRS))
     random, path = np.random.default_rng(0), tmp_path / "images/in/b.jpg"
     Image.fromarray(random.integers(0, 255, (64, 64, 3), np.uint8)).save(path)
-    path.write_bytes(path.read_bytes()[:-900])  # truncated; its head is whole
+    path.write_bytes(path.read_bytes()[:-900])  # truncated; the header is whole
     (tmp_path / "images" / "c.jpg").write_text("no image")
     main([str(tmp_path)])
     printed = capsys.readouterr().out

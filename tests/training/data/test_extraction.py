@@ -1,4 +1,4 @@
-"""Image encoders: features that are extracted once, and encoders that are trained along."""
+"""Features of frozen image encoders, extracted once, and image encoders that are trained too."""
 
 import threading
 from dataclasses import replace
@@ -30,14 +30,14 @@ from tests.training.photographs import SIZE, WIDTH, write_encoder, write_photogr
 
 
 class Scaled(torch.nn.Module):
-    """Means over quarters of an image, times a factor; counts what it read."""
+    """Averages the quarters of an image, times a factor; counts the images."""
 
     def __init__(self, factor: float = 1.0) -> None:
         super().__init__()
         self.factor, self.read = factor, 0
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        """(B, 3, S, S) -> (B, 4, 3)."""
+        """Maps pixels (B, 3, S, S) to features (B, 4, 3)."""
         self.read += len(pixels)
         return self.factor * torch.nn.functional.adaptive_avg_pool2d(pixels, 2).flatten(2).mT
 
@@ -59,7 +59,7 @@ def how(tmp_path: Path) -> Extraction:
 
 
 def encoded(backbone: Path, images: list[Image.Image]) -> np.ndarray:
-    """(B, 4, WIDTH)."""
+    """Returns the encoder's features (B, 4, WIDTH)."""
     encoder, preprocess, _ = load_image_source(backbone)
     with torch.inference_mode():
         return encoder(torch.from_numpy(preprocess(images))).numpy()
@@ -79,15 +79,15 @@ def test_features_are_those_of_the_encoder(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_two_that_want_the_same_file_make_it_once(train: Any, tmp_path: Path) -> None:
+def test_threads_extract_the_same_features_once(train: Any, tmp_path: Path) -> None:
     def run(encoder: Scaled) -> None:
         out, cpu = tmp_path / "f.npy", torch.device("cpu")
         features.extract(encoder, Preprocess(SIZE), train.images, out, cpu)
 
     encoders = [Scaled(), Scaled()]
-    asking = [threading.Thread(target=run, args=(encoder,)) for encoder in encoders]
+    threads = [threading.Thread(target=run, args=(encoder,)) for encoder in encoders]
     for step in (threading.Thread.start, threading.Thread.join):
-        for thread in asking:
+        for thread in threads:
             step(thread)
     assert sorted(encoder.read for encoder in encoders) == [0, 10]
     (tmp_path / "f.npy").unlink()
@@ -95,7 +95,7 @@ def test_two_that_want_the_same_file_make_it_once(train: Any, tmp_path: Path) ->
         run(Scaled(1e6))
 
 
-def test_damaged_images(train: Any, backbone: Path, how: Extraction) -> None:
+def test_damaged_images_are_named_or_skipped(train: Any, backbone: Path, how: Extraction) -> None:
     paths = train.images.paths
     good = paths[2].read_bytes()
     paths[2].write_bytes(good[: len(good) // 2])
@@ -104,31 +104,33 @@ def test_damaged_images(train: Any, backbone: Path, how: Extraction) -> None:
         read_features(train, backbone, how)
     assert all(f"{paths[row]} is not a readable image" in str(caught.value) for row in (2, 7))
     assert "--skip-damaged" in str(caught.value)
-    assert not list(how.cache.rglob("*.npy"))  # whole or absent
+    assert not list(how.cache.rglob("*.npy"))  # no incomplete file
     assert len(drop_damaged(train, how).images) == 10
     drop_damaged(train, replace(how, skip_damaged=True))
-    whole = read_features(drop_damaged(train, how), backbone, how)  # by the list of the former
+    whole = read_features(
+        drop_damaged(train, how), backbone, how
+    )  # reads the cached list of damaged images
     assert (len(whole.features), len(whole.captions)) == (8, 40)
     assert whole.image_of.tolist() == np.repeat(np.arange(8), 5).tolist()
-    assert whole.captions[10].startswith("A grey field")  # of the fourth photograph
+    assert whole.captions[10].startswith("A grey field")  # the caption of the fourth photograph
     fourth = encoded(backbone, [Image.open(paths[3])])
     np.testing.assert_allclose(whole.features[2:3], fourth, rtol=2e-3, atol=2e-3)
 
 
-def test_a_look_is_a_repeatable_crop(train: Any, backbone: Path, how: Extraction) -> None:
-    pictures, mirrored = train.images, 0
-    looks = [crops(pictures, number) for number in (1, 1, 2)]
-    for i, whole in enumerate(map(np.asarray, pictures)):
-        first, again, other = (np.asarray(look[i]) for look in looks)
+def test_crops_are_repeatable(train: Any, backbone: Path, how: Extraction) -> None:
+    images, mirrored = train.images, 0
+    versions = [crops(images, number) for number in (1, 1, 2)]
+    for i, whole in enumerate(map(np.asarray, images)):
+        first, again, other = (np.asarray(version[i]) for version in versions)
         assert np.array_equal(first, again)
         assert not np.array_equal(first, other)
         assert 0.45 < first.shape[0] * first.shape[1] / (whole.shape[0] * whole.shape[1]) <= 1
         windows = np.lib.stride_tricks.sliding_window_view(whole, first.shape)[..., 0, :, :, :]
-        inside = [(windows == look).all(axis=(2, 3, 4)).any() for look in (first, first[:, ::-1])]
-        assert any(inside)
-        mirrored += not inside[0]
+        found = [(windows == crop).all(axis=(2, 3, 4)).any() for crop in (first, first[:, ::-1])]
+        assert any(found)
+        mirrored += not found[0]
     assert 0 < mirrored < 10
-    data = read_features(train, backbone, how, copies=3)  # kept beside the images
+    data = read_features(train, backbone, how, copies=3)  # the images themselves and two crops
     assert isinstance(data.features, Copies)
     assert data.features.shape == (10, 4, WIDTH)
     assert len({part[0].tobytes() for part in data.features.versions}) == 3
@@ -138,7 +140,7 @@ def test_a_look_is_a_repeatable_crop(train: Any, backbone: Path, how: Extraction
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`photos/` and `backbone/`, an encoder with batch norms."""
+    """A folder with `photos/` and `backbone/`, an encoder with batch norms."""
     root = tmp_path_factory.mktemp("trained")
     write_photographs(root / "photos", {"train": 8, "val": 4}, captions=2)
     write_encoder(root / "backbone")
@@ -163,23 +165,23 @@ def build(world: Path, out: Path, *, resume: bool = False, **changes: Any) -> Tr
     return build_trainer(config, out, resume=resume, extraction=extraction)
 
 
-def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Path) -> None:
+def test_batches_hold_the_pixels_of_each_captions_image(world: Path) -> None:
     _, preprocess, _ = load_image_source(world / "backbone", rounded=False)
     data = open_split(world / "photos", "train").with_pixels(preprocess).first(6)
     table = TokenTable(build_tokenizer(data.captions), data.captions)
     whole, early = (batches(data, table, 4, (0, 0)) for _ in range(2))
     for batch, same in zip(whole, prefetch(early), strict=True):
         for row, image in enumerate(batch.image_ids):
-            with Image.open(world / f"photos/images/{int(image):03}.jpg") as picture:
-                assert torch.equal(batch.features[row], torch.from_numpy(preprocess([picture])[0]))
+            with Image.open(world / f"photos/images/{int(image):03}.jpg") as file:
+                assert torch.equal(batch.features[row], torch.from_numpy(preprocess([file])[0]))
         for name in ("features", "ids", "lengths", "image_ids"):
             assert torch.equal(getattr(same, name), getattr(batch, name))
 
 
-def test_training_begins_at_published_weights(world: Path, tmp_path: Path) -> None:
+def test_training_starts_from_the_encoders_weights(world: Path, tmp_path: Path) -> None:
     frozen = build(world, tmp_path / "frozen", backbone_frozen=True)
     trained = build(world, tmp_path / "trained", backbone_lr_scale=0.1)
-    # the same heads over the same features, but for their rounding
+    # the same heads over the same features, which the cache stores in half precision
     for ours, theirs in zip(trained.validation_views(), frozen.validation_views(), strict=True):
         torch.testing.assert_close(ours.embeddings, theirs.embeddings, atol=5e-3, rtol=0)
     assert {group["share"] for group in trained.optimizer.param_groups} == {1.0, 0.1}
@@ -194,25 +196,25 @@ def test_training_begins_at_published_weights(world: Path, tmp_path: Path) -> No
     tensors, about = load_tensors(tmp_path / "trained" / "best.safetensors")
     assert about["image_encoder"]["arch"] == "scene_net"
     assert {name.split(".")[0] for name in tensors} == {"method", "text_encoder", "image_encoder"}
-    extraction = Extraction(tmp_path, device="cpu")  # measured as after the best epoch
+    extraction = Extraction(tmp_path, device="cpu")  # the metrics of the best epoch
     _, method, *views, split = run_views(tmp_path / "trained", "val", extraction)
     results = retrieval_metrics(score_matrix(method, *views), split.image_of)
     assert results == pytest.approx(best, abs=0.01)
 
 
-def test_a_second_stage_starts_where_the_first_ended(world: Path, tmp_path: Path) -> None:
-    def reached(run: str) -> dict[str, torch.Tensor]:
+def test_a_second_stage_starts_from_the_weights_of_the_first(world: Path, tmp_path: Path) -> None:
+    def best_weights(run: str) -> dict[str, torch.Tensor]:
         return load_tensors(tmp_path / run / "best.safetensors")[0]
 
     build(world, tmp_path / "first", backbone_frozen=True, epochs=1).fit()
     second = build(world, tmp_path / "second", init=str(tmp_path / "first"), seed=5)
     encoder, _, _ = load_image_source(world / "backbone", rounded=False)
     start = {f"image_encoder.{name}": value for name, value in encoder.state_dict().items()}
-    for name, value in (reached("first") | start).items():
+    for name, value in (best_weights("first") | start).items():
         assert torch.equal(second.model.state_dict()[name], value)
     second.fit()
     third = build(world, tmp_path / "third", init=str(tmp_path / "second"))
-    for name, value in reached("second").items():
+    for name, value in best_weights("second").items():
         assert torch.equal(third.model.state_dict()[name], value)
 
     init = {"init": str(tmp_path / "first")}

@@ -1,4 +1,4 @@
-"""Ready-made features of regions and of frames: what they become, and what is refused."""
+"""Precomputed features of regions and frames: splits, galleries and error messages."""
 
 import json
 import os
@@ -30,7 +30,7 @@ from tests.training.conftest import write_regions
 
 
 def write_part(folder: Path, part: str, images: int, captions: int) -> np.ndarray:
-    """Features (images, 3, 2), all numbers different, and so many captions of each image."""
+    """Writes features (images, 3, 2), all different, and `captions` captions of each image."""
     numbers = np.arange(images * 6, dtype=np.float32).reshape(images, 3, 2)
     np.save(folder / f"{part}_ims.npy", numbers)
     lines = [f"{part} {i // captions} caption {i % captions}" for i in range(captions * images)]
@@ -40,13 +40,13 @@ def write_part(folder: Path, part: str, images: int, captions: int) -> np.ndarra
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Four training images with two captions each, and two for validation."""
+    """A folder with four training and two validation images, each with two captions."""
     write_part(tmp_path, "train", 4, 2)
     write_part(tmp_path, "dev", 2, 2)
     return tmp_path
 
 
-def test_captions_belong_to_images_in_turn(folder: Path) -> None:
+def test_captions_are_grouped_by_image(folder: Path) -> None:
     boxes = np.random.default_rng(0).random((4, 3, 4))
     np.save(folder / "train_boxes.npy", boxes)
     half = np.load(folder / "train_ims.npy").astype(np.float16)
@@ -63,7 +63,7 @@ def test_captions_belong_to_images_in_turn(folder: Path) -> None:
     (batch,) = batches(data, table, 8, (0, 0))
     assert batch.features.element_size() == 4
     assert np.array_equal(batch.features.numpy(), half[batch.image_ids.numpy()])
-    assert open_split(folder, "val").captions[0] == "dev 0 caption 0"  # or else "val"
+    assert open_split(folder, "val").captions[0] == "dev 0 caption 0"  # "dev" or "val"
     (folder / "dev_ims.npy").rename(folder / "val_ims.npy")
     (folder / "dev_caps.txt").rename(folder / "val_caps.txt")
     assert open_split(folder, "val").captions[0] == "dev 0 caption 0"
@@ -75,7 +75,7 @@ def test_five_equal_rows_are_one_image(tmp_path: Path) -> None:
     data = open_split(tmp_path, "test")
     assert np.array_equal(data.features[:], once)
     assert data.image_of.tolist() == [0] * 5 + [1] * 5 + [2] * 5
-    write_part(tmp_path, "test", 15, 1)  # a caption an image is no repetition
+    write_part(tmp_path, "test", 15, 1)  # one caption for each image: 15 images
     assert open_split(tmp_path, "test").image_of.tolist() == list(range(15))
 
 
@@ -123,7 +123,7 @@ def make(data: Path, *more: str) -> Path:
     return out
 
 
-def test_a_gallery_of_drawings_shows_the_boxes(data: Path) -> None:
+def test_a_gallery_without_images_has_drawings_of_the_boxes(data: Path) -> None:
     boxes = np.tile(np.array([0.25, 0.25, 0.75, 0.75], np.float32), (20, 5, 1))
     np.save(data / "test_boxes.npy", boxes)
     split, out = open_regions(data, "test"), make(data, "--count", "7")
@@ -134,7 +134,7 @@ def test_a_gallery_of_drawings_shows_the_boxes(data: Path) -> None:
     assert regions.boxes is not None
     assert np.array_equal(regions.boxes, boxes[:7])
     drawn = [Image.open(out / image.file).convert("L") for image in gallery.images]
-    assert len({image.tobytes() for image in drawn}) == 7  # by their numbers
+    assert len({image.tobytes() for image in drawn}) == 7  # each shows its number
     first = np.asarray(drawn[0], int)
     high, wide = first.shape
     assert first[high // 2, wide // 4 + 20] - first[high // 2, wide // 4] > 50
@@ -174,7 +174,7 @@ def mrw(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_splits_are_those_of_the_annotations(layout: str, tmp_path: Path) -> None:
+def test_every_layout_of_clips_is_read(layout: str, tmp_path: Path) -> None:
     folder, each = write_clips(tmp_path / layout, layout), SENTENCES[layout]
     for part, count in PARTS.items():
         data = open_split(folder, part)
@@ -209,20 +209,20 @@ def test_splits_are_those_of_the_annotations(layout: str, tmp_path: Path) -> Non
         (lambda f: (f / "features/val_2.npy").unlink(), "1 of 4 clips have no file .* val_2; add"),
     ],
 )
-def test_damage_is_named(damage: Damage, message: str, mrw: Path) -> None:
+def test_damaged_clips_are_named(damage: Damage, message: str, mrw: Path) -> None:
     damage(mrw)
     with pytest.raises(ValueError, match=message):
         open_videos(mrw, "val")
 
 
-def test_clips_that_are_gone_are_left_out(mrw: Path) -> None:
+def test_clips_listed_in_absent_txt_are_skipped(mrw: Path) -> None:
     (mrw / "features" / "val_2.npy").unlink()
     (mrw / "absent.txt").write_text("val_2\n")
     data = open_split(mrw, "val")
     assert [caption.split()[5] for caption in data.captions] == ["0", "1", "3"]
 
 
-def test_frames_are_spread_evenly_or_drawn(mrw: Path) -> None:
+def test_frames_are_evenly_spaced_or_drawn(mrw: Path) -> None:
     clips = open_split(mrw, "train").with_frames(4).features  # of 1, 4, 7 ... 22 frames
     assert isinstance(clips, Clips)
     assert clips.lengths.tolist() == [1, 4, 4, 4, 4, 4, 4, 4]
@@ -232,7 +232,7 @@ def test_frames_are_spread_evenly_or_drawn(mrw: Path) -> None:
     assert not whole[0, 1:].any()
     drawn = [clips.sample(np.arange(8), np.random.default_rng(seed))[:, :, 0] for seed in range(60)]
     steps = np.diff(np.stack(drawn), axis=2)
-    assert (steps[:, 1] == 1).all()  # as long as what is looked at
+    assert (steps[:, 1] == 1).all()  # four frames, all used
     assert {tuple(row) for row in steps[:, 7]} == {(1, 1, 1), (2, 2, 2), (3, 3, 3)}
     starts = np.stack(drawn)[:, 7, 0]
     assert starts.min() <= 2
@@ -241,7 +241,7 @@ def test_frames_are_spread_evenly_or_drawn(mrw: Path) -> None:
     assert np.array_equal(again, drawn[0])
 
 
-def test_a_pack_over_clips_looks_at_as_many_frames(mrw: Path, tmp_path: Path) -> None:
+def test_a_pack_uses_the_number_of_frames_of_its_training(mrw: Path, tmp_path: Path) -> None:
     small = ["epochs=1", "patience=1", "batch_size=8", "text.min_count=1", "text.word_dim=6"]
     sizes = ["text.hidden_dim=8", "text.vectors=", "frames=4"]
     config = load_recipe(TrainConfig, "vatex/vse_infty", [f"data={mrw}", *small, *sizes])

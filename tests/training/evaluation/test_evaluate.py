@@ -1,6 +1,6 @@
-"""The evaluation command on the bundled pack: its tables, files and evidence; what it refuses.
+"""The command `evaluate` on the bundled pack: tables, files, evidence and error messages.
 
-A sample of the pack's scenes is measured by default, see `sample.py`, and all by `make soak`.
+The tests use a sample of the pack (`sample.py`); `make soak` evaluates the whole pack.
 """
 
 import csv
@@ -27,7 +27,7 @@ from tests.training.sample import BUNDLED, SCENES, TABLES, read_numbers, write_s
 
 
 class Report(NamedTuple):
-    """One evaluation with most options; the folder has `scenes/`, `scores.npz` and `trec/`."""
+    """An evaluation with most options; `folder` has `scenes/`, `scores.npz` and `trec/`."""
 
     folder: Path
     printed: str
@@ -58,8 +58,8 @@ def test_numbers_are_reproduced_and_printed(report: Report) -> None:
         row = rows[name]
         assert row.keys() == values.keys()
         for key, value in values.items():
-            # to the printed digit; another processor may swap two equal scores, which moves 0.4,
-            # and of foils a pair
+            # another processor may swap two equal scores, which changes a metric by 0.4, or the
+            # order of one pair of foils
             within = 100 / values[f"{key}_pairs"] if f"{key}_pairs" in values else 0.6
             if key.endswith("_margin"):
                 kind = key.removesuffix("_margin")
@@ -91,7 +91,7 @@ def test_bundled_numbers_are_reproduced(tmp_path: Path) -> None:
         values = method.metrics.values
         values = {key: values[key] for key in values if not key.startswith("deletion_renewed")}
         assert rows[name].keys() == values.keys(), name
-        # to the printed digit; another processor may swap two equal scores, which moves 0.02 to 0.1
+        # another processor may swap two equal scores, which changes a metric by 0.02 to 0.1
         assert rows[name] == pytest.approx(values, abs=0.3), name
         areas = {key for key in values if key.startswith(("deletion", "insertion"))}
         assert {key: rows[name][key] for key in areas} == pytest.approx(
@@ -99,7 +99,7 @@ def test_bundled_numbers_are_reproduced(tmp_path: Path) -> None:
         ), name
 
 
-def test_json_holds_differences_and_how_they_were_measured(report: Report) -> None:
+def test_json_has_differences_command_and_sources(report: Report) -> None:
     measured, pack = report.measured, report.folder / "scenes"
     assert measured["command"].startswith(f"python -m polyview evaluate --pack {pack} --all")
     assert (measured["split"], measured["seed"]) == ("test", 0)
@@ -107,7 +107,7 @@ def test_json_holds_differences_and_how_they_were_measured(report: Report) -> No
     first, same = measured["differences"]
     assert (first["first"], first["second"], first["kind"]) == ("vse_infty", "vsepp", "")
     expected = read_numbers()["vse_infty"]["rsum"] - report.rows["vsepp"]["rsum"]
-    assert first["difference"] == pytest.approx(expected, abs=0.6)  # as the numbers are
+    assert first["difference"] == pytest.approx(expected, abs=0.6)  # the tolerance of the metrics
     assert 0 < first["low"] < first["difference"] < first["high"]
     assert (same["low"], same["high"]) == (0, 0)
     values = (f"{first[key]:+.1f}" for key in ("difference", "low", "high"))
@@ -115,8 +115,8 @@ def test_json_holds_differences_and_how_they_were_measured(report: Report) -> No
     assert line in report.printed
 
 
-def test_scores_ranks_and_runs_can_be_read_again(report: Report) -> None:
-    """Runs of images are read in `test_our_own_run_file`."""
+def test_files_of_scores_and_ranks(report: Report) -> None:
+    """`test_our_own_run_file` reads the run files of images."""
     data = np.load(report.folder / "scores.npz")
     assert data["vsepp"].shape == (SCENES, 5 * SCENES)
     assert data["captions"][5] == from_pack(report.folder / "scenes", "test").captions[5]
@@ -145,7 +145,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compared(pack: Path, b: str, out: Path, *options: str) -> tuple[Any, list[dict[str, str]]]:
-    """What JSON and CSV say of PVSE and another method or run file."""
+    """Compares PVSE with a method or a run file; returns the JSON and the rows of the CSV."""
     files = ["--json", str(out / "all.json"), "--csv", str(out / "captions.csv")]
     main(["--pack", str(pack), "--method", "vse_infty", "--mistakes", "pvse", b, *options, *files])
     with (out / "captions.csv").open(encoding="utf-8") as table:
@@ -164,7 +164,7 @@ def test_our_own_run_file(pack: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     for names in ({}, {f"i{i}": file.stem for i, file in enumerate(files.paths)}):
         lines = [line.split() for line in run.read_text().splitlines()]
         lines = [[q, q0, names.get(i, i), *rest] for q, q0, i, *rest in lines]
-        random.Random(0).shuffle(lines)  # as long as ranks and scores are there
+        random.Random(0).shuffle(lines)  # the order of lines does not matter
         other.write_text("".join(f"{' '.join(line)}\n" for line in lines))
         theirs, same = compared(pack, str(other), tmp_path)
         assert theirs | {"b": "vse_infty"} == own
@@ -181,7 +181,7 @@ def test_a_short_run_file(pack: Path, tmp_path: Path) -> None:
     assert {row["first_b"] for row in captions[90:]} == {""}
 
 
-def test_bad_requests_get_a_sentence(pack: Path, tmp_path: Path) -> None:
+def test_wrong_options_are_refused(pack: Path, tmp_path: Path) -> None:
     photographs = str(write_photographs(tmp_path / "photographs", {"test": 4}))
     runs = {
         "few": "t0 Q0 i0 1 0.5 x\n",

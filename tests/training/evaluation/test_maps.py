@@ -1,4 +1,4 @@
-"""Maps of transformers against their papers' formulas, written out, and the comparison."""
+"""Maps of transformers against the formulas of their papers, and the comparison of maps."""
 
 import csv
 import json
@@ -39,8 +39,8 @@ def case() -> Case:
     return encoder, torch.randn(2, 3, 48, 48).double(), torch.randn(2, encoder.dim).double()
 
 
-def test_maps_are_those_of_the_papers(case: Case) -> None:
-    """Patches compared as the whole image is, attention rollout, Grad-ECLIP, LeGrad."""
+def test_maps_equal_the_papers_formulas(case: Case) -> None:
+    """Cosines of patches, attention rollout, Grad-ECLIP and LeGrad."""
     encoder, pixels, texts = case
     layers = encoder.model.encoder.layers
     drawn = draw_maps(*case)
@@ -79,7 +79,7 @@ def test_maps_are_those_of_the_papers(case: Case) -> None:
 
 
 @torch.no_grad()
-def test_deleted_patches_are_seen_by_no_layer(case: Case) -> None:
+def test_no_layer_attends_to_deleted_patches(case: Case) -> None:
     encoder, pixels, texts = case
     present = torch.rand(6, 9, generator=torch.Generator().manual_seed(1)) < 0.5
     present[0], present[1] = True, torch.arange(9) == 4
@@ -97,7 +97,7 @@ def test_deleted_patches_are_seen_by_no_layer(case: Case) -> None:
 
 
 def test_maps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The maps are those of a random CLIP over a few scenes; other weights are refused."""
+    """Maps of a random CLIP over six scenes; refuses other weights."""
     source = save_clip(tmp_path / "source", size=224)
     scenes = write_sample(tmp_path / "scenes", 6, ["vsepp"])
     build_clip(tmp_path / "pack", str(source), LABELS, scenes / "gallery")
@@ -108,7 +108,7 @@ def test_maps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     rows = json.loads((tmp_path / "rows.json").read_text())["maps"]
     names = ["patch cosine", "rollout", "Grad-ECLIP", "LeGrad", "random"]
     assert set(rows) == {ROWS, f"{ROWS}, last half", *names, "chance"}
-    # all captions are few enough, so that both commands measure the same ones
+    # both commands measure all captions, since there are few
     assert rows[ROWS]["sentence"] == pytest.approx(evidence["evidence_pointing"])
     assert rows[ROWS]["word"] == pytest.approx(evidence["evidence_word_pointing"])
     assert rows["chance"]["sentence"] == pytest.approx(evidence["evidence_chance"])
@@ -134,7 +134,7 @@ def test_maps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.font
 @pytest.mark.slow
-def test_a_clip_that_was_trained_here_is_read_from_its_pack(tmp_path: Path) -> None:
+def test_maps_of_a_clip_from_this_repository_need_no_source(tmp_path: Path) -> None:
     write_split(tmp_path, "val", 2)
     pack = ["--pack", str(BUNDLED.parent / "clip_tiny"), "--device", "cpu", "--split", "val"]
     main([*pack, "--data", str(tmp_path), "--maps", "--json", str(tmp_path / "maps.json")])
@@ -153,7 +153,7 @@ def gradient(score: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
 
 @torch.no_grad()
 def states_of(encoder: Any, image: Tensor) -> list[Tensor]:
-    """An image's tokens (T, h) before each layer and behind the last one."""
+    """Returns an image's tokens (T, h) before each layer and after the last."""
     return [state[0] for state in encoder.model(image[None], output_hidden_states=True)[-1]]
 
 
@@ -165,9 +165,9 @@ def attention_of(layer: Any, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def reading_of(
     encoder: Any, states: Sequence[Tensor], number: int
 ) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """How a layer's tokens become an embedding.
+    """Returns a layer's queries (Q, h), keys (T, h), values (T, h), and its continuation.
 
-    Queries (Q, h), keys and values (T, h), and the embedding (D,) of what the first queries read.
+    The continuation maps the attention output of the first queries to the embedding (D,).
     """
     layer, state = encoder.model.encoder.layers[number], states[number]
 
@@ -181,13 +181,13 @@ def reading_of(
 
 
 def weights_of(queries: Tensor, keys: Tensor) -> Tensor:
-    """Each head's attention (H, Q, T)."""
+    """Returns the attention (H, Q, T) of each head."""
     pairs = zip(queries.chunk(HEADS, dim=1), keys.chunk(HEADS, dim=1), strict=True)
     products = [query @ key.T / (keys.shape[1] // HEADS) ** 0.5 for query, key in pairs]
     return torch.stack(products).softmax(dim=2)
 
 
 def attended(heads: Tensor, values: Tensor) -> Tensor:
-    """What queries read (Q, h), head beside head."""
+    """Returns the attention output (Q, h), the heads concatenated."""
     parts = values.chunk(HEADS, dim=1)
     return torch.cat([weights @ part for weights, part in zip(heads, parts, strict=True)], dim=1)

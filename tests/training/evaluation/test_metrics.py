@@ -1,4 +1,4 @@
-"""Retrieval metrics, views, deletion and calibrations, by loops and by the authors' code."""
+"""Metrics, view statistics, deletion and calibration against loops and the authors' code."""
 
 import itertools
 import math
@@ -59,7 +59,7 @@ def test_median_ranks_are_normalised_and_scores_without_ranks_refused() -> None:
 
 
 def _rsum_of_draw(scores: np.ndarray, drawn: list[int]) -> float:
-    """Rsum when the queries are the drawn images and their captions, one by one."""
+    """Returns the rsum of the drawn images and their captions as queries."""
     i2t, t2i = [], []
     for image in drawn:
         captions = np.flatnonzero(image == IMAGE_OF)
@@ -69,7 +69,7 @@ def _rsum_of_draw(scores: np.ndarray, drawn: list[int]) -> float:
     return 100 * float(sum(recalls))
 
 
-@pytest.mark.parametrize("alike", [None, ALIKE], ids=["one by one", "alike ones together"])
+@pytest.mark.parametrize("alike", [None, ALIKE], ids=["images", "groups of alike images"])
 def test_bootstrap_agrees_with_the_loop(alike: np.ndarray | None) -> None:
     a, b = _scores(0), _scores(1)
     first, second = (image_hits(scores, IMAGE_OF, alike)[None] for scores in (a, b))
@@ -98,10 +98,10 @@ def test_cosines_of_captions_agree_with_the_loop() -> None:
             means.append(np.mean([float(torch.cosine_similarity(a, b, dim=0)) for a, b in pairs]))
     results = caption_cosines(texts, image_of)
     assert results["caption_cosine"] == pytest.approx(np.mean(means), abs=1e-6)
-    assert caption_cosines(texts[[0, 3]], image_of[[0, 3]]) == {}  # an image with one caption each
+    assert caption_cosines(texts[[0, 3]], image_of[[0, 3]]) == {}  # one caption per image
 
 
-def test_a_kind_is_measured_as_if_it_stood_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_of_a_kind_use_its_captions_only(capsys: pytest.CaptureFixture[str]) -> None:
     """Eight clips in four pairs, each with a caption of one kind and two of another."""
     alike, image_of = np.arange(CLIPS) // 2, np.repeat(np.arange(CLIPS), 3)
     kinds, features = ["free", "order", "order"] * CLIPS, np.zeros((CLIPS, 4, 2))
@@ -115,7 +115,7 @@ def test_a_kind_is_measured_as_if_it_stood_alone(capsys: pytest.CaptureFixture[s
     assert results["order_rsum_low"] <= alone["rsum"] <= results["order_rsum_high"]
     print_kinds({"a": results}, clips.kinds)
     assert f"| order | a | {alone['i2t_r1']:.1f} |" in capsys.readouterr().out
-    # who cannot tell alike clips apart gets half
+    # scores that do not distinguish alike clips reach half
     blind = (alike[:, None] == alike[image_of][None]).astype(float)
     knows = (np.arange(CLIPS)[:, None] == image_of[None]).astype(float)
     rows = [kind_metrics(each, clips) for each in (blind, knows)]
@@ -135,7 +135,7 @@ KINDS = ("caption", "thing", "pair", "inserted", "gibberish", "unknown", "random
 
 
 def made_up(seed: int) -> tuple[Questions, np.ndarray]:
-    """Scores in which images that satisfy a question stand out, the rarer kinds not at all."""
+    """Makes questions, some without a relevant image, and scores that favour relevant images."""
     random, kinds = np.random.default_rng(seed), np.resize(KINDS, QUESTIONS)
     relevant = random.random((IMAGES, QUESTIONS)) < random.uniform(0, 0.03, QUESTIONS)
     relevant[:, np.isin(kinds, ["gibberish", "unknown", "random"])] = False
@@ -153,7 +153,9 @@ def calibration() -> Calibration:
 
 
 @pytest.mark.parametrize("images", [30, 150, 400])
-def test_probabilities_are_true_of_new_questions(calibration: Calibration, images: int) -> None:
+def test_probabilities_are_calibrated_on_new_questions(
+    calibration: Calibration, images: int
+) -> None:
     questions, scores = made_up(1)
     query = ask(questions.select(np.arange(images), np.arange(QUESTIONS)), scores[:images])
     values = measure(calibration, query)
@@ -167,7 +169,7 @@ def test_probabilities_are_true_of_new_questions(calibration: Calibration, image
     assert min(calibration.question[:2]) >= 0 >= calibration.question[3]
 
 
-def test_logistic_regression_finds_what_made_the_truth() -> None:
+def test_logistic_regression_recovers_the_weights() -> None:
     random = np.random.default_rng(0)
     rows, true = random.normal(size=(40_000, 3)) * [1, 10, 0.1], (1.5, -0.2, 8.0, 0.5)
     truth = random.random(len(rows)) < sigmoid(weighted(rows, true))
@@ -177,18 +179,18 @@ def test_logistic_regression_finds_what_made_the_truth() -> None:
     assert bound[0] == 0 < bound[2]
 
 
-def test_the_line_leaves_its_share_below_at_every_place() -> None:
+def test_the_quantile_line_has_its_share_of_values_below_everywhere() -> None:
     random = np.random.default_rng(0)
-    places = random.uniform(0, 5, 20_000)
-    values = 2 * places + random.normal(size=len(places)) * 3
-    line = quantile_line(places[:, None], values, np.ones(len(places)), 0.1)
-    below = values < weighted(places[:, None], line)
+    x = random.uniform(0, 5, 20_000)
+    values = 2 * x + random.normal(size=len(x)) * 3
+    line = quantile_line(x[:, None], values, np.ones(len(x)), 0.1)
+    below = values < weighted(x[:, None], line)
     for start in range(5):
-        first = (places >= start) & (places < start + 1)
-        assert below[first].mean() == pytest.approx(0.1, abs=0.02)
+        inside = (x >= start) & (x < start + 1)
+        assert below[inside].mean() == pytest.approx(0.1, abs=0.02)
 
 
-def test_what_satisfies_a_question_is_taken_out_of_the_gallery() -> None:
+def test_relevant_images_are_removed_for_questions_without_answer() -> None:
     relevant = np.zeros((30, 2), np.bool_)
     relevant[[3, 5], 0] = True
     scores = np.linspace(0, 1, 60).reshape(30, 2)
@@ -215,7 +217,7 @@ def arrays(name: str) -> dict[str, np.ndarray]:
 
 
 def score_views(name: str) -> np.ndarray:
-    """PVSE's scores of a file's embeddings."""
+    """Returns PVSE's scores of the embeddings in a golden file."""
     data = load(name)
     sides = [data[f"{side}_embeddings"].double() for side in ("image", "caption")]
     images, texts = (Views(rows if rows.dim() == 3 else rows[:, None]) for rows in sides)
@@ -223,7 +225,7 @@ def score_views(name: str) -> np.ndarray:
 
 
 def owners(scores: np.ndarray) -> np.ndarray:
-    """The image of each caption: each image has as many."""
+    """Returns the image of each caption; all images have equally many captions."""
     return np.arange(scores.shape[1]) // (scores.shape[1] // len(scores))
 
 
@@ -235,7 +237,7 @@ def ranks_of(scores: np.ndarray, way: str) -> np.ndarray:
 
 
 def assert_table(metrics: dict[str, float], expected: list[float]) -> None:
-    """Compares both ways' five numbers, then rsum."""
+    """Compares the five metrics of both directions, then rsum."""
     values = [metrics[f"{way}_{name}"] for way in WAYS for name in NAMES]
     assert [*values, metrics["rsum"]] == pytest.approx(expected, abs=1e-9)
 
@@ -268,7 +270,7 @@ def test_golden_five_folds() -> None:
         inside = image_of // size == fold
         part = scores[fold * size : (fold + 1) * size][:, inside]
         metrics = retrieval_metrics(part, image_of[inside] - fold * size)
-        assert_table(metrics, [*expected[:10], expected[12]])  # beside two mean recalls
+        assert_table(metrics, [*expected[:10], expected[12]])  # 10 and 11 are mean recalls
     mean = folded_metrics(scores, image_of, len(data["fold_metrics"]))
     assert_table(mean, [*data["mean_metrics"][:10], data["mean_metrics"][12]])
     whole = [*data["whole_i2t_metrics"], *data["whole_t2i_metrics"], float(data["whole_rsum"])]
@@ -281,7 +283,7 @@ MASK = np.array([[1, 1, 0, 2], [1, 1, 0, 0], [0, 0, 3, 0], [0, 0, 0, 0]], np.uin
 
 
 def runtime_of(box: tuple[float, ...] = (0, 0, 1, 1), **parts: Any) -> Any:
-    """What is read of a runtime, whose preprocessing shows a part of each image."""
+    """Returns a stand-in for a runtime whose preprocessing crops images to `box`."""
     preprocess = SimpleNamespace(visible_box=lambda *_: box)
     return SimpleNamespace(grid=(2, 2), preprocess=preprocess, **parts)
 
@@ -294,14 +296,14 @@ def test_view_statistics_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     entropy = 0.75 * math.log2(4 / 3) + 0.25 * 2
     expected = {"wins_1": 75, "wins_2": 25, "wins_entropy": entropy, "view_cosine": 0.5}
     assert row == pytest.approx(expected)
-    views.print_views({"two": row})  # no map was measured
+    views.print_views({"two": row})  # without faithfulness
     printed = capsys.readouterr().out
     assert "two: entropy of the wins 0.81 of 1.00 bits, mean cosine" in printed
     assert "two: faithfulness was not measured; it needs a mask" in printed
     assert "the winning view" not in printed
 
 
-def test_cells_are_covered_by_what_the_caption_mentions() -> None:
+def test_the_share_of_mentioned_objects_in_each_cell() -> None:
     objects = SeenObjects([MASK], [(0,), (1,), (0, 1, 2), ()])
     data = Split(["x"] * 4, np.zeros(4, int), features=np.zeros((1, 4, 2)), objects=objects)
     for box, expected in (
@@ -351,7 +353,9 @@ def test_mentions_are_all_visible_objects_of_their_kind_and_no_other() -> None:
 
 
 def test_areas_of_deletion_and_insertion_agree_with_the_loop() -> None:
-    worth = torch.tensor([5.0, 0.0, 2.0, 1.0, 4.0])  # the first is a summary, which stays
+    worth = torch.tensor(
+        [5.0, 0.0, 2.0, 1.0, 4.0]
+    )  # the first is the summary, which is never deleted
 
     def image_views(features: torch.Tensor, _: str, mask: torch.Tensor) -> Views:
         return Views((features[..., 0] * mask).sum(dim=1)[:, None, None])

@@ -1,4 +1,4 @@
-"""Image encoders: a student of a teacher, and pretraining with the labels of scenes."""
+"""Training of image encoders: distillation, and pretraining with the labels of scenes."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.training.photographs import COLORS, write_encoder, write_photographs
 
 @pytest.fixture(scope="module")
 def school(tmp_path_factory: pytest.TempPathFactory) -> distill.DistillConfig:
-    """Captioned photographs of one colour each, and a teacher with random weights."""
+    """Captioned photographs of one colour each, and a random teacher."""
     root = write_photographs(tmp_path_factory.mktemp("school"), {"train": 14, "val": 6}, captions=2)
     write_encoder(root / "teacher", widths=(4, 6, 8, 24), size=224)
     folders = {"data": str(root), "teacher": str(root / "teacher"), "cache": str(root / "cache")}
@@ -28,7 +28,9 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> distill.DistillConfig:
 
 
 @pytest.mark.slow
-def test_targets_are_the_teachers_maps(school: distill.DistillConfig, tmp_path: Path) -> None:
+def test_targets_are_projected_maps_of_the_teacher(
+    school: distill.DistillConfig, tmp_path: Path
+) -> None:
     student = distill.Distillation(school, tmp_path, resume=False)
     pixels, targets = student.load_crops(np.array([2, 9, 9]), np.array([1, 0, 2]))
     net, seen_as, _ = load_image_source(school.teacher, "cpu")
@@ -47,10 +49,12 @@ def test_components_and_their_weights_have_mean_square_1() -> None:
     assert squares.mean().item() == pytest.approx(1.0, rel=0.02)
     assert (squares * weights).mean().item() == pytest.approx(1.0, rel=0.02)
     for each in (squares.mean(dim=(0, 1)), weights):
-        assert (each[0] / each[2]).item() == pytest.approx(4.0, rel=0.1)  # deviations' ratio
+        assert (each[0] / each[2]).item() == pytest.approx(
+            4.0, rel=0.1
+        )  # the ratio of the standard deviations
 
 
-def test_maps_are_mirrored_as_their_images() -> None:
+def test_maps_are_mirrored_with_their_images() -> None:
     pixels = torch.rand(3, 3, 8, 8)
     pooled = torch.nn.AvgPool2d(2)
     maps = pooled(pixels).flatten(2).mT.contiguous()  # (B, 16 cells, 3)
@@ -60,7 +64,7 @@ def test_maps_are_mirrored_as_their_images() -> None:
     assert [torch.equal(a, b) for a, b in zip(before, pixels, strict=True)] == [False, True, False]
 
 
-def test_colors_change_one_after_the_other() -> None:
+def test_saturation_contrast_and_brightness_change_in_this_order() -> None:
     pixels = np.random.default_rng(1).uniform(0.2, 0.8, (4, 3, 5, 5)).astype(np.float32)
     results = distill.change_colors(torch.from_numpy(pixels) * 2 - 1, 0.3, np.random.default_rng(2))
     drawn = 1 + np.random.default_rng(2).uniform(-0.3, 0.3, (3, 4))
@@ -73,7 +77,9 @@ def test_colors_change_one_after_the_other() -> None:
 
 
 @pytest.mark.slow
-def test_images_without_captions(school: distill.DistillConfig, tmp_path: Path) -> None:
+def test_images_without_captions_have_no_retrieval_loss(
+    school: distill.DistillConfig, tmp_path: Path
+) -> None:
     also = tmp_path / "also"
     (also / "images").mkdir(parents=True)
     for name in ("spoken", "silent"):
@@ -90,7 +96,9 @@ def test_images_without_captions(school: distill.DistillConfig, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_deeper_student_continues_another(school: distill.DistillConfig, tmp_path: Path) -> None:
+def test_a_deeper_student_starts_from_another_student(
+    school: distill.DistillConfig, tmp_path: Path
+) -> None:
     first = distill.Distillation(school, tmp_path / "first", resume=False)
     first.fit()
     deeper = school.changed(init=str(tmp_path / "first"), blocks=(1, 1, 2), side=256)
@@ -99,7 +107,7 @@ def test_a_deeper_student_continues_another(school: distill.DistillConfig, tmp_p
     trunks = [student.model.trunk.eval() for student in (first, second)]
     torch.testing.assert_close(trunks[1](pixels), trunks[0](pixels))
     before, fitted = (student.validate(0)["val_distillation"] for student in (first, second))
-    assert fitted <= before + 0.02  # the map is as good as it can be at once
+    assert fitted <= before + 0.02  # the linear map is fitted at once
     second.fit()
     net, seen_as, about = load_image_source(str(tmp_path / "second"))
     assert (seen_as.size, net.grid(256), net.dim) == (256, (8, 8), 12)
@@ -123,7 +131,7 @@ def test_cell_labels_agree_with_the_instance_map(scenes_folder: Path) -> None:
     data = load_scenes(scenes_folder / "val")
     all_labels = pretrain.cell_labels(data, np.arange(len(data)), 7)
     names = [LABELS[label] for label in pretrain.THINGS]
-    for row, scene in zip(all_labels.max(axis=1), data.scenes, strict=True):  # in some cell
+    for row, scene in zip(all_labels.max(axis=1), data.scenes, strict=True):  # in any cell
         displayed = {name for name, on in zip(names, row, strict=True) if on and ":" not in name}
         assert displayed == {item.name for item in scene.objects}
     labels, objects = all_labels[3].reshape(7, 7, -1), data.scenes[3].objects
@@ -143,7 +151,7 @@ def test_r_precision_by_hand() -> None:
 
 
 @pytest.mark.font
-def test_resume_gives_the_same_weights(scenes_folder: Path, tmp_path: Path) -> None:
+def test_resumed_pretraining_has_the_same_weights(scenes_folder: Path, tmp_path: Path) -> None:
     small = {"widths": (8, 8, 12, 16), "blocks": (1, 1, 1), "data": str(scenes_folder)}
     plan = {"epochs": 2, "batch_size": 8, "precision": "fp32", "warmup_steps": 2}
     config = pretrain.PretrainConfig.model_validate({**small, **plan})

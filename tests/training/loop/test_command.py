@@ -1,4 +1,4 @@
-"""The training commands: resuming, extending, stopping, lists, curves, and a CLIP."""
+"""The training commands: resuming, early stopping, lists of recipes, curves; training of a CLIP."""
 
 import json
 import re
@@ -30,7 +30,7 @@ from tests.training.photographs import write_photographs
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Features to train on and a recipe, in the working directory."""
+    """The working directory, with features to train on and a recipe."""
     write_regions(tmp_path / "data")
     (tmp_path / "recipe.toml").write_text(RECIPE.format(method="vsepp"))
     monkeypatch.chdir(tmp_path)
@@ -47,14 +47,13 @@ def refusal(*arguments: str) -> str:
     return str(end.value)
 
 
-def weights(run: str) -> dict[str, torch.Tensor]:
-    return load_tensors(Path(run) / LAST)[0]
-
-
 @pytest.mark.usefixtures("world")
-def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ("--set", "epochs=3", "--set", "seed=4")
-    start(*settings, out="whole")
+def test_an_interrupted_and_extended_run_equals_a_longer_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl+C in the second of two epochs of five steps, `--resume`, then two more epochs."""
+    settings, resumed = ("--set", "seed=4"), ("--resume", "--out", "my run")
+    start(*settings, "--set", "epochs=4", out="long")
     left, step = iter(range(7)), Trainer.step
 
     def stop(self: Trainer, *arguments: Any) -> dict[str, float]:
@@ -62,7 +61,6 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
             raise KeyboardInterrupt
         return step(self, *arguments)
 
-    capsys.readouterr()
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", stop)
         with pytest.raises(SystemExit) as end:
@@ -71,25 +69,15 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     line = capsys.readouterr().err.splitlines()[-1]
     assert line == "stopped; continue with the same command and --resume"
     start(*settings, "--resume")
-    item, two = (read_rows(Path(run) / LOG) for run in ("whole", "my run"))
-    assert all(float(row.pop("seconds")) >= 0 for row in (*item, *two))
-    assert item == two
-    assert len(item) == 3
-    whole, resumed = weights("whole"), weights("my run")
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-
-
-@pytest.mark.usefixtures("world")
-def test_an_extended_run_equals_a_longer_one(capsys: pytest.CaptureFixture[str]) -> None:
-    settings, resumed = ("--set", "seed=4"), ("--resume", "--out", "my run")
-    start(*settings, "--set", "epochs=4", out="long")
-    start(*settings)
     train.main([*resumed, "--set", "epochs=2"])
     done = "all 2 epochs of my run are done; train more with --set epochs=4"
     assert done in capsys.readouterr().err
     train.main([*resumed, "--set", "epochs=4"])
-    assert [row["epoch"] for row in read_rows(Path("my run") / LOG)] == ["1", "2", "3", "4"]
-    long, extended = weights("long"), weights("my run")
+    logs = [read_rows(Path(run) / LOG) for run in ("long", "my run")]
+    assert all(float(row.pop("seconds")) >= 0 for log in logs for row in log)
+    assert logs[0] == logs[1]
+    assert [row["epoch"] for row in logs[1]] == ["1", "2", "3", "4"]
+    long, extended = (load_tensors(Path(run) / LAST)[0] for run in ("long", "my run"))
     assert all(torch.equal(long[name], extended[name]) for name in long)
     assert 'its "epochs" is 4, not 3' in refusal(*resumed, "--set", "epochs=3")
     message = refusal(*resumed, "--recipe", "recipe.toml", "--set", "epochs=4")
@@ -131,7 +119,7 @@ TRAINING = Path(__file__).parents[3] / "app" / "bundled" / "scenes" / "training"
 
 
 def test_runs_are_drawn_together(tmp_path: Path) -> None:
-    """The second run was not validated after its last epoch; what is no run is refused."""
+    """The second run has no validation after its last epoch."""
     run, second = shutil.copytree(TRAINING / "vsepp", tmp_path / "run"), tmp_path / "second"
     second.mkdir()
     first = {"epoch": 1, "loss": 3, "rsum": 10, "rate": 0.1, "grad_norm": 1}
@@ -140,7 +128,9 @@ def test_runs_are_drawn_together(tmp_path: Path) -> None:
     plot.main([str(run)])
     plot.main([str(run), str(second), "--out", str(tmp_path / "both.png")])
     alone, both = (Image.open(path) for path in (run / "curves.png", tmp_path / "both.png"))
-    assert (np.ptp(np.asarray(alone.convert("RGB"), int), axis=2) > 60).sum() > 300  # coloured
+    assert (
+        np.ptp(np.asarray(alone.convert("RGB"), int), axis=2) > 60
+    ).sum() > 300  # coloured pixels
     assert alone.tobytes() != both.tobytes()
     with pytest.raises(SystemExit, match="name a run that has finished an epoch"):
         plot.main([str(tmp_path)])
@@ -154,7 +144,7 @@ SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
-    """The recipe of the shipped one, for photographs of one colour each."""
+    """The recipe of the bundled CLIP, smaller and for photographs of one colour each."""
     data = write_photographs(tmp_path_factory.mktemp("data"), {"train": 16, "val": 8})
     recipe = load_recipe(TrainConfig, "scenes/clip_tiny")
     network = {"projection_dim": 24} | {
@@ -172,14 +162,16 @@ def run(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_learns_and_resumes_bit_for_bit(config: TrainConfig, run: Path, tmp_path: Path) -> None:
+def test_a_clip_learns_and_resumes_bit_for_bit(
+    config: TrainConfig, run: Path, tmp_path: Path
+) -> None:
     losses = [float(row["contrastive"]) for row in read_rows(run / "log.csv")]
     assert losses[1] < losses[0]
     check_resume(ClipTraining, config, run, tmp_path)
 
 
-def test_its_model_becomes_a_pack(run: Path, tmp_path: Path) -> None:
-    """Whose scores are those of transformers: `tests/export/build/test_published.py`."""
+def test_a_trained_clip_becomes_a_pack(run: Path, tmp_path: Path) -> None:
+    """`tests/export/build/test_published.py` compares scores with those of transformers."""
     build_clip(tmp_path / "pack", str(run / "model"), LABELS)
     assert read_rows(tmp_path / "pack/training/clip/log.csv")
     runtime = Runtime.load(tmp_path / "pack", "cpu")
@@ -189,5 +181,5 @@ def test_its_model_becomes_a_pack(run: Path, tmp_path: Path) -> None:
     with torch.inference_mode():
         expected = model(torch.from_numpy(seen_as([image])))[:, 0]
     rows = runtime.image_features([image]).sum(dim=1)
-    torch.testing.assert_close(rows, expected, rtol=0, atol=5e-3)  # weights are halved
+    torch.testing.assert_close(rows, expected, rtol=0, atol=5e-3)  # weights in half precision
     assert json.loads((run / "model/config.json").read_text())["text_config"]["eos_token_id"] > 2

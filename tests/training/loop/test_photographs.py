@@ -1,4 +1,4 @@
-"""Photographs from end to end: what a training refuses, features, a pack, its measurement."""
+"""Training on photographs: refused settings, cached features, evaluation of runs."""
 
 import json
 import shutil
@@ -13,40 +13,34 @@ from polyview.training import evaluate
 from polyview.training.data import features, texts
 from polyview.training.evaluation.report import read_rows
 from tests.published import save_bert
+from tests.regions import RECIPE
 from tests.training.conftest import run_training
 from tests.training.photographs import write_encoder, write_photographs
 
-RECIPE = """
-method = "vsepp"
-epochs = 2
-batch_size = 8
-data = "{0}/photos"
-backbone = "{0}/backbone"
-arguments = {{ embed_dim = 8 }}
-text = {{ word_dim = 8, hidden_dim = 8 }}
-"""
-
 
 def start(world: Path, *changes: str, folder: Path = Path(), more: Sequence[str] = ()) -> None:
-    """Trains `run` below `folder`, with the features in `cache` beside it."""
-    run_training(world / "recipe.toml", folder / "run", *changes, more=more)
+    """Trains `run` in `folder`; the features are cached in `cache` next to it."""
+    sources = f"data={world}/photos", f"backbone={world}/backbone", "batch_size=8"
+    run_training(world / "recipe.toml", folder / "run", *sources, *changes, more=more)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Photographs, an image and a text encoder, a recipe, and a run."""
+    """A folder with photographs, an image encoder, a text encoder, a recipe and a run."""
     root = tmp_path_factory.mktemp("world")
     write_photographs(root / "photos", {"train": 16, "val": 8, "test": 6})
     write_encoder(root / "backbone")
     save_bert(root / "bert")
-    (root / "recipe.toml").write_text(RECIPE.format(root))
+    (root / "recipe.toml").write_text(RECIPE.format(method="vsepp"))
     start(root, "method=mv_vse", "arguments.embed_dim=8", "arguments.views=2", folder=root)
     cached = sorted(path.name.split("-")[0] for path in (root / "cache").rglob("*.npy"))
     assert cached == ["train", "val"]
     return root
 
 
-def test_measurements(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_evaluated(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "rows.json"
     run = ("--run", f"{world}/run", "--cache", f"{world}/cache", "--split", "val")
     same = str(shutil.copytree(world / "run", tmp_path / "same"))
@@ -89,7 +83,7 @@ REFUSED = (
 )
 
 
-def test_a_refusal_precedes_the_first_image(
+def test_settings_are_checked_before_an_image_is_read(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("an image is read"))
@@ -105,10 +99,10 @@ def test_a_refusal_precedes_the_first_image(
         assert not Path("run").exists()
 
 
-def test_texts_are_mapped_on_request_and_encoded_once(
+def test_features_of_texts_are_mapped_and_cached(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Damaged images are left out on request; `test_extraction.py` tests which ones."""
+    """Also skips a damaged image."""
     data = write_photographs(tmp_path / "photos", {"train": 16, "val": 8})
     (data / "images" / "003.jpg").write_bytes(b"no image")
     text = f"text={{arch='bert',source='{world}/bert'}}"

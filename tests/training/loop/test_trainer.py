@@ -1,4 +1,4 @@
-"""Objectives, and the training loop: it learns, and its rate follows its schedule."""
+"""Objectives and the training loop: learning, schedules, precision and padding."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ from polyview.training.evaluation.report import read_rows
 from polyview.training.loop.config import TrainConfig
 from polyview.training.loop.loop import LAST, LOG
 from polyview.training.loop.trainer import Trainer
-from polyview.training.objectives import OBJECTIVES, build_objective
+from polyview.training.objectives import build_objective
 from polyview.training.objectives.losses import info_nce, same_image
 from polyview.training.objectives.pvse import multiple_instance
 from tests.golden.loading import grad
@@ -26,14 +26,8 @@ from tests.papers.terms import BATCH, IDS, hinge_triplet, terms_of, views_of
 from tests.training.conftest import make_features
 
 
-def test_every_method_has_an_objective_but_clip_which_comes_ready_made() -> None:
-    assert OBJECTIVES.keys() == METHODS.keys() - {"clip"}
-    with pytest.raises(ValueError, match=r'"clip" has no objective.*polyview clip'):
-        build_objective("clip", {})
-
-
 @pytest.mark.parametrize("name", ["vsepp", "vse_infty", "avse"])
-def test_the_softmax_cost_is_info_nce_at_the_size_of_hinges(name: str) -> None:
+def test_the_softmax_cost_is_scaled_info_nce(name: str) -> None:
     method, images, texts = views_of(name)
     objective = build_objective(name, {"cost": "softmax", "temperature": 0.2})
     terms = objective(method, images, texts, IDS, 5)
@@ -44,7 +38,7 @@ def test_the_softmax_cost_is_info_nce_at_the_size_of_hinges(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["vse_infty", "mv_vse", "avse"])
-def test_first_epochs_sum_over_all_negatives(name: str) -> None:
+def test_warmup_epochs_sum_over_all_negatives(name: str) -> None:
     warm, hard = (sum(terms_of(name, epoch, warmup_epochs=1).values()) for epoch in (0, 1))
     assert warm > hard
 
@@ -66,19 +60,18 @@ def test_another_caption_of_the_image_is_no_negative() -> None:
     assert grad(temperature) == 0
 
 
-# 16 codes cannot attend to 16 different elements among five
 TINY: dict[str, dict[str, Any]] = {
-    "mvam": {
+    "mvam": {  # fewer views than the five elements of an image
         "arguments": {"embed_dim": 16, "views": 3, "learned_temperature": 0.1},
         "objective": {"diversity": 0.1},
     },
-    # as its recipes; hinges of hardest negatives collapse in the first steps
+    # the cost of its recipes; hinges of hardest negatives collapse in the first steps
     "late": {"arguments": {"embed_dim": 16}, "objective": {"cost": "softmax"}},
 }
 
-# the features of this world have no summary to read
+# methods that need no summary token, which these features lack
 POOLS = sorted(name for name in METHODS if not METHODS[name].summary_token)
-RAGGED = 24  # images of different numbers of features
+RAGGED = 24  # images with 1 to 5 features
 TRAIN, VAL = make_features(120, 0), make_features(40, 1)
 
 
@@ -95,7 +88,7 @@ def config(method: str = "vse_infty", **changes: Any) -> TrainConfig:
     return check(TrainConfig, {**values, **TINY.get(method, {}), **changes})
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_before_it_spoils_the_weights(
+def test_a_loss_that_is_not_finite_ends_the_run_before_the_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = Trainer(config(), TRAIN, VAL, tmp_path)
@@ -122,8 +115,8 @@ def test_every_method_learns(method: str, tmp_path: Path) -> None:
     assert float(rows[-1]["loss"]) == pytest.approx(total, abs=1e-3)
 
 
-def test_first_epochs_of_order(tmp_path: Path) -> None:
-    """60 of 240 captions are of order, of every second image; an epoch has 10 steps."""
+def test_first_epochs_draw_captions_of_order(tmp_path: Path) -> None:
+    """Every second image has one; an epoch has 10 steps."""
     kinds = ["order", "free", "free", "free"] * 60
     data = replace(TRAIN, kinds=kinds, alike=np.arange(120))
     plan = config("vsepp", order_epochs=2, captions_per_image=2)
@@ -137,7 +130,7 @@ def test_first_epochs_of_order(tmp_path: Path) -> None:
     assert epochs[1] == epochs[3]
 
 
-def test_image_maps_begin_as_the_releases(tmp_path: Path) -> None:
+def test_image_maps_have_the_releases_initial_weights(tmp_path: Path) -> None:
     arguments = {"embed_dim": 16, "mlp_dim": 8, "own_projections": True}
     plan = config("mv_vse", projection_init="xavier", arguments=arguments)
     method = Trainer(plan, TRAIN, VAL, tmp_path).model.method
@@ -149,7 +142,7 @@ def test_image_maps_begin_as_the_releases(tmp_path: Path) -> None:
         assert not linear.bias.any()
 
 
-def test_best_weights_are_described(tmp_path: Path) -> None:
+def test_the_best_weights_are_saved_with_metadata(tmp_path: Path) -> None:
     plan = config("vsepp", epochs=5, validate_every=2, batch_size=120)
     trainer = Trainer(plan, replace(TRAIN, summary_token=True), VAL, tmp_path)
     best = trainer.fit()
@@ -162,7 +155,7 @@ def test_best_weights_are_described(tmp_path: Path) -> None:
     assert max(float(rsum) for rsum in rsums if rsum) == pytest.approx(best["rsum"], abs=0.01)
 
 
-def test_low_precision_trains_where_the_hardware_computes_in_it(
+def test_low_precision_trains_on_hardware_that_supports_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -203,11 +196,11 @@ def test_the_rate_halves_on_plateaus(tmp_path: Path) -> None:
     rates = [float(row["rate"]) for row in read_rows(tmp_path / LOG)]
     assert rates == pytest.approx([1e-12] * 4 + [5e-13] * 3 + [2.5e-13])
     progress = load_tensors(tmp_path / LAST)[1]["progress"]
-    assert progress["drops"] == [3, 6]  # stored, so that a resumed run has the same rate
+    assert progress["drops"] == [3, 6]  # stored for a resumed run
 
 
 def ragged(padding: int, junk: float) -> Split:
-    """The small world, its images cut to 1 to 5 features, and so much junk behind them."""
+    """Images with 1 to 5 features, then padding with the value `junk`."""
     data = make_features(RAGGED, 0)
     lengths = np.arange(RAGGED) % 5 + 1
     features = np.pad(data.features[:], ((0, 0), (0, padding), (0, 0)))
@@ -216,8 +209,7 @@ def ragged(padding: int, junk: float) -> Split:
 
 
 @pytest.mark.parametrize("method", POOLS)
-def test_padding_counts_nowhere(method: str, tmp_path: Path) -> None:
-    """Images that differ in how many features they have."""
+def test_padding_changes_neither_views_nor_losses(method: str, tmp_path: Path) -> None:
     text = {"word_dim": 8, "hidden_dim": 16}
     plan = config(method, text=text, feature_dropout=0.0, size_augmentation=0.0)
     trainers = []
@@ -226,7 +218,7 @@ def test_padding_counts_nowhere(method: str, tmp_path: Path) -> None:
         trainers.append(Trainer(plan, data, data, tmp_path / f"{padding}"))
     views = [trainer.validation_views()[0].embeddings for trainer in trainers]
     torch.testing.assert_close(views[0], views[1], rtol=1e-4, atol=1e-5)
-    if method == "avse":  # training draws for every place of a set, and so more for padding
+    if method == "avse":  # draws random numbers for padding, too
         return
     losses = []
     for trainer in trainers:

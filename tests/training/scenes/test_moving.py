@@ -1,4 +1,4 @@
-"""The moving world: truth, frames, what is stored, and clips as a split."""
+"""Rendered clips: captions, frames, stored splits, features and galleries."""
 
 import json
 from dataclasses import replace
@@ -25,16 +25,18 @@ from polyview.training.scenes.render import SEEN, clip_frames
 from polyview.training.scenes.store import load_clips, main, make_clip, write_split
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled" / "scenes_moving"
+SCENES = "app/bundled/scenes"
+COUNT = 4
 
 
 @pytest.fixture(scope="module")
 def clips() -> list[Clip]:
-    """The clips of the shipped gallery; twins stand together."""
+    """The clips of the bundled gallery; twins are neighbours."""
     return [make_clip(0, "test", index) for index in range(300)]
 
 
-def test_clips_are_those_of_the_shipped_gallery(clips: list[Clip]) -> None:
-    """The shipped numbers stay valid only as long as the same seed gives the same clips."""
+def test_the_seed_gives_the_clips_of_the_bundled_gallery(clips: list[Clip]) -> None:
+    """The metrics of the bundled pack are valid only for these clips."""
     relevant = iter(relevant_rows(clips, satisfies_clip))
     for clip, image in zip(clips, load_gallery(BUNDLED).images, strict=True):
         surroundings = (image.setting, image.time, image.weather)
@@ -47,18 +49,29 @@ def test_clips_are_those_of_the_shipped_gallery(clips: list[Clip]) -> None:
 
 
 @pytest.mark.font
-def test_frames_are_those_of_the_shipped_gallery(clips: list[Clip]) -> None:
-    for clip, image in zip(clips[:12], load_gallery(BUNDLED).images, strict=False):
-        frames = list(clip_frames(clip))
-        assert len(frames) == FRAMES
-        for index, item in enumerate(image.objects):
-            shares = np.array([frame.visible[index] for frame in frames])
-            assert tuple(np.flatnonzero(shares >= SEEN).tolist()) == item.frames
-            rows, columns = np.nonzero(frames[shares.argmax()].instances == index + 1)
-            box = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
-            assert tuple(round(int(value) / 224, 4) for value in box) == item.box
-            is_visible = [bool((frame.instances == index + 1).any()) for frame in frames]
-            assert is_visible == (shares > 0).tolist()
+def test_a_gallery_has_the_frames_and_the_truth_of_the_bundled_one(
+    clips: list[Clip], tmp_path: Path
+) -> None:
+    write_gallery(clips, "test", tmp_path / "gallery", COUNT)
+    gallery = load_gallery(tmp_path / "gallery")
+    assert len(gallery.images) == COUNT
+    for image, bundled in zip(gallery.images, load_gallery(BUNDLED).images, strict=False):
+        captions = [
+            replace(caption, relevant=tuple(row for row in caption.relevant if row < COUNT))
+            for caption in bundled.captions
+        ]
+        assert image == replace(bundled, captions=tuple(captions))
+    drawn, image = list(clip_frames(clips[2])), gallery.images[2]
+    assert len(drawn) == FRAMES
+    for index, item in enumerate(image.objects):
+        shares = np.array([frame.visible[index] for frame in drawn])
+        assert tuple(np.flatnonzero(shares >= SEEN).tolist()) == item.frames
+        is_visible = [bool((frame.instances == index + 1).any()) for frame in drawn]
+        assert is_visible == (shares > 0).tolist()
+    frames = read_frames(gallery.folder / image.file, 4)
+    for frame, number in zip(frames, (2, 6, 10, 14), strict=True):
+        difference = np.asarray(drawn[number].image, float) - np.asarray(frame, float)
+        assert np.abs(difference).mean() < 12
 
 
 @pytest.mark.font
@@ -80,10 +93,6 @@ def test_a_split_is_stored_and_read(tmp_path: Path, capsys: pytest.CaptureFixtur
             load_clips(folder)
 
 
-SCENES = "app/bundled/scenes"
-COUNT = 4
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("moving")
@@ -91,9 +100,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_frame_is_the_average_of_the_cells_of_its_parts() -> None:
+def test_a_frame_feature_averages_the_cells_of_each_part() -> None:
     whole, pixels = SceneNet((4, 8), (1,)).eval(), torch.rand(2, 3, 64, 64)
-    cells = whole(pixels).reshape(2, 8, 8, 8)  # 8 x 8 of them, with 8 numbers each
+    cells = whole(pixels).reshape(2, 8, 8, 8)  # 8 x 8 cells with 8 features each
     for rows, columns in ((1, 1), (2, 4)):
         joined = SceneNet((4, 8), (1,), parts=(rows, columns)).eval()
         joined.load_state_dict(whole.state_dict())
@@ -102,7 +111,7 @@ def test_a_frame_is_the_average_of_the_cells_of_its_parts() -> None:
         assert joined.grid(64) == (1, 1)
 
 
-def test_a_clip_has_a_feature_a_frame_and_is_extracted_once(folder: Path) -> None:
+def test_clips_have_a_feature_for_each_frame_extracted_once(folder: Path) -> None:
     split = open_split(folder, "val")
     assert split.image_count == COUNT
     assert len(split.images) == COUNT * FRAMES
@@ -116,11 +125,11 @@ def test_a_clip_has_a_feature_a_frame_and_is_extracted_once(folder: Path) -> Non
     assert made.features.shape == (COUNT, FRAMES, encoder.dim)
     results = torch.from_numpy(np.array(made.features[2:3], np.float32))[0]
     assert torch.allclose(results, expected[:, 0], atol=5e-3)
-    again = replace(split, images=[third[0]] * (COUNT * FRAMES))  # what is kept is not drawn
+    again = replace(split, images=[third[0]] * (COUNT * FRAMES))  # not read: cached
     assert read_features(again, f"{SCENES}#frame").features.shape == made.features.shape
 
 
-def test_alike_clips_stand_in_a_batch_together(folder: Path) -> None:
+def test_twins_are_in_the_same_batch(folder: Path) -> None:
     split = open_split(folder, "val")
     assert split.alike is not None
     data = replace(split, features=np.zeros((COUNT, 2, 4), np.float32))
@@ -131,43 +140,27 @@ def test_alike_clips_stand_in_a_batch_together(folder: Path) -> None:
     assert any(len(set(ids.tolist())) == 2 for ids in together)
 
 
-def test_halves_exchanged_show_what_the_twin_shows(folder: Path) -> None:
-    """No deed of an actor is cut, their order turns round, and the captions are true of that."""
+def test_exchanged_halves_have_the_captions_of_the_twin(folder: Path) -> None:
+    """Exchanging halves cuts no event, reverses the order of events, and keeps captions true."""
     split, clips, half = open_split(folder, "val"), load_clips(folder / "val"), FRAMES // 2
     features = np.random.default_rng(0).normal(size=(COUNT, FRAMES, 3))
     data = with_exchanged_halves(replace(split, features=features))
-    turned_round = np.concatenate([features[:, half:], features[:, :half]], axis=1)
-    assert np.array_equal(data.features[:], np.concatenate([features, turned_round]))
+    exchanged = np.concatenate([features[:, half:], features[:, :half]], axis=1)
+    assert np.array_equal(data.features[:], np.concatenate([features, exchanged]))
     for row, clip in enumerate(clips):
         objects = list(clip.objects)
-        for index, deed in enumerate((clip.action_of(0), clip.action_of(1))):
-            assert deed.start % half + EVENT_FRAMES <= half
-            moved = replace(deed, start=(deed.start + half) % FRAMES)
+        for index, event in enumerate((clip.action_of(0), clip.action_of(1))):
+            assert event.start % half + EVENT_FRAMES <= half
+            moved = replace(event, start=(event.start + half) % FRAMES)
             objects[index] = replace(objects[index], deed=moved)
-        turned = replace(clip, objects=tuple(objects))
+        exchanged_clip = replace(clip, objects=tuple(objects))
         texts = [data.captions[i] for i in np.flatnonzero(data.image_of == COUNT + row)]
         free = [caption for caption in clip.captions if caption.kind == "free"]
         order = [caption for caption in clips[row ^ 1].captions if caption.kind == "order"]
         assert sorted(texts) == sorted(caption.text for caption in free + order)
         assert len(free) == len(order) == 2
-        assert all(satisfies_clip(turned, caption.fact) for caption in free + order)
+        assert all(satisfies_clip(exchanged_clip, caption.fact) for caption in free + order)
         assert not any(satisfies_clip(clip, caption.fact) for caption in order)
     assert data.alike is not None
     assert np.bincount(data.alike).tolist() == [2] * COUNT
     assert data.captions[: len(split.captions)] == split.captions
-
-
-def test_a_gallery_of_clips_keeps_frames_and_truth(folder: Path, tmp_path: Path) -> None:
-    clips = load_clips(folder / "val")
-    write_gallery(clips, "val", tmp_path / "gallery")
-    gallery = load_gallery(tmp_path / "gallery")
-    assert [image.alike for image in gallery.images] == [0, 0, 1, 1]
-    drawn, image = list(clip_frames(clips[2])), gallery.images[2]
-    assert [caption.view for caption in image.captions] == [c.kind for c in clips[2].captions]
-    for index, entry in enumerate(image.objects):
-        shown = tuple(n for n, frame in enumerate(drawn) if frame.visible[index] >= SEEN)
-        assert entry.frames == shown
-    frames = read_frames(gallery.folder / image.file, 4)
-    for frame, place in zip(frames, (2, 6, 10, 14), strict=True):
-        apart = np.asarray(drawn[place].image, float) - np.asarray(frame, float)
-        assert np.abs(apart).mean() < 12

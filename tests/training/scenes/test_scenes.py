@@ -1,4 +1,4 @@
-"""The scenes world: captions, relevance, pixels, masks, folders and foils."""
+"""Rendered scenes: captions, relevance, pixels, masks, stored splits and foils."""
 
 import json
 import re
@@ -26,7 +26,7 @@ from polyview.training.scenes.world import LABELS, SIZE, Scene, SceneObject, lab
 from tests.training.sample import BUNDLED, write_sample
 
 
-def test_no_word_is_of_two_classes() -> None:
+def test_no_word_names_two_classes() -> None:
     names = [(form, kind.name) for kind in CLASSES for form in names_of(kind.name)]
     for form, kind in names:
         part = re.compile(rf"\b{re.escape(form)}\b")
@@ -39,7 +39,7 @@ def rendered() -> list[Rendered]:
 
 
 @pytest.mark.font
-def test_labels_are_those_of_the_scene(rendered: list[Rendered]) -> None:
+def test_labels_describe_the_scene(rendered: list[Rendered]) -> None:
     scenes = [entry.scene for entry in rendered]
     for scene, row in zip(scenes, label_matrix(scenes), strict=True):
         on = {name for name, value in zip(LABELS, row, strict=True) if value}
@@ -58,15 +58,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.font
-def test_scenes_are_those_of_the_shipped_gallery(rendered: list[Rendered]) -> None:
-    """The shipped numbers stay valid only as long as the same seed gives the same scenes."""
+def test_the_seed_gives_the_scenes_of_the_bundled_gallery(rendered: list[Rendered]) -> None:
+    """The metrics of the bundled pack are valid only for these scenes."""
     gallery = load_gallery(BUNDLED)
     relevant = iter(relevant_rows([entry.scene for entry in rendered], satisfies))
     for entry, image in zip(rendered, gallery.images, strict=False):
         mask = np.asarray(Image.open(gallery.folder / str(image.mask)).convert("L"))
         assert np.array_equal(entry.instances, mask)
         displayed = np.asarray(Image.open(gallery.folder / image.file).convert("RGB"), float)
-        assert np.abs(displayed - entry.image).mean() < 6  # a lossy file
+        assert np.abs(displayed - entry.image).mean() < 6  # lossy compression
         scene, surroundings = entry.scene, (image.setting, image.time, image.weather)
         assert (scene.setting, scene.time, scene.weather) == surroundings
         objects = [(item.name, item.color, item.box) for item in scene.objects]
@@ -80,7 +80,7 @@ def test_scenes_are_those_of_the_shipped_gallery(rendered: list[Rendered]) -> No
 
 @pytest.mark.font
 @pytest.mark.slow
-def test_workers_change_nothing(tmp_path: Path) -> None:
+def test_scenes_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
     for out, workers in (("one", 1), ("two", 2)):
         write_split(tmp_path / out, "train", 30, workers=workers)
     for name in ("images.npy", "instances.npy", "scenes.jsonl", "meta.json"):
@@ -101,7 +101,7 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     meta = json.loads((copy / "meta.json").read_text())
     for change, message in (
         ({"world_version": 0}, "of another world .version 0"),
-        ({"twins_version": 1}, "of another world"),  # written by an older version of this code
+        ({"twins_version": 1}, "of another world"),  # written by an older version
         ({"split": None}, "not finished"),
     ):
         (copy / "meta.json").write_text(json.dumps({**meta, **change}))
@@ -116,8 +116,8 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.font
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
-    """Named before anything is rendered, or in the midst of writing."""
+def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
+    """Before the first scene is rendered, and while the split is written."""
     free = shutil.disk_usage(tmp_path).free
     out = ["--out", str(tmp_path / "data"), "--workers", "1", "--split", "train", "--count"]
     with pytest.raises(SystemExit) as early:
@@ -137,7 +137,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     assert not list((tmp_path / "data").iterdir())
 
 
-def test_missing_font_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_font_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(render.FONT_ENV, str(tmp_path / "none.ttf"))
     with pytest.raises(SystemExit, match=f"(?s)fonts-noto-color-emoji.*{render.FONT_ENV}"):
         main(["--out", str(tmp_path / "out"), "--split", "val", "--count", "2"])
@@ -161,7 +161,7 @@ SIDES[" below "] = (1, -1)  # axis, sign
 
 
 def is_true(image: GalleryImage, text: str) -> bool:
-    """Reads a sentence without the module's help."""
+    """Parses a sentence independently of the module; returns whether it is true of the image."""
     for setting, phrases in SENTENCES["places"].items():
         if text.endswith(f" {phrases[0]}"):
             text = text.removesuffix(f" {phrases[0]}")
@@ -181,7 +181,7 @@ def is_true(image: GalleryImage, text: str) -> bool:
     return not sign or bool(sign * places[0][axis] < sign * places[1][axis])
 
 
-def test_foils_change_one_thing_and_swaps_no_word() -> None:
+def test_foils_are_false_and_swaps_keep_the_words() -> None:
     gallery, foils = load_gallery(BUNDLED), foils_of(BUNDLED)
     counts = Counter(foil.kind for foil in foils)
     assert set(counts) == set(KINDS)
@@ -206,7 +206,7 @@ def test_equal_numbers_and_mixed_colours_give_no_foil() -> None:
     assert not foils.keys() & {"replaced_color", "swapped_numbers"}
 
 
-def test_a_share_is_what_single_scores_say_and_half_for_ties(tmp_path: Path) -> None:
+def test_accuracy_on_foils_agrees_with_single_scores_and_ties_count_half(tmp_path: Path) -> None:
     pack = write_sample(tmp_path / "scenes", 6, ["avse"])
     runtime, foils = Runtime.load(pack, "cpu"), foils_of(pack)
     images = from_pack(pack, "test").images
