@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyview.app.api.library import Library
 from polyview.app.explain.evidence import explain
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.retriever import Retriever, Term
@@ -24,8 +23,8 @@ from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
 from polyview.training.loop.trainer import run_views
 from tests.app.conftest import finish, maps_of
-from tests.regions import LABELS, RECIPE, shared_world
-from tests.training.conftest import run_training, write_regions
+from tests.regions import LABELS, shared_world
+from tests.training.conftest import write_regions
 from tests.training.photographs import write_photographs
 
 BUNDLED = Path(__file__).parents[1] / "app" / "bundled" / "scenes"
@@ -100,33 +99,6 @@ def test_search_evidence_and_maps_agree_with_the_evaluation(tmp_path: Path) -> N
         drawn = regions.summed if method.attention_sums_to_one else regions.strongest
         maps = maps_of(retriever, row, name)
         np.testing.assert_allclose(maps, drawn(row, seen[0]).numpy(), atol=1e-6)
-
-
-def test_a_contextual_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trains, exports, evaluates and searches with a transformer over regions and words."""
-    method = "base_cls"
-    monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "cache"))
-    sides = '{ contextual_image = "transformer", contextual_text = "transformer",'
-    sizes = "contextual_layers = 1, contextual_heads = 2, contextual_width = 8, embed_dim = 4 }"
-    recipe = RECIPE.format(method=method).replace("{ embed_dim = 12 }", f"{sides} {sizes}")
-    recipe = recipe.replace("hidden_dim = 8 }", "hidden_dim = 8, sentence_marks = true }")
-    (tmp_path / "recipe.toml").write_text(recipe)
-    run, pack = run_training(tmp_path / "recipe.toml", tmp_path / "run"), tmp_path / "pack"
-    export = ["--run", str(run), "--gallery", "gallery", "--out", str(pack), *LABELS]
-    assert to_onnx.main(export) == 0
-    head, _ = load_tensors(pack / method / "head.safetensors")
-    assert {"image_context.summary", "text_context.summary"} <= head.keys()
-    trained = measure(tmp_path, "--run", str(run), "--data", "data", "--split", "test")
-    exported = measure(tmp_path, "--pack", str(pack), "--data", "data", "--split", "test")
-    assert exported[method]["rsum"] == pytest.approx(
-        trained[method]["rsum"], abs=30
-    )  # half precision
-    with Library(pack) as library:
-        (hit, *_) = library.search("a thing1", 5)
-        why = library.explain("a thing1", hit)
-    assert why.words[:2] == ("a", "thing1")  # without the marks
-    assert why.score == pytest.approx(hit.score, abs=1e-5)
-    assert why.base + why.cells.sum() == pytest.approx(hit.score, abs=1e-5)
 
 
 def test_a_pack_is_evaluated_on_its_gallery(tmp_path: Path) -> None:

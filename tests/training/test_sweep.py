@@ -1,8 +1,6 @@
 """Sweeps: missing trainings, resuming, the choice by validation, recorded tables."""
 
-import json
 import re
-import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -58,13 +56,10 @@ def _run(path: Path, *more: str) -> None:
 
 
 def test_trials_choose_a_setting_and_all_seeds_are_measured(
-    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    toy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(toy.parent)
-    page, table = Path("docs/results.md"), toy.parent / "results" / "toy.csv"
-    page.parent.mkdir()
-    page.write_text("before\n<!-- sweep toy -->\nold\n<!-- end toy -->\nafter\n")
-    _run(toy, "--write")
+    _run(toy)
+    table = toy.parent / "results" / "toy.csv"
     lines = read_rows(table)
     assert [line["phase"] for line in lines] == ["trial"] * 4 + ["final"] * 4
     for label in ("one vector", "three views"):
@@ -77,19 +72,6 @@ def test_trials_choose_a_setting_and_all_seeds_are_measured(
     printed = capsys.readouterr().out.splitlines()[-4:]
     means = np.mean([float(line["rsum"]) for line in lines if line["phase"] == "final"][2:])
     assert f"| {means:.1f} |" in printed[-1]
-    written = page.read_text().splitlines()
-    assert (written[0], written[-1]) == ("before", "after")
-    assert "old" not in written
-    assert len([line for line in written if line.startswith("|")]) == len(printed)
-    ablation = toy.read_text().replace('"A toy."', '"A toy. Small."\npaper = "Both."')
-    toy.write_text(ablation)
-    _run(toy, "--report", "--write")
-    shown = json.loads(Path("app/bundled/ablations/scenes/toy.json").read_text())
-    assert (shown["title"], shown["paper"], shown["seeds"]) == ("A toy", "Both.", [0, 1])
-    assert shown["note"].startswith("Small. ")
-    assert [row[0] for row in shown["rows"]] == ["one vector", "three views"]
-    assert shown["rows"][1][-1].startswith(("+", "-"))
-    assert capsys.readouterr().out.splitlines()[-4:] == printed
     # the printed settings are those of the sweep, not of the CSV file
     write_rows(table, [{**line, "setting": "former"} for line in read_rows(table)])
     before = table.read_bytes()
@@ -115,11 +97,12 @@ def test_pages_show_the_recorded_tables(tmp_path: Path, monkeypatch: pytest.Monk
     page, tables = tmp_path / "results.md", tmp_path / "ablations"
     results, own = sweep.PAGE, sweep.ABLATIONS
     tables.mkdir()
-    shutil.copyfile(results, page)
+    # without flickr8k_alike: names of its runs depend on data/mobilenet_v2
+    block = re.compile(r"(<!-- sweep ((?!flickr8k_alike)\w+) -->\n).*?(?=<!-- end)", re.DOTALL)
+    names = [name for _, name in block.findall(results.read_text("utf-8"))]
+    page.write_text(block.sub(r"\1", results.read_text("utf-8")), "utf-8")
     monkeypatch.setattr(sweep, "PAGE", page)
     monkeypatch.setattr(sweep, "ABLATIONS", tables)
-    names = re.findall(r"<!-- sweep (\w+) -->", page.read_text("utf-8"))
-    names.remove("flickr8k_alike")  # names of its runs depend on data/mobilenet_v2
     recorded = (name for name in sweep.sweep_names() if (sweep.RESULTS / f"{name}.csv").is_file())
     ablations = [name for name in recorded if sweep.load_sweep(name).paper]
     assert "scenes_alike" in names
