@@ -1,12 +1,13 @@
 """Measures the speed of searches: `python -m benchmarks.gallery latency|index|mistakes`.
 
 `latency`: text queries, one at a time, end to end (tokenizer, ONNX text encoder, head, exact top-k)
-with captions of a pack's own gallery, compared with the text encoder alone in the same run.
-`--record` stores the medians beside the pack, where the app reads them.
+with captions of the pack's gallery, compared with the text encoder alone in the same run.
+`--record` stores the medians next to the pack, where the app reads them.
 
 `index`: galleries of 10,000 to a million random clustered images, compared with brute force in
-NumPy over float32 (for Sinkhorn matching, with the method's own scores of all images). Recall is
-measured against the ten best of brute force. A million images of 4 x 512 take 15 GB.
+NumPy over float32 (for Sinkhorn matching, with the method's scores of all images). Recall is the
+share of the ten best images of brute force that the gallery finds. A million images of 4 x 512 take
+15 GB.
 
 `mistakes`: time and peak memory of ranking captions over random images, as for the screen Mistakes:
 `mistakes --rules max --sizes 100000 --queries 5000`.
@@ -25,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from timeit import timeit
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,12 +43,11 @@ from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware, processor
 from polyview.models import Method, Views
 
-T = TypeVar("T")
-CLIENTS, BEST = 16, 10
+CLIENTS, BEST = 16, 10  # concurrent clients; hits of a query
 WARM_UP = 20  # queries before the timed ones
-PROBES = 64  # queries for the gallery's own measurement of recall
+PROBES = 64  # queries with which the gallery measures its recall
 CHUNK = 4096  # images drawn or scored at once
-_PART = 512  # images drawn at once while peak memory is measured
+SMALL_CHUNK = 512  # images drawn at once while peak memory is measured
 # rule -> method, its arguments, views and width of an image, views of a query
 RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
     "cosine": ("vse_infty", {"embed_dim": 1024}, 1, 1024, 1),
@@ -61,19 +61,19 @@ RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
 def main(argv: Sequence[str]) -> int:
     """Measures and prints a table; see the module docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery")
-    parser.add_argument("what", choices=["latency", "index", "mistakes"])
+    parser.add_argument("measurement", choices=["latency", "index", "mistakes"])
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes", help="for `latency`")
     parser.add_argument("--queries", type=int, default=40, help="queries for each number")
     sizes = [10**4, 10**5, 10**6]
     parser.add_argument("--sizes", type=int, nargs="+", default=sizes, help="numbers of images")
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES))
-    parser.add_argument("--record", action="store_true", help="store the medians beside the pack")
+    parser.add_argument("--record", action="store_true", help="store the medians next to the pack")
     options = parser.parse_args(argv)
     if min([options.queries, *options.sizes]) < 1:
         parser.error("--sizes and --queries must be at least 1")
     print(f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
     print(f"Python {platform.python_version()}, torch {torch.__version__}, seed 0, milliseconds")
-    if options.what == "latency":
+    if options.measurement == "latency":
         results = latency(options.pack, options.queries)
         if options.record:
             command = shlex.join(["python", "-m", "benchmarks.gallery", *argv])
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
             path.write_text(json.dumps(results | {"command": command}, indent=1) + "\n", "utf-8")
         return 0
     measure = rank_queries
-    if options.what == "index":
+    if options.measurement == "index":
         measure = index_rows
         print(f"{'rule':<9} {'images':>9} {'store':<42} {'MB':>7} {'build s':>8} recall", end="")
         print(f" {'p50':>9} {'p95':>9} {f'/s, {CLIENTS} users':>12}")
@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def latency(pack: Path, queries: int) -> dict[str, Any]:
-    """Measures text queries with every method of a pack on captions of its gallery."""
+    """Measures text queries for every method of a pack; returns the median milliseconds."""
     runtime = Runtime.load(pack, "cpu")
     with tempfile.TemporaryDirectory() as cache:
         retriever = Retriever(runtime, from_pack(pack), Path(cache))
@@ -116,11 +116,13 @@ def latency(pack: Path, queries: int) -> dict[str, Any]:
     return {"median": median, **counts, "hardware": hardware(runtime.device)}
 
 
-def milliseconds(act: Callable[[T], object], queries: Sequence[T], warm_up: int = 0) -> np.ndarray:
-    """The milliseconds (Q,) that `act` takes for each query; the first `warm_up` run twice."""
+def milliseconds(
+    search: Callable[[Any], object], queries: Sequence[Any], warm_up: int = 0
+) -> np.ndarray:
+    """Returns the milliseconds (Q,) of each query; the first `warm_up` queries run twice."""
     for query in queries[:warm_up]:
-        act(query)
-    return np.array([1000 * timeit(partial(act, query), number=1) for query in queries])
+        search(query)
+    return np.array([1000 * timeit(partial(search, query), number=1) for query in queries])
 
 
 def index_rows(rule: str, size: int, queries: int) -> None:
@@ -128,7 +130,7 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     name, arguments, views, dim, query_views = RULES[rule]
     torch.manual_seed(0)
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
-    images, rng = draw(size, views, dim), np.random.default_rng(1)  # (N, V, D)
+    images, rng = draw_images(size, views, dim), np.random.default_rng(1)  # (N, V, D)
     count = queries + PROBES
     centres = images[rng.integers(size, size=count), rng.integers(views, size=count)]  # (Q, D)
     texts = unit(centres[:, None] + noise(rng, (count, query_views, dim), 0.8))  # (Q, W, D)
@@ -148,14 +150,14 @@ def index_rows(rule: str, size: int, queries: int) -> None:
 
     pairs = zip(map(search_gallery, timed_queries), truth, strict=True)
     recall = np.mean([len({*a} & {*b}) / len(b) for a, b in pairs])
-    for store, way, memory, seconds, share in (
+    for store, find, memory, seconds, found_share in (
         ("brute force", search, images.nbytes, 0.0, 1.0),
         (f"polyview ({gallery.kept_as})", search_gallery, gallery.bytes, build, recall),
     ):
-        times = " ".join(f"{value:>9.1f}" for value in timed(way, timed_queries))
+        times = " ".join(f"{value:>9.1f}" for value in timed(find, timed_queries))
         print(
             f"{rule:<9} {size:>9,} {store:<42} {memory / 2**20:>7,.0f} {seconds:>8.1f} "
-            f"{share:>6.3f} {times}",
+            f"{found_share:>6.3f} {times}",
             flush=True,
         )
 
@@ -169,8 +171,8 @@ def rank_queries(rule: str, size: int, queries: int) -> None:
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KB at the peak
     gallery = Gallery("images", method, expected=size)
-    for start in range(0, size, _PART):
-        ids = range(start, min(start + _PART, size))
+    for start in range(0, size, SMALL_CHUNK):
+        ids = range(start, min(start + SMALL_CHUNK, size))
         gallery.add(ids, normalize(torch.randn(len(ids), views, dim), dim=2))
     texts = Views(normalize(torch.randn(queries, query_views, dim), dim=2))
     captions = [Caption("", [query % size]) for query in range(queries)]
@@ -183,8 +185,8 @@ def rank_queries(rule: str, size: int, queries: int) -> None:
     print(f"{gallery.bytes / 2**20:,.0f} MB ({gallery.kept_as}), peak {peak:.2f} times as much")
 
 
-def draw(size: int, views: int, dim: int) -> np.ndarray:
-    """Unit vectors (size, views, dim) float32 around random centres, 200 images per centre."""
+def draw_images(size: int, views: int, dim: int) -> np.ndarray:
+    """Draws unit vectors (size, views, dim) float32 around random centres, 200 images each."""
     rng = np.random.default_rng(0)
     centres = unit(rng.standard_normal((max(1, size // 200), dim), np.float32))
     images = np.empty((size, views, dim), np.float32)
@@ -197,7 +199,7 @@ def draw(size: int, views: int, dim: int) -> np.ndarray:
 
 
 def noise(rng: np.random.Generator, shape: tuple[int, ...], length: float) -> np.ndarray:
-    """Gaussian noise with vectors of the expected length `length` along the last axis."""
+    """Draws Gaussian vectors of root-mean-square length `length` along the last axis."""
     return rng.standard_normal(shape, np.float32) * np.float32(length / np.sqrt(shape[-1]))
 
 
@@ -224,7 +226,7 @@ def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[in
 
 
 def timed(search: Callable[[Views], list[int]], queries: Sequence[Views]) -> list[float]:
-    """Milliseconds p50 and p95 of one client, and queries/s of `CLIENTS` concurrent clients."""
+    """Returns milliseconds p50 and p95 of one client, and queries/s of `CLIENTS` clients."""
     elapsed = milliseconds(search, queries)
     with ThreadPoolExecutor(CLIENTS) as clients:
         seconds = timeit(lambda: list(clients.map(search, queries)), number=1)

@@ -1,8 +1,8 @@
 """Compares results and speed of a GPU with the CPU: `python -m benchmarks.gpu`.
 
 For every method of a pack, both devices encode, score and explain images and captions; numbers and
-rankings must agree. Queries, heatmaps, evidence and the image encoder are timed. Without CUDA, a
-rehearsal compares the CPU with itself. `--out` writes a Markdown page. The exit status is 1 if
+rankings must agree. Queries, heatmaps, evidence and the image encoder are timed. Without CUDA, the
+CPU is compared with itself, as a rehearsal. `--out` writes a Markdown page. The exit status is 1 if
 numbers or rankings differ.
 """
 
@@ -27,23 +27,24 @@ from polyview.export.runtime import Runtime
 from polyview.export.sessions import processor
 from polyview.models.files import write_whole
 
-Act = Callable[[], Tensor]
+Computation = Callable[[], Tensor]
 HITS, EXPLAINED = 10, 12  # images in an answer; images explained at once
-TOLERANCE = 1e-3  # of the largest number; float32 sums in another order differ by less
+TOLERANCE = 1e-3  # relative to the largest number; the order of float32 sums changes less
 REHEARSAL = (
     "**A rehearsal: torch finds no CUDA device, so everything runs on the CPU; these results say "
     "nothing about a GPU.** On a machine with CUDA `make gpu` writes docs/results/gpu.md."
 )
 
 
-def acts(
+def computations(
     runtime: Runtime, name: str, images: Sequence[Image.Image], captions: Sequence[str]
-) -> dict[str, Act]:
-    """The computations of one method by name; their results stay on the runtime's device.
+) -> dict[str, Computation]:
+    """Returns the computations of one method; their results stay on the runtime's device.
 
-    "features" (N, n, d) and "views" (N, V, D) are of the images, "scores" (N, T) of images and
-    captions, "query" (k,) of the first caption, "evidence" (B, n, M) of the first images and the
-    first caption, and if the method has maps, "heatmap" (V, rows, columns) of the first image.
+    "features" (B, N, d) and "views" (B, V, D) are of the images, "scores" (B_img, B_txt) of images
+    and captions, "query" (k,) of the first caption, "evidence" (B, N, M) of the first images and
+    the first caption. A method with attention also has "heatmap" (V, rows, columns) of the first
+    image.
     """
     method, pixels = runtime.methods[name], runtime.preprocess(images)
     features = runtime.pixel_features(pixels, name)
@@ -75,34 +76,36 @@ def acts(
     }
 
 
-def differences(reference: dict[str, Act], other: dict[str, Act]) -> dict[str, float]:
-    """The largest differences between the results of two devices, see `share`.
+def differences(
+    reference: dict[str, Computation], other: dict[str, Computation]
+) -> dict[str, float]:
+    """Returns the largest differences between the results of two devices, see `difference`.
 
     "ranking" compares the sorted reference scores with the reference scores in the other device's
     order, so that images with equal scores may be swapped.
     """
-    drifts = {name: share(act(), other[name]()) for name, act in reference.items()}
+    results = {name: difference(compute(), other[name]()) for name, compute in reference.items()}
     expected, actual = reference["scores"](), other["scores"]()
-    order = actual.argsort(dim=0, descending=True)[:HITS].to(expected.device)  # (k, T)
+    order = actual.argsort(dim=0, descending=True)[:HITS].to(expected.device)  # (k, B_txt)
     best = expected.sort(dim=0, descending=True).values[:HITS]
-    return drifts | {"ranking": share(best, expected.gather(0, order))}
+    return results | {"ranking": difference(best, expected.gather(0, order))}
 
 
-def share(expected: Tensor, actual: Tensor) -> float:
-    """The largest difference as a share of the largest number; NaN if a number is NaN.
+def difference(expected: Tensor, actual: Tensor) -> float:
+    """Returns the largest difference divided by the largest number; NaN if a number is NaN.
 
-    >>> share(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 3.0]))
+    >>> difference(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 3.0]))
     0.25
     """
     expected, actual = expected.double().cpu(), actual.double().cpu()
     return float((expected - actual).abs().max() / expected.abs().max().clamp(min=1e-12))
 
 
-def milliseconds(act: Callable[[], object], runs: int) -> float:
-    """The median time of `runs` calls in milliseconds, after three calls as a warm-up."""
+def milliseconds(compute: Callable[[], object], runs: int) -> float:
+    """Returns the median time of `runs` calls in milliseconds, after three calls as a warm-up."""
 
     def synchronized() -> None:
-        act()
+        compute()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
 
@@ -117,17 +120,17 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--runs", type=int, help="timed runs (default: 100; 5 without CUDA)")
     parser.add_argument("--out", type=Path, help="the page to write")
     options = parser.parse_args(argv)
-    real = torch.cuda.is_available()
+    has_gpu = torch.cuda.is_available()
     gallery = load_gallery(options.pack)
-    count = options.images or (len(gallery.images) if real else 24)
-    runs = options.runs or (100 if real else 5)
+    count = options.images or (len(gallery.images) if has_gpu else 24)
+    runs = options.runs or (100 if has_gpu else 5)
     if min(count, runs) < 1:
         parser.error("--images and --runs must be at least 1")
     images = [Image.open(gallery.folder / image.file) for image in gallery.images[:count]]
     captions = [caption.text for caption in gallery.captions[: max(4, count // 4)]]
     reference = Runtime.load(options.pack, "cpu")
-    compared = Runtime.load(options.pack, "cuda" if real else "cpu")
-    card = torch.cuda.get_device_name() if real else "no GPU"
+    compared = Runtime.load(options.pack, "cuda" if has_gpu else "cpu")
+    card = torch.cuda.get_device_name() if has_gpu else "no GPU"
     lines = [
         "# A GPU compared with the CPU\n",
         f"`{' '.join(['python -m benchmarks.gpu', *argv])}`\n",
@@ -135,31 +138,31 @@ def main(argv: Sequence[str]) -> int:
         f"{torch.__version__}, onnxruntime {onnxruntime.__version__} "
         f"({', '.join(compared.providers)}), Python {platform.python_version()}. "
         f"The pack {options.pack.name}, {count:,} images.\n",
-        *([] if real else [f"{REHEARSAL}\n"]),
+        *([] if has_gpu else [f"{REHEARSAL}\n"]),
         f"## Differences, as shares of the largest number, at most {TOLERANCE:g}\n",
     ]
     pixels = reference.preprocess(images)
     encoders = [partial(runtime.pixel_features, pixels) for runtime in (reference, compared)]
-    times = {f"image encoder, {count} images": [milliseconds(act, runs) for act in encoders]}
+    times = {f"image encoder, {count} images": [milliseconds(encode, runs) for encode in encoders]}
     failed = []
     for name in reference.methods:
-        pair = [acts(runtime, name, images, captions) for runtime in (reference, compared)]
-        drifts = differences(*pair)
-        lines.append(f"- {name}: " + ", ".join(f"{key} {v:.0e}" for key, v in drifts.items()))
-        failed += [f"{name}, {key}: {v:.1e}" for key, v in drifts.items() if not v <= TOLERANCE]
+        pair = [computations(runtime, name, images, captions) for runtime in (reference, compared)]
+        results = differences(*pair)
+        lines.append(f"- {name}: " + ", ".join(f"{key} {v:.0e}" for key, v in results.items()))
+        failed += [f"{name}, {key}: {v:.1e}" for key, v in results.items() if not v <= TOLERANCE]
         for key in [key for key in ("query", "heatmap", "evidence") if key in pair[0]]:
             times[f"{name}, {key}"] = [milliseconds(side[key], runs) for side in pair]
     lines.append("\n## Milliseconds, medians\n")
-    if real:
+    if has_gpu:
         lines += ["| | CPU | device | times faster |", "|---|---:|---:|---:|"]
         lines += [f"| {n} | {a:.2f} | {b:.2f} | {a / b:.1f} |" for n, (a, b) in times.items()]
-    else:  # times of a rehearsal would mislead
+    else:  # the times of a rehearsal would mislead
         lines.append(f"Computations: {'; '.join(times)}.")
     print("\n".join(lines))
     if options.out is not None:
         write_whole(options.out, "\n".join(lines) + "\n")
     for line in failed:
-        print(f"failed: {line} apart", file=sys.stderr)
+        print(f"failed: {line}; the maximum is {TOLERANCE:g}", file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -1,11 +1,11 @@
 """Measures indexing: `python -m benchmarks.indexing --pack PACK --gallery DIR`.
 
-The table compares the images per second of the app and of the bare image encoder, which runs on
+The table compares the images per second of the app and of the image encoder alone, which runs on
 decoded images with one batch for each thread. The app also decodes images, computes the views of
 one method and then of the others, and writes them to an empty cache.
 
-Because the speed of a machine drifts, the parts of a run follow each other, the run is repeated,
-and the table has medians and the range of the ratio.
+Because the speed of a machine drifts, each run measures the encoder before and after the app, and
+the table has the medians of several runs and the range of the ratio.
 """
 
 import argparse
@@ -52,13 +52,13 @@ def main(argv: Sequence[str]) -> int:
     )
     images, middle = collection.images, count // 2
     runs = []
-    for _ in range(options.repeats):  # the bare encoder: half before the app, half after it
-        bare = _bare(runtime, images[:middle])
-        first, total = _app(runtime, collection)
-        bare += _bare(runtime, images[middle:])
-        runs.append((bare, first, total))
-    print(f"{'medians':<40} {'a second':>9} {'of the first row':>17} {'range':>12}")
-    for i, name in enumerate(("bare encoder", "the app, one method", "the app, all methods")):
+    for _ in range(options.repeats):
+        encoder = encoder_seconds(runtime, images[:middle])
+        first, total = app_seconds(runtime, collection)
+        encoder += encoder_seconds(runtime, images[middle:])
+        runs.append((encoder, first, total))
+    print(f"{'medians':<40} {'images/s':>9} {'of the encoder':>17} {'range':>12}")
+    for i, name in enumerate(("encoder alone", "the app, one method", "the app, all methods")):
         ratios = [run[0] / run[i] for run in runs]
         rate = count / statistics.median(run[i] for run in runs)
         spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
@@ -66,8 +66,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> float:
-    """Seconds that the bare encoder takes, with one batch for each thread."""
+def encoder_seconds(runtime: Runtime, images: Sequence[CollectionImage]) -> float:
+    """Returns the seconds of the encoder alone, with one batch for each thread."""
     seconds = 0.0
     with ThreadPoolExecutor(runtime.threads) as pool:
         for start in range(0, len(images), 4 * SHARD):
@@ -83,8 +83,8 @@ def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> float:
     return seconds
 
 
-def _app(runtime: Runtime, collection: Collection) -> tuple[float, float]:
-    """Seconds until the app can search with its first method, and with all methods."""
+def app_seconds(runtime: Runtime, collection: Collection) -> tuple[float, float]:
+    """Returns the seconds until the app can search with its first method and with all methods."""
     with tempfile.TemporaryDirectory() as cache:
         index = Retriever(runtime, collection, Path(cache)).index
         start = time.perf_counter()

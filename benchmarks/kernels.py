@@ -1,9 +1,9 @@
 """Compares GPO and AVSE's Sinkhorn with the authors' code: `python -m benchmarks.kernels`.
 
-Both versions take turns on tensors of the papers' sizes; the table has the best time of each. One
-thread is measured in CPU time, which excludes other programs, several threads in wall time. The
-baselines are the operations that the releases of VSE-infinity (Chen et al., CVPR 2021) and AVSE
-(Liu et al., AAAI 2025) call, with the same weights.
+Both versions run alternately on tensors of the papers' sizes; the table has the best time of each.
+One thread is measured in CPU time, which excludes other programs, several threads in wall time. The
+baselines are the operations of the releases of VSE-infinity (Chen et al., CVPR 2021) and AVSE (Liu
+et al., AAAI 2025), with the same weights.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from polyview.models.gpo import GPO
 from polyview.models.layers import l2_normalize
 
 Run = Callable[[], object]
-Row = tuple[str, Run, Run, str]  # title, baseline, ours, and the target ratio of their times
+Row = tuple[str, Run, Run, str]  # title, baseline, our version, target ratio of their times
 
 
 class Sizes(NamedTuple):
@@ -34,14 +34,14 @@ class Sizes(NamedTuple):
     batch: int = 128  # image-text pairs of a training step
     regions: int = 36  # elements of an image's set
     embed_dim: int = 1024  # width of the joint space
-    images: int = 1000  # of the score matrix
-    texts: int = 5000
+    images: int = 1000  # rows of the score matrix
+    texts: int = 5000  # columns of the score matrix
 
 
 def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
-    """GPO as in the release: one run of the GRU per set, and a sort along the strided axis.
+    """Computes GPO as in the release: the GRU runs for each set; the sort is along a strided axis.
 
-    (B, N, D), (B, N) -> (B, D); the real elements of each set come first.
+    (B, N, D), (B, N) -> (B, D); the real elements of each set precede the padding.
     """
     sizes, longest = mask.sum(dim=1), mask.shape[1]
     k = torch.arange(longest)[:, None] + gpo.first_position
@@ -59,9 +59,9 @@ def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
 
 
 def plain_sinkhorn(method: AVSE, images: Views, texts: Views) -> Tensor:
-    """AVSE's scores in the log domain over (pairs, p + 1, q + 1), 64 images at a time.
+    """Computes AVSE's scores in the log domain over (pairs, p + 1, q + 1), 64 images at a time.
 
-    (B_img, n, d1), (B_txt, 1, d1) -> (B_img, B_txt); the method has a dustbin.
+    (B_img, n, d1), (B_txt, 1, d1) -> (B_img, B_txt). The method must have a dustbin.
     """
     assert method.dustbin is not None
     visual, textual = (
@@ -85,8 +85,8 @@ def plain_sinkhorn(method: AVSE, images: Views, texts: Views) -> Tensor:
     return torch.cat(scores)
 
 
-def rows_of(sizes: Sizes) -> Iterator[Row]:
-    """GPO, forward and backward; AVSE's whole score matrix, with two and four blocks per view."""
+def comparisons(sizes: Sizes) -> Iterator[Row]:
+    """Yields GPO, forward and backward, and AVSE's scores with two and four blocks per view."""
     gpo = GPO(released=True)
     mask = torch.ones(sizes.batch, sizes.regions, dtype=torch.bool)
     features = torch.randn(*mask.shape, sizes.embed_dim, requires_grad=True)
@@ -102,7 +102,7 @@ def rows_of(sizes: Sizes) -> Iterator[Row]:
         block_dim = sizes.embed_dim // blocks
         method = AVSE(4, sizes.embed_dim, AVSEConfig(sizes.embed_dim, block_dim)).eval()
         images, texts = (
-            block_views(torch.randn(count, views, sizes.embed_dim), block_dim)
+            Views(method.unit_blocks(torch.randn(count, views, sizes.embed_dim)))
             for count, views in ((sizes.images, 2), (sizes.texts, 1))
         )
         plain = torch.no_grad()(partial(plain_sinkhorn, method, images, texts))
@@ -110,16 +110,11 @@ def rows_of(sizes: Sizes) -> Iterator[Row]:
         yield f"Sinkhorn, {sizes.images} x {sizes.texts}, d2 = {block_dim}", plain, own, ">= 25 x"
 
 
-def block_views(embeddings: Tensor, block_dim: int) -> Views:
-    """Embeddings (B, V, D) as AVSE's views, whose blocks have unit length."""
-    return Views(l2_normalize(embeddings.unflatten(-1, (-1, block_dim))).flatten(-2))
-
-
 def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
     """Measures and prints a table; see the module docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3, help="turns after a warm-up; 0 for one")
+    parser.add_argument("--repeats", type=int, default=3, help="runs after the first; 0 for one")
     options = parser.parse_args(argv)
     if options.threads < 1 or options.repeats < 0:
         parser.error("--threads must be at least 1, and --repeats at least 0")
@@ -128,12 +123,12 @@ def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
     print(f"torch {torch.__version__}, {options.threads} thread(s), best of {options.repeats or 1}")
     print(f"{'':<62} {'baseline ms':>12} {'ours ms':>10} {'ratio':>7}   target")
     torch.manual_seed(0)
-    for title, plain, own, target in rows_of(sizes or Sizes()):
-        turns = [
+    for title, plain, own, target in comparisons(sizes or Sizes()):
+        runs = [
             [timeit(run, timer=clock, number=1) for run in (plain, own)]
             for _ in range(options.repeats + 1)
         ]
-        baseline, ours = map(min, zip(*(turns[1:] or turns), strict=True))  # the first warms up
+        baseline, ours = map(min, zip(*(runs[1:] or runs), strict=True))  # without the warm-up
         times = f"{baseline * 1e3:>12.1f} {ours * 1e3:>10.1f} {baseline / ours:>6.1f}x"
         print(f"{title:<62} {times}   {target}", flush=True)
     return 0

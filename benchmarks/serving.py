@@ -2,10 +2,10 @@
 
 Starts the app with an empty cache and prints the seconds until the first page, the first answer and
 the end of indexing; then the answers per second for 16 and 50 clients, each of which sends requests
-without a pause over its own connection; the app's CPU time for each answer; and its memory (RSS).
-Every answer is compared with the answer to a single client; the exit status is 1 if an answer is
-wrong or missing. `--page` measures the page in headless Chromium instead. `--beside DIR` also
-measures another checkout, with the pack of the same name bundled there. Linux only.
+without a pause over one connection; the app's CPU time for each answer; and its memory (RSS). Every
+answer is compared with the answer to a single client; the exit status is 1 if an answer is wrong or
+missing. `--page` measures the page in headless Chromium instead. `--compare DIR` also measures
+another checkout, with the pack of the same name that it bundles. Linux only.
 """
 
 import argparse
@@ -32,30 +32,31 @@ from polyview.export.pack.gallery import load_gallery
 from polyview.export.sessions import processor
 
 ROOT = Path(__file__).resolve().parents[1]
-QUERIES = 20  # typed into the page
-IDLE = 10.0  # seconds during which a tab should be idle
+QUERIES = 20  # number of queries that are typed into the page
+IDLE = 10.0  # seconds for which a tab should be idle
+# script of the page: records layout shifts, and when the example and the answers are drawn
 WATCH = """() => {
   window.shifts = 0;
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts += entry.value;
   }).observe({ type: "layout-shift", buffered: true });
-  const whole = (image) => image.src && image.complete && image.naturalWidth > 0;
-  const shown = () => [...document.querySelectorAll(".tile img")].slice(0, 8);
-  const until = (ready) => new Promise((done) => {
-    const look = () => (ready() ? done(performance.now()) : requestAnimationFrame(look));
-    look();
+  const isLoaded = (image) => image.src && image.complete && image.naturalWidth > 0;
+  const tiles = () => [...document.querySelectorAll(".tile img")].slice(0, 8);
+  const timeOf = (condition) => new Promise((resolve) => {
+    const check = () => (condition() ? resolve(performance.now()) : requestAnimationFrame(check));
+    check();
   });
-  window.example = until(() => document.querySelector(".tile canvas")?.clientWidth > 0);
-  window.answered = (query) => until(() => {
+  window.example = timeOf(() => document.querySelector(".tile canvas")?.clientWidth > 0);
+  window.answered = (query) => timeOf(() => {
     const text = document.querySelector("#live")?.innerText ?? "";
-    return text.includes(query) && shown().length >= 4 && shown().every(whole);
+    return text.includes(query) && tiles().length >= 4 && tiles().every(isLoaded);
   });
   addEventListener("keydown", (event) => {
     if (event.key === "Enter") window.pressed = performance.now();
   }, true);
 }"""
-TIMEOUT = 300.0  # timeout in seconds of the start and of an answer
-CLIENTS = (16, 50)
+TIMEOUT = 300.0  # seconds, of the start and of an answer
+CLIENTS = (16, 50)  # numbers of concurrent clients
 Question = tuple[str, str]  # text and method
 Hits = list[tuple[int, float]]  # image and score, best first
 
@@ -66,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
     parser.add_argument("--questions", type=int, default=1000, help="questions in a round")
     parser.add_argument("--page", action="store_true", help="measure the page in a browser")
-    parser.add_argument("--beside", type=Path, help="also measure another checkout")
+    parser.add_argument("--compare", type=Path, help="also measure another checkout")
     options = parser.parse_args(argv)
     if options.questions < 1:
         parser.error("--questions must be at least 1")
@@ -75,10 +76,9 @@ def main(argv: Sequence[str]) -> int:
     captions = [caption.text for caption in load_gallery(options.pack).captions]
     short = [text for text in captions if len(text) < 30][:QUERIES]
     packs = {ROOT: options.pack}
-    if options.beside:
-        root = options.beside.resolve()
-        pack = options.pack.resolve()
-        # of a bundled pack, the checkout's own version
+    if options.compare:
+        root, pack = options.compare.resolve(), options.pack.resolve()
+        # for a bundled pack, the version in the other checkout
         packs[root] = root / pack.relative_to(ROOT) if pack.is_relative_to(ROOT) else pack
     in_each = [json.loads((pack / "pack.json").read_text())["methods"] for pack in packs.values()]
     methods = [name for name in in_each[0] if all(name in names for names in in_each)]
@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
-    """Opens a checkout's page in headless Chromium and types queries; returns the figures."""
+    """Opens a checkout's page in headless Chromium and types queries; returns the measurements."""
     from playwright.sync_api import Request, sync_playwright
 
     browsers = map(shutil.which, ("chromium-headless-shell", "chromium"))
@@ -148,7 +148,7 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
         start, reference = time.perf_counter(), dict[Question, Hits]()
         wait(lambda: httpx.get(url).is_success)
         page, cpu_seconds = time.perf_counter(), processor_seconds(process)
-        failures = ask(url, questions[:1], {})  # may cover only some images
+        failures = ask(url, questions[:1], {})  # not compared: it may cover only some images
         answer = time.perf_counter()
         wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
         figures = [
@@ -175,9 +175,9 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
 
 
 def ask(url: str, questions: Sequence[Question], reference: dict[Question, Hits]) -> list[str]:
-    """Sends questions one by one, adds new answers to `reference`, and compares the others with it.
+    """Sends questions one by one; returns a message for each wrong or missing answer.
 
-    Returns the wrong or missing answers.
+    The first answer to a question is added to `reference`; further answers must equal it.
     """
     client, failures = http.client.HTTPConnection(httpx.URL(url).netloc.decode()), list[str]()
     client.timeout = TIMEOUT
@@ -198,7 +198,7 @@ def ask(url: str, questions: Sequence[Question], reference: dict[Question, Hits]
 
 
 @contextlib.contextmanager
-def running(pack: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:
+def running(pack: Path, root: Path) -> Iterator[tuple[str, int]]:
     """Starts the app on a free port with an empty cache; yields its URL and process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -220,7 +220,7 @@ def running(pack: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:
 
 
 def wait(ready: Callable[[], bool]) -> None:
-    """Waits until the app is ready, for at most five minutes."""
+    """Waits until `ready` returns True, for at most `TIMEOUT` seconds."""
     for _ in range(int(10 * TIMEOUT)):
         with contextlib.suppress(httpx.TransportError):
             if ready():
@@ -230,13 +230,13 @@ def wait(ready: Callable[[], bool]) -> None:
 
 
 def memory(process: int) -> float:
-    """RSS of a process in MB."""
+    """Returns the RSS of a process in MB."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 def processor_seconds(process: int) -> float:
-    """CPU time that a process has used, in user and system mode."""
+    """Returns the CPU seconds that a process has used in user and system mode."""
     ticks = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
     return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 

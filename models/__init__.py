@@ -1,4 +1,4 @@
-"""The retrieval methods: each turns sets of image and text features into views and scores them."""
+"""The retrieval methods, which turn sets of image and text features into views and score them."""
 
 from __future__ import annotations
 
@@ -60,19 +60,17 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
         default = defaults[argument]
         if value != default:
             _check(name, argument, value, 0 if default is None else default)
-    method_arguments = dict(arguments)
-    context_keys = arguments.keys() & CONTEXT_DEFAULTS
-    context = ContextConfig(**{key: method_arguments.pop(key) for key in context_keys})
-    method_class = METHODS[name]
+    context = ContextConfig(**{k: v for k, v in arguments.items() if k in CONTEXT_DEFAULTS})
+    arguments = {k: v for k, v in arguments.items() if k not in CONTEXT_DEFAULTS}
     widths = [
         context.contextual_width if side in context.sides else width
         for side, width in (("image", image_dim), ("text", text_dim))
     ]
-    config = method_class.config_type
-    if config is None:
-        method = method_class(*widths, **method_arguments)
+    method_class, config = METHODS[name], METHODS[name].config_type
+    if config is not None:
+        method = method_class(*widths, config(**arguments))
     else:
-        method = method_class(*widths, config(**method_arguments))
+        method = method_class(*widths, **arguments)
     if context.sides:
         add_contexts(method, image_dim, text_dim, context)
     return method
@@ -92,7 +90,7 @@ def argument_defaults(name: str) -> dict[str, Any]:
 
 
 def _check(method: str, argument: str, value: Any, like: Any) -> None:
-    """Raises ValueError if a value's type differs from that of `like`, or it is out of range."""
+    """Raises ValueError unless a value is in range and of the type of `like` (int for a float)."""
     prefix = f'method "{method}": {argument} must be'
     if isinstance(like, bool | str):
         if type(value) is not type(like):

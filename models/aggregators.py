@@ -8,7 +8,7 @@ ICCV 2019):
 
     ============  ======  ====================================================================
     Seq2Seq       6.3 M   the last state of a GRU over the elements
-    SelfAttn      3.2 M   self-attention with a shortcut (3.1 M here), then the average
+    SelfAttn      3.2 M   self-attention with a shortcut, then the average (3.1 M in this code)
     GCN+AvgPool   4.2 M   one layer of region relationship reasoning, then the average
     GCN+Seq2Seq   23.1 M  four such layers, then the GRU
     ============  ======  ====================================================================
@@ -34,7 +34,7 @@ class SelfAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, N, D), (B, N) -> (B, N, D): sums of the elements' values, weighted by attention."""
+        """Sums the values of elements, weighted by attention: (B, N, D), (B, N) -> (B, N, D)."""
         scores = self.query(features) @ self.key(features).mT / math.sqrt(features.shape[2])
         weights = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)  # (B, N, N)
         return weights @ self.value(features)
@@ -54,7 +54,7 @@ class GraphConvolution(nn.Module):
         nn.init.zeros_(self.norm.weight)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, N, D), (B, N) -> (B, N, D): the residual of each element; 0 on padding."""
+        """Returns the residual of each element, 0 on padding: (B, N, D), (B, N) -> (B, N, D)."""
         relations = self.query(features) @ self.key(features).mT  # Eq. (2): (B, N, N)
         relations = relations.masked_fill(~mask[:, None], 0.0) / mask.sum(dim=1)[:, None, None]
         messages = self.output(relations @ self.value(features))  # Eq. (3)
@@ -75,7 +75,7 @@ class Aggregator(nn.Module):
         self.gru = nn.GRU(dim, dim, batch_first=True) if kind.endswith("seq2seq") else None
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, N, D), (B, N) -> (B, D); a GRU reads the real elements in their order."""
+        """Aggregates (B, N, D), mask (B, N), to (B, D); a GRU reads the real elements in order."""
         for layer in self.layers:
             features = features + layer(features, mask)
         if self.gru is None:

@@ -1,20 +1,20 @@
-"""AVSE: image embeddings are larger than text embeddings, and are compared block by block.
+"""AVSE: image embeddings are larger than text embeddings, and both are compared block by block.
 
 Yang Liu, Mengyuan Liu, Shudong Huang, Jiancheng Lv: Asymmetric Visual Semantic Embedding Framework
 for Efficient Vision-Language Alignment, AAAI 2025; equations and numbers refer to its first
 version, "Learning Asymmetric Visual Semantic Embedding for Image-Text Retrieval".
 
-It extends VSE-infinity: the elements of an image are sampled into n groups, which one shared
+AVSE extends VSE-infinity: the elements of an image are sampled into n groups, which a shared
 encoder turns into n views (section 3.1). Views and text are cut into blocks of d2 dimensions. The
 score is the sum, over text blocks, of the largest entry of the Sinkhorn plan among visual blocks
 (section 3.2).
 
 Differences from the paper: at test time the paper samples at random; here the sample depends only
 on the elements, so scores do not change between calls or with the order of the elements. Where the
-release differs from the paper, an argument selects the release's behaviour: `match="maxsim"` (its
-Sinkhorn call is commented out, and would take the maximum of the logarithm of the plan),
-`released_text`, `block_dim` (256 in the release), `train_share` (0.8) and `sampled_features` (the
-release selects the patches nearest to a centre before its transformer, as `SampledViT` does).
+release differs from the paper, an argument selects the release's behaviour: `match="maxsim"` (the
+release's call of Sinkhorn is commented out, and would take the maximum of the logarithm of the
+plan), `released_text`, `block_dim` (256 in the release), `train_share` (0.8) and `sampled_features`
+(the release selects the patches nearest to a centre before the transformer, see `SampledViT`).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from polyview.models.views import NamedArray, Views
 MATCHES = ("sinkhorn", "maxsim", "mean")
 _PAIRS = 1 << 14  # pairs scored at once on a CPU; their affinities fit in a core's cache
 _IMAGES = 64  # images in one matrix product
-_FEW_COLUMNS = 16
-_MOST_SHOWN = 100  # maximum number of iterations that a user may request
-_MOST_STEPS = 1 << 24  # maximum number of affinities evaluated for an integral
-_FEWEST_NODES, _MOST_NODES = 16, 512  # quadrature nodes; a lower temperature needs more
+_FEW_COLUMNS = 16  # maximum number of text blocks for which a batched product is faster
+_MAX_ITERATIONS = 100  # maximum number of iterations that a user may request for display
+_MAX_AFFINITIES = 1 << 24  # maximum number of affinities evaluated for an integral
+_MIN_NODES, _MAX_NODES = 16, 512  # quadrature nodes; a lower temperature needs more
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,16 @@ class AVSEConfig:
         block_dim: d2, must divide d1 (paper: 512); None for half of d1. With "mean" it is d1.
         views: n (paper: 2).
         train_share: share of the elements sampled into each group in training (paper: 0.75).
-        test_share: the same in evaluation (paper: 0.9).
+        test_share: share of the elements in evaluation (paper: 0.9).
         match: "sinkhorn"; "maxsim" for the largest affinity of each text block without Sinkhorn; or
             "mean" for one view, the average of the groups, scored by cosine, as in the first rows
             of Table 3.
         iterations: number of Sinkhorn iterations (paper: 20).
-        temperature: temperature of Sinkhorn; the paper specifies none, so 1.
+        temperature: temperature of Sinkhorn (the paper specifies none, so 1).
         released_gpo: use the released form of GPO, see `models/gpo.py`.
         released_text: project the text with a residual MLP and apply a layer norm after pooling.
-        sampled_features: the encoder samples (`SampledViT`): it concatenates the features of the n
-            views (image_dim is n times the width of a view), 0 for elements missing from a view.
+        sampled_features: the encoder samples the elements (`SampledViT`); each image feature is the
+            concatenation of an element's features in n views, 0 in views without the element.
         map_text: see `VSEInfinity`.
     """
 
@@ -100,7 +100,7 @@ class AVSEConfig:
 
     @property
     def width(self) -> int:
-        """The width d2 of a block: `block_dim`, or half of `embed_dim`."""
+        """The width d2 of a block: `block_dim`, or half of `embed_dim` if it is None."""
         return self.embed_dim // 2 if self.block_dim is None else self.block_dim
 
 
@@ -113,7 +113,7 @@ class AVSE(Method):
     attention_sums_to_one = False
     row_search = False
     view_scores_are = (
-        "each view's own part in the matching; the score may choose another view for each block"
+        "the score of each view's blocks alone; the full score may use another view for each block"
     )
     config_type = AVSEConfig
     direction: Tensor
@@ -140,7 +140,7 @@ class AVSE(Method):
             self.norm_text = nn.LayerNorm(config.embed_dim)
         # z, the dustbin's affinity; the release starts it at 0
         self.dustbin = nn.Parameter(torch.zeros(())) if config.match == "sinkhorn" else None
-        # on the CPU with the default generator: any other would import half of torch
+        # on the CPU with the default generator: a new generator would import much more of torch
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(0)
             direction = torch.randn(image_dim, device="cpu")
@@ -151,17 +151,19 @@ class AVSE(Method):
             words = self._project_text(features, mask)  # (B, M, d1)
             pooled = self.norm_text(self.pool_text(words, mask))[:, None]  # (B, 1, d1)
             maps = cosine_attention(words, l2_normalize(pooled), mask) if attention else None
-            return Views(self._unit_blocks(pooled), maps)
+            return Views(self.unit_blocks(pooled), maps)
         projected, members = self._projected_views(features, mask)
         pairs = zip(projected, members, strict=True)
         pooled = torch.stack([self.pool_image(view, group) for view, group in pairs], dim=1)
         groups = l2_normalize(pooled)  # (B, n, d1)
         views = l2_normalize(groups.mean(dim=1, keepdim=True)) if self.averaged else groups
-        return Views(
-            self._unit_blocks(views),
-            self._attention(projected, views, members, mask) if attention else None,
-            {"groups": groups} if self.training else {},
-        )
+        maps = None
+        if attention and not self.config.sampled_features:  # all views share one projection
+            maps = cosine_attention(projected[0], views, mask)
+        elif attention:  # 0 for elements that the encoder omits from a view
+            triples = zip(projected, views.split(1, dim=1), members, strict=True)
+            maps = torch.cat([cosine_attention(*triple) for triple in triples], dim=1)  # (B, n, N)
+        return Views(self.unit_blocks(views), maps, {"groups": groups} if self.training else {})
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         if side == "text":
@@ -178,7 +180,7 @@ class AVSE(Method):
         return groups.unit(self.block_dim)
 
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
-        """See `Method.evidence`; affinities are weighted by integrated gradients."""
+        """See `Method.evidence`; integrated gradients are the weights of the affinities."""
         visual, textual = images.blocks(self.block_dim), texts.blocks(self.block_dim)
         affinity = visual.total @ textual.total.mT  # (B, p, q), Eq. (1)
         views = images.rows.shape[1] if per_view else 1
@@ -190,13 +192,14 @@ class AVSE(Method):
         """Returns weights (B, R, p, q) of affinities (B, p, q) in Eq. (2), and the score at A = 0.
 
         The weights are integrated gradients (Sundararajan et al., ICML 2017) from A = 0, where all
-        blocks score the same. The best block of each of R = `parts` groups (see `_match`) is held
-        constant. The integrand is smooth, so Gauss-Legendre quadrature is accurate to rounding.
+        blocks score the same. The best visual block of each text block in each of R = `parts`
+        groups (see `_match`) is held constant. The integrand is smooth, so Gauss-Legendre
+        quadrature is accurate to rounding.
         """
-        count = _FEWEST_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
-        count = min(max(count, _FEWEST_NODES), _MOST_NODES)
+        count = _MIN_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
+        count = min(max(count, _MIN_NODES), _MAX_NODES)
         nodes, node_weights = np.polynomial.legendre.leggauss(count)
-        if len(nodes) * parts * affinity.numel() > _MOST_STEPS:
+        if len(nodes) * parts * affinity.numel() > _MAX_AFFINITIES:
             raise ValueError(
                 f"{tuple(affinity.shape[1:])} blocks of {len(affinity)} pairs at temperature "
                 f"{self.config.temperature:g} are too many; explain fewer pairs at once"
@@ -216,7 +219,7 @@ class AVSE(Method):
         return weights.permute(3, 2, 0, 1), baseline
 
     def _projected_views(self, features: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The projected features (B, N, d1) and the element mask (B, N) of each view."""
+        """Returns the projected features (B, N, d1) and the element mask (B, N) of each view."""
         if not self.config.sampled_features:
             projected = self.project_image(features, mask)
             return [projected] * self.config.views, list(self.groups(features, mask))
@@ -229,22 +232,12 @@ class AVSE(Method):
         plain = not isinstance(self.project_text, FeatureProjection)
         return self.project_text(features) if plain else self.project_text(features, mask)
 
-    def _attention(
-        self, projected: list[Tensor], groups: Tensor, members: list[Tensor], mask: Tensor
-    ) -> Tensor:
-        """Cosines (B, n, N) of views and elements; 0 for elements that the encoder left out."""
-        if not self.config.sampled_features:  # all views share one projection
-            return cosine_attention(projected[0], groups, mask)
-        views = zip(projected, groups.split(1, dim=1), members, strict=True)
-        maps = [cosine_attention(view, group, member_mask) for view, group, member_mask in views]
-        return torch.cat(maps, dim=1)
-
     def groups(self, features: Tensor, mask: Tensor) -> Tensor:
         """Samples n groups of elements from each set, section 3.1.
 
         In training, each group is an independent random sample. Otherwise elements are sorted by a
-        fixed random projection of their features, and each group leaves out a different range of
-        that order. Features (B, N, d), mask (B, N) -> (n, B, N) bool, with any True in each row.
+        fixed random projection of their features, and each group omits a different range of that
+        order. Features (B, N, d), mask (B, N) -> (n, B, N) bool, with any True in each row.
         """
         sizes = mask.sum(dim=1)  # (B,)
         count, share = self.config.views, self.config.test_share
@@ -269,40 +262,42 @@ class AVSE(Method):
         return self._match(images, texts, images.embeddings.shape[1])
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Scores (B_img, B_txt), Eq. (2): the plan's maxima for all text blocks, summed."""
+        """Scores (B_img, B_txt), Eq. (2): the sum of the plan's maxima for all text blocks."""
         return self._match(images, texts, 1)[0]
 
     def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002
-        """The width of a block: images with a high cosine between blocks become candidates."""
+        """The width of a block: images with a high cosine of any two blocks become candidates."""
         return self.block_dim
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """See `Method.knobs`: how blocks are matched; none with "mean"."""
+        """See `Method.knobs`: the matching and its number of iterations; none with "mean"."""
         if self.averaged:
             return ()
+        limit = max(_MAX_ITERATIONS, self.config.iterations)
         return (
             Knob("match", self.config.match, options=("sinkhorn", "maxsim")),
-            Knob("iterations", self.config.iterations, low=1, high=self._most_shown),
+            Knob("iterations", self.config.iterations, low=1, high=limit),
         )
 
     def inside(
         self, images: Views, texts: Views | None = None, /, **settings: str | int
     ) -> list[NamedArray]:
-        """See `Method.inside`: affinities, plan, both scores (section 3.2), pooling coefficients.
+        """See `Method.inside`: affinities, plan, both scores (section 3.2), GPO's coefficients.
 
-        With "maxsim" the plan is computed with a dustbin of 0, the value before training.
+        A method without Sinkhorn has no dustbin; its plan is computed with a dustbin of 0.
         """
         image_pools, text_pools = [self.pool_image], [self.pool_text]
         curves = pooling_arrays(images, texts, image_pools, text_pools, self.config.test_share)
         if texts is None or self.averaged:
             return curves
         affinity = self._blocks(images)[0] @ self._blocks(texts)[0].T  # (p, q), Eq. (1)
-        match = str(settings.get("match", self.config.match))
-        require_choice("match", match, ("sinkhorn", "maxsim"))
-        count = settings.get("iterations", self.config.iterations)
-        if type(count) is not int or not 1 <= count <= self._most_shown:
-            raise ValueError(f"iterations must be 1 to {self._most_shown}, not {count!r}")
+        matches, iterations = self.knobs
+        match = str(settings.get("match", matches.default))
+        require_choice("match", match, matches.options)
+        count = settings.get("iterations", iterations.default)
+        if type(count) is not int or not 1 <= count <= iterations.high:
+            raise ValueError(f"iterations must be 1 to {iterations.high}, not {count!r}")
         marks, blocks = _best_of_columns(affinity), ("block", "text_block")
         arrays = [NamedArray("affinity", affinity, blocks, marks if match == "maxsim" else ())]
         dustbin = affinity.new_zeros(()) if self.dustbin is None else self.dustbin
@@ -314,18 +309,14 @@ class AVSE(Method):
         arrays.append(NamedArray("sinkhorn_score", inner.amax(dim=0).sum()))  # Eq. (2)
         return [*arrays, NamedArray("maxsim_score", affinity.amax(dim=0).sum()), *curves]
 
-    @property
-    def _most_shown(self) -> int:
-        return max(_MOST_SHOWN, self.config.iterations)
-
     def plan(self, affinity: Tensor) -> Tensor:
-        """The matrix whose column maxima Eq. (2) sums: the Sinkhorn plan, or the affinities."""
+        """Returns the Sinkhorn plan or the affinities; Eq. (2) sums the maxima of its columns."""
         if self.dustbin is None:
             return affinity
         return match_blocks(affinity, self.dustbin, self.config.iterations, self.config.temperature)
 
     def _match(self, images: Views, texts: Views, parts: int) -> Tensor:
-        """Scores with the maximum taken within each of `parts` groups of visual blocks."""
+        """Scores (`parts`, B_img, B_txt), with maxima within each of `parts` groups of blocks."""
         visual = self._blocks(images)  # (B_img, p, d2)
         textual = self._blocks(texts).transpose(0, 1).contiguous()  # (q, B_txt, d2)
         step = max(1, _PAIRS // textual.shape[1]) if visual.device.type == "cpu" else _IMAGES
@@ -340,12 +331,13 @@ class AVSE(Method):
         """Cuts views (B, V, D) into blocks (B, V * D / d2, d2)."""
         return views.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)
 
-    def _unit_blocks(self, views: Tensor) -> Tensor:
+    def unit_blocks(self, views: Tensor) -> Tensor:
+        """Normalises each block of views (..., D) to unit length."""
         return l2_normalize(views.unflatten(-1, (-1, self.block_dim))).flatten(-2)
 
 
 def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
-    """Eq. (1): (B_img, p, d2) and (q, B_txt, d2) to (p, q, B_img, B_txt)."""
+    """Affinities, Eq. (1): (B_img, p, d2), (q, B_txt, d2) -> (p, q, B_img, B_txt)."""
     columns = textual.flatten(0, 1).T  # (d2, q * B_txt)
     if columns.shape[1] <= _FEW_COLUMNS:  # a single product would read the rows twice
         products = torch.bmm(visual, columns.expand(len(visual), -1, -1))
@@ -355,5 +347,5 @@ def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
 
 
 def _best_of_columns(table: Tensor) -> tuple[tuple[int, int], ...]:
-    """(row, column) of the maximum in each column of a (p, q) table."""
+    """Returns (row, column) of the maximum in each column of a (p, q) table."""
     return tuple((row, column) for column, row in enumerate(table.argmax(dim=0).tolist()))

@@ -29,7 +29,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the file is not a complete safetensors file, or a value is not finite.
+        ValueError: the file is not a complete safetensors file, a tensor has an unsupported type,
+            or a value is not finite.
     """
     if not path.is_file():
         raise FileNotFoundError(no_such("weights file", path, "name a folder that training wrote"))

@@ -1,8 +1,8 @@
 """Zero-shot CLIP: retrieval with pre-trained weights (`python -m polyview clip`).
 
 Alec Radford et al.: Learning Transferable Visual Models From Natural Language Supervision, ICML
-2021, section 2.3: the last states of [IMG] and [EOS] are each mapped linearly and compared by
-cosine.
+2021, section 2.3: the last states of [IMG] and [EOS] are mapped linearly to a joint space and
+compared by cosine.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from polyview.models.views import Views
 class CLIP(Method):
     """Zero-shot CLIP; V = 1.
 
-    Each feature is the contribution of a patch or a word (`models/encoders/rows.py`). The embedding
-    is their sum, so evidence is attributed to patches and words.
+    Each feature is the contribution of a patch or a word (`models/encoders/rows.py`), and the
+    embedding is the sum of the features, so the score can be split over patches and words.
 
     Args:
         embed_dim: D of the joint space (512 for ViT-B/16 and B/32), the width of both encoders'
             features.
-        rows: must be true; false marks a pack of an earlier version, which is rejected.
+        rows: True; False marks a pack of an earlier version, which is rejected.
     """
 
     title = "CLIP"
     paper = "Radford et al., ICML 2021"
-    attention_is = "cosine between what each patch brings and the embedding"
+    attention_is = "cosine between each patch's contribution and the embedding"
     attention_sums_to_one = False
     summary_token = True
     features_add_up = True
@@ -50,7 +50,7 @@ class CLIP(Method):
             )
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        del side  # both are encoded alike
+        del side  # images and texts are encoded alike
         rows = features * mask[..., None]
         embedding = l2_normalize(rows.sum(dim=1))[:, None]  # (B, 1, D)
         maps = cosine_attention(rows, embedding, mask) if attention else None  # (B, 1, N)

@@ -11,7 +11,8 @@ be cached, and packs with precomputed region features need no encoder.
 
 The paper gives no size. The defaults are those of BERT-base, its text encoder. Layer norms precede
 attention and MLP, as in ViT, because post-norm layers need a warm-up, which the paper does not use.
-No positions are added: regions have none, and features of cells, patches and words contain theirs.
+No positions are added: regions have none, and the features of cells, patches and words encode
+their positions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ContextConfig:
 
     Attributes:
         contextual_image: "transformer" for a transformer over the image's features, or "none".
-        contextual_text: the same for the text's features.
+        contextual_text: "transformer" for a transformer over the text's features, or "none".
         contextual_layers: number of layers.
         contextual_heads: number of attention heads; must divide the width.
         contextual_width: width of the states; features of another width are mapped linearly. The
@@ -96,9 +97,9 @@ class ContextTransformer(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (B, N, d), mask (B, N) -> states (B, N, width), 0 on padding, and their mask.
+        """Maps features (B, N, d), mask (B, N), to states (B, N, width) and their mask.
 
-        A summary increases N by one.
+        States are 0 on padding. A summary increases N by one.
         """
         states = self.project(features)  # (B, N, width)
         if self.summary is not None:
@@ -112,8 +113,9 @@ class ContextTransformer(nn.Module):
 def add_contexts(method: Method, image_dim: int, text_dim: int, config: ContextConfig) -> None:
     """Adds transformers over the input sets to a method, as `image_context` and `text_context`.
 
-    The method must be built for features of `contextual_width`; `image_dim` and `text_dim` are the
-    widths d of the encoders' features. Raises ValueError for a summary if views are elements.
+    A side with a transformer must be built for features of `contextual_width`; `image_dim` and
+    `text_dim` are the widths d of the encoders' features. Raises ValueError if a summary is
+    requested and the method's views are elements.
     """
     if method.views_are_elements and config.contextual_summary:
         raise ValueError(f"{method.title} reads elements alone: set contextual_summary=false")

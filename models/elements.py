@@ -1,12 +1,12 @@
-"""SCAN and late interaction: each element of a set is a view, without pooling.
+"""SCAN and late interaction: each element of a set is a view, and there is no pooling.
 
-The score is a weighted sum of the cosines between cells and words; methods differ in the weights.
-The number of views is fixed: excess elements are dropped, and missing views are 0.
+The score is a weighted sum of the cosines between cells and words; the methods differ in the
+weights. The number of views is fixed: excess elements are dropped, and missing views are 0.
 
 Kuang-Huei Lee, Xi Chen, Gang Hua, Houdong Hu, Xiaodong He: Stacked Cross Attention for Image-Text
 Matching, ECCV 2018 (SCAN). With "t2i" each word attends to the cells, with "i2t" each cell attends
-to the words; the cosines of the queries with their attended vectors are averaged (the paper's AVG;
-its LSE is not offered, because it does not add up over words).
+to the words; the cosines of the queries with their attended vectors are averaged (AVG in the paper;
+its LSE is not implemented, because LSE is not a sum over words).
 
 Omar Khattab, Matei Zaharia: ColBERT: Efficient and Effective Passage Search via Contextualized
 Late Interaction over BERT, SIGIR 2020, section 3.3: the sum over the query's tokens of the largest
@@ -68,12 +68,12 @@ class ElementConfig:
 
 
 class ElementMethod(Method):
-    """V = `cells` for images and `words` for texts; views have unit length, or are 0 if absent."""
+    """V = `cells` for images, `words` for texts; views have unit length, absent views are 0."""
 
-    attention_is = "the cell that a view is"
+    attention_is = "1 at the cell of the view and 0 elsewhere"
     row_search = False
     views_are_elements = True
-    view_scores_are = "what each cell adds to the score"
+    view_scores_are = "the contribution of each cell to the score"
 
     def __init__(self, image_dim: int, text_dim: int, config: ElementConfig) -> None:
         super().__init__()
@@ -83,10 +83,10 @@ class ElementMethod(Method):
 
     @abstractmethod
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
-        """The weight (..., V, W) of each cosine in its pair's score, 0 for absent cells and words.
+        """Returns the weight (..., V, W) of each cosine in the score, 0 for absent views.
 
-        `cosines` is (..., V, W), `cells` (..., V, D) and `words` (..., W, D) are the image views
-        and text views, 0 where absent; leading axes broadcast.
+        `cosines` is (..., V, W); `cells` (..., V, D) and `words` (..., W, D) are the image views
+        and text views, 0 if absent. Leading axes broadcast.
         """
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
@@ -101,18 +101,18 @@ class ElementMethod(Method):
         return Parts.of(views.attention[..., None] * views.embeddings[:, :, None])
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """The contribution of each cell to the score: (V, B_img, B_txt)."""
+        """Returns the contribution of each cell to the score: (V, B_img, B_txt)."""
         pairs = _pairs(images, texts)
         cells = [(self.weights(c, *sides) * c).sum(dim=3) for c, *sides in pairs]  # (B_img, b, V)
         return torch.cat([part.permute(2, 0, 1) for part in cells], dim=2)
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """The weighted sum of a pair's cosines: (B_img, B_txt)."""
+        """Returns the weighted sum of each pair's cosines: (B_img, B_txt)."""
         pairs = _pairs(images, texts)
         return torch.cat([(self.weights(c, *s) * c).sum(dim=(2, 3)) for c, *s in pairs], dim=1)
 
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
-        """See `Method.evidence`; with weights held constant, the score is a sum over cosines."""
+        """See `Method.evidence`; the weights of the cosines are held constant."""
         cells, words = images.total, texts.total  # (B, V, D), (B or 1, W, D)
         words = words.expand(len(cells), -1, -1)
         weights = self.weights(cells @ words.mT, cells, words)  # (B, V, W)
@@ -155,7 +155,7 @@ class SCAN(ElementMethod):
         return self._attend(cosines, cells, words)
 
     def _attend(self, cosines: Tensor, source: Tensor, query: Tensor) -> Tensor:
-        """Each of Q queries (..., Q, D) attends to S elements (..., S, D), Eqs. (1)-(4)."""
+        """Weights (..., S, Q) of Q queries (..., Q, D) that attend to S elements, Eqs. (1)-(4)."""
         sources = _is_present(source)[..., None]  # (..., S, 1)
         queries = _is_present(query)[..., None, :]  # (..., 1, Q)
         positive = cosines.clamp_min(0.0)
@@ -183,7 +183,7 @@ class LateInteraction(ElementMethod):
     config_type = LateConfig
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """The mean over words of the best cell's cosine (B_img, B_txt); 0 without cells."""
+        """Averages the best cell's cosine over words: (B_img, B_txt); 0 without cells."""
         scores, present = [], _is_present(images.embeddings)  # (B_img, V)
         for words in _text_batches(images, texts):
             cosines = images.embeddings.flatten(0, 1) @ words.flatten(0, 1).mT
@@ -206,12 +206,12 @@ class LateInteraction(ElementMethod):
 
 
 def _is_present(views: Tensor) -> Tensor:
-    """Whether each view holds an element: (..., V, D) -> (..., V) bool; absent views are 0."""
+    """Returns a mask (..., V) of views (..., V, D), False for absent views, which are 0."""
     return (views != 0).any(dim=-1)
 
 
 def _text_batches(images: Views, texts: Views) -> Iterator[Tensor]:
-    """Yields the words (b, W', D) of batches of b texts; b bounds the memory.
+    """Yields the words (b, W', D) of batches of b texts, b chosen to bound memory.
 
     W' is the number of words of the batch's longest text.
     """
@@ -222,14 +222,14 @@ def _text_batches(images: Views, texts: Views) -> Iterator[Tensor]:
 
 
 def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yields cosines (B_img, b, V, W'), cells and words of `_text_batches`."""
+    """Yields, for each of `_text_batches`, the cosines (B_img, b, V, W'), cells and words."""
     cells = images.embeddings
     for words in _text_batches(images, texts):
         yield torch.einsum("ivd,twd->itvw", cells, words), cells[:, None], words[None]
 
 
 def _elements(features: Tensor, mask: Tensor, count: int, attention: bool) -> Views:
-    """The first `count` real elements of each set as views of unit length, padded with 0."""
+    """Returns the first `count` real elements of each set as unit views, padded with 0."""
     order = (~mask).to(torch.int8).argsort(dim=1, stable=True)[:, :count]  # (B, V), real first
     unit = l2_normalize(features).masked_fill(~mask[..., None], 0.0)
     views = unit.gather(1, order[..., None].expand(-1, -1, unit.shape[2]))  # (B, V, D)

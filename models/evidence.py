@@ -1,8 +1,8 @@
 """Evidence: splits a score exactly over the elements of both sets (cells and words).
 
 A view is a sum of contributions of its set's elements. With ranks, attention and lengths *of one
-pair* held constant, the inner product of two views is the sum of the inner products of their
-contributions, without any approximation:
+pair* held constant, the inner product of two views equals the sum of the inner products of their
+contributions:
 
     <image view, text view> = sum over n, m of <part of cell n, part of word m> + remainder
 
@@ -68,7 +68,7 @@ class Parts:
         return Parts(rows)
 
     def blocks(self, width: int) -> Parts:
-        """Each block of `width` dimensions as a view: (B, V * D / width, N + 2, width)."""
+        """Returns each block of `width` dimensions as a view: V' = V * D / width, D' = width."""
         return Parts(self.rows.unflatten(3, (-1, width)).movedim(3, 2).flatten(1, 2))
 
 
@@ -76,11 +76,11 @@ class Parts:
 class Evidence:
     """The contributions that sum to the scores of B pairs; an axis of views may follow B."""
 
-    cells: Tensor  # (B, N, M) for element n of the image and m of the text; may be negative
-    # (B, N) for element n and the part of the text that cannot be split over words, such as the
-    # last state of a recurrent network
+    cells: Tensor  # (B, N, M) of image element n and text element m; may be negative
+    # (B, N) of image element n and the contribution that belongs to the text as a whole, such as
+    # the last state of a recurrent network
     whole_sentence: Tensor
-    base: Tensor  # (B,) other terms: of no image element, or equal for every text
+    base: Tensor  # (B,) the other terms: of no image element, or of the text's constant
 
     @property
     def score(self) -> Tensor:
@@ -88,7 +88,7 @@ class Evidence:
         return self.base + self.whole_sentence.sum(dim=-1) + self.cells.sum(dim=(-2, -1))
 
     def view(self, index: int) -> Evidence:
-        """Selects one view from the second axis."""
+        """Selects a view from the second axis."""
         return Evidence(self.cells[:, index], self.whole_sentence[:, index], self.base[:, index])
 
     def scaled(self, weight: float) -> Evidence:
@@ -105,11 +105,11 @@ def mean_evidence(parts: Sequence[Evidence]) -> Evidence:
 def split_products(
     images: Parts, texts: Parts, weights: Tensor, offset: Tensor | float = 0.0
 ) -> Evidence:
-    """Splits R weighted sums of inner products of views, for each pair; R is the second axis.
+    """Splits R weighted sums of inner products of views for each of B pairs.
 
     `images` has V views of each of B images, `texts` W views of each of B texts or of one text for
     all images. `weights` (B, R, V, W) holds the weight of <image view v, text view w> in sum r;
-    `offset` is added to each sum.
+    `offset` is added to each sum. R is the second axis of the returned tensors.
     """
     mixed = torch.einsum("brvw,bwmd->brvmd", weights, texts.rows)
     table = torch.einsum("bvnd,brvmd->brnm", images.rows, mixed)  # (B, R, N + 2, M + 2)

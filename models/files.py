@@ -12,21 +12,21 @@ from pathlib import Path
 
 
 class DiskFullError(OSError):
-    """A disk has no space left; the message names the file and what to do."""
+    """A disk has no space left; the message names the file and the remedy."""
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file as 64 lower-case hexadecimal digits."""
+    """Returns the SHA-256 of a file as 64 lower-case hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a draft path to write to, which replaces `path` when the block succeeds.
+    """Yields a temporary path, whose file or folder replaces `path` when the block succeeds.
 
-    Until then an existing `path` stays; if the block fails, the draft is deleted. Missing parent
-    folders are created. Raises DiskFullError if the disk is full.
+    Until then an existing `path` stays; if the block fails, the temporary file is deleted. Missing
+    parent folders are created. Raises DiskFullError if the disk is full.
     """
     with naming_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming_full_disk(path: Path) -> Iterator[None]:
-    """Converts the system's error for a full disk or quota to `DiskFullError`, with `path`."""
+    """Converts the system's error for a full disk or quota to a `DiskFullError` about `path`."""
     try:
         yield
     except OSError as error:
@@ -67,9 +67,9 @@ def naming_full_disk(path: Path) -> Iterator[None]:
 
 
 def no_such(kind: str, path: Path, advice: str) -> str:
-    """Error message for a `kind` of path that does not exist; suggests the most similar name.
+    """Returns an error message for a missing path; suggests the most similar existing name.
 
-    `advice` says what to do if no existing name is similar.
+    `kind` names the kind of path, such as "file"; `advice` follows if no existing name is similar.
 
     >>> no_such("file", Path(__file__).with_name("fils.py"), "check it").rpartition("/")[2]
     'files.py?'

@@ -6,16 +6,16 @@ for Visual Semantic Embedding, CVPR 2021 (VSE-infinity), sections 3.2 and 3.3.
 Where paper and release differ, the default follows the paper and `released` the release:
 
     ==================  ==============================  ==============================
-    part                paper                           release
+    component           paper                           release
     ==================  ==============================  ==============================
     first position      1                               0
     Eq. (5)'s MLP       linear, ReLU, linear            one linear map without bias
     softmax             plain                           scores divided by 0.1
     ==================  ==============================  ==============================
 
-Both average the two directions of the BiGRU, which Eq. (5) does not specify.
+Both average the two directions of the BiGRU; Eq. (5) does not say how to combine them.
 
-`FixedPooling` implements the poolings that GPO generalises, by fixed coefficients.
+`FixedPooling` implements the poolings that GPO generalises, with fixed coefficients.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ class RankPooling(nn.Module, ABC):
 
     @abstractmethod
     def coefficients(self, sizes: Tensor) -> Tensor:
-        """The coefficients theta (B, max(sizes)) of Eq. (3) for set sizes (B,) of at least 1.
+        """Returns the coefficients theta (B, max(sizes)) of Eq. (3) for set sizes (B,) >= 1.
 
         Row b sums to 1 over its first sizes[b] entries and is 0 after them.
         """
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Pools each set, Eq. (2): (B, N, D), mask (B, N) with any True in each row -> (B, D)."""
+        """Pools sets, Eq. (2): (B, N, D), mask (B, N) with any True in each row -> (B, D)."""
         theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
         return pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
 
     def shares(self, features: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
-        """The shares (B, N) of elements in `pooled` = `self(features, mask)` (B, D).
+        """Returns the share (B, N) of each element in `pooled` = `self(features, mask)` (B, D).
 
-        They are at least 0, with sum 1, and 0 on padding. The share of element n is its part of the
-        squared length of the pooled vector v, sum_i theta(rank of n in i) phi_n^i v^i, with
-        negative parts set to 0, scaled for each set.
+        Element n contributes sum_i theta(rank of n in i) phi_n^i v^i to the squared length of the
+        pooled vector v. Negative contributions are set to 0, and those of a set scaled to sum 1;
+        padding has the share 0.
         """
         parts = self.parts(features, mask)  # (B, N, D)
         contributions = (parts @ pooled[..., None]).squeeze(-1).clamp_min(0.0)  # (B, N)
         return contributions / contributions.sum(dim=1, keepdim=True).clamp_min(1e-12)
 
     def parts(self, features: Tensor, mask: Tensor) -> Tensor:
-        """The contribution of each element to the pooled vector: (B, N, D), 0 on padding."""
+        """Returns each element's contribution to the pooled vector: (B, N, D), 0 on padding."""
         theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
         return split_ranked(features, mask, theta[..., None])[:, 0]
 
@@ -70,7 +70,7 @@ class RankPooling(nn.Module, ABC):
 class FixedPooling(RankPooling):
     """AvgPool, MaxPool and K-MaxPool, section 3.2, without learned parameters.
 
-    `kind` is "mean", "max" or "kmax", the mean of the K = `count` largest values.
+    `kind` is "mean" (without a sort), "max" or "kmax", the mean of the K = `count` largest values.
     """
 
     def __init__(self, kind: str, count: int = 20) -> None:
@@ -85,12 +85,10 @@ class FixedPooling(RankPooling):
         return (ranks < counts[:, None]) / counts[:, None].float()  # (B, longest)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """See `RankPooling.forward`; an average needs no sort."""
         is_mean = self.kind == "mean"
         return masked_mean(features, mask) if is_mean else super().forward(features, mask)
 
     def parts(self, features: Tensor, mask: Tensor) -> Tensor:
-        """See `RankPooling.parts`; an average needs no sort."""
         return mean_parts(features, mask) if self.kind == "mean" else super().parts(features, mask)
 
 
@@ -126,7 +124,7 @@ class GPO(RankPooling):
         """
         distinct, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
         if torch.is_grad_enabled() or torch.is_autocast_enabled(sizes.device.type):
-            self._cache = (None, {})  # fused optimisers change weights without a new version
+            self._cache = (None, {})  # fused optimisers do not change the version of weights
             return self._generate(distinct)[rows]  # (B, longest)
         weights = tuple((weight.data_ptr(), weight._version) for weight in self.parameters())
         cache = self._cache
@@ -142,7 +140,7 @@ class GPO(RankPooling):
         return theta[rows]  # (B, longest)
 
     def _generate(self, distinct: Tensor) -> Tensor:
-        """Coefficients (S, longest) of distinct sizes (S,) in ascending order."""
+        """Computes coefficients (S, longest) for distinct sizes (S,) in ascending order."""
         longest = int(distinct[-1])
         positions = self._encode_positions(longest, distinct.device)  # (longest, p)
         inputs = positions.expand(len(distinct), -1, -1)  # (S, longest, p)
@@ -154,7 +152,7 @@ class GPO(RankPooling):
         return (scores / self.temperature).softmax(dim=-1)
 
     def _encode_positions(self, count: int, device: torch.device) -> Tensor:
-        """Trigonometric encoding of `count` positions, Eq. (4): (count, position_dim)."""
+        """Encodes `count` positions by sines and cosines, Eq. (4): (count, position_dim)."""
         k = torch.arange(count, device=device, dtype=torch.float32) + self.first_position
         j = torch.arange(0, self.position_dim, 2, device=device, dtype=torch.float32)
         w = torch.exp(-math.log(10000.0) * j / self.position_dim)  # w_j
@@ -176,10 +174,10 @@ def pooling_arrays(
     text_poolings: Iterable[nn.Module],
     image_share: float = 1.0,
 ) -> list[NamedArray]:
-    """The coefficients theta of Eq. (3) of each `GPO`, as "image_pooling" and "text_pooling".
+    """Returns the coefficients theta, Eq. (3), of each `GPO`: "image_pooling", "text_pooling".
 
-    `images` holds one image and `texts` one text or None; their attention gives the size of the
-    sets. `image_share` is the share of the image's elements that is pooled at once.
+    `images` holds one image and `texts` one text or None; their attention gives the set sizes.
+    `image_share` is the share of an image's elements that each `GPO` pools.
     """
     arrays = []
     for name, views, poolings, share in (

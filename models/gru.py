@@ -1,4 +1,4 @@
-"""A GRU over short sequences, with its own backward pass, for training on a CPU.
+"""A GRU over short sequences with a hand-written backward pass, for training on a CPU.
 
 Kyunghyun Cho, Bart van Merriënboer, Caglar Gulcehre, Dzmitry Bahdanau, Fethi Bougares, Holger
 Schwenk, Yoshua Bengio: Learning Phrase Representations using RNN Encoder-Decoder for Statistical
@@ -10,12 +10,12 @@ Machine Translation, EMNLP 2014, Eqs. (5) to (8), as `torch.nn.GRU` writes them:
     h_t = (1 - z_t) * n_t + z_t * h_(t-1)
 
 On a CPU each step of `torch.nn.GRU` takes about thirty small operations forward and backward, and
-in a small network the calls take longer than the arithmetic. Here both directions advance together,
-and a step takes five operations forward and four backward: values that do not depend on the
-previous step are computed for all steps at once, and padding is skipped.
+in a small network the calls take longer than the arithmetic. This implementation advances both
+directions together and takes five operations forward and four backward for each step: it computes
+values that do not depend on the previous step for all steps at once, and skips padding.
 
-Shape letters in addition to those of `models/views.py`: T longest sequence, G directions, h width
-of a state, L elements of all sequences together.
+Shape letters in addition to those of `models/views.py`: T is the length of the longest sequence, G
+the number of directions, h the width of a state, L the number of elements of all sequences.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 
 
 def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
-    """The states of a bidirectional `batch_first` GRU, from the faster implementation.
+    """Returns the states of a bidirectional `batch_first` GRU, from the faster implementation.
 
     Inputs (B, T, d), lengths (B,) in 1..T -> (B, T', 2 h), where T' is at least the largest length;
     0 after the end of a sequence.
@@ -42,14 +42,14 @@ def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
 
 
 def trains_on_cpu(module: nn.Module, inputs: Tensor) -> bool:
-    """Whether a module trains in full precision on a CPU, where `gru_states` is faster."""
+    """Returns whether a module trains in full precision on a CPU, where `gru_states` is faster."""
     low_precision = torch.is_autocast_enabled(inputs.device.type)
     trains = module.training and torch.is_grad_enabled()
     return trains and inputs.device.type == "cpu" and not low_precision
 
 
 def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tensor:
-    """The states of one-layer GRUs, equal to those of `torch.nn.GRU` over packed sequences.
+    """Returns the states of one-layer GRUs, equal to those of `torch.nn.GRU` over packed sequences.
 
     `grus` is one bidirectional GRU, or a forward GRU and optionally a backward GRU, with biases.
     Inputs (B, T, d), lengths (B,) in 1..T -> (B, T, G h), the states of each direction; 0 after the
@@ -75,10 +75,10 @@ def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tenso
 
 
 class _Recurrence(Function):
-    """The states (G, L, h) of G GRUs, each starting from 0; gates are in the order r, z, n.
+    """Computes the states (G, L, h) of G GRUs that start from 0; gates are in the order r, z, n.
 
     Args:
-        from_inputs: (G, L, 3 h), W_i x + b_i of G networks, step by step.
+        from_inputs: (G, L, 3 h), W_i x + b_i of G directions, ordered by step.
         weight: (G, h, 3 h), W_h transposed.
         bias: (G, 1, 3 h), b_h.
         counts: the number of sequences in each step, in descending order; they sum to L.
@@ -134,7 +134,7 @@ class _Recurrence(Function):
         to_gates = to_gates.flatten(-2)  # (G, L, 3 h)
         to_weight = previous.transpose(1, 2) @ to_gates
         to_bias = to_gates.sum(dim=1, keepdim=True)
-        # W_in x is not multiplied by r
+        # r does not multiply W_in x
         torch.mul(to_states, to_n, out=to_gates[..., 2 * r.shape[-1] :])
         return to_gates, to_weight, to_bias, None
 

@@ -26,24 +26,23 @@ def l2_normalize(x: Tensor) -> Tensor:
 
 
 def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
-    """Average over the real elements of each set: (B, N, D), mask (B, N) bool -> (B, D)."""
-    weights = mask.to(features.dtype)[..., None]  # (B, N, 1)
-    return (features.masked_fill(~mask[..., None], 0.0)).sum(1) / weights.sum(1)
+    """Averages the real elements of each set: (B, N, D), mask (B, N) bool -> (B, D)."""
+    return features.masked_fill(~mask[..., None], 0.0).sum(dim=1) / mask.sum(dim=1, keepdim=True)
 
 
 def mean_parts(features: Tensor, mask: Tensor) -> Tensor:
-    """The contribution of each element to `masked_mean`: (B, N, D), 0 on padding."""
+    """Returns the contribution of each element to `masked_mean`: (B, N, D), 0 on padding."""
     return features.masked_fill(~mask[..., None], 0.0) / mask.sum(dim=1)[:, None, None]
 
 
 def last_index(mask: Tensor) -> Tensor:
-    """The index of the last real element of each set, (B, N) -> (B,)."""
+    """Returns the index of the last real element of each set: (B, N) bool -> (B,)."""
     indices = torch.arange(mask.shape[1], device=mask.device)
     return torch.where(mask, indices, -1).amax(dim=1)
 
 
 def last_element(features: Tensor, mask: Tensor) -> Tensor:
-    """The last real element of each set, (B, N, D) and (B, N) -> (B, D).
+    """Returns the last real element of each set: (B, N, D), mask (B, N) bool -> (B, D).
 
     >>> last_element(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[True, True, False]]))
     tensor([[2.]])
@@ -52,12 +51,12 @@ def last_element(features: Tensor, mask: Tensor) -> Tensor:
 
 
 def one_element(embedding: Tensor, index: Tensor, count: int) -> Tensor:
-    """Contributions (B, N, D), N = `count`: `embedding` (B, D) at `index`, else 0."""
+    """Places `embedding` (B, D) at `index` (B,) of a set of `count` zeros: (B, N, D)."""
     return nn.functional.one_hot(index, count)[..., None] * embedding[:, None]
 
 
 def cosine_attention(features: Tensor, embeddings: Tensor, mask: Tensor) -> Tensor:
-    """The cosine (B, V, N) of each element with each view, 0 on padding (MV-VSE, section 4.4).
+    """Returns cosines (B, V, N) of views and elements, 0 on padding (MV-VSE, section 4.4).
 
     Features (B, N, D) are in the joint space, embeddings (B, V, D) of unit length; the mask is
     (B, N) bool.
@@ -93,7 +92,7 @@ class FeatureProjection(nn.Module):
             )
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, N, d), (B, N) -> (B, N, D); padded rows hold 0."""
+        """Maps features (B, N, d), mask (B, N), to (B, N, D), 0 on padding."""
         projected = self.linear(features)
         unpadded = bool(mask.all())
         if self.mlp is not None and (self.pad_statistics or unpadded):
@@ -107,9 +106,9 @@ class FeatureProjection(nn.Module):
 
 
 def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> nn.Module:
-    """The linear map from text features to the joint space, as in VSE-infinity's BERT branch.
+    """Builds the linear map from text features to the joint space, as VSE-infinity does for BERT.
 
-    Without `always`, the identity if both widths are equal, as in its recurrent branch.
+    Returns the identity if both widths are equal and `always` is False, as it does for its GRU.
     """
     if text_dim == embed_dim and not always:
         return nn.Identity()
@@ -117,7 +116,7 @@ def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> n
 
 
 def single_view(embedding: Tensor, attention: Tensor | None) -> Views:
-    """Wraps one vector per item, (B, D) and (B, N), as Views with V = 1."""
+    """Wraps embeddings (B, D) and attention (B, N) as views with V = 1."""
     return Views(embedding[:, None], None if attention is None else attention[:, None])
 
 
@@ -134,6 +133,6 @@ def drop_elements(mask: Tensor, rate: float, *, keep_first: bool = False) -> Ten
     if keep_first:
         draw[:, 0] = 1.0  # above every rate and every other draw
     remaining = mask & (draw >= rate)
-    survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the element that is dropped last
+    survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the real element of the largest draw
     rows = torch.arange(len(mask), device=mask.device)
     return remaining.index_put((rows, survivor), mask.new_tensor(True))

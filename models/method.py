@@ -15,20 +15,20 @@ from polyview.models.views import NamedArray, Views
 class Knob(NamedTuple):
     """A display setting of `Method.inside`; it does not change the method's scores."""
 
-    name: str  # key in the settings
-    default: str | int  # the method's own value
-    options: tuple[str, ...] = ()  # the choices; empty for a whole number
-    low: int = 0  # the lowest number
-    high: int = 0  # the highest number
+    name: str  # keyword of `inside`
+    default: str | int  # the value with which the method scores
+    options: tuple[str, ...] = ()  # the valid strings; empty if the value is an integer
+    low: int = 0  # the smallest valid integer
+    high: int = 0  # the largest valid integer
 
 
 class Method(nn.Module, ABC):
-    """Computes a score from two sets of features, as a paper describes.
+    """A retrieval method: encodes two sets of features as views and scores them, as in a paper.
 
     A subclass builds its heads from image_dim and text_dim, the widths d of both encoders, and from
-    its own named arguments, which default to the paper's values; code outside the subclass must not
-    branch on the method's name. Overriding methods without a docstring behave as documented here.
-    An instance may override the attributes that are not a `ClassVar`.
+    named arguments, which default to the paper's values. Code outside the subclass must not branch
+    on the method's name. Overriding methods without a docstring behave as documented here. An
+    instance may override the attributes that are not a `ClassVar`.
 
     Attributes:
         title: the display name of the method.
@@ -40,9 +40,9 @@ class Method(nn.Module, ABC):
         own_summaries: the sides, "image" or "text", to whose sets the method itself adds a summary,
             so that the side's encoder needs none.
         row_search: whether the score increases with the largest inner product between a row of the
-            image's views and a row of the text's (see `row_dim`), so that a nearest-neighbour
-            search over rows finds the best images exactly. Other methods are scored against every
-            image or, in very large galleries, against the candidates of such a search.
+            image's views and a row of the text's views (see `row_dim`), so that a nearest-neighbour
+            search over rows finds the best images exactly. Other methods score every image or, in
+            very large galleries, only the candidates of a nearest-neighbour search.
         views_add_up: whether the score is a sum over v of terms of view v of the image and view v
             of the text; otherwise views compete.
         views_are_elements: whether view v is the v-th real element of the set (0 beyond the last).
@@ -50,8 +50,8 @@ class Method(nn.Module, ABC):
             stores only the sum.
         order_matters: whether the order of an image's features, such as frames, changes its views.
         view_scores_are: the meaning of `view_scores`, shown to users.
-        config_type: the dataclass of named arguments that is the constructor's third parameter;
-            None if the constructor takes them as keywords.
+        config_type: a dataclass of the named arguments, the constructor's third parameter; None if
+            the constructor takes them as keywords.
     """
 
     title: ClassVar[str]
@@ -70,10 +70,10 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        """Turns an encoder's features (B, N, d) into views (B, V, D); `encode_image` calls it.
+        """Turns features (B, N, d) into views (B, V, D), for `encode_image` and `encode_text`.
 
-        `side` is "image" or "text"; the mask (B, N) bool is True on real elements, at least one in
-        each row; `attention` also computes the (B, V, N) maps.
+        `side` is "image" or "text". The mask (B, N) bool is True on real elements, at least one in
+        each row. With `attention`, the views include attention (B, V, N).
         """
 
     @abstractmethod
@@ -100,6 +100,7 @@ class Method(nn.Module, ABC):
         return self._split("text", features, mask)
 
     def _encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        """Applies `encode`; removes the attention of a transformer's summary."""
         features, mask, summary = self._in_context(side, features, mask)
         views = self.encode(side, features, mask, attention)
         if views.attention is None or not summary:
@@ -107,7 +108,7 @@ class Method(nn.Module, ABC):
         return Views(views.embeddings, views.attention[..., 1:], views.extras)
 
     def _split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """Applies `split`; the contribution of a transformer's summary belongs to the whole set."""
+        """Applies `split`; assigns the contribution of a transformer's summary to the whole set."""
         features, mask, summary = self._in_context(side, features, mask)
         rows = self.split(side, features, mask).rows  # (B, V, N + 2, D)
         if not summary:
@@ -123,26 +124,26 @@ class Method(nn.Module, ABC):
         return *context(features, mask), context.summary is not None
 
     def contrastive_temperature(self) -> Tensor | None:
-        """The learned temperature of a contrastive loss, a positive scalar; None if not learned."""
+        """Returns the contrastive loss's learned temperature, a positive scalar, or None."""
         return None
 
     def clamp_temperature(self) -> None:
         """Clamps a learned temperature to its range; training calls it after each step."""
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """Cosines (V, B_img, B_txt) of image views with their text views, see `pair_weights`."""
+        """Inner products (V, B_img, B_txt) of image views with the text views of `pair_weights`."""
         if self.views_add_up:
             return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
         pairs = torch.einsum("ivd,twd->vwit", images.embeddings, texts.embeddings)
         return pairs.amax(dim=1)  # (V, B_img, B_txt)
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Scores (B_img, B_txt), higher is better: the maximum or sum over the image's views."""
+        """Scores (B_img, B_txt), higher is better: the sum of views that add up, or the maximum."""
         scores = self.view_scores(images, texts)  # (V, B_img, B_txt)
         return scores.sum(dim=0) if self.views_add_up else scores.amax(dim=0)
 
     def pair_weights(self, pairs: Tensor) -> Tensor:
-        """Selects the text view that each image view is scored against, by weights (B, V, W).
+        """Returns weights (B, V, W) that select the text view that each image view is scored with.
 
         `pairs` (B, V, W) holds the inner products of the views of B pairs. The weights are one-hot
         over W: at the best text view or, if views add up, at the view of the same index (W = V).
@@ -168,9 +169,9 @@ class Method(nn.Module, ABC):
         return split_products(images, texts, weights[:, None]).view(0)
 
     def row_dim(self, views: int, dim: int) -> int:
-        """The width of the rows in the candidate search: a view, a part of a view, or all views.
+        """The width of a row in nearest-neighbour search: one view, a block of it, or all views.
 
-        It divides V * D: views (V, D) are read as rows (V * D / row_dim, row_dim).
+        The search reads views (V, D) as rows (V * D / row_dim, row_dim).
         """
         return views * dim if self.views_add_up else dim
 
@@ -182,7 +183,7 @@ class Method(nn.Module, ABC):
         it stays and adds 0.
 
         Args:
-            images: (B, V, D).
+            images: views (B, V, D).
             weights: (V,) in 0..1, at least one above 0; weights of 1 change nothing.
 
         Returns:
@@ -216,12 +217,12 @@ class Method(nn.Module, ABC):
         /,
         **_: str | int,
     ) -> list[NamedArray]:
-        """Intermediate arrays of the method, for display; none by default.
+        """Returns intermediate arrays of the method for display; none by default.
 
         Args:
             images: the views (1, V, D) of one image, with attention (1, V, N).
             texts: the views (1, W, D) of one text, with attention (1, W, M), or None.
-            _: values of `knobs` by name; knobs that are left out keep their defaults.
+            _: values of `knobs` by name; omitted knobs keep their defaults.
 
         Raises:
             ValueError: the value of a setting is not valid.

@@ -3,15 +3,15 @@
 Zheng Li, Caili Guo, Zerun Feng, Jenq-Neng Hwang, Xijun Xue: Multi-View Visual Semantic Embedding,
 IJCAI 2022.
 
-It extends a single-view model by K aggregators (Eq. 4), the maximum over views as the score (Eqs.
-5-6), and losses that keep every view in use (`training/objectives/losses.py`). Any aggregator fits;
-`aggregator` selects the paper's GPO or the average pooling of VSE++. With GPO all views share one
+MV-VSE extends a single-view model by K aggregators (Eq. 4), the maximum over views as the score
+(Eqs. 5-6), and losses that train every view (`training/objectives/losses.py`). It works with any
+aggregator: `aggregator` selects GPO or the average pooling of VSE++. With GPO all views share one
 projection, in agreement with the 0.1 M parameters that section 3.2 counts for an aggregator; with
 `own_projections` each view has its own, as section 1, step 2 and Eq. (4) suggest. With average
 pooling each view always has its own, since averages of one projection would be identical.
 
 The release does not use GPO: its views are K linear maps with max pooling, and its text embedding
-is the last state of a forward GRU. `aggregator="released"` does so with the text encoder "gru".
+is the last state of a forward GRU, as in `aggregator="released"` with the text encoder "gru".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from polyview.models.method import Method
 from polyview.models.ranking import pool_ranked, split_ranked
 from polyview.models.views import NamedArray, Views
 
-# aggregator -> poolings of images and texts; None: the last state of the text encoder
+# aggregator -> poolings of images and of texts; None selects the text encoder's last state
 AGGREGATORS = {"gpo": ("gpo", "gpo"), "mean": ("mean", "mean"), "released": ("max", None)}
 
 
@@ -53,7 +53,7 @@ class MVVSEConfig:
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         aggregator: "gpo", "mean" or "released", see the module docstring.
         released_gpo: use the released form of GPO, see `models/gpo.py`.
-        own_projections: give each view its own projection also with "gpo".
+        own_projections: give each view a separate projection with "gpo", too.
         pad_statistics: see `FeatureProjection`.
         map_text: see `VSEInfinity`.
     """
@@ -110,7 +110,7 @@ class MVVSE(Method):
         embeddings = l2_normalize(self._aggregate(pool_ranked, projected, mask))  # (B, K, D)
         if not attention:
             return Views(embeddings)
-        # either all views share one projection, or each has its own
+        # all views share one projection, or each view has its own
         groups = embeddings.chunk(len(projected), dim=1)
         maps = [cosine_attention(p, e, mask) for p, e in zip(projected, groups, strict=True)]
         return Views(embeddings, torch.cat(maps, dim=1))  # (B, K, N)
@@ -126,9 +126,7 @@ class MVVSE(Method):
             parts = self.pool_text.parts(words, mask)
         return Parts.of(parts[:, None]).unit()
 
-    def inside(
-        self, images: Views, texts: Views | None = None, /, **_: str | int
-    ) -> list[NamedArray]:
+    def inside(self, images: Views, texts: Views | None = None, /, **_: object) -> list[NamedArray]:
         """See `Method.inside`: coefficients of the K poolings of Eq. (4) and of the text's."""
         text_poolings = [] if self.pool_text is None else [self.pool_text]
         return pooling_arrays(images, texts, self.pool_image, text_poolings)
@@ -136,7 +134,7 @@ class MVVSE(Method):
     def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor
     ) -> Tensor:
-        """Applies `pool` for each of K aggregators, Eq. (4); one sort for each projection."""
+        """Applies `pool` with K aggregators, Eq. (4), and one sort for each projection."""
         sizes = mask.sum(dim=1)  # (B,)
         theta = [cast("RankPooling", pool).coefficients(sizes) for pool in self.pool_image]
         shares = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, L, 1 or K) each

@@ -4,11 +4,11 @@ Wanqing Cui, Rui Cheng, Jiafeng Guo, Xueqi Cheng: MVAM: Multi-View Attention Met
 Image-Text Matching, arXiv 2402.17237, 2025.
 
 Each side has m learnable view codes: each is the query of an attention over the features (Eqs.
-7-8), and the m results are concatenated (Eq. 9). With one code it is the paper's attention-pooling
-baseline, `BaseAttention`; `BaseSummary` is the other baseline, the projected [CLS] state. There is
-no release. The paper does not state the width of a view. As in its comparison with an ensemble, the
-default is 16 views of 64 dimensions, 1,024 in all, so features are first projected to the width of
-a view, as in the baseline. Eq. (7) has no scale factor, so none is applied.
+7-8), and the m results are concatenated (Eq. 9). With one code this is the paper's baseline of
+attention pooling, `BaseAttention`; `BaseSummary` is the other baseline, the projected [CLS] state.
+There is no release. The paper does not state the width of a view. As in its comparison with an
+ensemble, the default is 16 views of 64 dimensions, 1,024 in all, so features are projected to the
+width of a view before pooling, as in the baseline. Eq. (7) has no scale factor, so none is applied.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class ViewCodes(nn.Module):
     def __init__(self, views: int, dim: int) -> None:
         super().__init__()
         codes = torch.empty(views, dim)
-        if not codes.is_meta:  # on "meta", drawing values would import half of torch
+        if not codes.is_meta:  # on "meta", drawing values would import much more of torch
             codes.normal_().div_(math.sqrt(dim))
         self.codes = nn.Parameter(codes)
 
     def forward(self, features: Tensor, mask: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Pools a set once for each code into views (B, m, D); also returns attention (B, m, N).
+        """Pools a set into views (B, m, D), one for each code; also returns attention (B, m, N).
 
-        Codes are compared with features (B, N, dim), mask (B, N); `values` (B, N, D) are pooled.
+        Compares codes with features (B, N, dim), mask (B, N), and pools `values` (B, N, D).
         """
         scores = (self.codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)
         attention = scores.softmax(dim=2)  # Eq. (7)
@@ -58,14 +58,13 @@ class MVAM(Method):
 
     Args:
         embed_dim: D, width of one view (16 views of 64 make the paper's 1,024); 0 pools the
-            encoders' features without a projection, which needs the same d on both sides, as with
-            CLIP's projected features.
+            encoders' features without a projection, which requires the same d on both sides, as in
+            CLIP's joint space.
         views: m (paper: 16).
         learned_temperature: initial value of a learned temperature of the contrastive loss; 0 for
             none, as in Eq. (5).
-        code_space: whether codes are compared with features after the projection to D ("view") or
-            before it ("encoder", section 3.3), where codes have the width of the encoder's
-            features.
+        code_space: "encoder" compares codes of width d with the encoder's features (section 3.3);
+            "view" compares codes of width D with the projected features.
         map_text: see `VSEInfinity`; section 4.3 maps both sides.
     """
 
@@ -73,7 +72,7 @@ class MVAM(Method):
     paper = "Cui et al., arXiv 2402.17237"
     attention_is = "the attention of each view code"
     views_add_up = True
-    view_scores_are = "what each view adds to the score"
+    view_scores_are = "the contribution of each view to the score"
 
     def __init__(
         self,
@@ -135,10 +134,8 @@ class MVAM(Method):
         """Cosine of the joined views, Eq. (9)."""
         return images.embeddings.flatten(1) @ texts.embeddings.flatten(1).T
 
-    def inside(
-        self, images: Views, texts: Views | None = None, /, **_: str | int
-    ) -> list[NamedArray]:
-        """See `Method.inside`: cosines between view codes (Eq. 7), and the spread of attention.
+    def inside(self, images: Views, texts: Views | None = None, /, **_: object) -> list[NamedArray]:
+        """See `Method.inside`: cosines of pairs of view codes (Eq. 7), and the spread of attention.
 
         "attention_spread" is the entropy of each view's attention divided by that of uniform
         attention, for images and for texts; the diversity loss (Eq. 10) lowers it.
@@ -171,7 +168,7 @@ class BaseAttention(MVAM):
 
     title = "Attention pooling"
     paper = "Cui et al., arXiv 2402.17237 (baseline)"
-    attention_is = "the attention of the one view code"
+    attention_is = "the attention of the only view code"
 
     def __init__(
         self,
@@ -190,7 +187,7 @@ class BaseSummary(Method):
 
     title = "[CLS] pooling"
     paper = "Cui et al., arXiv 2402.17237 (baseline)"
-    attention_is = "the [CLS] element alone"
+    attention_is = "1 at the [CLS] element and 0 elsewhere"
     summary_token = True
 
     def __init__(self, image_dim: int, text_dim: int, embed_dim: int = 1024) -> None:
@@ -210,5 +207,5 @@ class BaseSummary(Method):
         return Parts.of(parts[:, None]).unit()
 
     def _summary(self, side: str, features: Tensor) -> Tensor:
-        """The embedding (B, D) of the first elements."""
+        """Returns the embedding (B, D) of the first elements, before normalisation."""
         return torch.tanh(getattr(self, f"project_{side}")(features[:, 0]))

@@ -1,6 +1,6 @@
 """Image preprocessing, shared by training, export and the app.
 
-A pack stores the settings (`pack.json`, key `preprocess`), so that a model always receives pixels
+A pack stores the settings (`pack.json`, key `preprocess`), so that a model receives the same pixels
 as in its training.
 """
 
@@ -14,9 +14,9 @@ import numpy as np
 from PIL import ExifTags, Image
 
 Box = tuple[float, float, float, float]
-MAX_SIZE = 1024  # a batch of 32 such squares takes 400 MB
+MAX_SIZE = 1024  # pixels; a batch of 32 images takes 400 MB as float32
 # EXIF orientation -> transpose; Pillow's `exif_transpose` would also rewrite the other tags
-_TURNS = {
+_TRANSPOSES = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -25,7 +25,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_SAYS_ORIENTATION = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
+_ORIENTATION_KEYS = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 Filter = Literal["bicubic", "bilinear", "lanczos", "box", "hamming", "nearest"]
 
 
@@ -75,13 +75,13 @@ class Preprocess:
         return cls(**{**values, **lists})
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready dictionary; omits `resize` and `filter` at their defaults."""
+        """Returns a JSON-ready dictionary; omits `resize` and `filter` at their defaults."""
         defaults = {"resize": 0, "filter": "bicubic"}
         settings = {k: v for k, v in asdict(self).items() if v != defaults.get(k)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
 
     def visible_box(self, width: int, height: int) -> Box:
-        """The part of a width x height image that the encoder sees, as relative xyxy."""
+        """Returns the box of an image that the encoder sees: x0, y0, x1, y1 in 0..1."""
         if self.fit == "stretch":
             return (0.0, 0.0, 1.0, 1.0)
         if not self.resize:
@@ -97,7 +97,7 @@ class Preprocess:
         return (x0, y0, x0 + self.size / scaled_width, y0 + self.size / scaled_height)
 
     def square(self, image: Image.Image) -> Image.Image:
-        """The part of any PIL image that the encoder sees, as a size x size RGB image."""
+        """Scales the visible box of any PIL image to a size x size RGB image."""
         rgb = to_rgb(image)
         width, height = rgb.size
         x0, y0, x1, y1 = self.visible_box(width, height)
@@ -116,7 +116,7 @@ class Preprocess:
         if isinstance(squares, np.ndarray):
             height, width = squares.shape[1:3]
         out = np.empty((len(squares), 3, height, width), np.float32)
-        # one image at a time fits in the cache
+        # one image at a time, which fits in the cache
         for planes, square in zip(out, squares, strict=True):
             image = Image.fromarray(square) if isinstance(square, np.ndarray) else square
             for channel, band in enumerate(image.split()):  # faster than a transpose in NumPy
@@ -140,10 +140,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
     """
     image.seek(0)
     image.load()
-    transpose = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    transpose = _TRANSPOSES.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     if transpose is not None:
         image = image.transpose(transpose)
-        for name in _SAYS_ORIENTATION:
+        for name in _ORIENTATION_KEYS:
             image.info.pop(name, None)
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
@@ -151,7 +151,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def flat_rgb(image: Image.Image, peak: float | None = None) -> Image.Image:
-    """Converts an upright image, or a crop of one, as `to_rgb` does.
+    """Converts an upright image, or a crop of an upright image, as `to_rgb` does.
 
     `peak` is the largest value of the whole image, for a crop of a 16-bit or float greyscale image;
     None to compute it.
@@ -170,5 +170,5 @@ def flat_rgb(image: Image.Image, peak: float | None = None) -> Image.Image:
 
 
 def is_deep(image: Image.Image) -> bool:
-    """Whether an image is greyscale with more than 8 bits."""
+    """Returns whether an image is greyscale with more than 8 bits per pixel."""
     return image.mode in ("I", "F") or image.mode.startswith("I;16")

@@ -5,7 +5,7 @@ CVPR 2019.
 
 Each side has a PIE-Net: K attention maps over local features (Eq. 2), whose non-linear projections
 (Eq. 3) are residuals of one global feature (Eq. 4); the score is the best of the K x K pairs. The
-paper minimises the cosine as if it were a distance; the release takes the largest, as here.
+paper minimises the cosine as if it were a distance; the release and this code take the largest.
 
 The local features of a clip are its frames in order of time; its global feature is the last states
 of a bi-GRU over the frames (section 3.1), see `image_global`.
@@ -13,7 +13,7 @@ of a bi-GRU over the frames (section 3.1), see `image_global`.
 The local features of a text are its word vectors (text encoder "words") or the features of another
 text encoder; the bi-GRU that computes the global feature belongs to the method. Where the release
 differs from the paper, an argument selects the release's behaviour: `legacy_text`, and for clips
-`image_global="legacy"`. `image_global="changes"` is not in the paper, see `Changes`.
+`image_global="legacy"`. The paper has no `image_global="changes"`, see `Changes`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class PIENet(nn.Module):
     """Polysemous Instance Embedding Network, sections 3.2 and 3.3.
 
     Args:
-        local_dim: D of the paper, width of the local features.
-        global_dim: H, width of the global feature and of the views.
+        local_dim: the paper's D, the width of the local features.
+        global_dim: H, the width of the global feature and of the views.
         views: K.
         fusion: "residual", as in the paper; or an ablation of Fig. 6: "concat" concatenates local
             and global features, "local" omits the global feature.
@@ -76,15 +76,15 @@ class PIENet(nn.Module):
         return self.norm(fused), residual, attention  # Eq. (4)
 
     def attend(self, local: Tensor, mask: Tensor) -> Tensor:
-        """Eq. (2): attention (B, K, N)."""
+        """Computes attention (B, K, N), Eq. (2)."""
         scores = self.w2(torch.tanh(self.w1(local))).mT  # (B, K, N)
         return scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)
 
     def parts(self, local: Tensor, whole: Parts | None, mask: Tensor) -> Parts:
-        """The contribution of each element to the embeddings of `forward`.
+        """Splits the embeddings of `forward` into contributions of elements.
 
         The sigmoid is split along its secant from 0: sigmoid(u) = 1/2 + s u, with s held constant.
-        `whole` holds the parts of the global feature, V = 1; None with "local".
+        `whole` is the split global feature, V = 1; None with "local".
         """
         mapped = self.w3(local.masked_fill(~mask[..., None], 0.0))[:, None]  # (B, 1, N, H)
         mapped = self.attend(local, mask)[..., None] * mapped  # Eq. (3); attention sums to 1
@@ -106,8 +106,8 @@ class LastStates(nn.Module):
     Args:
         in_dim: width of the sequence's elements.
         out_dim: H, even.
-        legacy: take the output at the last element instead, as the released models do; the backward
-            half of that output has read only the last element.
+        legacy: take the output at the last element, as the released models do; the backward half of
+            this output depends on the last element alone.
     """
 
     def __init__(self, in_dim: int, out_dim: int, legacy: bool = False) -> None:
@@ -116,7 +116,7 @@ class LastStates(nn.Module):
         self.gru = nn.GRU(in_dim, out_dim // 2, batch_first=True, bidirectional=True)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, M, d), (B, M) -> (B, H); elements outside the mask are skipped."""
+        """Reads the real elements of (B, M, d), mask (B, M), in order: (B, H)."""
         order = (~mask).long().argsort(dim=1, stable=True)[..., None]  # real elements first
         dense = features.gather(1, order.expand_as(features))
         lengths = mask.sum(dim=1)
@@ -128,7 +128,7 @@ class LastStates(nn.Module):
         return torch.cat([last_element(forward_states, real), backward_states[:, 0]], dim=1)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """The parts of `forward`, which belong to the sequence as a whole."""
+        """Splits `forward`: the states belong to the sequence as a whole."""
         state = self(features, mask)[:, None]  # (B, 1, H)
         zeros = state.new_zeros(len(state), 1, mask.shape[1], state.shape[2])
         return Parts.of(zeros, whole=state)
@@ -142,17 +142,17 @@ class MeanFeature(nn.Linear):
         return super().forward(masked_mean(features, mask))
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """The contribution of each element to `forward`."""
+        """Splits `forward` into contributions of elements."""
         return Parts.of(mean_parts(super().forward(features), mask)[:, None])
 
 
 class Changes(nn.Module):
     """A clip's global feature: its mean frame plus a bi-GRU over the differences from the mean.
 
-    Not in the paper. If most of the scene does not move, the common part of all frames dominates,
-    and a bi-GRU over the frames themselves learns nothing about their order (measured in
+    Not in the paper. If most of a scene does not move, all frames have similar features, and a
+    bi-GRU over the frames themselves learns nothing about their order (measured in
     docs/results.md). Both terms use the same linear map of frames. The differences of a clip of one
-    frame are 0. `in_dim` is the width of a frame's feature, `out_dim` H, even.
+    frame are 0. `in_dim` is the width of a frame's feature; `out_dim` is H, even.
     """
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
@@ -167,7 +167,7 @@ class Changes(nn.Module):
         return mean + self.states(projected - mean[:, None], mask)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """The parts of `forward`: each frame's share of the mean; changes as a whole."""
+        """Splits `forward`: the mean over frames; the states belong to the clip as a whole."""
         projected = self.project(features)
         changes = projected - masked_mean(projected, mask)[:, None]
         shares = mean_parts(projected, mask)[:, None]  # (B, 1, N, H)
@@ -178,15 +178,16 @@ class PVSE(Method):
     """PVSE; V = K on both sides.
 
     Args:
-        embed_dim: H (the paper tries 512, 1,024 and 2,048), even.
+        embed_dim: H, even (the paper tries 512, 1,024 and 2,048).
         views: K; 1 is the paper's "PVSE (K=1)", 0 omits the PIE-Nets.
         fusion: see `PIENet`.
         match: "max" takes the best pair; "concat" compares the K concatenated views, the paper's
             ablation "No MIL".
         legacy_text: see `LastStates`.
-        image_global: the global feature of an image: "mean" maps the average of its cells; "states"
-            takes the last states of a bi-GRU over the frames of a clip, "legacy" the states that
-            the released models for clips take, see `LastStates`; for "changes" see `Changes`.
+        image_global: the global feature of an image: "mean" maps the average of its cells
+            linearly; "states" takes the last states of a bi-GRU over the frames of a clip;
+            "legacy" takes the states of the released models, see `LastStates`; for "changes" see
+            `Changes`.
     """
 
     title = "PVSE"
@@ -214,7 +215,7 @@ class PVSE(Method):
         require_choice("image_global", image_global, GLOBALS)
         self.views_add_up = match == "concat"
         if match == "concat":
-            self.view_scores_are = "what each view adds to the score"
+            self.view_scores_are = "the contribution of each view to the score"
         has_global = fusion != "local" or not views
         self.order_matters = has_global and image_global != "mean"
         self.image_global: MeanFeature | LastStates | Changes | None = None
@@ -257,14 +258,12 @@ class PVSE(Method):
         scores = super().view_scores(images, texts)
         return scores / len(scores) if self.views_add_up else scores
 
-    def inside(
-        self, images: Views, texts: Views | None = None, /, **_: str | int
-    ) -> list[NamedArray]:
-        """See `Method.inside`: "view_pairs"; the largest is the score (section 3.4, MIL)."""
+    def inside(self, images: Views, texts: Views | None = None, /, **_: object) -> list[NamedArray]:
+        """See `Method.inside`: "view_pairs", all cosines; the marked pairs determine the score."""
         if texts is None or images.embeddings.shape[1] == 1:
             return []
         pairs = images.embeddings[0] @ texts.embeddings[0].T  # (K, K)
-        marks = [divmod(int(pairs.argmax()), pairs.shape[1])]
+        marks = [divmod(int(pairs.argmax()), pairs.shape[1])]  # section 3.4, MIL
         if self.views_add_up:  # the score is the mean of the marked pairs (section 5.3, No MIL)
             marks = [(view, view) for view in range(len(pairs))]
         return [NamedArray("view_pairs", pairs, ("view", "text_view"), tuple(marks))]

@@ -1,9 +1,9 @@
 """Pooling by rank: the values of each dimension are sorted and weighted by their ranks.
 
-Sorting dominates the time of a GPO step. Three measures make it several times faster than
-`Tensor.sort` along the set's axis: the set moves to the contiguous axis; on the CPU a value and its
-index are packed into one float64, which NumPy's vectorised sort handles as a plain number; and the
-work is split into parts that fit a core's cache, with reused scratch memory.
+Sorting takes most of the time of a GPO step. Three measures make it several times faster than
+`Tensor.sort` along the set's axis: the set is moved to the contiguous axis; on the CPU a value and
+its index are packed into one float64, for NumPy's vectorised sort of plain numbers; and batches are
+split into slices that fit in a core's cache and reuse scratch memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-_PART = 1 << 17  # values of one part: 1 MiB as float64
+_SLICE_VALUES = 1 << 17  # values of one slice of a batch: 1 MiB as float64
 
 
 def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,7 +68,7 @@ def _sort_packed(
 
 
 def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-    """Weighted sums (B, V, D) of sorted values, VSE-infinity Eq. (2), for V weightings at once.
+    """Returns weighted sums (B, V, D) of sorted values, VSE-infinity Eq. (2), for V weightings.
 
     Features are (B, N, D); the mask (B, N) bool has at least one True in each row, anywhere.
     `theta` (B, L, V) holds the weights of the ranks, 0 beyond a set's size; L is the largest size.
@@ -78,7 +78,7 @@ def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 
 
 def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-    """The contributions (B, V, N, D) of elements to `pool_ranked`, with ranks held constant.
+    """Returns contributions (B, V, N, D) of elements to `pool_ranked`, with ranks held constant.
 
     Arguments are those of `pool_ranked`. Contributions are 0 on padding, and their sum over
     elements is the pooled vector.
@@ -95,7 +95,7 @@ def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 
 
 class _RankedPool(torch.autograd.Function):
-    """`pool_ranked` with a backward pass that scatters gradients part by part."""
+    """`pool_ranked` with a backward pass that scatters gradients slice by slice."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
@@ -126,15 +126,15 @@ class _RankedPool(torch.autograd.Function):
 
 
 def _batch_slices(features: Tensor) -> Iterator[slice]:
-    """Slices of the first axis of (B, N, D) that fit in a CPU's cache; one slice on a GPU."""
+    """Yields slices of the first axis of (B, N, D) that fit in a core's cache; one on a GPU."""
     batch, count, dim = features.shape
-    size = max(1, _PART // (count * dim)) if features.device.type == "cpu" else batch
+    size = max(1, _SLICE_VALUES // (count * dim)) if features.device.type == "cpu" else batch
     for start in range(0, batch, size):
         yield slice(start, start + size)
 
 
 def _scratch(buffer: Tensor, like: Tensor) -> Tensor:
-    """Contiguous memory with the shape of `like`, taken from `buffer` if that is large enough."""
+    """Returns contiguous memory of the shape of `like`, from `buffer` if it is large enough."""
     if buffer.numel() >= like.numel():
         return buffer.flatten()[: like.numel()].view(like.shape)
     return buffer.new_empty(like.shape, device=like.device)

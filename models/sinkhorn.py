@@ -1,7 +1,7 @@
 """Sinkhorn normalisation of block affinities with a dustbin (AVSE, section 3.2).
 
 Each pair of an image and a text has a small p x q matrix of block affinities, and there are many
-pairs, so the pairs are on the last, contiguous axis: (p, q, pairs).
+pairs, so the C pairs are on the last, contiguous axis: (p, q, C).
 
 The paper prints the second marginal as (1_p, p); it must be (1_q, p), as in the release.
 """
@@ -13,18 +13,18 @@ from torch import Tensor
 
 # the product of two exponentials of this number is far below float32's maximum
 _LARGEST_EXPONENT = 30.0
-# about float32's precision; each further change is smaller by the contraction rate
+# relative change, about float32's precision; the changes of further iterations are smaller still
 _CONVERGED = 1e-6
 
 
 def match_blocks(
     affinity: Tensor, dustbin: Tensor, iterations: int = 20, temperature: float = 1.0
 ) -> Tensor:
-    """The non-negative plan (p, q, C) of visual and text blocks without dustbins: A* of Eq. (2).
+    """Returns the plan (p, q, C) of visual and text blocks without dustbins, A* of Eq. (2).
 
-    Affinities are cosines, so their exponentials are scaled directly; `log_plan` is used at low
-    temperatures, at which they would overflow. Iterations end when the change is below float32's
-    precision, after about five at temperature 1.
+    Affinities are cosines, so their exponentials are scaled directly; at low temperatures, where
+    exponentials would overflow, `log_plan` is used. Iterations end when the change is below
+    float32's precision, after about five at temperature 1.
 
     Args:
         affinity: (p, q, C) cosines of the blocks of C pairs, Eq. (1).
@@ -53,7 +53,7 @@ def match_blocks(
 
 
 def _weighted_sum(terms: tuple[Tensor, ...], weights: Tensor, offset: Tensor) -> Tensor:
-    """`offset` + sum_k weights[k] * terms[k], for a few terms (n, C), without temporaries."""
+    """Computes `offset` + sum_k weights[k] * terms[k] for terms (n, C), without temporaries."""
     total = torch.addcmul(offset, terms[0], weights[0])
     for term, weight in zip(terms[1:], weights.unbind(0)[1:], strict=True):
         total.addcmul_(term, weight)
@@ -63,25 +63,20 @@ def _weighted_sum(terms: tuple[Tensor, ...], weights: Tensor, offset: Tensor) ->
 def log_plan(
     affinity: Tensor, dustbin: Tensor, iterations: int = 20, temperature: float = 1.0
 ) -> Tensor:
-    """The logarithm of the whole plan, dustbins included, computed in the log domain.
+    """Returns the logarithm of the plan with dustbins, computed in the log domain.
 
-    Arguments are those of `match_blocks`, but `iterations` is the exact number. Returns
-    (p + 1, q + 1, C); its exponential has the column sums (1, ..., 1, p) and, when converged, the
-    row sums (1, ..., 1, q).
+    Arguments are those of `match_blocks`, but `iterations` is the exact number. The exponential of
+    the result (p + 1, q + 1, C) has the column sums (1, ..., 1, p) and, when converged, the row
+    sums (1, ..., 1, q).
     """
     p, q, pairs = affinity.shape
     z = dustbin.to(affinity.dtype)
     augmented = torch.cat([affinity, z.expand(p, 1, pairs)], dim=1)
     augmented = torch.cat([augmented, z.expand(1, q + 1, pairs)]) / temperature
-    row_sums = _log_marginal(p, q, augmented)
-    column_sums = _log_marginal(q, p, augmented)
+    row_sums = z.new_tensor([1.0] * p + [q]).log()[:, None]  # (p + 1, 1)
+    column_sums = z.new_tensor([1.0] * q + [p]).log()[:, None]  # (q + 1, 1)
     columns = augmented.new_zeros(q + 1, pairs)
     for _ in range(iterations):
         rows = row_sums - (augmented + columns).logsumexp(dim=1)  # (p + 1, C)
         columns = column_sums - (augmented + rows[:, None]).logsumexp(dim=0)  # (q + 1, C)
     return augmented + rows[:, None] + columns
-
-
-def _log_marginal(ones: int, last: int, like: Tensor) -> Tensor:
-    """The logarithm of (1, ..., 1, last) as a column."""
-    return like.new_tensor([1.0] * ones + [float(last)]).log()[:, None]

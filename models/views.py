@@ -4,6 +4,7 @@ Legend of shape letters, used in every docstring and trailing comment of this co
 
     B   items in a batch (B_img images, B_txt texts)
     V   views of one item (1 for single-vector methods)
+    W   views of a query, as distinct from the V views of an image
     N   elements of an image's set: grid cells, patches or detector regions
     M   elements of a text's set: words or word pieces
     d   width of the encoder's features
@@ -26,10 +27,9 @@ class Views:
     """The views of a batch of images or texts."""
 
     embeddings: Tensor  # (B, V, D); unit length along D unless a method says otherwise
-    # (B, V, N) the weight of each element in each view, 0 on padding; None if not requested
+    # (B, V, N) weights of elements, or cosines, 0 on padding; None if not requested
     attention: Tensor | None = None
-    # further tensors for the method's own loss, by name, in training mode only; their first axis
-    # is B
+    # further tensors by name, with first axis B; a method adds them in training mode, for its loss
     extras: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Views:
         return self.apply(lambda tensor: tensor.to(device))
 
     def apply(self, change: Callable[[Tensor], Tensor]) -> Views:
-        """Applies a function to every tensor."""
+        """Returns views with `change` applied to every tensor."""
         return Views(
             change(self.embeddings),
             None if self.attention is None else change(self.attention),
@@ -64,7 +64,7 @@ class NamedArray:
     """An intermediate array of a method for an image and a text; clients label and draw it."""
 
     name: str  # such as "plan"
-    values: Tensor  # (R, C), or () for a number
+    values: Tensor  # (rows, columns), or () for a number
     # the meaning of a row and of a column, such as ("view", "text_view"); empty for a number
     axes: tuple[str, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()  # the cells (row, column) that determine the score
@@ -91,7 +91,7 @@ def pad_sets(sets: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def grid_boxes(rows: int, columns: int) -> Tensor:
-    """Boxes (rows * columns, 4) of a feature grid's cells, row-major, relative xyxy in 0..1.
+    """Returns boxes (rows * columns, 4) of a grid's cells, row-major: x0, y0, x1, y1 in 0..1.
 
     >>> grid_boxes(1, 2).tolist()
     [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]]

@@ -3,10 +3,10 @@
 Jiacheng Chen, Hexiang Hu, Hao Wu, Yuning Jiang, Changhu Wang: Learning the Best Pooling Strategy
 for Visual Semantic Embedding, CVPR 2021.
 
-It extends VSE++ by a learned pooling (`models/gpo.py`) and size augmentation (the training setting
-`size_augmentation`, 0.2 in section 3.3). The release uses a residual MLP for region features, which
-the paper does not mention, so `mlp_dim` defaults to 0. The release includes zero-padded positions
-in its batch-norm statistics, as `pad_statistics` does.
+VSE-infinity extends VSE++ by a learned pooling (`models/gpo.py`) and size augmentation (the setting
+`size_augmentation` of training, 0.2 in section 3.3). The release uses a residual MLP for region
+features, which the paper does not mention, so `mlp_dim` defaults to 0. The release includes
+zero-padded positions in its batch-norm statistics, as `pad_statistics` does.
 
 VSE++ (Fartash Faghri, David J. Fleet, Jamie Ryan Kiros, Sanja Fidler: VSE++: Improving
 Visual-Semantic Embeddings with Hard Negatives, BMVC 2018) is the baseline of VSE-infinity
@@ -43,15 +43,15 @@ class VSEInfinity(Method):
         pad_statistics: see `FeatureProjection`.
         pooling: the pooling of images: "gpo"; one of the fixed poolings of Table 1, "mean", "max"
             and "kmax"; or one of `models/aggregators.py`.
-        text_pooling: the pooling of texts, from the same choices.
-        pool_count: K of "kmax" (20 is best over the paper's grid features).
-        map_text: map texts linearly to the joint space even if their features already have its
-            width, so that the text side has trained weights over a frozen encoder.
+        text_pooling: the pooling of texts, with the same choices.
+        pool_count: K of "kmax" (20 is the paper's best for grid features).
+        map_text: map texts linearly to the joint space even if their features have its width, so
+            that the text side has trained weights over a frozen encoder.
     """
 
     title = "VSE∞"
     paper = "Chen et al., CVPR 2021"
-    attention_is = "each cell's share of the pooled vector, through its pooling's coefficients"
+    attention_is = "each cell's share of the pooled vector, by the coefficients of the pooling"
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class VSEInfinity(Method):
         return single_view(l2_normalize(pooled), shares)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.split`; an aggregator's vector belongs to the whole set."""
+        """See `Method.split`; the vector of an aggregator belongs to the whole set."""
         pooling, projected = self._project(side, features, mask)
         if isinstance(pooling, Aggregator):
             embedding = pooling(projected, mask)[:, None]  # (B, 1, D)
@@ -105,9 +105,7 @@ class VSEInfinity(Method):
             return self.pool_image, self.project_image(features, mask)
         return self.pool_text, self.project_text(features)
 
-    def inside(
-        self, images: Views, texts: Views | None = None, /, **_: str | int
-    ) -> list[NamedArray]:
+    def inside(self, images: Views, texts: Views | None = None, /, **_: object) -> list[NamedArray]:
         """See `Method.inside`: the coefficients of GPO on both sides, section 5.3."""
         return pooling_arrays(images, texts, [self.pool_image], [self.pool_text])
 
@@ -117,9 +115,7 @@ class VSEPP(VSEInfinity):
 
     title = "VSE++"
     paper = "Faghri et al., BMVC 2018"
-    attention_is = (
-        "each cell's share of the average: how much its projected feature adds to the embedding"
-    )
+    attention_is = "each cell's share of the average of projected features"
 
     def __init__(
         self, image_dim: int, text_dim: int, embed_dim: int = 1024, map_text: bool = False

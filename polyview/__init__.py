@@ -6,9 +6,9 @@
 >>> texts.embeddings.shape
 torch.Size([2, 16, 64])
 
-In a clone, `models/`, `export/`, `training/` and `app/` are beside this folder, so that the app and
-a Space start without installation; an installed package contains them. Both import them as
-`polyview.models` and so on, so that they do not collide with other packages.
+In a clone, `models/`, `export/`, `training/` and `app/` are siblings of this folder, so that the
+app and a Space start without installation; an installed package contains them. Their import names
+start with `polyview.`, as in `polyview.models`, so that they do not collide with other packages.
 """
 
 import importlib
@@ -27,7 +27,7 @@ if (_ROOT / "models").is_dir() and (_ROOT / "app" / "main.py").is_file():
 
 
 def __getattr__(name: str) -> Any:
-    """Imports torch and our modules only when a name is first used."""
+    """Imports a public name on its first use, so that `import polyview` does not import torch."""
     if name not in __all__:
         raise AttributeError(f"module 'polyview' has no attribute {name!r}")
     module = "app.api.library" if name == "Library" else "core"

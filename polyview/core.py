@@ -1,4 +1,4 @@
-"""The functions of the library: `load`, `register`, and the methods of `Model`.
+"""The Python API: `load`, `bundled`, `register` and `Model`.
 
 Shape letters are those of `polyview.models.views`: B items, V views of width D, N elements of
 an image (grid cells, patches, regions), M words of a text, d the width of a feature.
@@ -25,11 +25,11 @@ from polyview.models import METHODS, Method, Views
 from polyview.models.evidence import Evidence
 
 ImageLike = str | os.PathLike[str] | Image.Image
-_BATCH = 64  # images decoded at once
+_BATCH = 64  # maximum number of decoded images in memory
 
 
 def bundled() -> Path:
-    """The folder of the bundled packs."""
+    """Returns the folder of the bundled packs."""
     return Path(polyview.models.__path__[0]).with_name("app") / "bundled"
 
 
@@ -37,9 +37,9 @@ def load(pack: str | Path, method: str | None = None, *, device: Device = "auto"
     """Loads one method of a pack, by default the best one.
 
     `pack` is a bundled name ("scenes"), a pack's folder, or a Hub id (`owner/name[@revision]`),
-    which is fetched once. `device` is "cpu", "cuda", or "auto" for CUDA if available. Raises
-    FileNotFoundError if the pack does not exist, ValueError if it is damaged or has no such method,
-    or if the device cannot be used.
+    which is downloaded once. `device` is "cpu", "cuda", or "auto" for CUDA if available. Raises
+    FileNotFoundError if the pack does not exist, ValueError if the pack is damaged, lacks the
+    method, or cannot run on the device.
     """
     folder = bundled() / str(pack)
     if not (folder / MANIFEST).is_file():
@@ -52,8 +52,8 @@ def register(name: str, method: type[Method], objective: type[Any] | None = None
 
     `method` is a subclass of `polyview.models.Method`. `objective` is its loss, a subclass of
     `polyview.training.objectives.Objective`; without a loss, the method can be loaded but not
-    trained. Raises TypeError for another kind of class, ValueError if the name belongs to another
-    method.
+    trained. Raises TypeError if `method` is not such a subclass, ValueError if the name belongs to
+    another method.
     """
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(f"register takes a subclass of polyview.models.Method, not {method!r}")
@@ -66,12 +66,12 @@ def register(name: str, method: type[Method], objective: type[Any] | None = None
 
 
 class Model:
-    """One method of a pack: encoders, heads and score; thread-safe.
+    """One method of a pack, with its encoders, heads and score. Thread-safe.
 
     Attributes:
         name: the method's name in the pack.
-        method: its heads and score, a `torch.nn.Module` in eval mode.
-        runtime: the pack: encoders, tokenizer, `grid` of cells, `device`.
+        method: the heads and the score, a `torch.nn.Module` in eval mode.
+        runtime: the loaded pack, with its encoders, tokenizer, `grid` (rows, columns) and `device`.
     """
 
     def __init__(self, runtime: Runtime, method: str | None = None) -> None:
@@ -88,8 +88,8 @@ class Model:
         """Encodes images into views.
 
         Args:
-            images: a path, a PIL image, or a list of them; or features (B, N, d) of another encoder
-                with the width d used in training.
+            images: a path, a PIL image, or a list of them; or features (B, N, d) of another
+                encoder, with the width d of the training features.
             mask: (B, N) bool for features, False on padding; None without padding.
 
         Returns:
@@ -97,15 +97,14 @@ class Model:
 
         Raises:
             TypeError: an item is not an image or path.
-            ValueError: there is no image, a file is not readable, the features have another width,
-                or the mask another shape.
+            ValueError: the list is empty, a file is not readable, or the features or the mask have
+                the wrong shape.
             FileNotFoundError: a file is missing.
         """
         if isinstance(images, np.ndarray | Tensor):
             sets = torch.as_tensor(images, dtype=torch.float32)
         else:
-            is_single = isinstance(images, str | Image.Image) or not isinstance(images, Iterable)
-            items: list[Any] = [images] if is_single else list(images)  # type: ignore[arg-type]
+            items = _as_list(images)
             for item in items:
                 if not isinstance(item, str | os.PathLike | Image.Image):
                     kind = type(item).__name__
@@ -127,11 +126,11 @@ class Model:
     def encode_texts(self, texts: str | Sequence[str]) -> Views:
         """Encodes texts into views; a single string is one text.
 
-        Returns embeddings (B, V, D) and attention (B, V, M); the longest text has M words. Raises
-        TypeError if an item is not a string, ValueError if there is no text or a text is empty.
+        Returns embeddings (B, V, D) and attention (B, V, M); M is the length of the longest text in
+        tokens. Raises TypeError if an item is not a string, ValueError if there is no text or a
+        text is empty.
         """
-        is_single = isinstance(texts, str) or not isinstance(texts, Iterable)
-        items: list[Any] = [texts] if is_single else list(texts)
+        items = _as_list(texts)
         for row, text in enumerate(items, start=1):
             if not isinstance(text, str):
                 raise TypeError(f"a text is a string, not {type(text).__name__} {text!r:.60}")
@@ -142,21 +141,21 @@ class Model:
         return Views(views.embeddings, views.attention, {"features": sets, "mask": mask})
 
     def words(self, text: str) -> list[str]:
-        """The M tokens of a text that the encoder reads, the last axis of evidence."""
+        """Returns the M tokens that the encoder reads from a text, the last axis of evidence."""
         return self.runtime.reader.read(text).words
 
     @torch.no_grad()
     def similarity(self, images: Views, texts: Views) -> Tensor:
-        """The scores (B_img, B_txt), higher is better; ValueError if the widths D differ."""
+        """Returns scores (B_img, B_txt), higher is better; ValueError if the widths D differ."""
         return self.method.score(*self._pair(images, texts))
 
     @torch.no_grad()
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """The scores (V, B_img, B_txt) of each view of the images; see `similarity`."""
+        """Returns the scores (V, B_img, B_txt) of each view of the images; see `similarity`."""
         return self.method.view_scores(*self._pair(images, texts))
 
     def attention(self, images: Views) -> Tensor:
-        """The attention of each view: (B, V, rows, columns) on the encoder's grid, else (B, V, N).
+        """Returns attention as (B, V, rows, columns) if the encoder has a grid, else (B, V, N).
 
         Raises ValueError if the views have no attention.
         """
@@ -170,10 +169,10 @@ class Model:
     def evidence(self, images: Views, texts: Views) -> Evidence:
         """Splits the scores of B pairs exactly over image elements and words.
 
-        `images` are B images from `encode_images`, `texts` B texts from `encode_texts` or one for
-        all images. Returns cells (B, N, M), whole_sentence (B, N) and base (B,), whose sum is the
-        score. Raises ValueError if the views have no features, the numbers of images and texts
-        differ, or the method's score cannot be split.
+        `images` are B images from `encode_images`; `texts` are B texts from `encode_texts`, or one
+        text for all images. Returns cells (B, N, M), whole_sentence (B, N) and base (B,), whose sum
+        is the score. Raises ValueError if the views have no features, the numbers of images and
+        texts differ, or the method's score cannot be split.
         """
         if len(texts) not in (1, len(images)):
             expected = f"pass one text, or one for each of the {len(images)} images"
@@ -187,11 +186,21 @@ class Model:
         return self.method.evidence(image_parts, text_parts)
 
     def _pair(self, *pair: Views) -> list[Views]:
+        """Moves image views and text views to the device; ValueError if their widths D differ."""
+        """Moves image views and text views to the device; ValueError if their widths D differ."""
         image_dim, text_dim = (views.embeddings.shape[2] for views in pair)
         if image_dim != text_dim:
             sizes = f"image views have {image_dim} dimensions and text views {text_dim}"
             raise ValueError(f"{sizes}; encode both with the same model")
         return [views.to(self.runtime.device) for views in pair]
+
+
+def _as_list(items: Any) -> list[Any]:
+    return [items] if isinstance(items, str) or not isinstance(items, Iterable) else list(items)
+
+
+def _as_list(items: Any) -> list[Any]:
+    return [items] if isinstance(items, str) or not isinstance(items, Iterable) else list(items)
 
 
 def _open_image(item: ImageLike) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Encoders of images and texts into sets of features: our own and published ones."""
+"""Encoders of images and texts into sets of features: small networks and published networks."""
 
 from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.encoders.encoder import ImageEncoder, TextEncoder

@@ -10,16 +10,16 @@ from polyview.models.gru import gru_states, trains_on_cpu
 class BiGRUTextEncoder(TextEncoder):
     """Word embeddings and a BiGRU whose directions are averaged, as in the papers' RNN variants.
 
-    The backward direction reads each text reversed within its own length (a gather). This equals
-    packed sequences, and unlike them can be exported to ONNX.
+    The backward direction reads each text reversed within its length, by a gather. The result
+    equals that of packed sequences, which cannot be exported to ONNX.
 
     Args:
         vocab_size: rows of the word table; 0 is padding.
         word_dim: width of a word's embedding.
         hidden_dim: width d of the features.
         dropout: dropout rate of word embeddings in training.
-        directions: 2; 1 for a forward GRU (MV-VSE's release); 0 for word embeddings alone, d =
-            word_dim (PVSE, whose heads have their own GRU).
+        directions: 2; 1 for a forward GRU (MV-VSE's release); 0 for word embeddings alone, with d =
+            word_dim (for PVSE, whose head includes a GRU).
     """
 
     def __init__(

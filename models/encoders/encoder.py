@@ -1,4 +1,4 @@
-"""The interface of encoders: images or token ids to a set of features."""
+"""The interface of encoders, which turn images or token ids into sets of features."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -10,13 +10,13 @@ class ImageEncoder(nn.Module, ABC):
     """Encodes pixels as a set of features, each with a position in the image."""
 
     dim: int  # width d of the features
-    # whether the first element summarises the image, as a transformer's [CLS] does, for methods
-    # that need it (`Method.summary_token`); the other elements are the cells of `grid`, row-major
+    # whether the first element summarises the image, as a transformer's [CLS] does (see
+    # `Method.summary_token`); the other elements are the cells of `grid`, row-major
     summary_token: ClassVar[bool] = False
 
     @abstractmethod
     def grid(self, size: int) -> tuple[int, int]:
-        """Rows and columns of the feature map of a size x size image."""
+        """Returns rows and columns of the feature map of a size x size image."""
 
     @abstractmethod
     def forward(self, pixels: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Builds networks and reads preprocessing with `transformers`, which is imported only then."""
+"""Builds networks and reads preprocessing with `transformers`, which it imports on first use."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +14,9 @@ from polyview.models.preprocess import Preprocess
 def build_network(name: str, config: dict[str, Any], **options: Any) -> Any:
     """Builds a network with random weights from its JSON configuration, which has `model_type`.
 
-    `name` is a class of `transformers`; "AutoModel" selects the class by model type.
-    `options` are passed to the class. Raises ValueError if the model type is unknown, or the
-    configuration is not valid.
+    `name` is a class of `transformers`; "AutoModel" selects the class by model type. `options` are
+    arguments of the class. Raises ValueError if the model type is unknown or the configuration is
+    not valid.
     """
     transformers = import_transformers()
     settings = {k: v for k, v in config.items() if k not in ("model_type", "transformers_version")}
@@ -46,7 +46,7 @@ def import_transformers() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences `transformers`' progress bars and weight reports; we check weights ourselves."""
+    """Silences the progress bars and weight reports of `transformers`; our code checks weights."""
     logging = import_transformers().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -60,7 +60,9 @@ def quiet() -> Iterator[None]:
 
 
 def read_preprocess(folder: Path, name: str) -> Preprocess:
-    """Reads a folder's `preprocessor_config.json`, with the defaults of its processor class.
+    """Reads a folder's `preprocessor_config.json` and the defaults of its processor class.
+
+    `name` is the model's name in error messages.
 
     Raises:
         FileNotFoundError: the folder has no such file.
@@ -81,7 +83,7 @@ def read_preprocess(folder: Path, name: str) -> Preprocess:
 
 
 def _translate(stated: dict[str, Any], name: str) -> Preprocess:
-    """Translates the settings of a processor that only stretches, or scales and crops."""
+    """Translates the settings of a processor that either stretches or scales and crops."""
     size = stated.get("size") or {}
     shortest, height, width = (size.get(k) for k in ("shortest_edge", "height", "width"))
     crop = stated.get("crop_size") or {}
@@ -115,7 +117,7 @@ def _square(height: object, width: object, name: str) -> int:
 
 
 def _statistics(stated: dict[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Mean and standard deviation of pixels in 0..1, including the processor's rescaling."""
+    """Returns mean and std of pixels in 0..1, adjusted for the processor's rescaling."""
     scale = 255.0 * stated["rescale_factor"] if stated.get("do_rescale", True) else 255.0
     if not stated.get("do_normalize", True):
         return {"mean": (0.0,) * 3, "std": (1 / scale,) * 3}

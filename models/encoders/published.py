@@ -1,7 +1,7 @@
 """Published backbones as encoders, built on the networks of `transformers`.
 
 `config` is the network's Hugging Face configuration as plain JSON, which checkpoints store;
-`export/encoders/` reads the weights. `transformers` is imported only when an encoder is built.
+`export/encoders/` reads the weights. Building an encoder imports `transformers`.
 """
 
 from typing import Any, ClassVar, cast
@@ -13,11 +13,11 @@ from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.encoders.huggingface import build_network
 from polyview.models.views import lengths_to_mask
 
-EVAL_SHARE = 0.9  # patches in a view of `SampledViT`, as a share of all tokens including [CLS]
+EVAL_SHARE = 0.9  # number of patches in a view of `SampledViT` / number of tokens with [CLS]
 
 
 class _ConvNet(ImageEncoder):
-    """A convolutional network; its last feature map is the set, one cell per `stride` pixels."""
+    """A convolutional network whose last feature map is the set: a cell for `stride` pixels."""
 
     model: Any
     stride: int
@@ -66,7 +66,7 @@ class _VisionTransformer(ImageEncoder):
         if size != config.image_size:
             raise ValueError(
                 f"this transformer reads {config.image_size} x {config.image_size} pixels, not "
-                f"{size} x {size}; take the preprocessing that came with it"
+                f"{size} x {size}; use the preprocessing of its checkpoint"
             )
         side = size // config.patch_size
         return side, side
@@ -87,11 +87,11 @@ class ViTImageEncoder(_VisionTransformer):
 class SampledViT(_VisionTransformer):
     """The image encoder of AVSE's release: a ViT that reads several samples of an image.
 
-    The feature of an element concatenates its states in all views, 0 for views without it. The
-    release samples by "radial bias": each view keeps [CLS] and the patches nearest to a centre, the
-    transformer's layers see only these, and there is no final layer norm. The release draws new
-    centres in every pass, even in evaluation. Here they are fixed, so that an image always has the
-    same embedding (Liu et al., AAAI 2025, see `models/avse.py`).
+    The feature of an element concatenates its states in all views, 0 for views without the element.
+    The release samples by "radial bias": each view keeps [CLS] and the patches nearest to a centre,
+    the transformer's layers read only these, and there is no final layer norm. The release draws
+    new centres in every pass, even in evaluation. This class fixes the centres, so that an image
+    always has the same embedding (Liu et al., AAAI 2025, see `models/avse.py`).
 
     Args:
         config: a `ViTConfig` as JSON.
@@ -116,7 +116,7 @@ class SampledViT(_VisionTransformer):
             raise ValueError(f"view centres must be patches from 0 to {patches - 1}, not {centres}")
         nearest = torch.stack([_nearest(centre, side, count) for centre in centres])
         tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
-        # position of each token in each view; past the end if the view lacks the token
+        # position of each token in each view; count + 1, past the end, if the view lacks the token
         positions = torch.full((len(nearest), patches + 1), count + 1)
         positions.scatter_(1, tokens, torch.arange(count + 1).expand(len(nearest), -1))
         self.register_buffer("token_indices", tokens, persistent=False)  # (n, count + 1)
@@ -157,7 +157,7 @@ class SiglipImageEncoder(_VisionTransformer):
     """SigLIP's vision transformer (Zhai et al., ICCV 2023): [IMG], then the patches.
 
     SigLIP has no projection to a joint space. [IMG] is the output of a learned query that attends
-    to the patches; the feature of a patch is the output for attention to that patch alone.
+    to the patches; the feature of a patch is the output if the query attends to that patch alone.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -181,7 +181,7 @@ class SiglipImageEncoder(_VisionTransformer):
 
 
 class BertTextEncoder(TextEncoder):
-    """BERT (Devlin et al., NAACL 2019) and similar networks, such as MiniLM: last hidden states.
+    """The last hidden states of BERT (Devlin et al., NAACL 2019) or a similar network (MiniLM).
 
     Each text starts with [CLS] and ends with [SEP]. `config` includes `model_type`, one of the
     types in `export/encoders/sources.py`.
@@ -192,7 +192,7 @@ class BertTextEncoder(TextEncoder):
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         self.model = build_network("AutoModel", config)
-        self.model.pooler = None  # its output is not part of the returned hidden states
+        self.model.pooler = None  # `forward` does not use its output
         self.dim = int(self.model.config.hidden_size)
         # RoBERTa's position ids start at its padding id + 1
         offset = 2 if self.model.config.model_type == "roberta" else 0
@@ -257,7 +257,7 @@ class SiglipTextEncoder(TextEncoder):
 
 
 def _joint_space(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
-    """CLIP's projection to the joint space, if requested, and the width of the features."""
+    """Builds CLIP's projection to the joint space, if requested; also returns the width d."""
     if not projected:
         return None, int(config.hidden_size)
     width = int(config.projection_dim)
@@ -265,7 +265,7 @@ def _joint_space(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
 
 
 def _nearest(centre: int, side: int, count: int) -> Tensor:
-    """Indices of the `count` patches nearest to the patch `centre`, itself first; ties by index."""
+    """Returns the `count` patches nearest to the patch `centre`, nearest first; ties by index."""
     row, column = divmod(centre, side)
     index = torch.arange(side)
     squared_distances = (index[:, None] - row) ** 2 + (index[None] - column) ** 2  # (side, side)

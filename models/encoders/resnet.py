@@ -8,7 +8,7 @@ The ResNet of `transformers` has no grouped convolutions and uses other names. T
 of PVSE and VSE-infinity load here unchanged, without the classifier. There are two layouts:
 
     ==================  ==============================  ==============================
-    part                "torchvision"                   "caffe" (bottom-up attention)
+    layer               "torchvision"                   "caffe" (bottom-up attention)
     ==================  ==============================  ==============================
     stride of a block   on the 3 x 3 convolution        on the first 1 x 1 convolution
     stem's max-pool     padded by 1                     not padded, sizes rounded up
@@ -44,7 +44,7 @@ class _Block(nn.Module):
             self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
+        """Maps (B, inputs, H, W) to (B, outputs, H / stride, W / stride)."""
         out = x
         for number in range(1, self.count + 1):
             out = self.get_submodule(f"conv{number}")(out if number == 1 else torch.relu(out))

@@ -9,11 +9,11 @@ Text-Based Decomposition, ICLR 2024. The state of the summary token t is a sum o
 where a is the attention of head h from t to token i, and v the value of i. With the deviation of
 the final layer norm held constant, norm and projection are linear, and the row of i is the
 projection of sum_l c[l, i]. The remainder is the embedding minus all rows: the token's own
-embedding, MLPs, biases, [CLS], padding. The paper omits the first layers; here all are included.
+embedding, MLPs, biases, [CLS], padding. The paper omits the first layers; the default includes all.
 
-SigLIP pools patches by the attention of one learned query, whose output is split; the MLP after it
-belongs to the remainder. SigLIP's text is split like CLIP's, at the last position. The values of
-each row depend on other patches or words through earlier layers.
+SigLIP pools patches by the attention of one learned query. The output of this attention is split;
+the MLP that follows belongs to the remainder. SigLIP's text is split like CLIP's, at the last
+position. Through earlier layers, each row depends on other patches or words.
 """
 
 from collections.abc import Iterable
@@ -88,7 +88,7 @@ class ImageRows(ImageEncoder):
 
 
 class TextRows(TextEncoder):
-    """The contributions of tokens to the text embedding; the last, [EOS], has the remainder."""
+    """The contributions of tokens to the text embedding; the last row has the remainder."""
 
     def __init__(self, encoder: CLIPTextEncoder | SiglipTextEncoder) -> None:
         super().__init__()
@@ -129,8 +129,8 @@ def read_token(
 
     `hidden` (B, N, h) holds the embedded tokens, `position` (B,) the index of the token in each
     sequence; `mask` (N, N) is added to the products of queries and keys. Returns the token's state
-    (B, h), and the contribution (B, N, h) of each token to it through the attention of the layers
-    from `first_layer` on, without the biases of `out_proj`.
+    (B, h), and the contribution (B, N, h) of each token to this state through the attention of the
+    layers from `first_layer` on, without the biases of `out_proj`.
     """
     *_, last = layers
     contributions = torch.zeros_like(hidden)
@@ -165,24 +165,27 @@ def hold_norm(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
 
 
 def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Attention (B, H, Q, N) of queries (B, H, Q, e) to keys (B, H, N, e) with an additive mask."""
+    """Returns attention (B, H, Q, N) of queries (B, H, Q, e) to keys (B, H, N, e).
+
+    `mask` (Q, N) is added to the products.
+    """
     products = query @ keys.transpose(2, 3) * query.shape[3] ** -0.5
     return (products if mask is None else products + mask).softmax(dim=-1)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, N, h) -> (B, H, N, h / H)."""
+    """Splits tokens (B, N, h) into `heads` = H heads: (B, H, N, h / H)."""
     return x.unflatten(2, (heads, -1)).transpose(1, 2)
 
 
 def _contributions(weights: Tensor, values: Tensor, out: Tensor) -> Tensor:
-    """Contributions of tokens: weights (B, H, N), values (B, H, N, h / H), W_O -> (B, N, h)."""
+    """Returns contributions (B, N, h) from weights (B, H, N), values (B, H, N, h / H) and W_O."""
     weighted = (weights[..., None] * values).transpose(1, 2).flatten(2)
     return nn.functional.linear(weighted, out)
 
 
 def joint_projection(encoder: CLIPImageEncoder | CLIPTextEncoder) -> nn.Linear:
-    """CLIP's projection to the joint space; raises ValueError if the encoder has none."""
+    """Returns CLIP's projection to the joint space; raises ValueError if the encoder has none."""
     if encoder.projection is None:
         raise ValueError("a CLIP without its projection has no joint space of images and texts")
     return encoder.projection

@@ -1,4 +1,4 @@
-"""SceneNet, our own image encoder: a small residual network (He et al., CVPR 2016)."""
+"""SceneNet, a small residual network (He et al., CVPR 2016) as an image encoder."""
 
 import math
 
@@ -28,7 +28,7 @@ class _Block(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, in, H, W) -> (B, channels, H / stride, W / stride)."""
+        """Maps (B, in, H, W) to (B, channels, H / stride, W / stride)."""
         out = torch.relu(self.norm1(self.conv1(x)))
         return torch.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
 
@@ -40,7 +40,7 @@ class SceneNet(ImageEncoder):
         widths: channels of the stem and of each stage; every stage halves the map.
         blocks: residual blocks in each stage after the stem.
         parts: (rows, columns) of equal parts of the map, whose averages are concatenated to a
-            single feature, as for a frame of a clip; None keeps the cells.
+            single feature for a frame of a clip; None keeps the cells as features.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SceneNet(ImageEncoder):
         return size // self.stride, size // self.stride
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """(B, 3, H, W) pixels -> (B, N, d) features of the cells, row-major."""
+        """Encodes pixels (B, 3, H, W) into features (B, N, d) of the cells, row-major."""
         cells = self.stages(self.stem(pixels))  # (B, d, H, W)
         if self.parts:
             row_shares, column_shares = map(_shares, cells.shape[2:], self.parts)
@@ -85,7 +85,7 @@ class SceneNet(ImageEncoder):
 
 
 def _shares(cells: int, parts: int) -> Tensor:
-    """The share of each cell in each of `parts` equal parts: (parts, cells); rows sum to 1."""
+    """Weights (parts, cells) that average `cells` cells over each of `parts` equal parts."""
     edges = torch.arange(parts + 1) * (int(cells) / parts)
     start, end = edges[:-1, None], edges[1:, None]
     index = torch.arange(int(cells))

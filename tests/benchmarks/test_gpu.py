@@ -54,12 +54,12 @@ def test_different_scores_and_rankings_are_detected(many_pack: Path) -> None:
     gallery, runtime = load_gallery(many_pack), Runtime.load(many_pack, "cpu")
     images = [Image.open(gallery.folder / image.file) for image in gallery.images]
     captions = [caption.text for caption in gallery.captions[:4]]
-    reference = gpu.acts(runtime, "mv_vse", images, captions)
+    reference = gpu.computations(runtime, "mv_vse", images, captions)
     scores = reference["scores"]()
     differences = gpu.differences(reference, reference | {"scores": lambda: -scores})
     assert differences["features"] == 0
     assert min(differences["scores"], differences["ranking"]) > gpu.TOLERANCE
-    assert not gpu.share(torch.ones(2), torch.tensor([1.0, torch.nan])) <= 1
+    assert not gpu.difference(torch.ones(2), torch.tensor([1.0, torch.nan])) <= 1
 
 
 def test_a_rehearsal_claims_no_gpu_and_fails_if_numbers_differ(
@@ -76,4 +76,4 @@ def test_a_rehearsal_claims_no_gpu_and_fails_if_numbers_differ(
     assert "times faster" not in written  # both times are the CPU's
     monkeypatch.setattr(gpu, "differences", lambda *_: {"scores": float("nan")})
     assert gpu.main(options) == 1
-    assert "scores: nan apart" in capsys.readouterr().err
+    assert "scores: nan; the maximum is 0.001" in capsys.readouterr().err

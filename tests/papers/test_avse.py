@@ -64,8 +64,8 @@ def test_averaged_groups_compare_by_cosine(features: Tensor) -> None:
 def test_scores_in_chunks_equal_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     method = AVSE(10, 8, AVSEConfig(8))
-    images = Views(method._unit_blocks(torch.randn(150, 2, 8)))
-    texts = Views(method._unit_blocks(torch.randn(7, 1, 8)))
+    images = Views(method.unit_blocks(torch.randn(150, 2, 8)))
+    texts = Views(method.unit_blocks(torch.randn(7, 1, 8)))
     whole = method.score(images, texts)
     monkeypatch.setattr("polyview.models.avse._PAIRS", 20)
     monkeypatch.setattr("polyview.models.avse._IMAGES", 8)
@@ -112,8 +112,8 @@ def avse(data: dict[str, Tensor], match: str, iterations: int = 20) -> AVSE:
 def scored(method: AVSE, data: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the scores of the stored embeddings, and the embeddings of images and texts."""
     image, text = (data[f"{side}_embedding"].requires_grad_() for side in ("image", "text"))
-    images = Views(method._unit_blocks(image.unflatten(1, (-1, text.shape[1]))))
-    return method.score(images, Views(method._unit_blocks(text[:, None]))), image, text
+    images = Views(method.unit_blocks(image.unflatten(1, (-1, text.shape[1]))))
+    return method.score(images, Views(method.unit_blocks(text[:, None]))), image, text
 
 
 def by_pair(plan: Tensor, data: dict[str, Tensor]) -> Tensor:
