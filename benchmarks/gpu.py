@@ -27,7 +27,7 @@ from polyview.export.runtime import Runtime
 from polyview.export.sessions import processor
 from polyview.models.files import write_whole
 
-Computation = Callable[[], Tensor]
+Computations = dict[str, Callable[[], Tensor]]
 HITS, EXPLAINED = 10, 12  # images in an answer; images explained at once
 TOLERANCE = 1e-3  # relative to the largest number; the order of float32 sums changes less
 REHEARSAL = (
@@ -38,7 +38,7 @@ REHEARSAL = (
 
 def computations(
     runtime: Runtime, name: str, images: Sequence[Image.Image], captions: Sequence[str]
-) -> dict[str, Computation]:
+) -> Computations:
     """Returns the computations of one method; their results stay on the runtime's device.
 
     "features" (B, N, d) and "views" (B, V, D) are of the images, "scores" (B_img, B_txt) of images
@@ -76,9 +76,7 @@ def computations(
     }
 
 
-def differences(
-    reference: dict[str, Computation], other: dict[str, Computation]
-) -> dict[str, float]:
+def differences(reference: Computations, other: Computations) -> dict[str, float]:
     """Returns the largest differences between the results of two devices, see `difference`.
 
     "ranking" compares the sorted reference scores with the reference scores in the other device's

@@ -42,10 +42,8 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
     """Builds a method of `METHODS` for encoders whose features are `image_dim` and `text_dim` wide.
 
     `arguments` holds the method's keyword arguments and fields of `ContextConfig`, as in recipes.
-
-    Raises:
-        ValueError: the method or an argument is unknown (the message lists the known ones), or a
-            value has the wrong type or is out of range.
+    Raises ValueError if the method or an argument is unknown (the message lists the valid names),
+    or if a value has the wrong type or is out of range.
     """
     if name not in METHODS:
         raise ValueError(f'there is no method "{name}"; choose one of {", ".join(METHODS)}')

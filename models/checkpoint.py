@@ -27,10 +27,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Reads the tensors and the metadata that `save_tensors` wrote.
 
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: the file is not a complete safetensors file, a tensor has an unsupported type,
-            or a value is not finite.
+    Raises FileNotFoundError if the file does not exist, ValueError if it is not a complete
+    safetensors file, a tensor has an unsupported type, or a value is not finite.
     """
     if not path.is_file():
         raise FileNotFoundError(no_such("weights file", path, "name a folder that training wrote"))

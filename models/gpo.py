@@ -170,8 +170,8 @@ def build_pooling(kind: str, count: int = 20, *, released: bool = False) -> Rank
 def pooling_arrays(
     images: Views,
     texts: Views | None,
-    image_poolings: Iterable[nn.Module],
-    text_poolings: Iterable[nn.Module],
+    image_poolings: Iterable[nn.Module | None],
+    text_poolings: Iterable[nn.Module | None],
     image_share: float = 1.0,
 ) -> list[NamedArray]:
     """Returns the coefficients theta, Eq. (3), of each `GPO`: "image_pooling", "text_pooling".

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from polyview.models.views import Views
-
 EPS = 1e-8  # added to lengths, to avoid division by 0
 
 
@@ -113,11 +111,6 @@ def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> n
     if text_dim == embed_dim and not always:
         return nn.Identity()
     return nn.Linear(text_dim, embed_dim)
-
-
-def single_view(embedding: Tensor, attention: Tensor | None) -> Views:
-    """Wraps embeddings (B, D) and attention (B, N) as views with V = 1."""
-    return Views(embedding[:, None], None if attention is None else attention[:, None])
 
 
 def drop_elements(mask: Tensor, rate: float, *, keep_first: bool = False) -> Tensor:

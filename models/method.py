@@ -182,15 +182,9 @@ class Method(nn.Module, ABC):
         closer to 0. A view of weight 0 is removed, so that it cannot be the best; if views add up,
         it stays and adds 0.
 
-        Args:
-            images: views (B, V, D).
-            weights: (V,) in 0..1, at least one above 0; weights of 1 change nothing.
-
-        Returns:
-            The V' remaining views (B, V', D), in order.
-
-        Raises:
-            ValueError: the number or range of the weights is wrong, or all are 0.
+        `images` are views (B, V, D), `weights` (V,) in 0..1. Returns the V' remaining views
+        (B, V', D), in order. Raises ValueError if the number or range of the weights is wrong, or
+        all are 0.
         """
         count = images.embeddings.shape[1]
         if tuple(weights.shape) != (count,):
@@ -219,12 +213,8 @@ class Method(nn.Module, ABC):
     ) -> list[NamedArray]:
         """Returns intermediate arrays of the method for display; none by default.
 
-        Args:
-            images: the views (1, V, D) of one image, with attention (1, V, N).
-            texts: the views (1, W, D) of one text, with attention (1, W, M), or None.
-            _: values of `knobs` by name; omitted knobs keep their defaults.
-
-        Raises:
-            ValueError: the value of a setting is not valid.
+        `images` are the views (1, V, D) of an image, with attention (1, V, N); `texts` are the
+        views (1, W, D) of a text, with attention (1, W, M), or None. Keyword arguments are values
+        of `knobs` by name. Raises ValueError for a value that is not valid.
         """
         return []

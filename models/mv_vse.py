@@ -128,15 +128,14 @@ class MVVSE(Method):
 
     def inside(self, images: Views, texts: Views | None = None, /, **_: object) -> list[NamedArray]:
         """See `Method.inside`: coefficients of the K poolings of Eq. (4) and of the text's."""
-        text_poolings = [] if self.pool_text is None else [self.pool_text]
-        return pooling_arrays(images, texts, self.pool_image, text_poolings)
+        return pooling_arrays(images, texts, self.pool_image, [self.pool_text])
 
     def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor
     ) -> Tensor:
         """Applies `pool` with K aggregators, Eq. (4), and one sort for each projection."""
         sizes = mask.sum(dim=1)  # (B,)
-        theta = [cast("RankPooling", pool).coefficients(sizes) for pool in self.pool_image]
+        theta = [cast("RankPooling", pooling).coefficients(sizes) for pooling in self.pool_image]
         shares = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, L, 1 or K) each
         pooled = [pool(p, mask, t) for p, t in zip(projected, shares, strict=True)]
         return torch.cat(pooled, dim=1)

@@ -24,7 +24,6 @@ from polyview.models.layers import (
     l2_normalize,
     one_element,
     require_choice,
-    single_view,
     text_projection,
 )
 from polyview.models.method import Method
@@ -196,10 +195,10 @@ class BaseSummary(Method):
         self.project_text = nn.Linear(text_dim, embed_dim)
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        summary_map = torch.zeros_like(mask, dtype=features.dtype)
-        summary_map[:, 0] = 1.0
-        embedding = l2_normalize(self._summary(side, features))  # (B, D)
-        return single_view(embedding, summary_map if attention else None)
+        summary_map = torch.zeros_like(mask, dtype=features.dtype)[:, None]  # (B, 1, N)
+        summary_map[..., 0] = 1.0
+        embedding = l2_normalize(self._summary(side, features))[:, None]  # (B, 1, D)
+        return Views(embedding, summary_map if attention else None)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         first = torch.zeros_like(mask[:, 0], dtype=torch.int64)  # (B,)

@@ -22,13 +22,7 @@ from torch import Tensor, nn
 from polyview.models.aggregators import AGGREGATORS, Aggregator
 from polyview.models.evidence import Parts
 from polyview.models.gpo import POOLINGS, RankPooling, build_pooling, pooling_arrays
-from polyview.models.layers import (
-    FeatureProjection,
-    l2_normalize,
-    require_choice,
-    single_view,
-    text_projection,
-)
+from polyview.models.layers import FeatureProjection, l2_normalize, require_choice, text_projection
 from polyview.models.method import Method
 from polyview.models.views import NamedArray, Views
 
@@ -86,8 +80,8 @@ class VSEInfinity(Method):
         pooled = pooling(projected, mask)  # Eq. (2)
         shares = None
         if attention and not isinstance(pooling, Aggregator):
-            shares = pooling.shares(projected, mask, pooled)
-        return single_view(l2_normalize(pooled), shares)
+            shares = pooling.shares(projected, mask, pooled)[:, None]  # (B, 1, N)
+        return Views(l2_normalize(pooled)[:, None], shares)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.split`; the vector of an aggregator belongs to the whole set."""

@@ -126,9 +126,8 @@ class Model:
     def encode_texts(self, texts: str | Sequence[str]) -> Views:
         """Encodes texts into views; a single string is one text.
 
-        Returns embeddings (B, V, D) and attention (B, V, M); M is the length of the longest text in
-        tokens. Raises TypeError if an item is not a string, ValueError if there is no text or a
-        text is empty.
+        Returns embeddings (B, V, D) and attention (B, V, M) for at most M tokens in a text. Raises
+        TypeError if an item is not a string, ValueError if there is no text or a text is empty.
         """
         items = _as_list(texts)
         for row, text in enumerate(items, start=1):
@@ -187,16 +186,11 @@ class Model:
 
     def _pair(self, *pair: Views) -> list[Views]:
         """Moves image views and text views to the device; ValueError if their widths D differ."""
-        """Moves image views and text views to the device; ValueError if their widths D differ."""
         image_dim, text_dim = (views.embeddings.shape[2] for views in pair)
         if image_dim != text_dim:
             sizes = f"image views have {image_dim} dimensions and text views {text_dim}"
             raise ValueError(f"{sizes}; encode both with the same model")
         return [views.to(self.runtime.device) for views in pair]
-
-
-def _as_list(items: Any) -> list[Any]:
-    return [items] if isinstance(items, str) or not isinstance(items, Iterable) else list(items)
 
 
 def _as_list(items: Any) -> list[Any]:

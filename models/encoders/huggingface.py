@@ -62,11 +62,8 @@ def quiet() -> Iterator[None]:
 def read_preprocess(folder: Path, name: str) -> Preprocess:
     """Reads a folder's `preprocessor_config.json` and the defaults of its processor class.
 
-    `name` is the model's name in error messages.
-
-    Raises:
-        FileNotFoundError: the folder has no such file.
-        ValueError: the file is not readable, or `Preprocess` cannot express its settings.
+    `name` is the model's name in error messages. Raises FileNotFoundError if the folder has no such
+    file, ValueError if the file is not readable or `Preprocess` cannot express its settings.
     """
     if not (folder / "preprocessor_config.json").is_file():
         raise FileNotFoundError(
