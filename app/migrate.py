@@ -1,7 +1,7 @@
 """Moves a gallery to Qdrant: `python -m polyview migrate --gallery DIR --to ADDRESS`.
 
-A point's id depends on the image's contents, so the command can be stopped and repeated: it skips
-existing points and rewrites the points of moved files.
+The command can be stopped and repeated: the id of a point depends on the file's content, so that
+existing points are skipped, and the points of moved files are rewritten.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from polyview.app.settings import DEVICES
 from polyview.export.runtime import Runtime
 
 _PAGE = 256  # images written at once
-_MAX_LISTED = 20  # refused files listed
+_MAX_LISTED = 20  # refused files that are printed
 _LAST_STEP = 60.0  # seconds to wait at exit until reading stops
 
 
 def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, list[Refusal]]:
-    """Writes the images of an index that a Qdrant collection lacks.
+    """Writes the images of a complete index that a Qdrant collection lacks.
 
-    Returns the number of images written, the number that already existed, and the files left out.
+    Returns the number of written images, the number of existing ones, and the files left out.
     Raises QdrantError if Qdrant cannot be reached, or the collection belongs to another pack.
     """
-    refused, written, ids = list(index.refused), 0, index.images[index.first].ids()
+    refused, written = list(index.refused), 0
+    ids = next(iter(index.images.values())).ids()
     for clip in index.clips:
         file = index.clips.image(clip).file
         refused.append(Refusal(file, f"{file} is a clip, which Qdrant galleries lack"))
@@ -52,7 +53,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
         new = {point: image for point, image in images.items() if files.get(point) != image.file}
         if not new:
             continue
-        rows = index.encoder.views([[image] for image in new.values()], list(runtime.methods))
+        rows = index.encoder.views([[image] for image in new.values()])
         metadata = {"pack": runtime.info.checksum, "shapes": shapes}
         added: list[Point] = []
         for i, (point, image) in enumerate(new.items()):
@@ -69,6 +70,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
 
 
 def _point_id(image: CollectionImage, digest: bytes) -> str:
+    """Returns the id of an image's point; `digest` is the SHA-256 of the file."""
     if image.captions:  # copies of the file may have other captions
         digest = hashlib.sha256(digest + image.file.encode()).digest()
     return str(uuid.UUID(bytes=digest[:16]))

@@ -152,7 +152,7 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     recall = np.mean([len({*a} & {*b}) / len(b) for a, b in pairs])
     for store, find, memory, seconds, found_share in (
         ("brute force", search, images.nbytes, 0.0, 1.0),
-        (f"polyview ({gallery.kept_as})", search_gallery, gallery.bytes, build, recall),
+        (f"polyview ({gallery.storage})", search_gallery, gallery.bytes, build, recall),
     ):
         times = " ".join(f"{value:>9.1f}" for value in timed(find, timed_queries))
         print(
@@ -182,7 +182,7 @@ def rank_queries(rule: str, size: int, queries: int) -> None:
     )
     peak = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / gallery.bytes
     print(f"{rule}: {queries:,} captions over {size:,} images in {seconds:.1f} s; views", end=" ")
-    print(f"{gallery.bytes / 2**20:,.0f} MB ({gallery.kept_as}), peak {peak:.2f} times as much")
+    print(f"{gallery.bytes / 2**20:,.0f} MB ({gallery.storage}), peak {peak:.2f} times as much")
 
 
 def draw_images(size: int, views: int, dim: int) -> np.ndarray:

@@ -116,9 +116,10 @@ class Library:
         if runtime.regions is None or images_folder is not None:
             runtime.require_images()
         images = from_pack(folder) if images_folder is None else open_images(images_folder, cache)
-        self._retriever = Retriever(runtime, images, cache, first=method)
+        self._retriever = Retriever(runtime, images, cache)
         self.methods = tuple(runtime.methods)
         self.method = method or self._retriever.methods.best
+        self._retriever.methods.names(self.method)  # raises ValueError for an unknown method
         index = self._retriever.index
 
         def stop() -> None:
@@ -128,7 +129,7 @@ class Library:
         # finalize also runs at exit: torch and onnxruntime abort if a thread is inside them
         self._stop = weakref.finalize(self, stop)
         index.start(watch)
-        index.first_done.wait()
+        index.images_done.wait()
         if index.progress.stage == "failed":
             raise ValueError(index.progress.detail)
         self.refused = tuple(index.refused)
@@ -140,7 +141,7 @@ class Library:
         self.close()
 
     def close(self) -> None:
-        """Stops the background indexing for other methods; finished work stays in the cache."""
+        """Stops encoding captions in the background; encoded captions stay in the cache."""
         self._stop()
 
     def search(self, query: Query, k: int = 10, method: str | None = None) -> Hits:
@@ -151,8 +152,6 @@ class Library:
         several joined by "+", whose scores are averaged. Raises ValueError for invalid arguments.
         """
         method = method or self.method
-        if method != self._retriever.index.first:
-            self._retriever.index.images_done.wait()
         result = answer(self._retriever, self._question(query), method, k)
         paths = [self._retriever.image(hit.image_id).path for hit in result.hits]
         pairs = zip(result.hits, paths, strict=True)

@@ -1,1 +1,1 @@
-"""Explanations: evidence, attention maps, the view lens, the collapse meter."""
+"""Explanations: evidence, attention maps, lens, collapse meter."""

@@ -1,7 +1,7 @@
-"""The view-collapse meter: whether a method's views differ, and whether all are used.
+"""The view-collapse meter: measures how different a method's views are, and how many are used.
 
 - *Wins*: for each caption and the image it was written for, the view with the highest view score
-  wins; views within 1e-6 of it share the win.
+  wins; views with scores within 1e-6 of the highest share the win.
 - *Similarity*: the cosine between two different views of the same image, averaged over all pairs
   of views and all images.
 - *In use*: the effective number of winning views, 2 to the power of the entropy of the wins.
@@ -17,18 +17,18 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from polyview.app.gallery.index import Gallery
+from polyview.app.gallery.index import Gallery, subsample
 from polyview.app.search.readings import Reading
 from polyview.app.search.retriever import Retriever
 
 SAMPLE = 200  # images whose views are compared by `is_collapsed`
 COLLAPSED = 0.95  # mean cosine from which views count as nearly the same
-_TIE = 1e-6
+_TIE = 1e-6  # largest difference of equal view scores
 _BATCH = 80  # captions in a batch
 
 
 class Collapse(BaseModel):
-    """The meter of a method; the numbers are defined at the top of the module."""
+    """The measurements of a method; the module's docstring defines the numbers."""
 
     method: str
     state: str = "ready"  # "running", "ready" or "failed"; only "ready" sets the later fields
@@ -36,14 +36,14 @@ class Collapse(BaseModel):
     views: int = 0  # V
     wins: list[float] | None = None  # V shares that sum to 1; None without captions
     similarity: float | None = None  # None with one view
-    in_use: float | None = None  # the effective number of winning views
-    collapsed: bool = False  # the views are nearly the same; the winning view then means nothing
-    images: int = 0  # compared for `similarity`
-    captions: int = 0  # of the wins
+    in_use: float | None = None  # the effective number of winning views; None without captions
+    collapsed: bool = False  # the views are nearly the same, so the winning view has no meaning
+    images: int = 0  # number of images compared for `similarity`
+    captions: int = 0  # number of captions counted in `wins`
 
 
 def mean_similarity(batches: Iterable[Tensor]) -> float:
-    """Mean cosine between different views of an image; `batches` have views (n, V, D), V > 1."""
+    """Returns the mean cosine between different views of an image, of batches (n, V > 1, D)."""
     total, images, views = 0.0, 0, 0
     for batch in batches:
         unit = torch.nn.functional.normalize(batch.float(), dim=2)
@@ -55,7 +55,7 @@ def mean_similarity(batches: Iterable[Tensor]) -> float:
 
 
 def measure(retriever: Retriever, name: str) -> Collapse:
-    """Measures a method over the images searchable now; raises ValueError if there are none."""
+    """Measures a method on the searchable images; raises ValueError if there are none."""
     gallery = retriever.gallery(name)
     if gallery.shape is None:
         raise ValueError("nothing is searchable yet; try again in a moment")
@@ -79,9 +79,10 @@ def measure(retriever: Retriever, name: str) -> Collapse:
 
 @torch.inference_mode()
 def count_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
-    """Counts the captions (C,) for which each view of their image wins: (V,) float64.
+    """Counts the captions for which each view of their image wins: (V,) float64.
 
-    `owners` (C,) are the ids of the images; captions of images that the gallery lacks are left out.
+    `owners` are the image ids (C,) of the captions; captions of images that are not in the gallery
+    are not counted.
     """
     wins = torch.zeros((gallery.shape or (1, 1))[0], dtype=torch.float64)
     is_present = np.isin(owners, gallery.ids())
@@ -98,19 +99,19 @@ def count_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tenso
 
 
 def measure_in_background(retriever: Retriever, name: str) -> Reading:
-    """The state of measuring a method; measures again when the size of its gallery changes."""
+    """Starts measuring a method, once for each size of its gallery; returns the state."""
     key, failure = (name, len(retriever.gallery(name))), "the views could not be compared"
     return retriever.readings.compute(key, lambda _: measure(retriever, name), failure)
 
 
 def is_collapsed(retriever: Retriever, name: str) -> bool:
-    """Whether a method's views are nearly the same on a sample of images."""
+    """Returns True if a method's views are nearly the same on a sample of images."""
     gallery = retriever.gallery(name)
     if gallery.shape is None or gallery.shape[0] == 1:
         return False
     key = ("sample", name, len(gallery))
     if (reading := retriever.readings.get(key)) is None:
-        sample = gallery.ids()[:: math.ceil(len(gallery) / SAMPLE)]
-        similarity = mean_similarity([gallery.views(sample).embeddings])
+        sample = gallery.views(subsample(gallery.ids(), SAMPLE))
+        similarity = mean_similarity([sample.embeddings])
         reading = retriever.readings.keep(key, Reading(similarity))
     return bool(reading.result >= COLLAPSED)

@@ -1,7 +1,7 @@
-"""Evidence: splits the scores of images over their cells and the query's words, and draws it.
+"""Evidence: splits the scores of images over cells and the query's words, and draws the result.
 
 Cells are those of an encoder's grid, or of a grid over boxes of regions. A clip that is read as a
-set is a sheet of its frames, row by row in time order.
+set is shown as a sheet of its frames, row by row in time order.
 """
 
 import math
@@ -19,8 +19,8 @@ from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
 from polyview.models.preprocess import Box
 
-MAX_NUMBERS = 500_000  # in the evidence of all images together
-SIDE = 640  # pixels of the longer side of the result, at most
+MAX_NUMBERS = 500_000  # maximum number of values of all images together
+SIDE = 640  # maximum pixels of the longer side of the drawn image
 _DARK = np.array((10.0, 12.0, 20.0), np.float32)  # no evidence: nearly black
 _AGAINST = np.array((213.0, 94.0, 0.0), np.float32)  # negative evidence: orange
 _SHADE = 0.66  # opacity of both colours
@@ -35,19 +35,19 @@ class QueryEvidence:
     """The scores of n images for a query, split over their cells and the query's words.
 
     A score is the sum of `base`, `cells` and `whole_sentence`. With `per_view`, an axis V follows n
-    in all arrays. `words` are M words of all terms as the encoder reads them, without special
-    tokens such as [CLS]; "" for each cell of a query image. `whole_sentence` has the special tokens
-    and the part of the text that cannot be split over words; `base` has constants and summaries
-    such as [CLS], which have no location.
+    in all arrays. `words` are the M words of all terms as the encoder reads them, without special
+    tokens such as [CLS]; "" stands for a cell of a query image. `whole_sentence` has the
+    contributions of special tokens, and of the text where it cannot be split over words; `base` has
+    constants and the contributions of summaries such as [CLS], which have no location.
     """
 
     scores: np.ndarray  # (n,) as in a search
-    terms: tuple[QueryTerm, ...]  # the distinct ones of nonzero weight, with numbers of words
+    terms: tuple[QueryTerm, ...]  # distinct terms with nonzero weights and their numbers of words
     words: tuple[str, ...]
     cells: np.ndarray  # (n, rows, columns, M)
     whole_sentence: np.ndarray  # (n, rows, columns)
     base: np.ndarray  # (n,)
-    seconds: tuple[tuple[float, ...], ...] = ()  # of the frames on n sheets, if sets are read
+    seconds: tuple[tuple[float, ...], ...] = ()  # times of the frames on each sheet, for sets
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class QueryEvidence:
 
     @property
     def has_no_map(self) -> bool:
-        """Whether no part of the evidence has a location in the image."""
+        """True if no part of the evidence has a location in the image."""
         return bool(self.terms) and not (self.cells.any() or self.whole_sentence.any())
 
 
@@ -69,11 +69,12 @@ def explain(
     *,
     per_view: bool = False,
 ) -> QueryEvidence:
-    """Splits the scores that at least one image of the collection has for at least one term.
+    """Splits the scores of images of the collection for a query.
 
-    `spec` is a method of the pack, or several joined by "+", whose scores are averaged. `per_view`
-    splits the scores of each view (`Method.view_scores`), and needs a single method. Raises
-    ValueError if an image or method is unknown, a term is not valid, or the score cannot be split.
+    There must be at least one image and one term. `spec` is a method of the pack, or several joined
+    by "+", whose scores are averaged. `per_view` splits the scores of each view
+    (`Method.view_scores`), and requires a single method. Raises ValueError if an image or method is
+    unknown, a term is not valid, or the score cannot be split.
     """
     names = (spec,) if per_view else retriever.methods.names(spec)
     methods = [retriever.methods.require_single(name) for name in names]
@@ -133,7 +134,7 @@ def _locate(
         words = [tokens.words[column] for column in columns]
     elif retriever.reads_sets:  # a query image is one column
         table = table.sum(dim=-1, keepdim=True)
-    else:  # the features of a query image have locations, too
+    else:  # the features of a query image have locations: one column for each of its cells
         regions = retriever.runtime.regions
         count = math.prod(retriever.grid) if regions is None else table.shape[-1]
         sentence = sentence + table[..., :-count].sum(dim=-1)
@@ -150,10 +151,10 @@ def _locate(
 def to_maps(
     retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image, adds_up: bool = True
 ) -> Tensor:
-    """Turns values (n, ..., N) of n images into maps (n, ..., rows, columns).
+    """Arranges values (n, ..., N) of n images as maps (n, ..., rows, columns).
 
-    The value of a region is spread over its box and added where boxes overlap. If values do not add
-    up, such as cosines, a cell has the largest value of its regions.
+    The value of a region is spread over its box, and values are added where boxes overlap. If
+    values do not add up (`adds_up` is False), a cell has the largest value of its regions.
     """
     regions = retriever.runtime.regions
     if retriever.reads_sets:
@@ -165,13 +166,13 @@ def to_maps(
 
 
 def sheet_shape(count: int) -> tuple[int, int]:
-    """Rows and columns of a sheet of `count` frames, such as (3, 4) for 10."""
+    """Returns rows and columns of a sheet of `count` frames, such as (3, 4) for 10."""
     columns = math.ceil(math.sqrt(count))
     return -(-count // columns), columns
 
 
 def sheets(retriever: Retriever, images: Sequence[int]) -> tuple[list[int] | None, list[list[int]]]:
-    """The shape of clips' sheets, and the frames on each; None and [] if no sets are read."""
+    """Returns the shape of clips' sheets, and the frame ids on each; None and [] without sets."""
     if not retriever.reads_sets:
         return None, []
     frames = [retriever.index.clips.window_of(image_id) for image_id in images]
@@ -179,13 +180,13 @@ def sheets(retriever: Retriever, images: Sequence[int]) -> tuple[list[int] | Non
 
 
 def box(retriever: Retriever, image_id: int) -> list[float]:
-    """The part of an image that its cells cover: relative left, top, right, bottom."""
+    """Returns the part of an image that its cells cover: relative left, top, right, bottom."""
     size = image_size(retriever.thumbnail(image_id))
     return list(retriever.info.preprocess.visible_box(*size))
 
 
 def to_sheet(retriever: Retriever, values: Tensor) -> Tensor:
-    """Tiles values (..., T * n) of T frames into sheets (..., rows, columns), without summaries."""
+    """Tiles values (..., T * n) of T frames into sheets (..., rows, columns); drops summaries."""
     frames = retriever.runtime.on_grid(values.unflatten(-1, (-1, len(retriever.runtime.boxes))))
     count = frames.shape[-3]  # (..., T, r, c)
     rows, columns = sheet_shape(count)
@@ -207,7 +208,8 @@ def draw(
         raise ValueError("the evidence of a clip is per frame, not per cell; the app shows it")
     cells = evidence.cells[0].sum(axis=-1) + evidence.whole_sentence[0]
     if word is not None:
-        key = retriever.reworded(word).casefold() if word.strip() else ""  # as the pack knows it
+        # the pack reads an unknown word as a similar one
+        key = retriever.reworded(word).casefold() if word.strip() else ""
         matches = [bool(token) and token.casefold() == key for token in evidence.words]
         if not any(matches):
             words = ", ".join(dict.fromkeys(filter(None, evidence.words)))
@@ -220,10 +222,10 @@ def draw(
 
 
 def darken(image: Image.Image, evidence: np.ndarray, box: Box = (0, 0, 1, 1)) -> Image.Image:
-    """Darkens an RGB image except in cells with positive evidence, which keep their colours.
+    """Darkens an RGB image, except in cells with positive evidence, which keep their colours.
 
-    `evidence` (rows, columns) is drawn relative to its largest magnitude, negative evidence in
-    orange. `box` is the part of the image that the cells cover, relative xyxy.
+    `evidence` (rows, columns) is drawn relative to its largest magnitude; negative evidence is
+    orange. `box` is the part of the image that the cells cover, relative xyxy in 0..1.
     """
     left, above = round(box[0] * image.width), round(box[1] * image.height)
     right = max(round(box[2] * image.width), left + 1)

@@ -1,4 +1,4 @@
-"""The views of an image: maps, scores, intermediate arrays; and search with weighted views."""
+"""Describes the views of an image (maps, scores, intermediate arrays); searches with a lens."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from polyview.app.search.retriever import Retriever, Term
 
 _DIGITS = 5  # decimal digits of numbers in an answer
 _MAX_ELEMENTS = 12  # views of an answer, if a view is a single element
-Rows = list[Any]  # nested lists of numbers, not validated again
+Rows = list[Any]  # nested lists of numbers; pydantic does not validate them
 
 
 class Views(Timed):
-    """The views of one image; the fields from `text` on are set only with a text.
+    """The views of one image; the fields from `text` on are set only for a text.
 
-    Each of `views` has its number, its map over the grid (null without attention) and with a text
-    its score. If a view is a single cell, `views` has with a text only those that add to the score,
-    at most 12, the highest score first. `similarity` has the cosines between all views, `inside`
-    the method's intermediate arrays (`Method.inside`), `knobs` their settings.
+    Each of `views` has a number, a map over the grid (null without attention) and, for a text, a
+    score. If a view is a single cell, a text selects the views that add to its score, at most 12,
+    in descending order of scores. `similarity` has the cosines between all views, `inside` the
+    method's intermediate arrays (`Method.inside`), `knobs` their settings.
     """
 
     image_id: int
@@ -53,7 +53,7 @@ class Views(Timed):
 
 
 class Lens(Timed):
-    """Hits with weighted views; `stayed` of them are also hits without weights."""
+    """The hits of a search with weighted views; `stayed` of them are also hits without weights."""
 
     query: str
     method: str
@@ -68,7 +68,7 @@ class Lens(Timed):
 def describe_views(
     retriever: Retriever, image_id: int, name: str, text: str, settings: Mapping[str, str]
 ) -> Views:
-    """Computes the views of an image of the collection with one method.
+    """Describes the views of an image of the collection with one method.
 
     `text` is a sentence, or empty; `settings` has values of the method's knobs (`Method.knobs`).
     Raises ValueError if the image, method or a setting is unknown, or the text cannot be read.
@@ -130,7 +130,7 @@ def search_weighted(
 ) -> Lens:
     """Finds the k best images for a sentence with weighted views, see `Method.weighted`.
 
-    `weights` has a number from 0 to 1 for each view; not all are 0. Raises ValueError for an
+    `weights` has a number in 0..1 for each view; at least one is not 0. Raises ValueError for an
     unknown method, wrong weights, or an empty gallery.
     """
     method = retriever.methods.require_single(name)
@@ -150,7 +150,8 @@ def search_weighted(
     plain_ranks = comparison.rank(plain_scores)
     best = np.argsort(comparison.rank(scores))[:k]
     weighted = method.weighted(gallery.views(ids[best]), lens)
-    winners = method.view_scores(weighted, query)[..., 0].argmax(dim=0)  # (k,), of remaining views
+    # the best view (k,) of each image among the remaining views
+    winners = method.view_scores(weighted, query)[..., 0].argmax(dim=0)
     remaining = torch.arange(len(lens))
     if weighted.embeddings.shape[1] < len(lens):
         remaining = remaining[lens > 0]
@@ -167,6 +168,6 @@ def search_weighted(
 
 
 def nested(values: Tensor | np.ndarray, digits: int = _DIGITS) -> Any:
-    """Converts numbers to nested lists, rounded."""
+    """Rounds values and converts them to nested lists."""
     numbers = values.float().cpu().numpy() if isinstance(values, Tensor) else values
-    return (np.round(np.asarray(numbers, np.float64), digits) + 0.0).tolist()  # 0.0 for -0.0
+    return (np.round(np.asarray(numbers, np.float64), digits) + 0.0).tolist()  # + 0.0 removes -0.0

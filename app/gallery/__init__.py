@@ -1,1 +1,1 @@
-"""The gallery: its images, their embeddings on disk, and the search over them."""
+"""Galleries: files, decoding, embeddings on disk and in memory, search."""

@@ -2,7 +2,7 @@
 
 A few threads read files in small groups: known files are looked up in the store, others are decoded
 and encoded, while the views of earlier groups are computed and saved. Each thread encodes its own
-images, because threads that share an image would wait for each other after every operator.
+images, because threads that encode an image together wait for each other after every operator.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ SHARD = 16  # images of 224 x 224 that one thread encodes at once; fewer if they
 RECENT = 200  # images whose features stay in memory: 80 MB for CLIP ViT-B/16
 _AHEAD = 8  # groups read ahead while the views of another are computed
 
-Reading = tuple[CollectionImage, Content]  # a file and its content
-Squares = dict[Key, Image.Image]  # input images of the encoder
+FileContent = tuple[CollectionImage, Content]  # a file and the result of reading it
+Squares = dict[Key, Image.Image]  # input images of the encoder, by key in the store
 
 
 class Encoder:
-    """A pack's runtime with a store of its results for one collection.
+    """Encodes a collection with a pack, and stores the results.
 
-    Views are stored under the checksum of the pack, features under that of the image encoder, which
-    packs may share. If only the sum of the features matters (`Method.features_add_up`), only the
-    sum is stored, and the features of recently explained images stay in memory. Precomputed
-    features are not stored again.
+    Views are stored under the checksum of the pack, features under the checksum of the image
+    encoder, which packs may share. If only the sum of the features matters
+    (`Method.features_add_up`), only the sum is stored, and the features of recently explained
+    images stay in memory.
     """
 
     def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
         self._runtime, self._checksum = runtime, runtime.info.checksum
         self._frames_per_set = runtime.info.image_encoder.frames
-        # for each image encoder's space, one method that uses the encoder
+        # one method for each space of features: methods with the same image encoder share a space
         self._encoders = {self._space(name): name for name in runtime.methods}
         self._sums = {s for s, m in self._encoders.items() if runtime.methods[m].features_add_up}
         self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
-        # the folder of thumbnails; those of clip frames are made while clips are read
+        # thumbnails of clip frames are written while clips are read, others on request
         self.thumbnails = cache / "thumbnails"
         folder = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
-        # files are saved with the features of all encoders, in one transaction
+        # a file is saved in one transaction with its features of all encoders
         encoders = hashlib.sha256("".join(sorted(self._encoders)).encode()).hexdigest()
         decoders = f"{decoder_versions()}, sets of {self._frames_per_set}"
         self.store = Store(cache / "galleries" / folder[:24], encoders[:24], decoders)
@@ -79,15 +79,15 @@ class Encoder:
 
     def read(
         self, images: Sequence[CollectionImage], stop: threading.Event
-    ) -> Generator[list[Reading]]:
-        """Reads files in order, encodes new ones, and yields a few at a time.
+    ) -> Generator[list[FileContent]]:
+        """Reads files in order, encodes new files, and yields a few at a time.
 
         The features of yielded files are stored. Raises StoppedError if `stop` is set before the
         last file is read.
         """
         on_cpu = self._runtime.device.type == "cpu"
         threads = self._runtime.threads if on_cpu else min(8, os.cpu_count() or 1)
-        pool, pending = ThreadPoolExecutor(threads, "encode"), deque[Future[list[Reading]]]()
+        pool, pending = ThreadPoolExecutor(threads, "encode"), deque[Future[list[FileContent]]]()
         try:
             for is_video, group in groupby(images, lambda image: suffix_of(image.file) in VIDEOS):
                 files, size = list(group), 1 if is_video else self._at_once
@@ -101,7 +101,7 @@ class Encoder:
             pool.shutdown(cancel_futures=True)
 
     def key(self, frames: Sequence[CollectionImage]) -> bytes:
-        """The store's key for a file (one image without a moment), or for frames of a clip.
+        """Returns the store's key of a file (one image without a moment), or of frames of a clip.
 
         Raises ImageError if the file cannot be read.
         """
@@ -111,16 +111,14 @@ class Encoder:
                 digest = hashlib.file_digest(file, "sha256").digest()
         return _key(digest, *(frame.moment for frame in frames))
 
-    def views(
-        self, rows: Sequence[Sequence[CollectionImage]], methods: Sequence[str]
-    ) -> dict[str, Tensor]:
-        """The views (n, V, D) of n rows by method, loaded or computed and stored.
+    def views(self, rows: Sequence[Sequence[CollectionImage]]) -> dict[str, Tensor]:
+        """Returns the views (n, V, D) of n >= 1 rows by method; computes and stores missing views.
 
         A row is one image, or several frames of a clip that are read as a set.
         """
         keys = [self.key(frames) for frames in rows]
         by_key = dict[Key, Sequence[CollectionImage]](zip(keys, rows, strict=True))
-        # methods share features
+        # loads the features of a space once for all methods that share it
         features_in = cache(partial(self._stored_features, [*chain.from_iterable(rows)]))
 
         def make(missing: Iterable[Key], method: str) -> np.ndarray:
@@ -130,7 +128,7 @@ class Encoder:
             return self._runtime.image_views(padded, method, mask=mask).embeddings.cpu().numpy()
 
         views = {}
-        for method in methods:
+        for method in self._runtime.methods:
             space = f"views {method} {self._checksum}"
             vectors = self.store.cached(space, keys, partial(make, method=method))
             views[method] = torch.from_numpy(np.stack([vectors[key] for key in keys]))
@@ -139,7 +137,7 @@ class Encoder:
     def features(
         self, images: Sequence[CollectionImage], method: str, *, cached_only: bool = False
     ) -> dict[int, Tensor]:
-        """The features (N, d) of images or clip frames by id, as a method reads them.
+        """Returns the features (N, d) that a method reads, by id of the image or clip frame.
 
         With `cached_only`, returns only features that are stored or in memory. Raises ImageError if
         an image cannot be read.
@@ -162,7 +160,7 @@ class Encoder:
         return {i: torch.from_numpy(rows[key].copy()) for i, key in keys.items() if key in rows}
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Tensor:
-        """A method's views (n, V, D) of n captions, loaded or computed and stored."""
+        """Returns a method's views (n, V, D) of n captions; computes and stores missing views."""
 
         def make(missing: Iterable[Key]) -> np.ndarray:
             views = self._runtime.text_views([str(text) for text in missing], method)
@@ -171,15 +169,15 @@ class Encoder:
         vectors = self.store.cached(f"captions {method} {self._checksum}", texts, make)
         return torch.from_numpy(np.stack([vectors[text] for text in texts]))
 
-    def _read(self, images: Sequence[CollectionImage], stop: threading.Event) -> list[Reading]:
-        """Reads a few files; decodes, encodes and stores those that are new or changed."""
+    def _read(self, images: Sequence[CollectionImage], stop: threading.Event) -> list[FileContent]:
+        """Reads a few files; decodes, encodes and stores new and changed files."""
         if stop.is_set():
             raise StoppedError
         stamps = dict[str, Stamp]()
         for image in images:
             with suppress(OSError):  # opening the file reports the reason
                 stamps[image.file] = Stamp.of(image.path)
-        known, readings = self.store.files(stamps), list[Reading]()
+        known, results = self.store.files(stamps), list[FileContent]()
         files, squares = dict[str, tuple[Stamp, int, Content]](), Squares()
         contents = dict[bytes, Content]()  # of new files, by SHA-256
         for image in images:
@@ -201,21 +199,21 @@ class Encoder:
             except (ImageError, OSError) as error:
                 sentence = str(unreadable(image.file, error))
                 content = Content(refusal=sentence.removeprefix(image.file))
-            readings.append((image, content))
+            results.append((image, content))
         vectors = dict[str, Vectors]()
         for space in self._encoders if squares else ():
             stored = self.store.load(space, squares)
             new_squares = {key: square for key, square in squares.items() if key not in stored}
             vectors[space] = self._encode(new_squares, space)
         self.store.save(vectors, files)
-        return readings
+        return results
 
     def _decode(
         self, image: CollectionImage, file: BinaryIO, digest: bytes, stop: threading.Event
     ) -> tuple[Content, Squares]:
-        """Decodes a file, to its content and the encoder's input images.
+        """Decodes a file; returns its content, which may be a refusal, and the encoder's input.
 
-        Raises ImageError if memory is short or reading fails; the file may be readable later.
+        Raises ImageError if memory is short or reading fails: the file may be readable later.
         """
         moments, squares = [], Squares()
         try:
@@ -227,17 +225,20 @@ class Encoder:
                     squares[key] = self._runtime.preprocess.square(frame)
                 if moment is not None:
                     moments.append(moment)
-                    with suppress(ImageError, OSError):  # now, to avoid decoding the clip again
+                    with suppress(ImageError, OSError):  # saves decoding the clip again
                         replace(image, moment=moment).thumbnail(self.thumbnails, frame)
         except ImageError as error:
-            cause = error.__cause__  # an OSError of Pillow about bad data has no errno
+            cause = error.__cause__  # for damaged data, Pillow raises OSError without errno
             if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno):
                 raise
             return Content(digest, str(error).removeprefix(image.file)), {}
         return Content(digest, moments=tuple(moments)), squares
 
     def _stored_features(self, images: Sequence[CollectionImage], space: str) -> Vectors:
-        """The features of images, or their sums, loaded or computed and stored."""
+        """Returns features (N, d) of images, or their sums (1, d), by key in the store.
+
+        Computes and stores missing features.
+        """
         by_key: dict[Key, CollectionImage] = {self.key([image]): image for image in images}
 
         def make(missing: Iterable[Key]) -> Iterable[np.ndarray]:
@@ -246,12 +247,13 @@ class Encoder:
         return self.store.cached(space, by_key, make)
 
     def _squares(self, images: Sequence[CollectionImage]) -> Squares:
+        """Decodes images to the encoder's input."""
         return {self.key([i]): self._runtime.preprocess.square(i.decode()) for i in images}
 
     def _encode(
         self, squares: Mapping[Key, Image.Image], space: str, whole: bool = False
     ) -> Vectors:
-        """Features (N, d) of squares by key; their sums (1, d) if these suffice, unless `whole`."""
+        """Encodes squares to features (N, d); to sums (1, d) if these suffice, unless `whole`."""
         features, keys, method = Vectors(), list(squares), self._encoders[space]
         for start in range(0, len(keys), self._at_once):
             part = keys[start : start + self._at_once]
@@ -263,7 +265,7 @@ class Encoder:
         return features
 
     def _space(self, method: str) -> str:
-        """The store's space for the features of a method's image encoder, shared by packs."""
+        """Returns the store's space for the features of a method's image encoder."""
         info, file = self._runtime.info, self._runtime.image_encoder_of(method)
         fields = [asdict(info.preprocess), info.files[file].sha256 if file else None]
         if self._runtime.methods[method].features_add_up:
@@ -272,4 +274,5 @@ class Encoder:
 
 
 def _key(digest: bytes, *moments: Moment | None) -> bytes:
+    """Joins the SHA-256 of a file and the numbers of its frames."""
     return digest + b"".join(m.frame.to_bytes(4, "little") for m in moments if m is not None)

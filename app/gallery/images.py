@@ -33,8 +33,8 @@ _IMAGES = ".jpg .jpeg .jfif .webp .avif .heic .heif .png .apng .gif .bmp .tif .t
 SUFFIXES = VIDEOS.union(_IMAGES.split())
 MAX_BYTES = 512 * 2**20  # bytes of a file
 MAX_PIXELS = 100_000_000  # pixels of an image, before a JPEG is reduced
-WORKING_SIDE = 1024  # no encoder needs more, so larger JPEGs are decoded at reduced size
-_RULES = 10  # increase when the rules for refusing files or choosing frames change
+WORKING_SIDE = 1024  # pixels; no encoder needs more, so larger JPEGs are decoded at reduced size
+_RULES_VERSION = 10  # increase when the rules for refusing files or choosing frames change
 # Pillow reads more formats, some by running other programs.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
 _SLOW_PIXELS = 4_000_000  # limit for formats that Pillow decodes in Python
@@ -42,40 +42,41 @@ _LARGE = 16_000_000  # pixels; larger images are decoded one at a time
 _BAND = 4_000_000  # pixels converted at once
 _MAX_SCANS = 100  # scans of a JPEG; encoders write at most 10, or 18 for CMYK
 _MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
-_MAX_BLOCKS = 2**22  # blocks of a GIF; 512 MB have half as many of the usual size
-_MAX_COMMENT_BLOCKS = 4096  # of at most 255 bytes; Pillow joins them in quadratic time
-# tags of a TIFF: width, height, bits, samples, rows of a strip, planes, sides of a tile
+_MAX_BLOCKS = 2**22  # data blocks of a GIF; 512 MB of full blocks are half as many
+_MAX_COMMENT_BLOCKS = 4096  # blocks of at most 255 bytes; Pillow joins them in quadratic time
+# tags of a TIFF: width, length, bits per sample, samples per pixel, rows per strip, planar
+# configuration, tile width, tile length
 _LAYOUT = frozenset({256, 257, 258, 277, 278, 284, 322, 323})
-# the marker of a JPEG's segment, or of its end
+# the marker that starts a segment of a JPEG, or ends the JPEG
 _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
-# do not wait for the writer of a pipe, and do not take over a terminal
+# prevent waiting for the writer of a pipe, and taking over a terminal
 _FLAG_NAMES = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 _FLAGS = sum(getattr(os, name, 0) for name in _FLAG_NAMES)
 
 # limits of an animation: frames, pixels of all frames, pixels of a frame
 FRAMES, ALL_PIXELS, FRAME_PIXELS = 10_000, 1_500_000_000, 16_000_000
 _ANIMATED = frozenset({"GIF", "WEBP", "PNG"})
-# seconds; browsers show a frame of at most the first duration for the second one
-_SHORTEST, _USUAL = 0.011, 0.1
+# seconds: a frame of at most `_SHORT` is shown for `_DEFAULT_DURATION`, as in browsers
+_SHORT, _DEFAULT_DURATION = 0.011, 0.1
 
 Frames = Generator[tuple[Moment | None, Image.Image]]
-_one_large = threading.Semaphore(1)
+_large_image_slot = threading.Semaphore(1)
 
 
 class ImageError(ValueError):
-    """A file cannot be used as an image; the message says why."""
+    """A file cannot be used as an image; the message names the file and the reason."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A file that was left out, and the reason."""
+    """A file that is left out, and the reason."""
 
     file: str
     reason: str
 
 
 class Stamp(NamedTuple):
-    """Bytes, and times in nanoseconds; a file with the same stamp is unchanged.
+    """Size in bytes and times in nanoseconds of a file; an equal stamp means an unchanged file.
 
     Programs can set the modification time, but not the change time.
     """
@@ -86,21 +87,22 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, file: Path | BinaryIO) -> Stamp:
-        """The present stamp of a file. Raises OSError if it does not exist."""
+        """Reads the stamp of a file; raises OSError if the file does not exist."""
         status = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def suffix_of(file: str) -> str:
-    """The suffix of a file name, such as ".jpg"; ten times as fast as `PurePath`."""
+    """Returns the suffix of a file name, such as ".jpg"; ten times as fast as `PurePath`."""
     return os.path.splitext(file)[1].lower()  # noqa: PTH122
 
 
 def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader:
-    """Opens a regular file of at most `MAX_BYTES`, which messages call `name`; never blocks.
+    """Opens a regular file of at most `MAX_BYTES`, without blocking.
 
-    `root` is a resolved folder that links may not lead out of; None for no limit. Raises ImageError
-    if the file is missing, empty, too large, not a regular file, or outside `root`.
+    Error messages call the file `name`. `root` is a resolved folder that links may not lead out of;
+    None for no limit. Raises ImageError if the file is missing, empty, too large, not a regular
+    file, or outside `root`.
     """
     try:
         real = Path(os.path.realpath(path, strict=True))
@@ -124,14 +126,14 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
 
 
 def outside(name: str) -> ImageError:
-    """The error for a link that leads out of the gallery's folder."""
+    """Returns the error for a link that leads out of the gallery's folder."""
     return ImageError(
         f"{name} is a link that leads out of the gallery's folder; put the image itself there"
     )
 
 
 def unreadable(name: str, error: Exception) -> ImageError:
-    """The error for a file or folder that cannot be read; returns an `ImageError` unchanged."""
+    """Converts an error while reading a file or folder; an `ImageError` stays unchanged."""
     if isinstance(error, ImageError):
         return error
     if isinstance(error, FileNotFoundError):
@@ -140,7 +142,7 @@ def unreadable(name: str, error: Exception) -> ImageError:
 
 
 def reason(error: Exception) -> str:
-    """The first line of an exception's message; its type if the line is long or has a path."""
+    """Returns the first line of an error's message; its type if the line is long or has a path."""
     if isinstance(error, DiskFullError):
         return "the disk is full"
     if isinstance(error, OSError) and error.strerror:
@@ -156,10 +158,11 @@ def open_image(path: Path) -> Image.Image:
 
 
 def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Image:
-    """Decodes an open file, which messages call `name`, or the frame of a clip at a moment.
+    """Decodes an open file; of a clip, the frame at `moment`, or the first frame if it is None.
 
-    Returns an upright RGB image whose longer side is at most 2,048 pixels, without metadata. Raises
-    ImageError if the file is too large, damaged, or not an image.
+    Returns an upright RGB image without metadata, with sides of at most 2,048 pixels. Error
+    messages call the file `name`. Raises ImageError if the file is too large, damaged, or not an
+    image.
     """
     with _convert_errors(name):
         if suffix_of(name) in VIDEOS:
@@ -173,10 +176,10 @@ def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Ima
 
 
 def read_frames(file: BinaryIO, name: str, frames_per_set: int = 1) -> Frames:
-    """Yields a still image with None, or the frames that represent a clip with their moments.
+    """Yields (None, image) for a still image, or (moment, frame) for each frame chosen from a clip.
 
-    See `decode`. If `frames_per_set` frames are read as one set, a frame that fills several slots
-    is repeated.
+    Images, frames and errors are those of `decode`. If `frames_per_set` frames are read as one set,
+    a frame that fills several slots is repeated, see `sample`.
     """
     with _convert_errors(name):
         if suffix_of(name) in VIDEOS:
@@ -187,7 +190,7 @@ def read_frames(file: BinaryIO, name: str, frames_per_set: int = 1) -> Frames:
                 yield from _animation(image, name, frames_per_set)
                 return
             still = _to_working_size(image)
-        yield None, still  # other large images can be decoded meanwhile
+        yield None, still  # outside of the block, so that another large image can be decoded
 
 
 @contextmanager
@@ -207,7 +210,7 @@ def _convert_errors(name: str) -> Iterator[None]:
         raise ImageError(f"{name} is not an image in a format that can be read{hint}") from error
     except MemoryError as error:
         raise ImageError(f"{name} needs more memory than is available; make it smaller") from error
-    except Exception as error:  # damaged files make decoders and parsers raise any error
+    except Exception as error:  # decoders raise any error for damaged files
         raise ImageError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
 
 
@@ -227,7 +230,7 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
             f"{name} has {image.width} x {image.height} pixels, more than the "
             f"{allowed // 10**6} million allowed{kind}; make it smaller"
         )
-    # the later frames of a GIF may enlarge the image
+    # later frames of a GIF may be larger than its header says
     width, height = max(image.width, gif_width), max(image.height, gif_height)
     if width * height > FRAME_PIXELS and _is_animated(image):
         raise ImageError(
@@ -240,15 +243,18 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
         _check_scans(file, name)
     if len(image.info.get("exif") or b"") > _MAX_EXIF:
         raise ImageError(f"{name} has more than 1 MB of EXIF; save it without EXIF")
-    # the pixels of an AVIF may be more than its header says: libavif has a limit of 268 million
+    # an AVIF may have more pixels than its header says; libavif's limit is 268 million
     is_large = pixels > _LARGE or image.format == "AVIF"
-    with image, _one_large if is_large else nullcontext():
+    with image, _large_image_slot if is_large else nullcontext():
         image.draft(None, (WORKING_SIDE, WORKING_SIDE))
         yield image
 
 
 def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
-    """The pixels of a TIFF's tile, which is decoded whole; refuses a tile that is too large."""
+    """Returns the pixels of a TIFF's tile, 1 without tiles; raises ImageError for large tiles.
+
+    A tile is decoded as a whole, and may be larger than the image.
+    """
     file.seek(0)
     head = file.read(16)
     order, is_big = "<" if head[:1] == b"I" else ">", 43 in head[2:4]  # BigTIFF
@@ -258,7 +264,7 @@ def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
     entries = [file.read(entry) for _ in range(min(number, 2**16))]
     tags = [struct.unpack_from(order + "H", item)[0] for item in entries if len(item) == entry]
     layout = [tag for tag in tags if tag in _LAYOUT]
-    # Pillow reads the last of repeated tags, libtiff the first; some types only libtiff reads
+    # Pillow reads the last of repeated tags, libtiff the first; Pillow skips some types of values
     if len(set(layout)) < len(layout) or any(tag not in image.tag_v2 for tag in layout):
         raise ImageError(f"{name} repeats or hides tags of its layout; save it again")
     width, height = (int(image.tag_v2.get(tag, 1)) for tag in (322, 323))
@@ -271,13 +277,13 @@ def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
 
 
 def _to_working_size(image: Image.Image) -> Image.Image:
-    """An image as upright RGB at working size; a large one is converted in bands."""
+    """Converts an image to upright RGB at working size, a large image in bands."""
     image.load()  # also turns a TIFF upright
     width, height = image.size
     factor = max(width, height) // (2 * WORKING_SIDE)
     if width * height <= 2 * _BAND or factor < 2:
         return _shrink(to_rgb(image))
-    # at full size, 16-bit pixels would take thirty times their memory
+    # converting all 16-bit pixels at once would take thirty times their memory
     white = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
     small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
     rows = max(1, _BAND // (width * factor)) * factor
@@ -296,7 +302,7 @@ def _shrink(rgb: Image.Image) -> Image.Image:
 
 
 def _check_scans(file: BinaryIO, name: str) -> None:
-    """Refuses a JPEG of too many scans, of which a file of a megabyte can contain 100,000."""
+    """Raises ImageError for a JPEG of too many scans; one megabyte can contain 100,000."""
     file.seek(0)
     content, scans, end = file.read(), 0, 2
     while (marker := _MARKER.search(content, end)) and marker[1] != b"\xd9":
@@ -306,22 +312,25 @@ def _check_scans(file: BinaryIO, name: str) -> None:
         end = marker.end() + int.from_bytes(content[marker.end() : marker.end() + 2], "big")
 
 
-def _after_palette(content: bytearray, at: int) -> int:
-    """The end of the palette behind the flags at `at`."""
+def _skip_palette(content: bytearray, at: int) -> int:
+    """Returns the offset after the flags at the offset `at` of a GIF and their palette, if any."""
     return at + 1 + (6 << (content[at] & 7) if content[at] & 128 else 0)
 
 
 def _checked_gif_size(file: BinaryIO, name: str) -> tuple[int, int]:
-    """The width and height that contain all frames of a GIF; refuses one of too many blocks."""
+    """Returns the width and height that contain all frames of a GIF.
+
+    Raises ImageError if the GIF has too many blocks.
+    """
     size = file.seek(0, os.SEEK_END)
-    content = bytearray(size + 16)  # what is read behind the end is zero
+    content = bytearray(size + 16)  # zeros after the end of the file
     file.seek(0)
     file.readinto(content)  # type: ignore[attr-defined]
-    at, is_first = _after_palette(content, 10) + 2, True
+    at, is_first = _skip_palette(content, 10) + 2, True
     width, height, blocks, comment_blocks = 0, 0, 0, 0
 
-    def after_blocks(at: int) -> tuple[int, int]:  # the end, and the number of blocks
-        count = 1  # with the empty block at the end
+    def skip_blocks(at: int) -> tuple[int, int]:  # the offset after blocks, and their number
+        count = 1  # counts the empty block at the end
         while at < size and content[at] and count <= _MAX_BLOCKS:
             at, count = at + content[at] + 1, count + 1
         return at + 1, count
@@ -331,15 +340,15 @@ def _checked_gif_size(file: BinaryIO, name: str) -> tuple[int, int]:
         if content[start] == ord(","):
             x, y, frame_width, frame_height = struct.unpack_from("<4H", content, start + 1)
             width, height = max(width, x + frame_width), max(height, y + frame_height)
-            at, count = after_blocks(_after_palette(content, start + 9) + 1)
+            at, count = skip_blocks(_skip_palette(content, start + 9) + 1)
             is_first = False
         elif content[start] == ord("!"):
-            at, count = after_blocks(start + 2)
+            at, count = skip_blocks(start + 2)
             is_loop = content[start + 1] == 0xFF and content.startswith(b"NETSCAPE2.0", start + 3)
             if content[start + 1] == 0xFE:
                 comment_blocks += count
             elif count == 1 or (is_first and is_loop and count == 2):
-                at, count = after_blocks(at)  # Pillow reads on behind an empty block
+                at, count = skip_blocks(at)  # Pillow reads the blocks after an empty block, too
         blocks += count
         if comment_blocks > _MAX_COMMENT_BLOCKS:
             raise ImageError(
@@ -356,6 +365,7 @@ def _is_animated(image: Image.Image) -> bool:
 
 
 def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
+    """Yields the frames that represent an animation; see `read_frames`."""
     # the first image of a PNG may be a fallback that is not part of the animation
     still = int(bool(getattr(image, "default_image", False)))
     total, durations = 0, list[float]()
@@ -367,14 +377,15 @@ def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
         image.load()
         total += image.width * image.height
         seconds = float(image.info.get("duration", 0)) / 1000
-        durations.append(0.0 if number < still else seconds if seconds > _SHORTEST else _USUAL)
+        seconds = seconds if seconds > _SHORT else _DEFAULT_DURATION
+        durations.append(0.0 if number < still else seconds)
         if number == FRAMES or total > ALL_PIXELS:
             raise ImageError(
                 f"{name} has more than {FRAMES:,} frames, or {ALL_PIXELS // 10**6:,} million "
                 "pixels in all; save it as MP4, or make it smaller"
             )
     starts = accumulate(durations[:-1], initial=0.0)
-    # pairs without frames, which are decoded below
+    # `sample` takes pairs (moment, frame); the chosen frames are decoded below
     moments = [(Moment(start, number), None) for number, start in enumerate(starts)][still:]
     for moment, _ in sample(moments, frame_times(sum(durations), frames_per_set), frames_per_set):
         image.seek(moment.frame)
@@ -383,15 +394,15 @@ def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
 
 @cache
 def decoder_versions() -> str:
-    """The versions of the decoders; refused files are read again when one changes."""
+    """Returns the versions of the decoders; refused files are read again when they change."""
     heif, av = metadata.version("pillow_heif"), metadata.version("av")
-    return f"rules {_RULES}, Pillow {PIL.__version__}, pillow-heif {heif}, PyAV {av}"
+    return f"rules {_RULES_VERSION}, Pillow {PIL.__version__}, pillow-heif {heif}, PyAV {av}"
 
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """The formats of `_FORMATS` that this Pillow reads."""
-    import pillow_heif  # only where images are opened
+    """Returns the formats of `_FORMATS` that the installed Pillow can read."""
+    import pillow_heif  # imported only if images are opened
 
     pillow_heif.register_heif_opener()
     Image.init()

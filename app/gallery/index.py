@@ -1,6 +1,6 @@
-"""Keeps the views of a gallery in memory and finds the best ones for a query.
+"""Keeps the views of a gallery in memory and finds the best items for a query.
 
-Concurrent questions share torch's threads (`shared_processors`).
+Concurrent queries share torch's threads (`shared_processors`).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ HALF_FROM = 32 * 2**20  # bytes in float32 above which views are stored in float
 HALF_SCORED_FROM = 2 * 2**30  # the same limit for methods that score every item
 CLUSTERED_FROM = 2**30  # bytes in float16 above which candidates come from clusters
 RECALL = 0.97  # share of the ten best that clusters must find
-_BEST = 10
+_BEST = 10  # number of best items for which recall is measured
 _CHUNK = 4096  # items scored at once
-_MARGIN = 2.0**-8  # times the norms of two rows: twice the error of a float16 product
-_LISTED = 1024  # minimum number of rows listed by clusters
-_TRAINING = 40  # training rows for each cluster
-SAMPLED = 1024  # items whose scores represent those of a gallery
-SAMPLE_BYTES = 8 * 2**20  # bytes of the views of these items, at most
+_MARGIN = 2.0**-8  # twice the error of a float16 product, relative to the norms of the two rows
+_MIN_LISTED = 1024  # minimum number of rows that a search in clusters returns
+_TRAINING_ROWS = 40  # training rows for each cluster; limits the number of clusters
+SAMPLED = 1024  # maximum number of items whose scores represent those of a gallery
+SAMPLE_BYTES = 8 * 2**20  # maximum size of the views of these items
 LARGE_GALLERY = 10_000  # items; scoring fewer is faster in one thread
 _TORCH_THREADS = torch.get_num_threads()
-_questions_lock = threading.Lock()
-_active_questions = 0  # within `shared_processors`
+_queries_lock = threading.Lock()
+_active_queries = 0  # number of queries within `shared_processors`
 
 
 class Match(NamedTuple):
-    """An item with its score and the winning image view: 0 with one view, None without a winner."""
+    """An item, its score, and the image view that scores best; None without a single winner."""
 
     id: int
     score: float
@@ -47,12 +47,12 @@ class Match(NamedTuple):
 
 
 class Clips(dict[int, tuple[Moment, ...]]):
-    """The moments of a clip's frames, by clip id.
+    """The moments of each clip's frames, by id of the clip.
 
     Each frame is an image. The first frame has the id of the clip; the ids of further frames follow
     those of all files, so that `Collection.file_id` maps them to the clip. Packs that read frames
-    as sets divide them into *windows* of at most `frames_per_set` frames and nearly equal length; a
-    window is one row of a gallery, with the id of its first frame.
+    as sets divide a clip into *windows* of at most `frames_per_set` frames and nearly equal length;
+    a window is an item of a gallery, with the id of its first frame.
     """
 
     def __init__(self, collection: Collection, frames_per_set: int) -> None:
@@ -60,7 +60,7 @@ class Clips(dict[int, tuple[Moment, ...]]):
         self._images, self._frames_per_set = collection.images, frames_per_set
 
     def windows(self, file_id: int | None = None) -> list[list[int]]:
-        """The ids of the images in each window of a file, or of all files, in time order."""
+        """Returns the image ids of each window of a file, or of all files, in time order."""
         files, windows = len(self._images), []
         for file_index in range(files) if file_id is None else [file_id]:
             count = len(self.get(file_index, ())) or 1
@@ -71,12 +71,12 @@ class Clips(dict[int, tuple[Moment, ...]]):
         return windows
 
     def window_of(self, image_id: int) -> list[int]:
-        """The ids of the images in the same window as an image, in time order."""
+        """Returns the image ids of the window that contains an image, in time order."""
         windows = self.windows(image_id % len(self._images))
         return next((window for window in windows if image_id in window), [image_id])
 
     def image(self, image_id: int) -> CollectionImage:
-        """A file or a frame of a clip as an image; raises ValueError for an unknown id."""
+        """Returns the image of a file or of a clip's frame; raises ValueError for an unknown id."""
         frame, file_id = divmod(image_id, len(self._images))
         moments = self.get(file_id, ())
         if image_id < 0 or (frame and frame >= len(moments)):
@@ -87,33 +87,33 @@ class Clips(dict[int, tuple[Moment, ...]]):
 
 
 def subsample(values: np.ndarray, max_items: int = SAMPLED) -> np.ndarray:
-    """Every k-th of (N,) values, at most `max_items`."""
+    """Returns every k-th of (N,) values, for the smallest k that leaves at most `max_items`."""
     return values[:: max(1, -(-len(values) // max_items))]
 
 
 @contextmanager
 def shared_processors(items: int) -> Iterator[None]:
-    """Divides torch's threads among concurrent questions.
+    """Divides torch's threads among concurrent queries.
 
-    Within the block, torch's operators use this question's share of threads, or one thread below
-    `LARGE_GALLERY` items. An operator in several threads waits for the slowest, which is slow if
-    other questions use the cores.
+    Within the block, torch's operators use this query's share of the threads, or one thread below
+    `LARGE_GALLERY` items. An operator waits for the slowest of its threads, which takes long if
+    other queries use the cores.
     """
-    global _active_questions
-    with _questions_lock:
-        _active_questions += 1
-        share = max(1, _TORCH_THREADS // _active_questions) if items >= LARGE_GALLERY else 1
+    global _active_queries
+    with _queries_lock:
+        _active_queries += 1
+        share = max(1, _TORCH_THREADS // _active_queries) if items >= LARGE_GALLERY else 1
     torch.set_num_threads(share)
     try:
         yield
     finally:
-        with _questions_lock:
-            _active_questions -= 1
+        with _queries_lock:
+            _active_queries -= 1
         torch.set_num_threads(_TORCH_THREADS)
 
 
 class Gallery:
-    """Views of one method, for images or captions; safe to use from several threads.
+    """The views of images or captions by one method; safe to use from several threads.
 
     - Small galleries are stored in float32, and every item is scored.
     - Larger ones are stored in float16. If one pair of rows determines the score
@@ -125,11 +125,11 @@ class Gallery:
       (FAISS IVF over 8-bit rows). This is approximate; `recall` is the measured share of the ten
       best.
 
-    Views are stored and scored on `device`; float16 and clusters need the CPU. A query is of the
-    other kind than the items, or also an image for images.
+    Views are stored and scored on `device`; float16 and clusters need the CPU. Queries are texts
+    or images for a gallery of images, and images for a gallery of captions.
     """
 
-    local = True  # whether the views are in this process
+    local = True  # True if the views are in this process
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Gallery:
         device: torch.device | str = "cpu",
         expected: int = 0,  # the approximate number of items
     ) -> None:
-        self.method, self.kept_as = method, "float32"  # the storage format, for people
+        self.method, self.storage = method, "float32"  # the storage format, shown to users
         self.shape: tuple[int, int] | None = None  # (V, D) of an item; None without items
         self.recall: float | None = None  # None if searches are exact
         self._side, self._device, self._expected = side, torch.device(device), expected
@@ -147,7 +147,8 @@ class Gallery:
         self._tensor = torch.empty(0, 1, 1)  # (capacity, V, D)
         self._longest = 0.0  # length of the longest row
         self._clusters: Any = None  # faiss.IndexIVFScalarQuantizer
-        self._sampled: tuple[int, Views] | None = None  # number of items; views of a sample
+        # the number of items and the views of the last sample of all items
+        self._sampled: tuple[int, Views] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -166,11 +167,11 @@ class Gallery:
         return math.prod(self.shape or (0,))
 
     def ids(self) -> np.ndarray:
-        """All ids (N,), in the order of adding."""
+        """Returns all ids (N,), in the order of adding."""
         return self._ids_and_views()[0]
 
     def caveat(self, only: AbstractSet[int] | None = None) -> str:
-        """Why a search is not exact, for people; empty if it is exact."""
+        """Returns a message if searches among `only` are not exact; "" if they are exact."""
         if self._clusters is None or only is not None:
             return ""
         return f"Approximate: finds {self.recall:.0%} of the ten best."
@@ -186,8 +187,8 @@ class Gallery:
                 size = 4 * max(self._expected, len(views)) * self._numbers
                 half_from = HALF_FROM if self.method.row_search else HALF_SCORED_FROM
                 is_half = self._device.type == "cpu" and size >= half_from
-                self.kept_as = "float16" if is_half else "float32"
-                dtype = getattr(torch, self.kept_as)
+                self.storage = "float16" if is_half else "float32"
+                dtype = getattr(torch, self.storage)
                 self._tensor = views.new_empty((0, *self.shape), dtype=dtype)
             count, total = self._count, self._count + len(ids)
             if total > len(self._ids):  # running searches keep the old arrays
@@ -200,18 +201,18 @@ class Gallery:
             self._count = total
 
     def _ids_and_views(self) -> tuple[np.ndarray, Tensor]:
-        """All ids (N,) and their views (N, V, D), as stored."""
+        """Returns all ids (N,) and their views (N, V, D), as stored."""
         with self._lock:
             return self._ids[: self._count], self._tensor[: self._count]
 
     def _rows(self, views: Tensor) -> Tensor:
-        """Views (n, V, D) as rows (n R, E), see `Method.row_dim`."""
+        """Reshapes views (n, V, D) to rows (n R, E), see `Method.row_dim`."""
         return views.reshape(-1, self.method.row_dim(*(self.shape or (1, 1))))
 
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
-        """Iterates over items, all by default: ids (n,) and views (n, V, D) float32 of a chunk.
+        """Yields ids (n,) and views (n, V, D) float32 of the given items, or of all, in chunks.
 
-        Raises ValueError if there are no items.
+        Raises ValueError if the gallery is empty.
         """
         all_ids, views = self._ids_and_views()
         if not len(all_ids):
@@ -224,7 +225,7 @@ class Gallery:
                 yield ids[part], self.views(ids[part])
 
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
-        """The views (n, V, D) float32 of n ids, all of which must exist."""
+        """Returns the views (n, V, D) float32 of n ids, all of which must exist."""
         all_ids, views = self._ids_and_views()
         requested = np.asarray(ids, np.int64)
         rows = np.searchsorted(all_ids, requested).clip(max=len(all_ids) - 1)
@@ -233,14 +234,15 @@ class Gallery:
             rows = order[np.searchsorted(all_ids, requested, sorter=order)]
         if views.is_cuda:
             return Views(views[torch.from_numpy(rows).to(self._device)])
-        # numpy gathers a few rows faster than torch
+        # numpy selects a few rows faster than torch
         return Views(torch.from_numpy(views.numpy()[rows]).float())
 
     @torch.inference_mode()
     def search(self, query: Views, k: int, only: AbstractSet[int] | None = None) -> list[Match]:
         """Finds the k >= 1 best items for a query (1, W, D), best first; ties in order of adding.
 
-        `only` has the ids of the items to rank; None ranks all. There may be fewer than k items.
+        `only` has the ids of the items to rank; None ranks all. Returns fewer matches if there are
+        fewer than k items.
         """
         if not len(self):
             return []
@@ -257,7 +259,7 @@ class Gallery:
 
     @torch.inference_mode()
     def winners(self, ids: np.ndarray, queries: Sequence[Views]) -> list[int | None]:
-        """For each of n items, the best image view if it is the same for all queries, else None."""
+        """Returns each item's best image view if it is the same for all queries, else None."""
         items = self.views(ids)  # (n, V, D)
         pairs = [self._pair(items, query.to(items.embeddings.device)) for query in queries]
         best = [self.method.view_scores(*pair).flatten(1).argmax(dim=0) for pair in pairs]
@@ -267,9 +269,10 @@ class Gallery:
     def search_files(
         self, query: Views, k: int, only: AbstractSet[int] | None, files: int
     ) -> list[Match]:
-        """Like `search`, with the best frame of each clip; `only` has ids of files.
+        """Finds the k best files for a query: `search`, with only the best frame of each clip.
 
-        `files` is the number of files in the collection, see `Collection.file_id`.
+        `only` has the ids of the files to rank; `files` is the number of files in the collection,
+        see `Collection.file_id`.
         """
         ids, limit = self.ids(), k
         if only is not None and (ids >= files).any():  # further frames of clips
@@ -284,7 +287,7 @@ class Gallery:
 
     @torch.inference_mode()
     def sample_scores(self, query: Views, some: np.ndarray | None = None) -> np.ndarray:
-        """Scores (S,) of an even sample of all images or of some ids (n,), for a text (1, W, D)."""
+        """Scores an even sample of all images, or of some ids (n,), for a text (1, W, D): (S,)."""
         ids, sampled = self.ids() if some is None else some, self._sampled
         if not len(ids):
             return np.zeros(0, np.float32)
@@ -299,9 +302,9 @@ class Gallery:
 
     @torch.inference_mode()
     def scores(self, query: Views) -> tuple[np.ndarray, np.ndarray]:
-        """All ids (N,) and their exact scores (N,) float32 for a query (1, W, D).
+        """Returns all ids (N,) and their exact scores (N,) float32 for a query (1, W, D).
 
-        Raises ValueError if there are no items.
+        Raises ValueError if the gallery is empty.
         """
         ids, scores = self._exact_scores(query.to(self._device))
         return ids, scores.numpy()
@@ -309,7 +312,7 @@ class Gallery:
     def _exact_scores(
         self, query: Views, some: np.ndarray | None = None
     ) -> tuple[np.ndarray, Tensor]:
-        """The ids (n,) and exact scores (n,) of some items, or of all."""
+        """Returns the ids (n,) and exact scores (n,) of some items, or of all."""
         ids, scores = [np.empty(0, np.int64)], [torch.empty(0)]
         for part, items in self.chunks(some):
             ids.append(part)
@@ -318,13 +321,14 @@ class Gallery:
         return np.concatenate(ids), torch.cat(scores)
 
     def _pair(self, items: Views, query: Views) -> tuple[Views, Views]:
-        """Items and a query in the order that methods take: images, texts."""
+        """Returns items and query in the order of a method's arguments: images, texts."""
         return (items, query) if self._side == "images" else (query, items)
 
     def candidates(self, query: Views, k: int, only: AbstractSet[int] | None) -> np.ndarray | None:
-        """Ids that include the k best for a query (1, W, D), in the order of adding; None for all.
+        """Returns ids that include the k best items for a query (1, W, D); None for all items.
 
-        There must be at least k items. `only` has the ids of the items to rank, or is None.
+        The ids are in the order of adding. There must be at least k items. `only` has the ids of
+        the items to rank; None ranks all.
         """
         ids, views = self._ids_and_views()
         if only is not None:
@@ -335,7 +339,7 @@ class Gallery:
             return None
         rows, is_near = self._rows(views), torch.zeros(len(ids), dtype=torch.bool)
         for needle in self._rows(query.embeddings):
-            # one vector at a time: torch has no fast float16 matrix product on CPUs
+            # one row at a time: torch has no fast float16 matrix product on CPUs
             products = (rows @ needle.half()).float()  # (N R,)
             if len(rows) > len(ids):  # torch is slow at the maximum of a single value
                 products = products.view(len(ids), -1).amax(dim=1)  # (N,)
@@ -344,42 +348,46 @@ class Gallery:
         return ids[is_near.numpy()]
 
     def _cluster_candidates(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
-        """Ids of the items with the largest products in the clusters; None if fewer than k."""
+        """Returns the items with the largest products in the nearest clusters; None if under k.
+
+        Includes all items that were added after the clusters were built.
+        """
         ids, item_rows = self.ids(), self._numbers // clusters.d
         needles = self._rows(query.embeddings).float().contiguous().numpy()
-        _, rows = clusters.search(needles, max(_LISTED, 16 * k * item_rows))  # -1 for missing rows
+        listed = max(_MIN_LISTED, 16 * k * item_rows)
+        _, rows = clusters.search(needles, listed)  # -1 for missing rows
         items = np.unique(rows[rows >= 0] // item_rows)
         later_items = np.arange(clusters.ntotal // item_rows, len(ids))
         return ids[np.concatenate([items, later_items])] if len(items) >= k else None
 
     def is_large(self) -> bool:
-        """Whether `build_search_index` builds clusters."""
+        """Returns True if the gallery is large enough for clusters."""
         size = 2 * self._count * self._numbers
         return self._tensor.dtype == torch.float16 and size >= CLUSTERED_FROM
 
     def build_search_index(self, probes: Sequence[Views]) -> None:
-        """Builds the clusters of a large, complete gallery; searches continue meanwhile.
+        """Builds the clusters of a complete gallery if it is large; searches continue meanwhile.
 
-        This takes minutes for millions of rows. The number of clusters searched is chosen so that
-        the probes, typical queries (1, W, D), reach a recall of `RECALL`.
+        This takes minutes for millions of rows. The number of clusters that a search covers is
+        chosen so that the probes, typical queries (1, W, D), reach a recall of `RECALL`.
         """
         if self.is_large():
             clusters = self._find_clusters()
             self.recall = self._tune(clusters, probes)
             self._clusters = clusters
-            self.kept_as = f"float16, in {clusters.nlist:,} clusters of 8 bits"
+            self.storage = f"float16, in {clusters.nlist:,} clusters of 8 bits"
 
     def _find_clusters(self) -> Any:
-        """Builds an inverted file over the R rows, with about 2 sqrt(R) centres."""
-        import faiss  # 13 MB of memory that most galleries do not need
+        """Builds an inverted file over all R rows, with about 2 sqrt(R) centres."""
+        import faiss  # takes 13 MB of memory, which most galleries do not need
 
         views = self._ids_and_views()[1]
         count, dim = self._rows(views).shape
-        lists = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING))
+        lists = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING_ROWS))
         index: Any = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
         index.by_residual, index.parallel_mode = False, 1  # threads share a query
         index.cp.niter, index.cp.spherical, index.cp.seed = 8, True, 0
-        sample = np.random.default_rng(0).permutation(count)[: lists * _TRAINING]
+        sample = np.random.default_rng(0).permutation(count)[: lists * _TRAINING_ROWS]
         index.train(self._rows(views)[torch.from_numpy(np.sort(sample))].float().numpy())
         for part in views.split(_CHUNK):
             index.add(self._rows(part).float().numpy())
@@ -387,7 +395,7 @@ class Gallery:
 
     @torch.inference_mode()
     def _tune(self, clusters: Any, probes: Sequence[Views]) -> float:
-        """Doubles the number of clusters searched until the recall suffices; returns the recall."""
+        """Doubles the number of searched clusters until the recall suffices; returns the recall."""
         exact = [{match.id for match in self.search(probe, _BEST)} for probe in probes]
         while True:
             shares = []

@@ -5,8 +5,8 @@ its pack and is not used with another pack or other images. Values are in half p
 changes scores by less than 0.001.
 
 If a pack reads the frames of clips as sets, the views are those of windows. A second file has the
-features of all frames, which determine the best frame of a hit: the distinct features (U, n, d) of
-an image encoder, and at NAME.rows the row of each frame (F,). Frames of a still moment share a row.
+features of all frames, from which the best frame of a hit is chosen: for each image encoder NAME,
+the distinct features (U, n, d), and in NAME.rows the index of each frame's features (F,).
 """
 
 import argparse
@@ -44,12 +44,15 @@ class Prepared(NamedTuple):
 
 
 def path_of(info: PackInfo, kind: str = "views") -> Path:
-    """The path of a pack's precomputed file, beside its folder (pack.json lists what is inside)."""
+    """Returns the path of a precomputed file, next to the folder of its pack.
+
+    The file is not in the folder, because pack.json lists the files of the folder.
+    """
     return info.folder.parent / f"{info.folder.name}.{kind}.safetensors"
 
 
 def load(info: PackInfo, collection: Collection) -> Prepared | None:
-    """Loads the data for `collection`, a pack's own images; None if no file matches."""
+    """Loads the data for `collection`, a pack's own images; returns None if no file matches."""
     if not path_of(info).is_file():
         return None
     clips, features = Clips(collection, info.image_encoder.frames), dict[str, Tensor]()
@@ -75,7 +78,7 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
 
 
 def write(runtime: Runtime, collection: Collection) -> list[Path]:
-    """Encodes every image of a pack's gallery and writes the results beside the pack's folder.
+    """Encodes a pack's own images and writes the results next to the pack's folder.
 
     Returns the written files. Raises ValueError if an image cannot be used.
     """
@@ -89,7 +92,7 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
             if content.moments:
                 clips[image.image_id] = content.moments
         rows = [[clips.image(i) for i in window] for window in clips.windows()]
-        views = encoder.views(rows, list(runtime.methods))
+        views = encoder.views(rows)
         if clips:
             metadata["clips"] = {str(clip): moments for clip, moments in clips.items()}
             frames, features = list(chain.from_iterable(rows)), dict[str, Tensor]()
@@ -106,7 +109,7 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Computes the views of a bundled pack's gallery and writes them beside the pack."""
+    """Runs the command; prints the path and size of each written file."""
     parser = argparse.ArgumentParser(prog="python -m app.gallery.prepared")
     parser.add_argument("--pack", type=Path, required=True, help="the pack's folder")
     folder = parser.parse_args(argv).pack

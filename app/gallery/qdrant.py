@@ -1,13 +1,13 @@
-"""A gallery in Qdrant, one point for each image; `app/migrate.py` fills it.
+"""A gallery in Qdrant with one point for each image; `app/migrate.py` writes the points.
 
-    id        the first half of the SHA-256 of the image's file, as a UUID; if the image has
-              captions, of the SHA-256 of the file's SHA-256 and name, since copies may have others
-    vectors   one for each method, named after it: R rows of E dimensions, compared by MaxSim: the
-              sum over the rows of the query of the largest inner product with a row of the point
+    id        the first half of the SHA-256 of the image's file, as a UUID; for an image with
+              captions, of the SHA-256 of the file's SHA-256 and name: copies may differ in captions
+    vectors   one multivector for each method, under its name: R rows of E dimensions, compared by
+              MaxSim: the sum over the rows of the query of the largest inner product with a row
     payload   file, captions, objects, facts, the pack's checksum, shapes of views
 
-The rows are the V views of D dimensions, cut by `Method.row_dim`, so that MaxSim equals the
-method's score if possible. Needs the optional package qdrant-client.
+The rows are the V views of D dimensions, reshaped by `Method.row_dim`, so that MaxSim equals the
+method's score if possible. Requires the optional package qdrant-client.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ KEY, _MIGRATE = "QDRANT_API_KEY", "python -m polyview migrate"
 READ_UP_TO = 20_000  # images whose views or captions are read for one answer
 _CONNECT, _ANSWER = 3.0, 60  # seconds to wait for a connection, and for an answer
 _PAGE = 1000  # payloads of one answer
-_NUMBERS = 1 << 19  # numbers of a request or answer: up to 10 MB of JSON; a server accepts 32
+_NUMBERS = 2**19  # numbers of a request or answer: up to 10 MB of JSON; a server accepts 32 MB
 _SPARE = 8  # candidates beyond k, to include equal scores
 _MAX_NAME = 4096  # characters of a file's name
 
-# id, rows (R, E) of each named vector, payload
+# id, rows (R, E) by name of the vector, payload
 Point = tuple[str, Mapping[str, torch.Tensor], Mapping[str, Any]]
 
 
 class QdrantError(ValueError):
-    """Qdrant cannot be reached or refuses; the message says why."""
+    """Qdrant cannot be reached, or refuses a request; the message names the reason."""
 
 
 class Points:
     """A collection of a Qdrant server or folder; safe to use from several threads.
 
-    `address` is as in `FORM`; ValueError if it is not valid, or if the package is missing. Every
-    method raises QdrantError if Qdrant cannot be reached or refuses.
+    `address` has the form `FORM`. The constructor raises ValueError if the address is not valid or
+    qdrant-client is missing; every method raises QdrantError if a request fails.
     """
 
     def __init__(self, address: str) -> None:
@@ -85,7 +85,7 @@ class Points:
         is_qdrant = url.scheme in ("qdrant", "qdrants") and options.keys() <= {"pictures"}
         if not (port and is_name and is_location and is_qdrant):
             raise ValueError(f'"{address[:200]}" names no collection of Qdrant; give {FORM}')
-        # the folder of the image files on this machine, if it is known
+        # the folder of the image files on this machine; None if the address names none
         self.pictures = Path(options["pictures"]).expanduser() if options else None
         if self.pictures is not None and not self.pictures.is_dir():
             raise ValueError(f"pictures={self.pictures} is not a folder on this machine")
@@ -95,7 +95,7 @@ class Points:
                 'run pip install "qdrant-client>=1.14"'
             )
         self.address = address.strip().partition("?")[0]  # without options
-        # qdrant-client in a folder is not thread-safe
+        # qdrant-client's local mode is not thread-safe
         self._lock = threading.Lock() if folder else nullcontext()
         connection: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
         with warnings.catch_warnings(), self._translate_errors():
@@ -105,9 +105,9 @@ class Points:
                     "host": url.hostname, "port": port, "timeout": _ANSWER,
                     "https": url.scheme == "qdrants",
                     "api_key": os.environ.get(KEY) or None,
-                    "check_compatibility": False,  # would connect in a thread, and warn
+                    "check_compatibility": False,  # the check connects in a thread, and warns
                 }  # fmt: skip
-            # the client warns that a folder is slow, and that a key is sent unencrypted
+            # the client warns that local mode is slow, and that a key is sent unencrypted
             warnings.simplefilter("ignore", UserWarning)
             self._client = QdrantClient(**connection)
 
@@ -116,11 +116,11 @@ class Points:
         self._client.close()
 
     def exist(self) -> bool:
-        """Whether the collection exists."""
+        """Returns True if the collection exists."""
         return bool(self._call("collection_exists"))
 
     def create(self, widths: Mapping[str, int]) -> None:
-        """Creates the collection; `widths` are the dimensions of a row of each method."""
+        """Creates the collection; `widths` are the dimensions E of a row, by method."""
         config = api.MultiVectorConfig(comparator=api.MultiVectorComparator.MAX_SIM)
         vectors = {
             name: api.VectorParams(size=width, distance=api.Distance.DOT, multivector_config=config)
@@ -129,7 +129,7 @@ class Points:
         self._call("create_collection", vectors_config=vectors)
 
     def add(self, points: Sequence[Point]) -> None:
-        """Writes points; returns when they are stored and searchable."""
+        """Writes points, and waits until they are stored and searchable."""
         numbers = sum(rows.numel() for _, vectors, _ in points[:1] for rows in vectors.values())
         step = max(1, _NUMBERS // max(1, numbers))
         for start in range(0, len(points), step):
@@ -140,7 +140,7 @@ class Points:
             self._call("upsert", points=structs, wait=True)
 
     def payloads(self) -> Iterator[tuple[str, dict]]:
-        """Iterates over the ids and payloads of all points."""
+        """Yields the id and payload of every point."""
         offset = None
         while True:
             page, offset = self._call("scroll", limit=_PAGE, offset=offset, with_payload=True)
@@ -151,7 +151,10 @@ class Points:
     def fetch(
         self, points: Sequence[str], vector: str | None = None
     ) -> dict[str, tuple[dict, np.ndarray]]:
-        """The payload and the rows (R, E) float32 of a named vector of the existing points."""
+        """Returns payload and rows (R, E) float32 of the named vector, by id of existing points.
+
+        Without `vector`, the arrays are empty.
+        """
         vectors = [vector] if vector else False
         records = self._call("retrieve", ids=list(points), with_payload=True, with_vectors=vectors)
         rows = [np.asarray((r.vector or {}).get(vector, []), np.float32) for r in records]
@@ -160,9 +163,10 @@ class Points:
     def candidates(
         self, vector: str, queries: np.ndarray, count: int, only: Sequence[str] | None
     ) -> list[str]:
-        """The `count` points with the largest MaxSim for each of Q queries (Q, R, E) of R rows.
+        """Returns the `count` points with the largest MaxSim for each of Q queries (Q, R, E).
 
-        `vector` names the compared vectors. `only` has the ids of the points to search, or is None.
+        The points of the first query come first, without repetitions. `vector` names the compared
+        vectors. `only` has the ids of the points to search; None searches all.
         """
         subset = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
         exact = api.SearchParams(exact=True)
@@ -178,7 +182,7 @@ class Points:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Turns errors of the client into `QdrantError`."""
+        """Converts errors of the client to `QdrantError`."""
         server = f"Qdrant at {self.address}"
         try:
             yield
@@ -196,12 +200,12 @@ class Points:
 
 
 class QdrantGallery(Gallery):
-    """The views of one method in a collection; the method scores the rows that Qdrant returns.
+    """The views of one method in a collection; the method scores the views that Qdrant returns.
 
-    If one pair of rows determines the score (`Method.row_search`), each row of the query is
-    searched by itself, and each of the k best images is among the k best of one of these lists. The
-    answer is exact; of more than 8 equal scores at rank k, any may be returned. Other methods score
-    all images, at most `READ_UP_TO`.
+    If one pair of rows determines the score (`Method.row_search`), Qdrant finds the k + 8 best
+    images for each row of the query, which include the k best for the query. The answer is exact;
+    of more than 8 equal scores at rank k, any may be returned. Other methods score all images, at
+    most `READ_UP_TO`.
     """
 
     local = False
@@ -209,14 +213,14 @@ class QdrantGallery(Gallery):
     def __init__(
         self,
         points: Points,
-        image_ids: Mapping[str, int],  # by point, in the order of image ids
-        name: str,  # of the method
+        image_ids: Mapping[str, int],  # by id of the point, in ascending order
+        name: str,  # the method's name
         method: Method,
         shape: tuple[int, int],  # (V, D) of the views
         device: torch.device | str = "cpu",  # where scores are computed
     ) -> None:
         super().__init__("images", method, device)
-        self.shape, self.kept_as = shape, "float32 in Qdrant"
+        self.shape, self.storage = shape, "float32 in Qdrant"
         self._points, self._name = points, name
         self._image_ids, self._names = image_ids, list(image_ids)
         self._ids, self._count = np.arange(len(image_ids)), len(image_ids)
@@ -264,8 +268,8 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
     """Reads the payloads of a collection, without views.
 
     Returns the images, and a function that makes the gallery of each method of a pack. Raises
-    QdrantError if Qdrant cannot be reached, or the collection is missing, empty or foreign; the
-    function raises it if the views come from another pack.
+    QdrantError if Qdrant cannot be reached, or the collection is missing, empty or not written by
+    `app/migrate.py`; the function raises QdrantError if the views come from another pack.
     """
     if not points.exist():
         raise QdrantError(f"there is no collection {points.address}; create it with {_MIGRATE}")
@@ -299,7 +303,7 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
 
 
 def check_pack(points: Points, pack: str, runtime: Runtime) -> None:
-    """Raises QdrantError for points written by another pack."""
+    """Raises QdrantError unless `pack`, the checksum in the points, equals the runtime's."""
     if pack != runtime.info.checksum:
         raise QdrantError(
             f"{points.address} holds views of the pack {pack[:12]}, not of this one "
@@ -309,7 +313,7 @@ def check_pack(points: Points, pack: str, runtime: Runtime) -> None:
 
 
 def _image(image_id: int, payload: Mapping[str, Any], root: Path | None) -> CollectionImage:
-    """Builds an image from its untrusted payload; only files in `root` are opened."""
+    """Makes an image from its untrusted payload; `root` is the only folder to open files in."""
     file = str(payload["file"])
     name = PurePosixPath(file)
     is_unsafe = len(file) > _MAX_NAME or "\0" in file or ".." in name.parts or name.is_absolute()
@@ -318,4 +322,4 @@ def _image(image_id: int, payload: Mapping[str, Any], root: Path | None) -> Coll
     path = (root or Path("nowhere")) / file
     captions, objects = (tuple(map(str, payload[key])) for key in ("captions", "objects"))
     facts = {str(name): str(value) for name, value in payload["facts"].items()}
-    return CollectionImage(image_id, path, file, captions, objects, root=root, known=facts)
+    return CollectionImage(image_id, path, file, captions, objects, root=root, stored_facts=facts)

@@ -1,4 +1,4 @@
-"""Lists the files of a gallery: of a pack, a folder, a ZIP archive, or an upload."""
+"""Lists the images of a pack, a folder, a ZIP archive or an upload."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ from polyview.models.files import replacing, replacing_folder
 MAX_ENTRIES = 50_000  # entries of a ZIP archive
 THUMBNAIL_SIDE = 320  # pixels of the longer side
 THUMBNAILS_BYTES = 2_000_000_000  # above this, the least recently used thumbnails are deleted
-_BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # errors of damaged archives
-_MAX_RATIO, _SMALL = 200, 16 * 2**20  # largest compression ratio; ignored below this size
+_ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # of damaged archives
+_MAX_RATIO = 200  # unpacked bytes for each packed byte
+_SMALL = 16 * 2**20  # unpacked bytes up to which the ratio is not limited
 _SPARE = 2**30  # bytes that must stay free on the disk
-_LONGEST = 300  # characters of a folder's name in a message
+_MAX_NAME = 300  # characters of a folder's name in a message
 _TOUCH_INTERVAL = 24 * 3600.0  # seconds between updates of a thumbnail's last use
 _SUPPORTED = ", ".join(sorted(SUFFIXES))
 
@@ -60,21 +61,21 @@ class CollectionImage:
     """An image (a file or a frame of a clip) and its metadata."""
 
     image_id: int  # the index in the collection; for further frames of a clip, see `Clips`
-    path: Path  # of the file
-    file: str  # the path relative to the collection's folder, which visitors see
+    path: Path  # the path of the file; of a frame, the path of its clip
+    file: str  # the path relative to the collection's folder; shown to visitors
     captions: tuple[str, ...] = ()  # sentences that describe the image
     objects: tuple[str, ...] = ()  # names of the objects in the image
     truth: GalleryImage | None = None  # the ground truth of a rendered image
     root: Path | None = None  # the resolved folder that links may not lead out of (None: no limit)
     moment: Moment | None = None  # the position of a frame in its clip; None for a whole file
-    # the facts of an image from a database, whose file is opened only within `root`
-    known: Mapping[str, str] | None = None
+    # the facts of an image in Qdrant, whose file is opened only within `root`; None elsewhere
+    stored_facts: Mapping[str, str] | None = None
 
     @property
     def facts(self) -> dict[str, str]:
-        """The facts by which images can be filtered, with their values."""
-        if self.known is not None:
-            return dict(self.known)
+        """The values by which images can be filtered, such as the folder, by name."""
+        if self.stored_facts is not None:
+            return dict(self.stored_facts)
         if self.truth is None:
             folder, _, _ = self.file.rpartition("/")
             return {"folder": folder} if folder else {}
@@ -83,7 +84,7 @@ class CollectionImage:
 
     def require_file(self) -> CollectionImage:
         """Returns this image; raises ImageError if its file is not on this machine."""
-        if self.known is None or (self.root is not None and self.path.is_file()):
+        if self.stored_facts is None or (self.root is not None and self.path.is_file()):
             return self
         raise ImageError(
             f"{self.file} is searched, but its file cannot be reached from this machine; mount the "
@@ -91,12 +92,12 @@ class CollectionImage:
         )
 
     def open(self) -> BufferedReader:
-        """Opens the file. Raises ImageError if it cannot be opened."""
+        """Opens the file; raises ImageError if this fails."""
         self.require_file()
         return open_file(self.path, self.file, self.root)
 
     def decode(self) -> Image.Image:
-        """Decodes the image, or the frame of a clip at `moment`, by default the first.
+        """Decodes the image; of a clip, the frame at `moment`, or the first frame if it is None.
 
         Raises ImageError if the file cannot be opened or decoded.
         """
@@ -104,11 +105,12 @@ class CollectionImage:
             return decode(file, self.file, self.moment)
 
     def thumbnail(self, folder: Path, pixels: Image.Image | None = None) -> Path:
-        """Writes the thumbnail, a WebP file, to `folder` unless it exists; returns its path.
+        """Returns the path of the thumbnail, a WebP file in `folder`; writes a missing thumbnail.
 
-        The path changes with the file and does not reveal the file's path. `pixels`, if decoded
-        already, are shrunk and replace an existing thumbnail. Raises ImageError if the image cannot
-        be opened or the thumbnail cannot be written, and OSError if the file does not exist.
+        The thumbnail's name depends on the file's path and `Stamp`, and does not reveal the path.
+        `pixels`, the image if it is decoded already, is shrunk in place and replaces an existing
+        thumbnail. Raises ImageError if the image cannot be opened or the thumbnail cannot be
+        written, and OSError if the file does not exist.
         """
         self.require_file()
         frame = f"|{self.moment.frame}" if self.moment else ""
@@ -136,27 +138,27 @@ class CollectionImage:
 class Collection:
     """Images in a fixed order."""
 
-    title: str  # for people
-    folder: Path  # of the images
+    title: str  # shown to users
+    folder: Path  # the folder of the images
     images: tuple[CollectionImage, ...]  # images[i].image_id == i
-    left_out: tuple[Refusal, ...] = ()  # folders and files that were left out, and why
+    left_out: tuple[Refusal, ...] = ()  # folders and files that are left out, with reasons
 
     def file_id(self, image_id: int) -> int:
-        """The index in `images` of the file of an image, which may be a frame of a clip."""
+        """Maps the id of an image or a frame of a clip to the index of its file in `images`."""
         return image_id % len(self.images)
 
     def comes_with(self, pack: Path) -> bool:
-        """Whether the images are those in a pack's folder."""
+        """Returns True if the images are those in a pack's folder."""
         return self.folder == (pack / FOLDER).resolve()
 
     @cached_property
     def captions(self) -> tuple[tuple[str, int], ...]:
-        """All captions with the ids of their images."""
+        """All captions, each with the id of its image."""
         return tuple((text, image.image_id) for image in self.images for text in image.captions)
 
     @cached_property
     def facts(self) -> dict[str, dict[str, frozenset[int]]]:
-        """The values of each fact in alphabetical order, with the ids of their images."""
+        """The values of each fact in alphabetical order, each with the ids of its images."""
         ids: dict[str, dict[str, set[int]]] = {}
         for image in self.images:
             for fact, value in image.facts.items():
@@ -168,7 +170,7 @@ class Collection:
 
     @cached_property
     def relevant(self) -> dict[str, frozenset[int]]:
-        """The ids of all images that are known to satisfy each caption, by caption."""
+        """For each caption of a rendered image, the ids of all images that it describes."""
         ids: dict[str, frozenset[int]] = {}
         for image in self.images:
             for caption in image.truth.captions if image.truth else ():
@@ -177,7 +179,7 @@ class Collection:
 
 
 def from_pack(pack: Path) -> Collection:
-    """The gallery of a pack.
+    """Lists the images of a pack.
 
     Raises FileNotFoundError if the pack has no gallery, and ValueError if it is not valid.
     """
@@ -192,10 +194,12 @@ def from_pack(pack: Path) -> Collection:
 
 
 def open_images(path: Path, cache: Path, stopped: Event | None = None) -> Collection:
-    """The images of a folder, see `from_folder`, or of a ZIP archive, unpacked in the user's cache.
+    """Lists the images of a folder, see `from_folder`, or of a ZIP archive.
+
+    An archive is unpacked once, to a folder in `cache`.
 
     Raises:
-        FileNotFoundError: the path does not exist, or holds no image.
+        FileNotFoundError: the path does not exist, or the folder contains no image.
         ValueError: the archive cannot be used; no extracted file remains.
         StoppedError: the event `stopped` was set while unpacking.
         OSError: the archive cannot be read.
@@ -207,11 +211,12 @@ def open_images(path: Path, cache: Path, stopped: Event | None = None) -> Collec
 
 
 def from_folder(folder: Path) -> Collection:
-    """All image files below a folder, in the order of their paths.
+    """Lists the image files below a folder, in the order of their paths.
 
-    Hidden files and folders and links to folders are skipped, archives left out. No file is opened;
-    unreadable files, and links out of the folder, are reported when they are read. Raises
-    FileNotFoundError if the folder is missing or holds no image.
+    Hidden files, hidden folders and links to folders are skipped. `left_out` lists ZIP archives,
+    unreadable folders, and links to folders outside of `folder`. No file is opened: unreadable
+    files, and links to files outside, are refused when they are read. Raises FileNotFoundError if
+    the folder is missing or contains no image.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
@@ -228,9 +233,9 @@ def from_folder(folder: Path) -> Collection:
 
 
 def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
-    """The images of an upload in a folder; `files` are paths with their original names.
+    """Lists the images of an upload: `files` are the paths below `folder` and the original names.
 
-    Repeated names get a number. Raises ValueError if no file has an image suffix.
+    A repeated name is extended by a number. Raises ValueError if no file has an image suffix.
     """
     images, left_out, name_counts = list[CollectionImage](), list[Refusal](), Counter[str]()
     for path, name in files:
@@ -247,7 +252,7 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
 
 
 def sweep(thumbnails: Path) -> None:
-    """Deletes the least recently used files of a folder that has more than `THUMBNAILS_BYTES`."""
+    """Deletes the least recently used thumbnails beyond `THUMBNAILS_BYTES` in total."""
     files, total = [], 0
     with suppress(OSError), os.scandir(thumbnails) as entries:
         for entry in entries:
@@ -261,7 +266,10 @@ def sweep(thumbnails: Path) -> None:
 
 
 def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
-    """The image files and ZIP archives below a folder, each with a printable name."""
+    """Yields the image files and ZIP archives below `root`, each after its printable name.
+
+    Adds unreadable folders and links to folders outside of `root` to `left_out`.
+    """
     pending = [str(root)]
 
     def printable(path: str) -> str:  # relative to `root`; bytes that are not UTF-8 are escaped
@@ -269,7 +277,7 @@ def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
         return os.fsencode(relative).decode("utf-8", "backslashreplace")
 
     def leave_out(error: OSError) -> None:
-        name = printable(error.filename)[:_LONGEST]
+        name = printable(error.filename)[:_MAX_NAME]
         left_out.append(Refusal(name, str(unreadable(name, error))))
 
     while pending:
@@ -289,7 +297,7 @@ def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
 
 
 def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
-    """Unpacks the images of an archive, unless that was done before; returns their folder."""
+    """Unpacks the images of an archive, unless they are unpacked already; returns their folder."""
     name, stamp = archive.name, Stamp.of(archive)
     key = hashlib.sha256(f"{name} {stamp.size} {stamp.mtime_ns}".encode(errors="replace"))
     target = folder / key.hexdigest()[:24]
@@ -306,7 +314,7 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
                     if stopped.is_set():
                         raise StoppedError
                     source.extract(info, draft)  # writes no links, and nothing outside `draft`
-        except (*_BROKEN, EOFError, RuntimeError, NotImplementedError) as e:
+        except (*_ARCHIVE_ERRORS, EOFError, RuntimeError, NotImplementedError) as e:
             raise ValueError(
                 f"{name} is damaged, locked or not a ZIP archive; make it again ({reason(e)})"
             ) from e
@@ -321,7 +329,10 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
 def _image_entries(
     entries: Sequence[zipfile.ZipInfo], name: str, size: int, free: int
 ) -> list[zipfile.ZipInfo]:
-    """The images among an archive's entries; raises ValueError beyond the limits."""
+    """Returns the images among the entries of an archive of `size` bytes.
+
+    Raises ValueError if a limit is exceeded, or `free` bytes on the disk are too few.
+    """
     if len(entries) > MAX_ENTRIES:
         problem = f"{len(entries):,} entries, more than {MAX_ENTRIES:,}"
         raise ValueError(f"{name} has {problem}; make several archives")

@@ -1,6 +1,6 @@
-"""Stores computed features and views of a gallery in one SQLite file.
+"""Stores the features and views of a gallery in one SQLite file.
 
-Images are identified by the SHA-256 of their file, so moved and copied files are recognised. A
+Images are identified by the SHA-256 of their file, so that moved and copied files are recognised. A
 *space* contains the output of one model for images or captions; its name includes the model's
 checksum. SQLite's transactions make `save` atomic.
 """
@@ -29,10 +29,10 @@ from polyview.app.gallery.video import Moment
 Key = bytes | str
 Vectors = dict[Key, np.ndarray]  # (n, d) by key
 DIGEST = 32  # bytes of a SHA-256
-_VERSION = 8  # files of another version are discarded
+_VERSION = 8  # SQLite files of another version are discarded
 _WAIT = 10.0  # seconds to wait for another process that writes
-# A file modified this shortly before it was read may change again with the same time stamp: some
-# file systems count in steps of two seconds.
+# A file that was modified less than 2 seconds before it was read may change again without a new
+# modification time, because some file systems round times to 2 seconds.
 _UNSURE_NS = 2_000_000_000
 _SCHEMA = f"""
     CREATE TABLE files (path BLOB, reader TEXT, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER,
@@ -63,10 +63,10 @@ class Store:
     warnings.
 
     Args:
-        folder: the gallery's own folder, created at first use.
+        folder: the folder of the SQLite file, created at first use.
         encoders: identifies the image encoders whose features are saved with the files.
-        decoders: identifies the decoders and rules that decide on refusals and frames of clips.
-            Still images are not read again when these change.
+        decoders: identifies the decoders and rules that refuse files and choose frames of clips.
+            When it changes, clips and refused files are read again, but not still images.
     """
 
     def __init__(self, folder: Path, encoders: str = "", decoders: str = "") -> None:
@@ -76,7 +76,7 @@ class Store:
         self._db: sqlite3.Connection | None = None
 
     def files(self, stamps: Mapping[str, Stamp]) -> dict[str, Content]:
-        """The contents, by path, of files that have not changed since they were read."""
+        """Returns the contents, by path, of files that have not changed since they were read."""
         contents, by_path = {}, {os.fsencode(path): stamp for path, stamp in stamps.items()}
         for path, *stamp, read_ns, content in self._contents("path", by_path):
             if by_path[path] == Stamp(*stamp) and max(stamp[1:]) + _UNSURE_NS < read_ns:
@@ -84,11 +84,11 @@ class Store:
         return contents
 
     def content(self, digest: bytes) -> Content | None:
-        """The content with a SHA-256, if it was read before, perhaps at another path."""
+        """Returns the content with a SHA-256; None if no file with this content was read."""
         return next((content for *_, content in self._contents("sha256", [digest])), None)
 
     def _contents(self, column: str, values: Iterable[bytes]) -> list[tuple]:
-        """Path, stamp, time of reading and `Content` of files whose column is among `values`."""
+        """Selects path, stamp, time of reading and `Content` of files by values of a column."""
         fields = "path, size, mtime_ns, ctime_ns, read_ns, sha256, refusal, moments FROM files"
         rows = self._select(f"{fields} WHERE reader IN (?, ?) AND {column}", values, *self._readers)
         return [
@@ -97,7 +97,7 @@ class Store:
         ]
 
     def load(self, space: str, keys: Iterable[Key]) -> Vectors:
-        """The vectors (n, d) float32 of the keys that a space contains."""
+        """Loads the vectors (n, d) float32 of those keys that a space contains."""
         columns = "key, rows, data FROM vectors WHERE space = ? AND key"
         rows = self._select(columns, keys, _number(space))
         return {key: np.frombuffer(data, np.float32).reshape(n, -1) for key, n, data in rows}
@@ -105,7 +105,7 @@ class Store:
     def cached(
         self, space: str, keys: Iterable[Key], make: Callable[[list[Key]], Iterable[np.ndarray]]
     ) -> Vectors:
-        """The vectors (n, d) of all keys; `make` computes missing ones, which are saved."""
+        """Returns the vectors (n, d) of all keys; saves missing vectors, which `make` computes."""
         distinct = list(dict.fromkeys(keys))
         vectors = self.load(space, distinct)
         if missing := [key for key in distinct if key not in vectors]:
@@ -119,10 +119,10 @@ class Store:
         vectors: Mapping[str, Vectors],
         files: Mapping[str, tuple[Stamp, int, Content]] | None = None,
     ) -> None:
-        """Saves vectors and files in one transaction; existing entries are replaced.
+        """Saves vectors and files in one transaction; replaces existing entries.
 
-        `vectors` (n, d) are by space and key. `files` has, by path, the stamp, the time of reading
-        in ns, and the content.
+        `vectors` are arrays (n, d) by space and key; `files` are, by path, the stamp, the time of
+        reading in ns since the epoch, and the content.
         """
         arrays = [
             (_number(space), key, len(data), np.ascontiguousarray(data, np.float32).data)
@@ -145,9 +145,9 @@ class Store:
             self._run(write, None)
 
     def prune(self, root: Path, keep: Iterable[str]) -> None:
-        """Deletes entries of missing files, and results for content that no file has.
+        """Deletes entries of missing files, and vectors of contents that no file has.
 
-        Paths are relative to `root`. Those in `keep` are known to exist; others are checked.
+        Paths are relative to `root`. Paths in `keep` are not checked.
         """
         existing = {os.fsencode(path) for path in keep}
 
@@ -169,13 +169,19 @@ class Store:
             self._db = None
 
     def _select(self, fragment: str, values: Iterable[object], *first: object) -> list[tuple]:
-        """Selects the rows whose column, named at the end of `fragment`, is among `values`."""
+        """Selects the rows whose column, the last word of `fragment`, is among `values`.
+
+        `first` are the parameters of `fragment`.
+        """
         distinct = list(dict.fromkeys(values))
         statement = f"SELECT {fragment} IN ({', '.join('?' * len(distinct))})"
         return self._run(lambda db: db.execute(statement, [*first, *distinct]).fetchall(), [])
 
     def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """Runs `work` in a transaction; returns `otherwise` if the file cannot be used."""
+        """Runs `work` in a transaction, in memory if the file cannot be used.
+
+        Returns `otherwise` if three attempts fail.
+        """
         with self._lock:
             for _ in range(3):
                 try:
@@ -197,11 +203,11 @@ class Store:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    """Opens a new file, or one of this version."""
+    """Opens or creates a SQLite file; raises DatabaseError if it has another version."""
     path.parent.mkdir(parents=True, exist_ok=True)
     db = sqlite3.connect(path, timeout=_WAIT, check_same_thread=False)
     try:
-        # SQLite refuses at once, without its own wait, if two processes switch a file to WAL
+        # SQLite fails at once, without waiting, if two processes switch a file to WAL
         with FileLock(path.with_suffix(".lock"), _WAIT):
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
@@ -217,13 +223,14 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _number(space: str) -> int:
+    """Hashes the name of a space to 56 bits, which take less room in each row."""
     return int.from_bytes(hashlib.sha256(space.encode()).digest()[:7], "big")
 
 
 def cache_folder() -> Path:
-    """The user's cache folder: POLYVIEW_CACHE, or `polyview` in XDG_CACHE_HOME or `~/.cache`.
+    """Returns the user's cache folder: POLYVIEW_CACHE, or `polyview` in XDG_CACHE_HOME or ~/.cache.
 
-    Returns a temporary folder if this folder cannot be written.
+    Returns a temporary folder instead if the cache folder cannot be written.
     """
     usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "polyview"
     folder = Path(os.environ.get("POLYVIEW_CACHE") or usual).expanduser()

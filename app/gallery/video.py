@@ -1,9 +1,10 @@
-"""Frames of videos, decoded by PyAV in a separate process, and the choice of frames of a clip.
+"""Decodes videos with PyAV in a separate process, and chooses the frames that represent a clip.
 
 A damaged video can crash the process that decodes it, or use up all memory. `read_video` therefore
 runs this file as a script, which reads only the open file on its standard input, within limits on
-memory and time. It accepts the containers and codecs of cameras and browsers; formats that would
-open other files are refused. It imports none of our modules: starting torch would take seconds.
+memory and time. The script accepts the containers and codecs of cameras and browsers, and refuses
+formats that open other files. It imports no module of Polyview, because importing torch takes
+seconds.
 
 For each frame the script writes a `HEADER` (seconds, number, width, height) and the RGB pixels. A
 width of 0 ends the stream; the height is then the length in bytes of an error message that follows.
@@ -30,16 +31,16 @@ VIDEOS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm"})
 DECODER = Path(__file__)
 MEMORY = 1_500 * 2**20  # bytes of address space of the decoder; enforced on Linux only
 SECONDS = 900.0  # time limit for a clip, also on a busy machine
-FEWEST, MOST = 8, 64  # limits on the frames of a clip, which has one for each second
+MIN_FRAMES, MAX_FRAMES = 8, 64  # limits on the frames chosen from a clip, one for each second
 HEADER = struct.Struct("<dIII")
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "h263", "mpeg2video")
 MAX_PIXELS = 36_000_000  # pixels of a frame; 8192 x 4320 is less
 ALL_PIXELS = 8_000_000_000  # pixels of all frames; above this, only key frames are decoded
 _LEAST_PIXELS = 50_000  # pixels that a smaller frame counts as
 _SIDE = 1024  # longer side of the written frames
-_ODD = 4  # larger pixel aspect ratios, and their inverses, are ignored
-_CPU = 120  # seconds of CPU time of the decoder
-_processes = threading.Semaphore(2)
+_MAX_ASPECT = 4  # larger pixel aspect ratios, and their inverses, are ignored
+_CPU_SECONDS = 120  # CPU time of the decoder
+_processes = threading.Semaphore(2)  # decoders that run at the same time
 
 T = TypeVar("T")
 
@@ -56,31 +57,35 @@ class Moment(NamedTuple):
 
 
 def frame_times(length: float, frames_per_set: int = 1) -> list[float]:
-    """The times of a clip's representative frames in seconds: the middles of equal slots.
+    """Returns the times in seconds of the frames that represent a clip: the middles of its slots.
 
-    `length` is in seconds. `frames_per_set` frames are read as one set: at least as many slots.
+    A clip of `length` seconds is divided into equal slots, one for each second, at least
+    `MIN_FRAMES` (`frames_per_set` if more than one frame is read as a set), at most `MAX_FRAMES`.
 
     >>> frame_times(2.0, 4), len(frame_times(20.5)), len(frame_times(36000.0))
     ([0.25, 0.75, 1.25, 1.75], 21, 64)
     """
-    count = min(MOST, max(FEWEST if frames_per_set == 1 else frames_per_set, math.ceil(length)))
+    fewest = MIN_FRAMES if frames_per_set == 1 else frames_per_set
+    count = min(MAX_FRAMES, max(fewest, math.ceil(length)))
     return [(slot + 0.5) * length / count for slot in range(count)]
 
 
 def sample(
     frames: Iterable[tuple[Moment, T]], times: Sequence[float], frames_per_set: int = 1
 ) -> Iterator[tuple[Moment, T]]:
-    """The frame shown at each of several times; only sets repeat a frame shown at several.
+    """Yields the frame that a clip shows at each of `times`, with this time as its moment.
 
-    `frames` are in time order, `times` in seconds and ascending; see `frame_times`.
+    A frame shown at several times is yielded once; if frames are read as sets (`frames_per_set` >
+    1), it is yielded for each of these times. `frames` are in time order, `times` in seconds and
+    ascending, see `frame_times`.
 
     >>> clip = [(Moment(0.0, 0), "a"), (Moment(1.2, 1), "b"), (Moment(1.3, 2), "c")]
     >>> [(moment.seconds, frame) for moment, frame in sample(clip, frame_times(2.0, 4), 4)]
     [(0.25, 'a'), (0.75, 'a'), (1.25, 'b'), (1.75, 'c')]
     """
-    pending, end = list(times), [(Moment(math.inf, 0), Any)]
+    pending, end = list(times), [(Moment(math.inf, 0), None)]
     for (moment, frame), (following, _) in pairwise(chain[tuple[Moment, Any]](frames, end)):
-        slots = [time for time in pending if time < following.seconds]  # that show the frame
+        slots = [time for time in pending if time < following.seconds]  # times that show `frame`
         del pending[: len(slots)]
         for time in slots if frames_per_set > 1 else slots[:1]:
             yield Moment(time, moment.frame), frame
@@ -91,10 +96,10 @@ def sample(
 def read_video(
     file: BinaryIO, frames_per_set: int = 1, seconds: float | None = None
 ) -> Generator[tuple[Moment, Image.Image]]:
-    """Yields the frames that represent a video, upright, with sides of at most 1,024 pixels.
+    """Yields the frames that represent a video, or only the frame at `seconds`, with their moments.
 
-    Yields only the frame shown at a time if `seconds` is not None; see `sample` for sets. `file`
-    has a descriptor. Raises VideoError if the file cannot be decoded.
+    Frames are upright RGB images with sides of at most 1,024 pixels. For `frames_per_set`, see
+    `sample`. `file` must have a descriptor. Raises VideoError if the file cannot be decoded.
     """
     file.seek(0)
     kind = "matroska" if file.read(4) == b"\x1aE\xdf\xa3" else "mov"
@@ -108,7 +113,7 @@ def read_video(
         timer.start()
         assert process.stdout is not None
         try:
-            for _ in range(MOST + 1):
+            for _ in range(MAX_FRAMES + 1):
                 head = process.stdout.read(HEADER.size)
                 if len(head) < HEADER.size:
                     break
@@ -132,14 +137,14 @@ def read_video(
 
 
 def main(argv: list[str]) -> int:
-    """Writes the frames; see the top of the module."""
+    """Writes the frames of the video on standard input; see the top of the module."""
     import av  # only in this process
 
     kind, memory, frames_per_set = argv[0], int(argv[1]), int(argv[2])
     with suppress(ImportError, ValueError, OSError):  # Windows has no such limits
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU + 5))
+        resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 5))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     out, sentence = sys.stdout.buffer, "has no frame that can be decoded; save it again as MP4"
@@ -202,7 +207,7 @@ class Clip:
     def select(
         self, frames_per_set: int, seconds: float | None = None
     ) -> Iterator[tuple[Moment, Any]]:
-        """Yields the frames that represent the clip, or the one at `seconds`; see `read_video`."""
+        """Yields the frames that represent the clip, or only the frame at `seconds`."""
         if seconds is not None:
             yield from sample(self._frames_from(seconds), [seconds])
         elif self._decode_all:
@@ -217,16 +222,16 @@ class Clip:
                     last_number = moment.frame
 
     def upright(self, frame: Any) -> Image.Image:
-        """A frame at working size, upright, with square pixels."""
-        ratio = float(self._stream.sample_aspect_ratio or 1)  # of a pixel's width to its height
-        width = frame.width * (ratio if 1 / _ODD <= ratio <= _ODD else 1)
+        """Converts a frame to an upright image with square pixels and sides of at most `_SIDE`."""
+        ratio = float(self._stream.sample_aspect_ratio or 1)  # a pixel's width over its height
+        width = frame.width * (ratio if 1 / _MAX_ASPECT <= ratio <= _MAX_ASPECT else 1)
         scale = min(1.0, _SIDE / max(width, frame.height))
         size = [max(1, round(side * scale)) for side in (width, frame.height)]
         image = frame.reformat(*size, "rgb24", interpolation="AREA").to_image()
         return image.rotate(90 * round(frame.rotation / 90), expand=True)
 
     def _frames_from(self, seconds: float) -> Iterator[tuple[Moment, Any]]:
-        """All frames from the last key frame before a time; skips damaged packets."""
+        """Yields all frames from the last key frame before `seconds` on; skips damaged packets."""
         with suppress(self._errors):  # on failure, decoding continues at the current position
             self._container.seek(self._start + int(seconds / self._time_base), stream=self._stream)
         packets, number = self._container.demux(self._stream), -1
@@ -247,7 +252,7 @@ class Clip:
                 yield Moment(time, number), frame
 
     def _last_packet_time(self) -> float:
-        """The time of the last packet, for a file that does not state its duration."""
+        """Returns the time of the last packet in seconds, for files that state no duration."""
         last_pts = 0
         with suppress(self._errors):
             for packet in self._container.demux(self._stream):

@@ -1,1 +1,1 @@
-"""Packs: open packs and collections, downloads, uploads, recorded results, descriptions."""
+"""Open packs and collections, downloads, uploads, descriptions and recorded results of packs."""

@@ -1,6 +1,7 @@
-"""Describes a pack, its methods, the device and the gallery; and its recorded results.
+"""Describes a pack, its methods, its gallery and its recorded results.
 
-Results are the metrics in pack.json, and files in and beside the pack's folder:
+Results are the metrics in pack.json, and these files, relative to the pack's folder:
+
     training/METHOD/log.csv               training log, one row for each epoch
     ../NAME.speed.json                    milliseconds of a query, by method, written by
                                           `python -m benchmarks.gallery latency --record`
@@ -23,19 +24,19 @@ from polyview.export.pack.schema import PackInfo
 from polyview.export.pack.validation import read_json
 
 _LISTED = 1000  # maximum number of files listed
-_MOST_BYTES = 2**20  # maximum size of a result file
-_SOURCE = ("split", "command", "hardware", "seed")
+_MAX_BYTES = 2**20  # maximum size of a result file
+_SOURCE = ("split", "command", "hardware", "seed")  # fields that say how metrics were measured
 _SAMPLE = 48  # images compared with the training images of a pack
 _UNFAMILIAR = 0.5  # share of unlike images above which a pack does not suit a collection
 
-# for each measure: key, title, group, digits, which value is best, meaning
+# for each measure: key, title, group, decimal digits, best value (highest, lowest), meaning
 _COLUMNS: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("measures.json").read_text("utf-8")
 )
 
 
 def describe(retriever: Retriever, collection: str = "") -> dict[str, Any]:
-    """The content of `/info`, as plain JSON values; `collection` is the key of the images."""
+    """Returns the content of `/info` as JSON values; `collection` is the key of the images."""
     info, encoder = retriever.info, retriever.info.image_encoder
     origin = cached_commit(info.folder.resolve())
     return {
@@ -58,9 +59,7 @@ def describe(retriever: Retriever, collection: str = "") -> dict[str, Any]:
             "bytes": info.files[encoder.file].bytes if encoder.file else 0,
         },
         "methods": {name: describe_method(retriever, name) for name in info.methods},
-        # the method `first` is searchable while the others are built
-        "gallery": describe_gallery(retriever)
-        | {"key": collection, "first": retriever.index.first},
+        "gallery": describe_gallery(retriever) | {"key": collection},
         "facts": {
             fact: {value: len(ids) for value, ids in values.items()}
             for fact, values in retriever.collection.facts.items()
@@ -69,7 +68,7 @@ def describe(retriever: Retriever, collection: str = "") -> dict[str, Any]:
 
 
 def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
-    """Describes a method: its source, sizes, metrics and export parity."""
+    """Describes a method: paper, sizes, metrics, and how close its export is to the checkpoint."""
     info = retriever.info
     entry, method, gallery = info.methods[name], retriever.methods[name], retriever.gallery(name)
     views, dim = gallery.shape or (None, None)
@@ -83,7 +82,7 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
         "head_parameters": sum(tensor.numel() for tensor in method.parameters()),
         "head_bytes": info.files[entry.head].bytes,
         "text_encoder_bytes": info.files[entry.text_encoder].bytes,
-        "search": {"caveat": gallery.caveat(), "kept_as": gallery.kept_as, "bytes": gallery.bytes},
+        "search": {"caveat": gallery.caveat(), "kept_as": gallery.storage, "bytes": gallery.bytes},
         "metrics": entry.metrics and asdict(entry.metrics),
         "parity": asdict(entry.parity) if entry.parity else {},
         "calibration": entry.calibration_metrics and entry.calibration_metrics.values,
@@ -91,7 +90,7 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
 
 
 def describe_gallery(retriever: Retriever) -> dict[str, Any]:
-    """The size and progress of a gallery, and the files that are left out, with reasons."""
+    """Returns the size and progress of a gallery, and the files left out, with reasons."""
     index = retriever.index
     return {
         "title": retriever.collection.title,
@@ -108,13 +107,13 @@ def describe_gallery(retriever: Retriever) -> dict[str, Any]:
 
 
 def results(retriever: Retriever) -> dict[str, Any]:
-    """Every recorded number of a pack, and in `problems` a message for each unreadable file."""
+    """Returns all recorded numbers of a pack, and in `problems` a message per unreadable file."""
     info, problems = retriever.info, list[str]()
 
     def record(path: Path) -> dict[str, Any] | None:
         try:
-            return dict(read_json(path, _MOST_BYTES)) if path.is_file() else None
-        except (ValueError, TypeError, OSError) as error:  # do not show the path to visitors
+            return dict(read_json(path, _MAX_BYTES)) if path.is_file() else None
+        except (ValueError, TypeError, OSError) as error:  # hides the path from visitors
             problems.append(f"{str(error).replace(str(path), path.name)}; it is not shown")
             return None
 
@@ -136,33 +135,33 @@ def results(retriever: Retriever) -> dict[str, Any]:
 
 
 def _method(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str, Any]:
-    """The title, paper and metrics source of a method, and its values by column."""
-    facts = describe_method(retriever, name)
-    metrics = facts["metrics"] or {}
-    calibration = facts["calibration"] or {}
+    """Returns title and paper of a method, its values by column, and how they were measured."""
+    about = describe_method(retriever, name)
+    metrics = about["metrics"] or {}
+    calibration = about["calibration"] or {}
     values: dict[str, Any] = {
         **metrics.get("values", {}),
         **{k: 100 * v if k.startswith("refused") else v for k, v in calibration.items()},
         "query_ms": speed.get("median", {}).get(name),
-        "megabytes": (facts["head_bytes"] + facts["text_encoder_bytes"]) / 1e6,
-        "parameters": facts["head_parameters"],
-        "view_numbers": facts["views"] and facts["views"] * facts["dim"],
+        "megabytes": (about["head_bytes"] + about["text_encoder_bytes"]) / 1e6,
+        "parameters": about["head_parameters"],
+        "view_numbers": about["views"] and about["views"] * about["dim"],
     }
     keys = [column["key"] for column in _COLUMNS if values.get(column["key"]) is not None]
     return {
-        "title": facts["title"],
-        "paper": facts["paper"],
+        "title": about["title"],
+        "paper": about["paper"],
         "values": {key: values[key] for key in keys},
         "measured": {key: metrics[key] for key in _SOURCE} if metrics else None,
     }
 
 
 def _curve(info: PackInfo, name: str) -> dict[str, Any] | None:
-    """Training loss and validation rsum as pairs (epoch, value); None without a readable log."""
+    """Reads loss and validation rsum as pairs (epoch, value); None without a readable log."""
     path = info.folder / "training" / name / "log.csv"
     series: dict[str, list[tuple[int, float]]] = {"loss": [], "rsum": [], "seconds": []}
     try:
-        if not path.is_file() or path.stat().st_size > _MOST_BYTES:  # a FIFO would block
+        if not path.is_file() or path.stat().st_size > _MAX_BYTES:  # reading a FIFO would block
             return None
         rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
         for key, points in series.items():
@@ -178,17 +177,17 @@ def _curve(info: PackInfo, name: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A message for people, and the bundled pack that suits better."""
+    """The reason why a pack does not suit a collection, and a bundled pack that does."""
 
     sentence: str
     better: str
 
 
 def mismatch(retriever: Retriever) -> Mismatch | None:
-    """Why a pack does not suit a collection; None if no reason is known.
+    """Returns the reason why a pack does not suit a collection; None if no reason is known.
 
-    A few images are compared with the pack's training images (`export.pack.calibration`). The
-    domain of the pack for photographs includes rendered scenes: they have a ground truth.
+    Compares a few images with the pack's training images (`export.pack.calibration`). The domain of
+    the pack for photographs includes rendered scenes, which are recognised by their ground truth.
     """
     info, index, domain = retriever.info, retriever.index, retriever.info.domain
     if retriever.collection.comes_with(info.folder):
@@ -197,8 +196,10 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
         sentence = "This pack was trained on photographs; these images are drawn scenes."
         return Mismatch(sentence, SCENES) if retriever.collection.relevant else None
     names = [name for name, method in info.methods.items() if method.image_encoder is None]
-    ids = retriever.gallery(index.first).ids()
-    if domain is None or not names or (len(ids) < _SAMPLE and not index.first_done.is_set()):
+    if domain is None or not names:
+        return None
+    ids = retriever.gallery(names[0]).ids()
+    if len(ids) < _SAMPLE and not index.images_done.is_set():
         return None
     sample = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE].tolist()
     features = [*index.features(sample, names[0], cached_only=True).values()]

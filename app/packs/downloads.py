@@ -1,4 +1,4 @@
-"""Packs by name and address: presets, the Hub, folders; downloads in the background."""
+"""Finds packs by name, folder or Hub id, and downloads them in the background."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ from polyview.export.obtain import CLIP, PACK, Offer, look, obtain
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import MANIFEST
 
-_REMEMBERED = 8  # downloads whose state is known
-_LONGEST = 1000  # characters of a message
-# an absolute path; not part of a URL, not owner/name
-_ABSOLUTE = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:)?/(?:[^\s\"'/]+/)*([^\s\"'/]*)")
+_MAX_JOBS = 8  # latest downloads whose state can be requested
+_MAX_MESSAGE = 1000  # characters of a message
+# an absolute path, but not the path of a URL or the slash in owner/name; the group is the file name
+_ABSOLUTE_PATH = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:)?/(?:[^\s\"'/]+/)*([^\s\"'/]*)")
 
-
-# published weights of CLIP and SigLIP by the names for `--pack`; the file explains the fields
+# published weights of CLIP and SigLIP by their names for `--pack`; the file explains the fields
 PRESETS: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("presets.toml").read_text("utf-8")
 )
 
 
 def converted_folder(cache: Path, kind: str, address: str) -> Path:
-    """The folder for a pack converted from published weights, by address."""
+    """Returns the folder of the pack that is converted from the published weights at an address."""
     readable = re.sub(r"[^A-Za-z0-9.-]+", "-", address).strip("-.")[:80]
     digest = hashlib.sha256(f"{kind} {address}".encode()).hexdigest()[:8]
     return cache / "packs" / f"{kind}-{readable}-{digest}"
 
 
 def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
-    """The pack that was converted from a preset or an address before; None if there is none."""
+    """Returns the folder of a converted preset or address; None if it is not converted yet."""
     with suppress(ValueError, OSError):
         return load_info(converted_folder(cache, kind, _repository(address)), verify=False).folder
     return None
 
 
 def _repository(address: str) -> str:
-    """The Hub id of a preset, or the address itself."""
+    """Returns the Hub id of a preset; other addresses stay unchanged."""
     return PRESETS[address]["published"] if address in PRESETS else address
 
 
 def pack_folder(pack: str, cache: Path) -> Path:
-    """The folder of a pack by name; fetches presets and Hub ids `owner/name[@revision]` once.
+    """Returns the folder of a pack; fetches presets and Hub ids `owner/name[@revision]` once.
 
-    Raises FileNotFoundError for an unknown name, and ValueError if the pack cannot be fetched.
+    `pack` is a bundled name, a preset, a folder or a Hub id. Raises FileNotFoundError for an
+    unknown name, and ValueError if the pack cannot be fetched.
     """
     if folder := bundled_pack(pack):
         return folder
@@ -95,28 +95,28 @@ def pack_folder(pack: str, cache: Path) -> Path:
 
 
 class Job(BaseModel):
-    """The download of a pack; whoever has its key may cancel it."""
+    """The download of a pack; any client that knows the key may cancel it."""
 
     job: str  # the key of the download
     state: str  # "running", "ready", "cancelled" or "failed"
-    done: int  # bytes fetched
-    total: int  # 0 during a conversion
-    doing: str
-    pack: str  # the key of the pack among `AppState.packs`, once it is ready
-    error: str  # the error message if the download failed
+    done: int  # fetched bytes
+    total: int  # bytes to fetch; 0 during a conversion
+    doing: str  # the current step, shown to users
+    pack: str  # the key of the pack in `AppState.packs`; empty until the download is ready
+    error: str  # the error message of a failed or cancelled download
     _began: float = PrivateAttr(default_factory=time.monotonic)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
+        """Seconds since the start of the download."""
         return time.monotonic() - self._began
 
 
 class Downloads:
-    """Finds packs by their addresses, and fetches one at a time.
+    """Finds packs by their addresses, and downloads one pack at a time.
 
-    `add_pack` makes the pack in a folder available and returns its key; `sentence` returns the
+    `add_pack` makes the pack in a folder available and returns its key; `message_of` returns the
     message of an error. Raises ValueError if an entry of `settings.allow_packs` is not a Hub id.
     """
 
@@ -125,10 +125,10 @@ class Downloads:
         settings: Settings,
         cache: Path,
         add_pack: Callable[[Path], str],
-        sentence: Callable[[Exception], str],
+        message_of: Callable[[Exception], str],
     ) -> None:
         self._private, self._allowed = settings.private, settings.allow_packs
-        self._cache, self._add_pack, self._sentence = cache, add_pack, sentence
+        self._cache, self._add_pack, self._message_of = cache, add_pack, message_of
         for address in self._allowed:
             try:
                 parse_hub_id(address)
@@ -139,18 +139,18 @@ class Downloads:
 
     @property
     def accepts(self) -> str:
-        """The accepted pack addresses, for people."""
+        """The addresses of packs that may be loaded, as a phrase for messages."""
         if self._private:
             return "a Hub id such as owner/name or a folder on this machine"
         return f"one of {', '.join([*bundled_packs(), *self._allowed])}"
 
     def look(self, address: str, kind: str) -> Offer | Path:
-        """Finds the files that a download would fetch, or the folder if it exists already.
+        """Returns the files that a download would fetch, or the pack's folder if it exists.
 
-        The address is a preset's name, or for `kind` "pack" a bundled name, a Hub id or a folder; a
-        public app accepts only bundled names and allowed Hub ids. For published weights ("clip")
-        see `export.obtain.look`. Raises `Refusal` or ValueError if the address is not allowed or
-        not valid, or the Hub refuses, and UnreachableError without a connection.
+        `kind` is "pack" (the address is a bundled name, a Hub id or a folder; in a public app a
+        bundled name or an allowed Hub id) or "clip" (published weights, see `export.obtain.look`).
+        The address may also be a preset's name. Raises `Refusal` or ValueError if the address is
+        not allowed or not valid, or the Hub refuses, and UnreachableError without a connection.
         """
         private, kind = self._private, CLIP if address in PRESETS else kind
         if kind != PACK and not private:  # conversion takes minutes and much memory
@@ -168,7 +168,7 @@ class Downloads:
             raise ValueError(
                 f'"{address[:200]}" is not a pack that may be loaded here; name {self.accepts}'
             )
-        try:  # visitors have no token
+        try:  # a public app does not use the owner's token
             offer = look(kind, _repository(address), None if private else False)
         except UnreachableError as error:
             if kind == PACK:
@@ -177,12 +177,12 @@ class Downloads:
             raise UnreachableError(f"{error}; {hint}") from error
         repo = offer.repo
         if kind == PACK and MANIFEST not in repo.missing:
-            with suppress(ValueError):  # incomplete
+            with suppress(ValueError):  # the cached files are incomplete
                 return find_cached(f"{repo.repo_id}@{repo.commit}")
         return offer
 
     def start(self, address: str, kind: str) -> Job:
-        """Starts a download, see `look`; raises `Refusal` if another download is running."""
+        """Starts a download; raises the errors of `look`, and `Refusal` while another one runs."""
         source = self.look(address, kind)
         with self._lock:
             if self._thread.is_alive():
@@ -191,7 +191,7 @@ class Downloads:
             key, doing = token_hex(8), "Starting"
             job = Job(job=key, state="running", done=0, total=0, doing=doing, pack="", error="")
             self._jobs[key] = job
-            for oldest in list(self._jobs)[:-_REMEMBERED]:
+            for oldest in list(self._jobs)[:-_MAX_JOBS]:
                 del self._jobs[oldest]
             if isinstance(source, Path):
                 job.pack, job.state = self._add_pack(source), "ready"
@@ -203,13 +203,13 @@ class Downloads:
         return job
 
     def get(self, key: str) -> Job:
-        """A download by its key; raises `Refusal` if it is no longer known."""
+        """Returns a download by its key; raises `Refusal` if the key is not known."""
         if job := self._jobs.get(key):
             return job
         raise Refusal(410, "this download is no longer known; fetch the pack again")
 
     def cancel(self, key: str) -> Job:
-        """Cancels a download and removes incomplete files. A conversion runs on, unused."""
+        """Cancels a download. A conversion continues, and its result is deleted."""
         job = self.get(key)
         if job.state == "running":
             self._cancelled.set()
@@ -217,6 +217,8 @@ class Downloads:
         return job
 
     def _fetch(self, job: Job, offer: Offer, cancelled: threading.Event) -> None:
+        """Downloads an offer, and updates the job."""
+
         def report(done: int, total: int, doing: str) -> None:
             job.done, job.total, job.doing = done, total, doing
 
@@ -227,11 +229,11 @@ class Downloads:
         except CancelledError:
             job.state = "cancelled"
         except Exception as error:  # failures are reported in the job's state
-            job.state, job.error = "failed", self._sentence(error)
+            job.state, job.error = "failed", self._message_of(error)
 
 
 def remove_paths(sentence: str) -> str:
-    """Shortens paths in a message to file names.
+    """Shortens absolute paths in a message to file names, and the message to 1,000 characters.
 
     >>> remove_paths('/home/me/hub/pack.json has 2 bytes; see http://host/owner/name')
     'pack.json has 2 bytes; see http://host/owner/name'
@@ -240,5 +242,5 @@ def remove_paths(sentence: str) -> str:
     paths = {str(path) for root in roots for path in (root, root.resolve())}
     for root in sorted(paths, key=len, reverse=True):  # folders may contain spaces and each other
         sentence = sentence.replace(f"{root}/", "/")
-    sentence = _ABSOLUTE.sub(r"\1", sentence)
-    return sentence if len(sentence) <= _LONGEST else f"{sentence[:_LONGEST]} …"
+    sentence = _ABSOLUTE_PATH.sub(r"\1", sentence)
+    return sentence if len(sentence) <= _MAX_MESSAGE else f"{sentence[:_MAX_MESSAGE]} …"

@@ -1,7 +1,8 @@
-"""The open packs and collections, which requests name by key; a `Retriever` connects two of them.
+"""The open packs and collections, which requests name by key.
 
-Packs on this machine open at the first request. Folders and uploads stay open until others need
-their place; a request for a closed one is refused with status 410.
+A `Retriever` searches a collection with a pack. Packs on this machine are opened by the first
+request for them. Folders and uploads stay open until the number of open ones exceeds a limit; then
+requests for the closed ones are refused with status 410.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from polyview.export.pack.reading import read_info
 from polyview.export.pack.schema import PackInfo
 from polyview.export.runtime import Runtime
 
-MAX_FOLDERS = 8
-MAX_RETRIEVERS = 6  # over collections other than uploads
-_OPENING_SECONDS = 2.0  # to wait for a place to open before a request is answered
-_STOP_SECONDS = 1.0  # seconds that a request waits until reading stops
+MAX_FOLDERS = 8  # open folders and archives
+MAX_RETRIEVERS = 6  # retrievers over collections other than uploads
+_OPENING_SECONDS = 2.0  # time that a request waits until a folder or archive is open
+_STOP_SECONDS = 1.0  # time that a request waits until reading stops
 _LAST_STEP = 10.0  # seconds to wait at exit until reading stops
 
 
@@ -44,10 +45,10 @@ class _Opening(NamedTuple):
 
 
 class AppState:
-    """Opens packs over collections and keeps a limited number; safe to use from threads.
+    """Opens packs and collections, and keeps a limited number open; safe to use from threads.
 
     Attributes:
-        private: whether only this machine reaches the app.
+        private: True if only this machine can reach the app.
         runtimes: the packs in memory, by key.
         first_pack: the key of the pack that the app starts with.
         first: the retriever that the app starts with; its images are not read yet.
@@ -59,13 +60,13 @@ class AppState:
 
     def __init__(self, settings: Settings, cache: Path) -> None:
         self.settings, self.cache, self.private = settings, cache, settings.private
-        self._lock = threading.RLock()  # guards everything below
-        self._loading = threading.Lock()  # load one pack at a time, to save memory
-        self._folders: dict[str, Path] = {}  # of loaded packs, by key
+        self._lock = threading.RLock()  # guards the attributes below
+        self._loading = threading.Lock()  # held while a pack is loaded: one at a time saves memory
+        self._folders: dict[str, Path] = {}  # folders of the packs from `add_pack`, by key
         self.runtimes: WeakValueDictionary[str, Runtime] = WeakValueDictionary()
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
         self._collections: OrderedDict[str, Collection] = OrderedDict()  # opened folders, by key
-        self._openings: dict[str, _Opening] = {}  # under way, or failed and not reported yet
+        self._openings: dict[str, _Opening] = {}  # unfinished, or failed and not reported yet
         self._ready: Callable[[Runtime], Any] | None = None  # makes galleries of images in Qdrant
         self._start = ""  # the key of --gallery
         self.uploads = Uploads()
@@ -87,9 +88,10 @@ class AppState:
         self.first = self._retrievers[self._home] = self._make(*self._home)
 
     def retriever(self, pack: str = "", collection: str = "") -> Retriever:
-        """The retriever of two keys (see `resolve`); opens it and starts reading if necessary.
+        """Returns the retriever of a pack and a collection; makes it and starts reading if needed.
 
-        Raises `Refusal` or ValueError if the pack or collection is closed, or they do not match.
+        For empty keys see `resolve`. Raises `Refusal` or ValueError if the pack or the collection
+        is not open, or the pack cannot search the collection.
         """
         keys = pack, collection = self.resolve(pack, collection)
         with self._lock:
@@ -114,8 +116,10 @@ class AppState:
     def resolve(self, pack: str, collection: str) -> tuple[str, str]:
         """Replaces empty keys of a pack and a collection by the defaults.
 
-        Images of unknown kind are searched with the first pack if it suits photographs, else with
-        the bundled pack that does. The first collection is --gallery or else the pack's own images.
+        The default pack is the first pack, for a pack's own images that pack. Folders and uploads
+        are searched with the bundled pack for photographs if the first pack does not suit them,
+        unless they are --gallery of a public app. The default collection is --gallery, or else the
+        pack's own images.
         """
         if not pack:
             pack, info = self.first_pack, self.first.info
@@ -129,14 +133,14 @@ class AppState:
         return pack, collection or self._default_collection(pack)
 
     def peers(self, retriever: Retriever) -> dict[str, Retriever]:
-        """The retrievers of other open packs over the same images, by key of the pack."""
+        """Returns the retrievers of other open packs over the same images, by key of the pack."""
         images = retriever.collection
         with self._lock:
             items = self._retrievers.items()
             return {p: r for (p, _), r in items if r.collection is images and r is not retriever}
 
     def packs(self) -> dict[str, PackInfo]:
-        """The packs that this app may use, by key; cached packs only in a private app."""
+        """Returns the packs that this app may use, by key; a public app uses no cached packs."""
         folders = [*self._folders.values(), *(BUNDLED / name for name in bundled_packs())]
         if self.private:
             folders += sorted(self.cache.glob("packs/*"))
@@ -155,7 +159,7 @@ class AppState:
         return key
 
     def collections(self) -> list[dict[str, Any]]:
-        """Key, kind, title and number of pictures of each collection; uploads are not listed."""
+        """Lists key, kind, title and number of images of each collection except uploads."""
         folders = list(self._collections.items())
         packs = [(key, info.title, info.gallery) for key, info in self.packs().items()]
         rows = [(key, "folder", images.title, len(images.images)) for key, images in folders]
@@ -163,13 +167,14 @@ class AppState:
         return [dict(zip(("key", "kind", "title", "pictures"), row, strict=True)) for row in rows]
 
     def sends_files(self, collection: str) -> bool:
-        """Whether original files may be sent, with metadata: the owner's only to the owner."""
+        """Returns True if original files may be sent; the owner's are not sent to visitors."""
         return self.private or collection not in self._collections
 
     def open_collection(self, place: str) -> str:
-        """Starts opening a folder or ZIP archive of this machine; returns its key.
+        """Starts opening a folder or ZIP archive on this machine; returns its key.
 
-        Raises an error if the app is public, or opening fails within `_OPENING_SECONDS`.
+        Raises `Refusal` if the app is public, and an error if opening fails within
+        `_OPENING_SECONDS`.
         """
         self.require_owner("only the app's owner chooses images, with --gallery")
         if not place.strip():
@@ -183,7 +188,7 @@ class AppState:
         return key
 
     def _open(self, path: Path) -> tuple[str, _Opening]:
-        """Starts opening a place, unless it is being opened already."""
+        """Starts opening a folder or archive, unless it is being opened already."""
         key = f"folder-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
         with self._lock:
             opening = self._openings.get(key)
@@ -196,7 +201,7 @@ class AppState:
         return key, opening
 
     def _fill(self, key: str, path: Path, opening: _Opening) -> None:
-        """Opens a place; an older collection of the place stays open until this succeeds."""
+        """Opens a folder or archive; then closes an earlier collection from the same path."""
         future, stopped = opening
         try:
             images = open_images(path, self.cache, stopped)
@@ -215,7 +220,7 @@ class AppState:
                 future.set_exception(unreadable(f'"{str(path)[:200]}"', error))
 
     def _check_opening(self, key: str) -> bool:
-        """False while a place is being opened; raises the error of a failed opening, once."""
+        """Returns False while a collection is being opened; raises the error of a failure, once."""
         with self._lock:
             opening = self._openings.get(key)
             if opening is not None and not opening.images.done():
@@ -226,7 +231,7 @@ class AppState:
         return True
 
     def pending_stage(self, collection: str) -> tuple[str, int] | None:
-        """The stage and number of files of a collection that is not being read yet; else None."""
+        """Returns stage and number of files of a collection that is not being read yet, or None."""
         if not self._check_opening(collection):
             return "opening", 0
         if not collection.startswith("upload-"):
@@ -235,21 +240,21 @@ class AppState:
         return None if upload.images else ("uploading", len(upload.files))
 
     def stop_opening(self, key: str) -> None:
-        """Cancels the opening of a place."""
+        """Cancels the opening of a folder or archive."""
         if opening := self._openings.get(key):
             opening.stopped.set()
 
     def new_upload(self) -> str:
-        """Creates a collection for uploads; returns its secret key. Raises `Refusal` if full."""
+        """Creates an upload and returns its key; raises `Refusal` if there are too many."""
         with self._lock:
             self.sweep(making_room=True)
             return self.uploads.begin()
 
     def start_upload(self, key: str, pack: str) -> Retriever:
-        """Starts or resumes reading the files uploaded so far; after a failure, starts again.
+        """Starts or resumes reading the files uploaded so far; starts again after a failure.
 
-        Raises `Refusal` if the upload no longer exists or reads a file of an earlier start, and
-        ValueError if no file is an image.
+        Raises `Refusal` if the upload no longer exists or an earlier start is still reading a file,
+        and ValueError if no file is an image.
         """
         upload = self.uploads.use(key)
         images = from_uploads(upload.folder, list(upload.files))
@@ -258,12 +263,12 @@ class AppState:
             for index in indexes:
                 index.stop()
             for index in indexes:
-                index.join(_STOP_SECONDS)  # longer would take the turns of other requests
+                index.join(_STOP_SECONDS)  # a longer wait would hold up other requests
                 if index.stopping:
                     raise _still_reading()
             with self._loading, self._lock:
                 for index in indexes:
-                    index.stop()  # another request may have resumed it
+                    index.stop()  # another request may have resumed reading
                 if self._indexes(key) != indexes or any(i.stopping for i in indexes):
                     raise _still_reading()
                 upload.images = images
@@ -273,7 +278,7 @@ class AppState:
     def resume(self, pack: str, collection: str) -> Retriever:
         """Resumes reading a collection and returns its retriever.
 
-        Waits a second for a step that is still running; raises `Refusal` if it takes longer.
+        Raises `Refusal` if the last step before the stop runs for more than another second.
         """
         retriever = self.retriever(pack, collection)
         retriever.index.start()
@@ -282,13 +287,13 @@ class AppState:
         return retriever
 
     def sweep(self, making_room: bool = False) -> None:
-        """Deletes uploads that have not been used for long, see `Uploads.unused`."""
+        """Deletes the uploads of `Uploads.unused`."""
         with self._lock:
             for key in self.uploads.unused(making_room):
                 self._close(key)
 
     def close(self) -> None:
-        """Stops all opening and reading, waits until it ends, and deletes all uploads."""
+        """Stops all opening and reading, deletes all uploads, and waits until reading ends."""
         with self._lock:
             for key in list(self.uploads):
                 self._close(key)
@@ -306,16 +311,16 @@ class AppState:
             raise Refusal(403, sentence)
 
     def public_message(self, error: object) -> str:
-        """The message of an error; in a public app, without paths of this machine."""
+        """Returns the message of an error; in a public app, without paths of this machine."""
         return str(error) if self.private else remove_paths(str(error))
 
     def status(self, reading: Reading) -> dict[str, Any]:
-        """The fields `state` and `progress` of an answer that is not ready."""
+        """Returns the fields `state` and `progress` of an answer that is not ready."""
         progress = self.public_message(reading.problem or reading.progress)
         return {"state": "failed" if reading.problem else "running", "progress": progress}
 
     def _close(self, collection: str) -> None:
-        """Closes a collection and the retrievers over it."""
+        """Closes a collection and its retrievers; deletes an upload."""
         self._collections.pop(collection, None)
         self._close_retrievers(collection)
         self.uploads.delete(collection)
@@ -332,7 +337,7 @@ class AppState:
         """Makes a retriever, without starting to read."""
         images = self._images(collection)
         if collection in self._collections and pack not in self._folders:
-            # otherwise a visitor could make every bundled pack read all of the owner's images
+            # otherwise visitors could start every bundled pack reading all of the owner's images
             self.require_owner(f"only the packs {', '.join(self._folders)} may search these images")
         runtime = self._runtime(pack)
         if collection != pack:
@@ -343,7 +348,7 @@ class AppState:
         return Retriever(runtime, images, cache, ready)
 
     def _images(self, collection: str) -> Collection:
-        """The images of a collection."""
+        """Returns the images of a collection; raises `Refusal` or ValueError if it is not open."""
         with self._lock:
             if images := self._collections.get(collection):
                 self._collections.move_to_end(collection)
@@ -359,19 +364,20 @@ class AppState:
         info = self.packs().get(collection)
         if info is None or info.gallery is None:
             raise Refusal(410, f'there is no collection "{collection[:80]}" here; choose another')
-        with self._lock:  # a single object, so that packs over the same images can be recognised
+        with self._lock:  # one object per collection: `peers` compares by identity
             peers = [other for (_, key), other in self._retrievers.items() if key == collection]
         return peers[0].collection if peers else from_pack(info.folder)
 
     def _info(self, pack: str) -> PackInfo:
-        if runtime := self.runtimes.get(pack):  # without reading a file
+        """Returns a pack's description; raises `Refusal` for an unknown key."""
+        if runtime := self.runtimes.get(pack):  # needs no file
             return runtime.info
         if info := self.packs().get(pack):
             return info
         raise Refusal(410, f'the pack "{pack[:80]}" is not on this machine; load it again')
 
     def _runtime(self, pack: str) -> Runtime:
-        """The runtime of a pack; loads it if necessary."""
+        """Returns the runtime of a pack; loads the pack if necessary."""
         if runtime := self.runtimes.get(pack):
             return runtime
         folder = self._info(pack).folder
@@ -392,7 +398,7 @@ def _still_reading() -> Refusal:
 
 
 def _pack_key(info: PackInfo) -> str:
-    """The key of a pack: a bundled name, or a name extended by a part of its checksum."""
+    """Returns the key of a pack: a bundled name, or a name with the start of its identity."""
     if info.folder.parent == BUNDLED:
         return info.folder.name
     return f"{info.name}@{info.identity[:8]}"

@@ -1,4 +1,4 @@
-"""Files that visitors upload. Each upload has a secret key; their total size is limited."""
+"""Files that visitors upload; each upload has a secret key, and the total size is limited."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # limits on all uploads together
 SPARE_BYTES = 500_000_000  # bytes that must stay free on the disk
 MAX_UPLOADS = 16
 UPLOAD_SECONDS = 2 * 3600.0  # seconds until an unused upload is deleted
-YOUNG_SECONDS = 600.0  # the same if another upload needs the place
+YOUNG_SECONDS = 600.0  # the same if there are `MAX_UPLOADS` and another upload begins
 
 
 @dataclass
@@ -27,21 +27,21 @@ class Upload:
     """The files of one upload."""
 
     folder: Path
-    files: list[tuple[Path, str]] = field(default_factory=list)  # each with its original name
+    files: list[tuple[Path, str]] = field(default_factory=list)  # paths and original names
     size: int = 0  # total bytes
     used: float = field(default_factory=time.monotonic)  # time of the last request for the upload
-    images: Collection | None = None  # the images whose reading was started
+    images: Collection | None = None  # the images that are read; None until reading starts
 
 
 class Uploads(dict[str, Upload]):
-    """Uploads by key; safe to use from threads."""
+    """Uploads by key; safe to use from several threads."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.RLock()
 
     def begin(self) -> str:
-        """Creates an upload; returns its secret key. Raises `Refusal` if there are too many."""
+        """Creates an upload and returns its key; raises `Refusal` if there are too many."""
         with self._lock:
             if len(self) >= MAX_UPLOADS:
                 message = "there is no room for more uploads; try again in ten minutes"
@@ -51,14 +51,14 @@ class Uploads(dict[str, Upload]):
         return key
 
     def use(self, key: str) -> Upload:
-        """Returns an upload and extends its lifetime. Raises `Refusal` if it no longer exists."""
+        """Returns an upload and extends its lifetime; raises `Refusal` if it no longer exists."""
         if (upload := self.get(key)) is None:
             raise Refusal(410, "this upload no longer exists; upload the files again")
         upload.used = time.monotonic()
         return upload
 
     def add(self, key: str, name: str, content: bytes) -> None:
-        """Adds a file to an upload; raises `Refusal` or ValueError if this is not possible."""
+        """Adds a file to an upload; raises `Refusal` or ValueError if a limit is exceeded."""
         name = "".join(c for c in PurePosixPath(name.replace("\\", "/")).name if c.isprintable())
         if not name:
             raise ValueError("name is empty; name the file, such as beach.jpg")
@@ -82,9 +82,11 @@ class Uploads(dict[str, Upload]):
             shutil.rmtree(upload.folder, ignore_errors=True)
 
     def unused(self, making_room: bool = False) -> list[str]:
-        """The keys of uploads to delete: those unused for long, the largest if the disk is full.
+        """Returns the keys of uploads to delete: those not used for `UPLOAD_SECONDS`, and one more.
 
-        With `making_room` also the oldest, if there are too many.
+        This is the largest upload if all together exceed `ALL_BYTES` or the disk is nearly full.
+        With `making_room` it is the upload that was not used for longest, at least `YOUNG_SECONDS`,
+        if there are `MAX_UPLOADS` and no other is deleted.
         """
         now = time.monotonic()
         with self._lock:
@@ -107,6 +109,6 @@ def _disk_bytes(folder: Path) -> int:
     """The total size of the files in a folder."""
     sizes = []
     for path in folder.rglob("*"):
-        with suppress(OSError):  # deleted in the meantime
+        with suppress(OSError):  # the file was deleted in the meantime
             sizes.append(path.stat().st_size)
     return sum(sizes)

@@ -315,8 +315,7 @@ export async function watch(now, context, grown) {
       return;
     }
     if (watched !== place) return;
-    const { stage, done, total, complete, progress } = found;
-    const searchable = found.searchable || (stage === "pictures" ? done : 0); // at least with the first method
+    const { stage, done, total, searchable, complete, progress } = found;
     if (complete || stage === "failed") {
       finished(found, mine, now, context);
       if (!first || searchable !== before) {

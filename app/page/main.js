@@ -125,7 +125,6 @@ function drawExample(now) {
 export function methodOf(now) {
   const methods = Object.entries(context.info?.methods ?? {});
   if (now.method) return now.method;
-  if (context.info?.gallery.searchable === 0) return context.info.gallery.first; // the only method that can search before all images are read
   const quality = ([, about]) => about.metrics?.values.rsum ?? 0; // 0 if nothing was measured
   return methods.reduce((best, each) => (quality(each) > quality(best) ? each : best), methods[0])?.[0] ?? "";
 }

@@ -89,8 +89,7 @@ class Retriever:
     for an unknown method or image, and for a text without a word.
 
     `cache` is the folder of thumbnails and encoded views. `ready` has galleries by method that
-    already contain the images; None to encode the images. The gallery of the method `first` (None
-    for the best) is filled first.
+    already contain the images; None to encode the images.
     """
 
     def __init__(
@@ -99,15 +98,13 @@ class Retriever:
         collection: Collection,
         cache: Path,
         ready: Mapping[str, Gallery] | None = None,
-        first: str | None = None,
     ) -> None:
         self.runtime, self.info, self.collection = runtime, runtime.info, collection
         # rows and columns of maps
         self.grid = runtime.grid if runtime.regions is None else runtime.regions.grid
         self.reads_sets = runtime.info.image_encoder.frames > 1  # sets of frames of clips
         self.methods = runtime.methods
-        first = self.methods.names(first)[0] if first else self.methods.best
-        self.index = Index(runtime, collection, cache, first, ready)  # `index.start()` fills it
+        self.index = Index(runtime, collection, cache, ready)  # `index.start()` fills it
         self.readings = Readings(self.index)
 
     def search(
@@ -326,7 +323,7 @@ class Retriever:
         """Scores all searchable images or captions; each frame of a clip is an image."""
         pairs: list[tuple[np.ndarray, np.ndarray]] = []
         for name, terms in query.items():
-            gallery = self._filled_gallery(query, name, texts)
+            gallery = self._filled_gallery(name, texts)
             if not terms:
                 ids = gallery.ids()
                 pairs.append((ids, np.zeros(len(ids), np.float32)))
@@ -348,7 +345,7 @@ class Retriever:
         Also returns the scores of all candidates (n,), or None if the gallery searched alone.
         """
         if pair := single(query):
-            gallery = self._filled_gallery(query, pair[0], texts)
+            gallery = self._filled_gallery(pair[0], texts)
             if texts:
                 return gallery.search(pair[1], k), None
             if not gallery.local or len(gallery) > SAMPLED:
@@ -372,14 +369,12 @@ class Retriever:
         """Selects the images, of ids (n,), whose files are in `only`; None selects all."""
         return slice(None) if only is None else np.isin(ids % self.index.files, list(only))
 
-    def _filled_gallery(self, query: Query, name: str, texts: bool) -> Gallery:
+    def _filled_gallery(self, name: str, texts: bool) -> Gallery:
         """Waits for a gallery of images or captions; raises `Refusal` if it stays empty."""
         index, end = self.index, time.monotonic() + _PATIENCE
         gallery, done = index.images[name], index.images_done
         if texts:
             gallery, done = index.captions[name], index.captions_done
-        elif set(query) == {index.first}:
-            done = index.first_done
         done.wait(_PATIENCE if texts else _BRIEF)
         while not len(gallery) and time.monotonic() < end and not done.wait(0.1):
             pass

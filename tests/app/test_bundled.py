@@ -166,7 +166,7 @@ def test_each_pack_says_which_images_it_does_not_know(tmp_path: Path) -> None:
         (PHOTOGRAPHS, "scenes", "scenes"),
     ):
         retriever = state.retriever(pack, images)
-        assert images == "scenes" or retriever.index.first_done.wait(60)
+        assert images == "scenes" or retriever.index.images_done.wait(60)
         result = mismatch(retriever)
         retriever.index.stop()
         assert (result.better if result else None) == better

@@ -75,7 +75,7 @@ def test_headers_of_false_size(tmp_path: Path, kind: str, monkeypatch: pytest.Mo
     start = content.index(b"ispe") + 8
     content[start : start + 8] = struct.pack(">2I", 30, 20)
     path.write_bytes(content)
-    monkeypatch.setattr(images, "_one_large", turn)
+    monkeypatch.setattr(images, "_large_image_slot", turn)
     if kind == "HEIF":
         with pytest.raises(ImageError, match="damaged"):
             open_image(path)

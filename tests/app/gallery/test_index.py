@@ -97,7 +97,7 @@ def test_kept_rows(expected: int, kept: tuple[str, int], monkeypatch: pytest.Mon
     with pytest.raises(ValueError, match="nothing is searchable yet"):
         gallery.scores(Views(items[:1]))
     gallery.add(ids.tolist(), items)
-    assert (gallery.kept_as, gallery.bytes // items.numel()) == kept
+    assert (gallery.storage, gallery.bytes // items.numel()) == kept
     assert torch.equal(gallery.views(ids[[8, 2, 29]]).embeddings, items[[8, 2, 29]])
     monkeypatch.setattr(index, "_CHUNK", 7)
     results = list(gallery.chunks())

@@ -14,7 +14,7 @@ from PIL import Image
 from polyview.app.gallery import images, video
 from polyview.app.gallery.images import ImageError, decode, open_file, read_frames
 from polyview.app.gallery.scan import CollectionImage
-from polyview.app.gallery.video import MOST, Moment
+from polyview.app.gallery.video import MAX_FRAMES, Moment
 from polyview.training.data.image_files import read_frames as training_frames
 from tests.app.clip_files import mean_colour, plain, turned, write_animation, write_video
 from tests.app.hostile import jpeg
@@ -107,7 +107,7 @@ def test_times_are_those_that_the_file_states(tmp_path: Path) -> None:
 def test_a_long_clip_has_64_frames_all_over(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", [plain("red", (16, 16))] * 70, rate=1)
     seconds = [moment.seconds for moment, _ in frames_of(path)]
-    np.testing.assert_allclose(seconds, (np.arange(MOST) + 0.5) * 70 / MOST, atol=1e-6)
+    np.testing.assert_allclose(seconds, (np.arange(MAX_FRAMES) + 0.5) * 70 / MAX_FRAMES, atol=1e-6)
 
 
 def test_key_frames_of_a_very_long_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ def test_damage_is_a_sentence_or_passed_over(tmp_path: Path) -> None:
             damaged[rng.integers(0, len(content), 12)] = rng.integers(0, 256, 12)
             path.write_bytes(damaged.tobytes())
             with suppress(ImageError):
-                assert len(frames_of(path)) <= MOST
+                assert len(frames_of(path)) <= MAX_FRAMES
 
 
 def test_failing_decoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_one_thread_at_a_time_reads_an_upload(
 
     monkeypatch.setattr(Index, "_read_files", wait_and_read)
     monkeypatch.setattr(module, "_STOP_SECONDS", 0.01)
-    monkeypatch.setattr(indexing, "_MOMENT", 0.01)
+    monkeypatch.setattr(indexing, "_START_SECONDS", 0.01)
     retriever = state.start_upload(key, "")
     assert state.start_upload(key, "") is retriever  # no file was added
     retriever.index.stop()
