@@ -251,9 +251,10 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
 
 
 def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
-    """Returns the pixels of a TIFF's tile, 1 without tiles; raises ImageError for large tiles.
+    """Returns the pixels of a TIFF's tile, 1 without tiles; a tile may be larger than the image.
 
-    A tile is decoded as a whole, and may be larger than the image.
+    Raises ImageError if tiles, which are decoded as a whole, are too large, or if layout tags are
+    repeated or hidden.
     """
     file.seek(0)
     head = file.read(16)

@@ -267,7 +267,7 @@ class Index:
             raise StoppedError
 
     def _fill_images(self) -> None:
-        """Adds views of precomputed features, or precomputed views, or views of the files."""
+        """Adds views of region features, precomputed views, or views of the files."""
         info, images = self._runtime.info, self._collection
         if (regions := self._runtime.regions) is not None:
             for part in self._steps("views", len(self), self.files, _REGION_SETS_AT_ONCE):
@@ -291,15 +291,15 @@ class Index:
         images = self._collection.images
         with closing(self.encoder.read(images[self._files_read :], self._stopped)) as chunks:
             for chunk in chunks:
-                windows = [window for file in chunk for window in self._windows(*file)]
+                windows = [window for file in chunk for window in self._record(*file)]
                 rows = [[self.clips.image(image_id) for image_id in window] for window in windows]
                 for name, views in self.encoder.views(rows).items() if rows else ():
                     self.images[name].add([window[0] for window in windows], views)
                 self._files_read += len(chunk)
                 self._step("pictures", self._files_read, len(images))
 
-    def _windows(self, image: CollectionImage, content: Content) -> list[list[int]]:
-        """Returns the windows of a file, see `Clips`; none for a refused file or a copy."""
+    def _record(self, image: CollectionImage, content: Content) -> list[list[int]]:
+        """Records a refusal, copy or clip; returns the windows of a file that is not left out."""
         if content.refusal:
             self.refused.append(Refusal(image.file, image.file + content.refusal))
             return []
