@@ -161,8 +161,8 @@ def to_maps(
         return to_sheet(retriever, values)
     if regions is None or isinstance(images, Image.Image):
         return retriever.runtime.on_grid(values)
-    place = regions.summed if adds_up else regions.strongest
-    return torch.stack([place(row, part) for row, part in zip(images, values, strict=True)])
+    to_map = regions.summed if adds_up else regions.strongest
+    return torch.stack([to_map(row, part) for row, part in zip(images, values, strict=True)])
 
 
 def sheet_shape(count: int) -> tuple[int, int]:

@@ -256,12 +256,12 @@ class Encoder:
         """Encodes squares to features (N, d); to sums (1, d) if these suffice, unless `whole`."""
         features, keys, method = Vectors(), list(squares), self._encoders[space]
         for start in range(0, len(keys), self._at_once):
-            part = keys[start : start + self._at_once]
-            images = [squares[key] for key in part]
+            batch = keys[start : start + self._at_once]
+            images = [squares[key] for key in batch]
             rows = self._runtime.square_features(images, method, single_thread=True)  # (B, N, d)
             if space in self._sums and not whole:
                 rows = rows.sum(dim=1, keepdim=True)
-            features |= zip(part, rows.cpu().numpy(), strict=True)
+            features |= zip(batch, rows.cpu().numpy(), strict=True)
         return features
 
     def _space(self, method: str) -> str:

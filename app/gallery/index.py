@@ -338,12 +338,12 @@ class Gallery:
         if views.dtype != torch.float16 or not self.method.row_search:
             return None
         rows, is_near = self._rows(views), torch.zeros(len(ids), dtype=torch.bool)
-        for needle in self._rows(query.embeddings):
+        for query_row in self._rows(query.embeddings):
             # one row at a time: torch has no fast float16 matrix product on CPUs
-            products = (rows @ needle.half()).float()  # (N R,)
+            products = (rows @ query_row.half()).float()  # (N R,)
             if len(rows) > len(ids):  # torch is slow at the maximum of a single value
                 products = products.view(len(ids), -1).amax(dim=1)  # (N,)
-            threshold = products.topk(k).values[-1] - _MARGIN * self._longest * needle.norm()
+            threshold = products.topk(k).values[-1] - _MARGIN * self._longest * query_row.norm()
             is_near |= products >= threshold
         return ids[is_near.numpy()]
 
@@ -353,9 +353,9 @@ class Gallery:
         Includes all items that were added after the clusters were built.
         """
         ids, item_rows = self.ids(), self._numbers // clusters.d
-        needles = self._rows(query.embeddings).float().contiguous().numpy()
+        query_rows = self._rows(query.embeddings).float().contiguous().numpy()
         listed = max(_MIN_LISTED, 16 * k * item_rows)
-        _, rows = clusters.search(needles, listed)  # -1 for missing rows
+        _, rows = clusters.search(query_rows, listed)  # -1 for missing rows
         items = np.unique(rows[rows >= 0] // item_rows)
         later_items = np.arange(clusters.ntotal // item_rows, len(ids))
         return ids[np.concatenate([items, later_items])] if len(items) >= k else None

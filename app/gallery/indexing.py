@@ -106,7 +106,7 @@ class Index:
 
     Args:
         cache: the user's cache folder.
-        ready: galleries by method that already contain the images; None to encode the images.
+        galleries: galleries by method that already contain the images; None to encode the images.
 
     Attributes:
         images: the gallery of images of each method.
@@ -128,12 +128,12 @@ class Index:
         runtime: Runtime,
         collection: Collection,
         cache: Path,
-        ready: Mapping[str, Gallery] | None = None,
+        galleries: Mapping[str, Gallery] | None = None,
     ) -> None:
         self._runtime, self._collection = runtime, collection
         methods, device = runtime.methods.items(), runtime.device
         self.files, count = len(collection.images), len(collection.captions)
-        self.images: Mapping[str, Gallery] = ready or {
+        self.images: Mapping[str, Gallery] = galleries or {
             name: Gallery("images", method, device, self.files) for name, method in methods
         }
         self.captions = {name: Gallery("texts", method, device, count) for name, method in methods}
@@ -143,7 +143,7 @@ class Index:
         self._features: dict[str, dict[int, Tensor]] = {}
         self.images_done = threading.Event()
         self.captions_done = threading.Event()
-        self.complete = ready is not None
+        self.complete = galleries is not None
         self.refused, self.copies = list(collection.left_out), list[Copy]()
         self._first_files: dict[bytes, str] = {}  # the first file of each content
         self._files_read = 0

@@ -222,23 +222,23 @@ class QdrantGallery(Gallery):
         super().__init__("images", method, device)
         self.shape, self.storage = shape, "float32 in Qdrant"
         self._points, self._name = points, name
-        self._image_ids, self._names = image_ids, list(image_ids)
+        self._image_ids, self._point_ids = image_ids, list(image_ids)
         self._ids, self._count = np.arange(len(image_ids)), len(image_ids)
 
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """See `Gallery.views`."""
         views, dim = self.shape or (1, 1)
-        step, names = max(1, _NUMBERS // (views * dim)), [self._names[i] for i in ids]
+        step, points = max(1, _NUMBERS // (views * dim)), [self._point_ids[i] for i in ids]
         rows = [np.empty((0, views, dim), np.float32)]
-        for start in range(0, len(names), step):
-            page = names[start : start + step]
+        for start in range(0, len(points), step):
+            page = points[start : start + step]
             records = self._points.fetch(page, self._name)
-            if any(name not in records or records[name][1].size != views * dim for name in page):
+            if any(point not in records or records[point][1].size != views * dim for point in page):
                 raise QdrantError(
                     f"images of {self._points.address} were deleted, or their views are damaged; "
                     "start again, or migrate them again"
                 )
-            rows += [records[name][1].reshape(1, views, dim) for name in page]
+            rows += [records[point][1].reshape(1, views, dim) for point in page]
         return Views(torch.from_numpy(np.concatenate(rows)).to(self._device))
 
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
@@ -258,9 +258,9 @@ class QdrantGallery(Gallery):
         selected = self.ids() if only is None else np.array(sorted(only), np.int64)
         if not self.method.row_search:
             return selected
-        needles = self._rows(query.embeddings).float().cpu()[:, None]  # (Q, 1, E)
-        names = None if only is None else [self._names[i] for i in selected]
-        points = self._points.candidates(self._name, needles.numpy(), k + _SPARE, names)
+        query_rows = self._rows(query.embeddings).float().cpu()[:, None]  # (Q, 1, E)
+        subset = None if only is None else [self._point_ids[i] for i in selected]
+        points = self._points.candidates(self._name, query_rows.numpy(), k + _SPARE, subset)
         return np.sort([self._image_ids[point] for point in points if point in self._image_ids])
 
 

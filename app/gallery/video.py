@@ -119,8 +119,8 @@ def read_video(
                     break
                 time, number, width, height = HEADER.unpack(head)
                 if not width:
-                    if refusal := process.stdout.read(min(height, 1000)).decode(errors="replace"):
-                        raise VideoError(refusal)
+                    if message := process.stdout.read(min(height, 1000)).decode(errors="replace"):
+                        raise VideoError(message)
                     return
                 size = 3 * width * height if max(width, height) <= _SIDE else 0
                 pixels = process.stdout.read(size)
@@ -147,7 +147,7 @@ def main(argv: list[str]) -> int:
         resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 5))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    out, sentence = sys.stdout.buffer, "has no frame that can be decoded; save it again as MP4"
+    out, message = sys.stdout.buffer, "has no frame that can be decoded; save it again as MP4"
     try:
         with (
             open(0, "rb", closefd=False) as file,
@@ -157,16 +157,16 @@ def main(argv: list[str]) -> int:
             for moment, frame in clip.select(frames_per_set, *map(float, argv[3:])):
                 image = clip.upright(frame)
                 out.write(HEADER.pack(*moment, *image.size) + image.tobytes())
-                sentence = ""
+                message = ""
     except VideoError as error:
-        sentence = str(error)
+        message = str(error)
     except MemoryError:
-        sentence = "needs more memory than a clip may take; make it smaller"
+        message = "needs more memory than a clip may take; make it smaller"
     except av.FFmpegError as error:
         reason = error.strerror or type(error).__name__
-        sentence = f"is damaged, or not a clip that can be read ({reason}); save it again as MP4"
-    refusal = sentence.encode()
-    out.write(HEADER.pack(0, 0, 0, len(refusal)) + refusal)
+        message = f"is damaged, or not a clip that can be read ({reason}); save it again as MP4"
+    encoded = message.encode()
+    out.write(HEADER.pack(0, 0, 0, len(encoded)) + encoded)
     out.flush()
     return 0
 

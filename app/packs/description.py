@@ -110,7 +110,7 @@ def results(retriever: Retriever) -> dict[str, Any]:
     """Returns all recorded numbers of a pack, and in `problems` a message per unreadable file."""
     info, problems = retriever.info, list[str]()
 
-    def record(path: Path) -> dict[str, Any] | None:
+    def read(path: Path) -> dict[str, Any] | None:
         try:
             return dict(read_json(path, _MAX_BYTES)) if path.is_file() else None
         except (ValueError, TypeError, OSError) as error:  # hides the path from visitors
@@ -118,10 +118,10 @@ def results(retriever: Retriever) -> dict[str, Any]:
             return None
 
     parent, name = info.folder.parent, info.folder.name
-    speed = record(parent / f"{name}.speed.json")
+    speed = read(parent / f"{name}.speed.json")
     methods = {key: _method(retriever, key, speed or {}) for key in retriever.methods}
     used_keys = set().union(*(method["values"] for method in methods.values()))
-    tables = map(record, sorted((parent / "ablations" / name).glob("*.json")))
+    tables = map(read, sorted((parent / "ablations" / name).glob("*.json")))
     return {
         "pack": info.name,
         "checksum": info.checksum,

@@ -67,25 +67,25 @@ class AppState:
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
         self._collections: OrderedDict[str, Collection] = OrderedDict()  # opened folders, by key
         self._openings: dict[str, _Opening] = {}  # unfinished, or failed and not reported yet
-        self._ready: Callable[[Runtime], Any] | None = None  # makes galleries of images in Qdrant
-        self._start = ""  # the key of --gallery
+        self._galleries: Callable[[Runtime], Any] | None = None  # makes the galleries in Qdrant
+        self._start_key = ""  # the key of --gallery; empty without it
         self.uploads = Uploads()
         self.downloads = Downloads(settings, cache, self.add_pack, self.public_message)
         self.first_pack = self.add_pack(pack_folder(settings.first_pack, cache))
         if isinstance(settings.gallery, str):
             from polyview.app.gallery.qdrant import Points, open_points  # needs an optional package
 
-            self._start = "qdrant"
-            self._collections["qdrant"], self._ready = open_points(Points(settings.gallery))
+            self._start_key = "qdrant"
+            self._collections["qdrant"], self._galleries = open_points(Points(settings.gallery))
         elif settings.gallery is not None:
-            self._start, opening = self._open(settings.gallery)
+            self._start_key, opening = self._open(settings.gallery)
             wait([opening.images])
-            self._check_opening(self._start)
+            self._check_opening(self._start_key)
         runtime = self._runtime(self.first_pack)  # held until its retriever is made
-        if self._start:
+        if self._start_key:
             runtime.require_images()
-        self._home = self.first_pack, self._default_collection(self.first_pack)
-        self.first = self._retrievers[self._home] = self._make(*self._home)
+        self._first_keys = self.first_pack, self._default_collection(self.first_pack)
+        self.first = self._retrievers[self._first_keys] = self._make(*self._first_keys)
 
     def retriever(self, pack: str = "", collection: str = "") -> Retriever:
         """Returns the retriever of a pack and a collection; makes it and starts reading if needed.
@@ -107,8 +107,8 @@ class AppState:
             retriever.index.start()
             with self._lock:
                 self._retrievers[keys] = retriever
-                uploads, home = self.uploads, self._home
-                others = [k for k in self._retrievers if k[1] not in uploads and k != home]
+                uploads, first_keys = self.uploads, self._first_keys
+                others = [k for k in self._retrievers if k[1] not in uploads and k != first_keys]
                 for oldest in others[: 1 - MAX_RETRIEVERS]:
                     self._retrievers.pop(oldest).index.stop()
         return retriever
@@ -129,7 +129,7 @@ class AppState:
             elif collection and collection in self.packs():
                 pack = collection
         if (pack, collection) == (self.first_pack, ""):
-            return self._home
+            return self._first_keys
         return pack, collection or self._default_collection(pack)
 
     def peers(self, retriever: Retriever) -> dict[str, Retriever]:
@@ -208,7 +208,7 @@ class AppState:
             with self._lock:
                 self._close(key)  # the files may have changed
                 self._collections[key] = images
-                for oldest in [k for k in self._collections if k != self._start][:-MAX_FOLDERS]:
+                for oldest in [k for k in self._collections if k != self._start_key][:-MAX_FOLDERS]:
                     self._close(oldest)
             future.set_result(images)
         except Exception as error:
@@ -305,10 +305,10 @@ class AppState:
         for index in indexes:
             index.join(_LAST_STEP)
 
-    def require_owner(self, sentence: str) -> None:
+    def require_owner(self, message: str) -> None:
         """Raises `Refusal` with this message if the app is public."""
         if not self.private:
-            raise Refusal(403, sentence)
+            raise Refusal(403, message)
 
     def public_message(self, error: object) -> str:
         """Returns the message of an error; in a public app, without paths of this machine."""
@@ -342,10 +342,10 @@ class AppState:
         runtime = self._runtime(pack)
         if collection != pack:
             runtime.require_images()
-        ready = self._ready(runtime) if self._ready and collection == "qdrant" else None
+        galleries = self._galleries(runtime) if self._galleries and collection == "qdrant" else None
         upload = self.uploads.get(collection)
         cache = upload.folder / "encoded" if upload else self.cache
-        return Retriever(runtime, images, cache, ready)
+        return Retriever(runtime, images, cache, galleries)
 
     def _images(self, collection: str) -> Collection:
         """Returns the images of a collection; raises `Refusal` or ValueError if it is not open."""
@@ -388,8 +388,8 @@ class AppState:
         return runtime
 
     def _default_collection(self, pack: str) -> str:
-        if self._start and self._info(pack).image_encoder.file is not None:
-            return self._start
+        if self._start_key and self._info(pack).image_encoder.file is not None:
+            return self._start_key
         return next((key for key in (pack, self.first_pack) if self._info(key).gallery), SCENES)
 
 

@@ -88,8 +88,8 @@ class Retriever:
     whose scores are averaged; `name` names a single method. The member functions raise ValueError
     for an unknown method or image, and for a text without a word.
 
-    `cache` is the folder of thumbnails and encoded views. `ready` has galleries by method that
-    already contain the images; None to encode the images.
+    `cache` is the folder of thumbnails and encoded views. `galleries`, by method, already contain
+    the images; None to encode the images.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class Retriever:
         runtime: Runtime,
         collection: Collection,
         cache: Path,
-        ready: Mapping[str, Gallery] | None = None,
+        galleries: Mapping[str, Gallery] | None = None,
     ) -> None:
         self.runtime, self.info, self.collection = runtime, runtime.info, collection
         # rows and columns of maps
         self.grid = runtime.grid if runtime.regions is None else runtime.regions.grid
         self.reads_sets = runtime.info.image_encoder.frames > 1  # sets of frames of clips
         self.methods = runtime.methods
-        self.index = Index(runtime, collection, cache, ready)  # `index.start()` fills it
+        self.index = Index(runtime, collection, cache, galleries)  # `index.start()` fills it
         self.readings = Readings(self.index)
 
     def search(
