@@ -189,7 +189,7 @@ def test_queries_share_the_processors_and_give_them_back(monkeypatch: pytest.Mon
             with suppress(ValueError), index.shared_processors(1):
                 assert torch.get_num_threads() == 1
                 raise ValueError
-            assert index._active_questions == 1
+            assert index._active_queries == 1
         assert torch.get_num_threads() == 4
     finally:
         torch.set_num_threads(before)
