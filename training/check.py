@@ -1,4 +1,4 @@
-"""Checks a pack's preprocessing against its model's: `python -m polyview check PACK`."""
+"""Checks that a pack preprocesses inputs as its model expects: `python -m polyview check`."""
 
 import argparse
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from polyview.export.check import PAIRS, check_preprocessing, choose_pairs
 from polyview.export.hub.packs import resolve
 from polyview.export.runtime import Runtime
 from polyview.training.data.open_split import from_pack, open_split
-from polyview.training.settings import refusals_end
+from polyview.training.settings import exit_on_error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--split", help="split (default: val; test for a pack's own gallery)")
     add("--pairs", type=int, default=PAIRS, help=f"number of images (default: {PAIRS})")
     options = parser.parse_args(argv)
-    with refusals_end():
+    with exit_on_error():
         pack, split = resolve(options.pack), options.split or ("val" if options.data else "test")
         runtime = Runtime.load(pack, "cpu")
         method = options.method or runtime.methods.best
@@ -37,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows = check_preprocessing(runtime, method, images, texts)
     print(f"{len(images)} pairs of {data.folder}, {method}; gain in standard deviations of scores")
     for row in rows:
-        verdict = "right; next best is" if row.right else "WRONG: the model wants"
-        verdict = verdict if row.error else "right; the same is"
+        verdict = "right; the best alternative is" if row.right else "WRONG: the model expects"
+        verdict = verdict if row.error else "right; no different from"
         print(f"  {row.step:26} {row.gain:+.3f} +- {row.error:.3f}  {verdict}: {row.way}")
     if not rows[0].right:
         print(f"fix the {rows[0].step} first: {rows[0].way}")

@@ -2,11 +2,12 @@
 
 `python -m polyview distill --recipe flickr8k/backbone --set data=DIR --set teacher=T --out RUN`
 
-The student learns to predict the feature map of a published network (knowledge distillation, Hinton
-et al., 2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015), also on photographs
-without captions. The last epochs add a retrieval loss on captioned photographs. Only the student's
-trunk is saved. The teacher's maps of some crops of every photograph are cached; in every epoch the
-student encodes one of these crops (Beyer et al., CVPR 2022), mirrored and recoloured at random.
+The student learns to predict the feature maps of a published network, also on photographs without
+captions (knowledge distillation, Hinton et al., 2015; feature maps as targets as in FitNets, Romero
+et al., ICLR 2015). The last epochs add a retrieval loss on captioned photographs. Only the weights
+of the student's trunk are saved. The teacher's maps of several crops of each photograph are cached.
+In each epoch the student encodes one of these crops (Beyer et al., CVPR 2022), mirrored at random
+and with random changes of colour.
 """
 
 import math
@@ -40,9 +41,9 @@ from polyview.training.loop.dual_encoder import DualEncoder, encode_split
 from polyview.training.loop.loop import BEST, Loop
 from polyview.training.objectives.losses import info_nce, same_image
 
-WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # of the temporary heads for the retrieval loss
-_FITTED = 1500  # photographs for fitting the teacher's principal components
-_MAPPED = 300  # photographs for fitting the linear map over a trained trunk
+WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # heads for the retrieval loss, not saved
+_COMPONENT_IMAGES = 1500  # photographs for fitting the teacher's principal components
+_REGRESSION_IMAGES = 300  # photographs for fitting the linear map over a trained trunk
 
 
 class DistillConfig(BackboneConfig):
@@ -50,18 +51,19 @@ class DistillConfig(BackboneConfig):
 
     Attributes:
         data: folder of captioned photographs, see `training/data/photographs.py`.
-        also: further folders; their photographs without captions are used for distillation only.
+        also: further folders of photographs; those without captions are used for distillation only.
         teacher: source of the published image encoder, see `export/encoders/`.
-        cache: folder for the teacher's maps.
+        cache: folder that stores the teacher's maps.
         init: run folder of an image encoder to start from; the new encoder may have additional
             blocks at its end. Empty for random weights.
-        side: input size in pixels at inference. Objects are larger in crops than in whole images,
-            so a size above the 224 of training is better (FixRes, Touvron et al., NeurIPS 2019).
-        crops: number of versions of each training image that the teacher encodes: the image itself
-            and random crops of at least half of it.
+        side: width and height of input images in pixels at inference. Objects are larger in crops
+            than in whole images, so a side above 224, the side in training, is better (FixRes,
+            Touvron et al., NeurIPS 2019).
+        crops: number of versions of each training image that the teacher encodes: the whole image
+            and random crops of at least half of its area.
         targets: number of principal components of the teacher's features to learn.
         color: largest relative change of brightness, contrast and saturation.
-        epochs: passes over the training images, with one random version of each.
+        epochs: passes over the training images; each reads a random version of each image.
         retrieval_epochs: number of final epochs with the retrieval loss.
         retrieval_weight: weight of the retrieval loss relative to the distillation loss.
     """
@@ -149,7 +151,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         )
 
     def _check_teacher(self) -> Preprocess:
-        """Compares numbers of cells; returns the teacher's steps with the student's scaling."""
+        """Checks teacher and `init`; returns the teacher's preprocessing with default scaling."""
         config, defaults = self.config, Preprocess()
         refuse_missing(config.teacher, "teacher")
         spec = describe_image_source(config.teacher)
@@ -181,14 +183,14 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         return self.row_batches(self.random, self.train.image_count)
 
     def is_better(self, metrics: dict[str, float]) -> bool:
-        """See `Loop`; without a retrieval loss, the last epoch is the best."""
+        """Returns whether rsum is at least the best so far; always True without retrieval loss."""
         return metrics.get("rsum", 0.0) >= self.progress["best"]
 
-    def _retrieves(self, epoch: int) -> bool:
+    def _has_retrieval_loss(self, epoch: int) -> bool:
         return epoch >= self.config.epochs - self.config.retrieval_epochs
 
     def load_crops(self, rows: np.ndarray, crops: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Loads a crop of each image: pixels (B, 3, S, S) and projected teacher maps (B, N, T)."""
+        """Loads crop `crops[b]` of image `rows[b]`: pixels (B, 3, S, S), map targets (B, N, T)."""
         pairs = list(zip(crops.tolist(), rows.tolist(), strict=True))
         pixels = np.concatenate([self.pixels[crop][row : row + 1] for crop, row in pairs])
         maps = np.stack([self.maps[crop][row] for crop, row in pairs])
@@ -205,7 +207,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         cells = self._cells(change_colors(pixels, self.config.color, random))
         terms = {"distillation": self._map_error(cells, targets)}
         captioned = rows < self.captioned
-        if self._retrieves(epoch) and captioned.any():
+        if self._has_retrieval_loss(epoch) and captioned.any():
             rows, cells = rows[captioned], cells[captioned]
             first, last = (np.searchsorted(self.train.image_of, rows + n) for n in (0, 1))
             words = self.tables[0].rows(random.integers(first, last))
@@ -224,13 +226,13 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         """Fits the linear map on top of a trained trunk by least squares."""
         self.model.eval()
         count = self.train.image_count
-        rows = np.linspace(0, count - 1, min(_MAPPED, count)).astype(int)
+        rows = np.linspace(0, count - 1, min(_REGRESSION_IMAGES, count)).astype(int)
         inputs, outputs = [], []
-        for part in np.array_split(rows, -(-len(rows) // 50)):
-            pixels, targets = self.load_crops(part, np.zeros(len(part), int))
+        for batch in np.array_split(rows, -(-len(rows) // 50)):
+            pixels, targets = self.load_crops(batch, np.zeros(len(batch), int))
             inputs.append(self._cells(pixels).flatten(0, 1).double())  # (B * N, d)
             outputs.append(targets.flatten(0, 1).double())  # (B * N, T)
-        cells = nn.functional.pad(torch.cat(inputs), (0, 1), value=1.0)  # for the bias
+        cells = nn.functional.pad(torch.cat(inputs), (0, 1), value=1.0)  # a column for the bias
         ridge = 1e-6 * len(cells) * torch.eye(cells.shape[1]).to(cells)
         products = cells.mT @ torch.cat(outputs)
         solution = torch.linalg.solve(cells.mT @ cells + ridge, products)  # (d + 1, T)
@@ -238,11 +240,11 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.model.imitate.bias.copy_(solution[-1])
 
     def _map_error(self, cells: Tensor, targets: Tensor) -> Tensor:
-        """Weighted squared error of predicted maps (B, N, T); 1 for predicting the mean."""
+        """Returns the weighted squared error of maps predicted from cells; 1 for the mean map."""
         return ((self.model.imitate(cells) - targets).square() * self.weights).mean()
 
     def _cells(self, pixels: Tensor) -> Tensor:
-        """The student's features (B, N, d) of pixels (B, 3, S, S)."""
+        """Returns the student's features (B, N, d) of pixels (B, 3, S, S)."""
         with self.autocast():
             cells: Tensor = self.model.trunk(pixels.to(self.device))
         return cells.float()
@@ -255,12 +257,12 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         """
         self.model.eval()
         error, count = 0.0, self.val.image_count
-        for part in (slice(start, start + 100) for start in range(0, count, 100)):
-            cells = self._cells(torch.from_numpy(self.val_pixels.features[part]))
-            targets = self._targets(self.val.features[part])
+        for batch in (slice(start, start + 100) for start in range(0, count, 100)):
+            cells = self._cells(torch.from_numpy(self.val_pixels.features[batch]))
+            targets = self._targets(self.val.features[batch])
             error += self._map_error(cells, targets).item() * len(cells) / count
         score = {"val_distillation": round(error, 4)}
-        if self._retrieves(epoch):
+        if self._has_retrieval_loss(epoch):
             method, words = self.model.heads.method, self.model.heads.text_encoder
             model = DualEncoder(method, words, TrainConfig(), self.model.trunk).eval()
             views = encode_split(model, self.val_pixels, self.tables[1], self.device)
@@ -278,17 +280,17 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Fits T = `count` principal components of a teacher's maps (P, N, d) on some photographs.
 
-    Each component is divided by the square root of its standard deviation, so that the first ones
-    do not dominate. A common factor sets the mean square of all components to 1.
+    Each component is divided by the square root of its standard deviation, so that the first
+    components do not dominate. A common factor sets the mean square of all components to 1.
 
     Returns:
-        Mean (d,) and map (d, T), to apply as (features - mean) @ map; and the weight (T,) of each
-        component's squared error: its variance, scaled so that predicting zeros has an error of 1.
+        Mean (d,) and map (d, T), applied as (features - mean) @ map; and the weight (T,) of each
+        component's squared error: its variance, scaled so that the error of zeros is 1.
     """
-    rows = np.linspace(0, len(maps) - 1, min(_FITTED, len(maps))).astype(int)
+    rows = np.linspace(0, len(maps) - 1, min(_COMPONENT_IMAGES, len(maps))).astype(int)
     total, square, cells = torch.zeros(()), torch.zeros(()), 0
-    for part in np.array_split(rows, -(-len(rows) // 64)):
-        features = torch.from_numpy(maps[part]).flatten(0, 1).double()  # (B * N, d)
+    for batch in np.array_split(rows, -(-len(rows) // 64)):
+        features = torch.from_numpy(maps[batch]).flatten(0, 1).double()  # (B * N, d)
         total, square = total + features.sum(dim=0), square + features.mT @ features
         cells += len(features)
     mean = total / cells  # (d,)
@@ -300,7 +302,7 @@ def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, 
 
 
 def mirror(pixels: Tensor, maps: Tensor, selected: Tensor) -> None:
-    """Mirrors the images (B, 3, S, S) and maps (B, N, T) selected by (B,) bool, in place."""
+    """Mirrors images (B, 3, S, S) and maps (B, N, T) in place where `selected` (B,) is True."""
     side = math.isqrt(maps.shape[1])
     pixels[selected] = pixels[selected].flip(3)
     maps[selected] = maps[selected].unflatten(1, (side, side)).flip(2).flatten(1, 2)
@@ -309,7 +311,8 @@ def mirror(pixels: Tensor, maps: Tensor, selected: Tensor) -> None:
 def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -> Tensor:
     """Changes saturation, contrast and brightness of each image, in this order.
 
-    Pixels (B, 3, H, W) range from -1 (black) to 1 (white); `largest` is a relative change.
+    Pixels (B, 3, H, W) range from -1 (black) to 1 (white). Factors are drawn uniformly between
+    1 - `largest` and 1 + `largest`.
     """
     factors = 1.0 + random.uniform(-largest, largest, (3, len(pixels), 1, 1, 1))
     brightness, contrast, saturation = torch.from_numpy(factors).float()

@@ -1,12 +1,13 @@
-"""Measures a pack, or a run before its export; `--help` explains every option.
+"""Measures a pack, or a run before its export; `--help` describes the options.
 
 `python -m polyview evaluate --pack app/bundled/scenes --method vse_infty --split test`
 
 Metrics over all relevant images of a caption need rendered scenes. Runs are measured in torch, by
-recalls only, and by default on their training data; several runs, such as two seeds of a recipe,
-get one row each and one for the average of their scores. Methods over ready-made region features
-are measured on a folder of such features: `--run RUN --split testall --folds 5`, or `--pack PACK
---data DIR`. `docs/evidence.md` explains `--evidence`, `--calibrate` and `--maps`.
+recalls only, and by default on a split of the folder that they were trained on. Several runs, such
+as two seeds of a recipe, are measured separately and by the average of their scores. Methods over
+ready-made region features are measured on a folder of features: `--run RUN --split testall --folds
+5`, or `--pack PACK --data DIR`. `docs/evidence.md` explains `--evidence`, `--calibrate` and
+`--maps`.
 """
 
 import argparse
@@ -41,7 +42,7 @@ from polyview.training.evaluation import (
 from polyview.training.evaluation.views import mentioned_cells, print_views, view_metrics
 from polyview.training.loop.loop import BEST
 from polyview.training.loop.trainer import run_views
-from polyview.training.settings import refusals_end
+from polyview.training.settings import exit_on_error
 
 _TABLES = {
     "views": print_views, "evidence": evidence.print_evidence, "foils": kinds.print_foils
@@ -55,7 +56,7 @@ _RUN_OPTIONS = {
 def main(argv: Sequence[str] | None = None) -> None:
     """Measures the pack or the runs named on the command line, and prints the results."""
     options = _parser().parse_args(argv)
-    with refusals_end():
+    with exit_on_error():
         words = shlex.join(sys.argv[1:] if argv is None else argv)
         measured = _measure_runs(options) if options.run else _measure_pack(options)
         if options.json:
@@ -68,44 +69,48 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m polyview evaluate", description="Measure methods.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--pack", help="folder or Hub id of a pack")
-    help_text = "run folder of a method; may be repeated, for the average of their scores, too"
+    help_text = "run folder of a method; repeatable, to also measure the runs' average score"
     source.add_argument("--run", type=Path, action="append", help=help_text)
     method_group = parser.add_mutually_exclusive_group()
     method_group.add_argument("--method", help="a method of the pack (default: all)")
     method_group.add_argument("--all", action="store_true", help="every method of the pack")
     add = parser.add_argument
     repeated: dict[str, Any] = {"action": "append", "default": []}
-    add("--ensemble", metavar="A+B", help="also these methods' mean score; repeatable", **repeated)
-    help_text = "95%% interval of the rsum difference of methods, ensembles or runs; repeatable"
+    help_text = "also measure the mean score of these methods; repeatable"
+    add("--ensemble", metavar="A+B", help=help_text, **repeated)
+    help_text = "also print the rsum difference of two methods, ensembles or runs; repeatable"
     add("--compare", metavar="A,B", help=help_text, **repeated)
-    help_text = "captions that A finds and B misses: methods, ensembles, runs or TREC run files"
+    help_text = "also compare for which captions A and B find the image; each is a method, an "
+    help_text += "ensemble, a run or a TREC run file"
     add("--mistakes", nargs=2, metavar=("A", "B"), help=help_text, default=())
-    add("--k", type=int, default=1, help="--mistakes: found means rank k or better (default: 1)")
+    add("--k", type=int, default=1, help="--mistakes finds images up to this rank (default: 1)")
     for flag, help_text in (
-        ("views", "also how often each view wins, and its attention to mentioned objects"),
-        ("evidence", "also whether evidence lies on the named objects, and changes the score"),
-        ("foils", "also whether true captions of scenes score above false ones"),
+        ("views", "also measure how often each view wins and attends to mentioned objects"),
+        ("evidence", "also measure whether evidence lies on named objects and changes the score"),
+        ("foils", "also measure whether true captions of scenes score above false ones"),
         ("calibrate", "fit the probabilities of each method's hits, and store them in the pack"),
-        ("calibration", "measure these probabilities instead of recalls"),
-        ("halves", "photographs of one split: fit on one half of them and measure on the other"),
+        ("calibration", "measure the stored probabilities of hits instead of recalls"),
+        ("halves", "fit on one random half of the split's photographs, measure on the other"),
         ("write", "store the metrics in the pack, except those of ensembles"),
     ):
         add(f"--{flag}", action="store_true", help=help_text)
-    help_text = "only compare maps of CLIP on objects; FROM has the weights the pack was made of"
+    help_text = "only compare explanation maps of CLIP; FROM is the source of the pack's weights"
     add("--maps", nargs="?", const=True, metavar="FROM", help=help_text)
     add("--split", default="test", help="split (default: test)")
     help_text = "captioned images or features (default: the pack's gallery, or a run's own data)"
     add("--data", type=Path, help=help_text)
-    add("--folds", type=int, default=1, help="number of folds to average over")
+    add("--folds", type=int, default=1, help="folds of images to average over (default: 1)")
     for name, metavar, help_text in (
-        ("csv", "OUT", "--mistakes' captions with their ranks, or --maps' table, to this file"),
-        ("json", "OUT", "metrics, differences, command and checksums to this file"),
-        ("scores", "OUT.npz", "score matrices and ranks to this NumPy archive"),
-        ("trec", "DIR", "rankings in TREC's format, a file a method and direction"),
+        ("csv", "OUT", "the captions and ranks of --mistakes, or the table of --maps, as CSV"),
+        ("json", "OUT", "metrics, differences, command and checksums as JSON"),
+        ("scores", "OUT.npz", "score matrices and ranks as a NumPy archive"),
+        ("trec", "DIR", "rankings in TREC's format, one file per method and direction"),
     ):
         add(f"--{name}", type=Path, metavar=metavar, help=f"also write {help_text}")
-    add("--cache", type=Path, default=CACHE, help=f"for runs: cached features (default: {CACHE})")
-    add("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    help_text = f"folder where --run stores features of images and texts (default: {CACHE})"
+    add("--cache", type=Path, default=CACHE, help=help_text)
+    help_text = "where encoders and methods run (default: auto, a GPU if there is one)"
+    add("--device", default="auto", choices=("auto", "cpu", "cuda"), help=help_text)
     return parser
 
 
@@ -125,7 +130,7 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
             first = data
         elif data.captions != first.captions or not np.array_equal(data.image_of, first.image_of):
             reason = f"{folder} and {options.run[0]} were trained on different data"
-            raise ValueError(f"{reason}; say with --data what to measure all of them on")
+            raise ValueError(f"{reason}; name one folder for all of them with --data")
         scores[name if len(options.run) == 1 else str(folder)] = matrix
     if len(scores) > 1:
         scores["average"] = np.mean(list(scores.values()), axis=0)
@@ -168,7 +173,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
 def _single_names(
     options: argparse.Namespace, names: Iterable[str], known: Iterable[str], kind: str
 ) -> list[str]:
-    """Returns the methods or runs in `names`, `--compare` and `--mistakes`, once each."""
+    """Returns each method or run in `names`, `--compare` and `--mistakes` once."""
     pairs = [text.split(",") for text in options.compare]
     for text, pair in zip(options.compare, pairs, strict=True):
         if len(pair) != 2 or not pair[1]:
@@ -225,7 +230,7 @@ def _measure_methods(
 def _compare(
     options: argparse.Namespace, rows: report.Rows, scores: dict[str, np.ndarray], data: Split
 ) -> dict[str, Any]:
-    """Prints rsum differences and mistakes, writes `--scores` and `--csv`; returns `--json`."""
+    """Prints `--compare` and `--mistakes`, and writes files; returns the results for `--json`."""
     measured: dict[str, Any] = {"methods": rows, "differences": []}
     for a, b in (pair.split(",") for pair in options.compare):
         first, second = (scoring.ensemble_scores(scores, name) for name in (a, b))
@@ -242,7 +247,7 @@ def _compare(
     if options.trec:
         report.write_trec(options.trec, table, data)
     if options.csv and not options.mistakes:
-        raise ValueError("--csv lists the captions of --mistakes; add --mistakes A B")
+        raise ValueError("--csv writes the captions of --mistakes; add --mistakes A B")
     if options.mistakes:
         a, b = options.mistakes
         matrices = dict(scores)

@@ -1,6 +1,6 @@
 """Draws the curves of runs: `python -m polyview plot RUN [RUN ...]`.
 
-RUN is a run folder, or another folder with a `log.csv`, such as those in packs.
+RUN is a run folder, or another folder with a `log.csv`, such as `training/METHOD` of a pack.
 """
 
 import argparse
@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from polyview.models.files import replacing
 from polyview.training.evaluation.report import read_rows
 from polyview.training.loop.loop import LOG
-from polyview.training.settings import refusals_end
+from polyview.training.settings import exit_on_error
 
 SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first available score is drawn
 
 
 def read_curves(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """Reads curves by name, (epochs completed, value); raises ValueError without a valid log."""
+    """Reads points (epoch, value) of each curve; raises ValueError if the log is not valid."""
     if not (folder / LOG).is_file():
         raise ValueError(f"there is no {folder / LOG}; name a run that has finished an epoch")
     try:
@@ -36,12 +36,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Draws the runs named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m polyview plot", description="Draw runs.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
-    help_text = "the PNG; by default curves.png in the run, or beside the first of several"
+    help_text = "PNG file (default: curves.png in the run folder, or above the first of several)"
     parser.add_argument("--out", type=Path, help=help_text)
     options = parser.parse_args(argv)
     figure = Figure(figsize=(11, 7), dpi=120, layout="constrained")
     panels = list(figure.subplots(2, 2).flat)
-    with refusals_end():
+    with exit_on_error():
         for folder in options.runs:
             for axes, (name, points) in zip(panels, read_curves(folder).items(), strict=True):
                 axes.plot(*zip(*points, strict=True), label=str(folder), marker=".", linewidth=1)

@@ -4,7 +4,7 @@
 
 The encoder replaces the region detector of the papers, which was trained on Visual Genome. A small
 CNN learns from random weights to recognise the objects in each cell of its grid and the setting,
-time and weather of the image. Only its trunk is saved; every method uses it frozen.
+time and weather of the image. Only its trunk is saved, which all methods use frozen.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from polyview.training.loop.loop import Loop
 from polyview.training.scenes.store import SceneData, load_scenes
 from polyview.training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
 
-# an object is in a cell if it covers this share of the cell, or if a third of the object is in it
+# an object is in a cell that it covers by this share, or that shows a third of the object
 MIN_COVERAGE = 0.15
 THINGS = tuple(
     i for i, name in enumerate(LABELS) if name in LABEL_GROUPS["objects"] + LABEL_GROUPS["color"]
@@ -38,7 +38,7 @@ class PretrainConfig(BackboneConfig):
     """Pretraining of the scenes' image encoder on object, setting, time and weather labels.
 
     Attributes:
-        cell_weight: weight of the per-cell object loss beside the image-level one.
+        cell_weight: weight of the object loss per cell; the object loss per image has weight 1.
     """
 
     widths: tuple[int, ...] = (48, 64, 128, 256)
@@ -88,7 +88,7 @@ def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
 
 
 def object_r_precision(logits: np.ndarray, truth: np.ndarray) -> float:
-    """Mean R-precision of object logits (N, C) in percent; R is an image's number of objects."""
+    """Returns the mean R-precision of object logits (N, C) in percent; R is the object count."""
     order = np.argsort(-logits, axis=1, kind="stable")
     hits = np.take_along_axis(truth, order, axis=1)
     counts = truth.sum(axis=1).astype(int)
@@ -138,7 +138,7 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
 
     @torch.no_grad()
     def validate(self, epoch: int) -> dict[str, float]:  # noqa: ARG002
-        """Object R-precision and surroundings accuracy on the validation scenes, in percent."""
+        """Returns object R-precision and surroundings accuracy on the validation scenes, in %."""
         self.model.eval()
         objects, surroundings = [], []
         for start in range(0, len(self.val), 100):
@@ -148,7 +148,7 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
             objects.append(object_logits.float().cpu())
             surroundings.append(surrounding_logits.float().cpu())
         logits, truth = torch.cat(objects).numpy(), self.val_targets
-        count = len(LABEL_GROUPS["objects"])  # the first columns of logits and truth
+        count = len(LABEL_GROUPS["objects"])  # objects are the first columns of logits and truth
         precision = object_r_precision(logits[:, :count], truth[:, :count])
         right = (torch.cat(surroundings).numpy() > 0) == (truth[:, SURROUNDINGS] > 0.5)
         return {

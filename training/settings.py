@@ -35,9 +35,9 @@ def to_values(settings: Settings) -> dict[str, Any]:
 def apply_change(values: dict[str, Any], change: str) -> None:
     """Applies a change "dotted.name=value" to nested dictionaries, in place.
 
-    The value is parsed as TOML or else taken as plain text. A new `method` also removes `arguments`
-    and `objective`, which belong to the previous method. Raises ValueError if the change has
-    another form, or a parent in the dotted name is not a table.
+    The value is parsed as TOML; a value that is not TOML is a string. A new `method` also removes
+    `arguments` and `objective`, which belong to the previous method. Raises ValueError if the
+    change has another form, or a parent in the dotted name is not a table.
     """
     name, equals, text = (part.strip() for part in change.partition("="))
     if not equals or not name:
@@ -57,10 +57,10 @@ def apply_change(values: dict[str, Any], change: str) -> None:
     values[last] = value
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Error message for an unknown name: suggests the closest known name and lists all of them.
+def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
+    """Returns an error message that suggests the closest known name and lists all known names.
 
-    >>> print(unknown_name("method", "psve", ["avse", "pvse"]))
+    >>> print(unknown_name_message("method", "psve", ["avse", "pvse"]))
     there is no method "psve"; did you mean "pvse"? Choose one of
       avse
       pvse
@@ -79,8 +79,8 @@ def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:
 
 
 @contextmanager
-def refusals_end(continuation: str = "run the same command again") -> Iterator[None]:
-    """Exits with the message of a ValueError or OSError; prints `continuation` after Ctrl-C."""
+def exit_on_error(continuation: str = "run the same command again") -> Iterator[None]:
+    """Exits with the message of a ValueError or OSError; after Ctrl-C, prints `continuation`."""
     try:
         yield
     except (ValueError, OSError) as error:

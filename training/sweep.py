@@ -1,9 +1,9 @@
 """Sweeps: methods and settings compared over grids and seeds, `python -m polyview sweep NAME`.
 
-A sweep is `training/recipes/sweeps/NAME.toml`. Each row names a recipe and settings. Every point of
-its grid is trained once on the trial budget; the point with the highest validation rsum is then
-trained with every seed and measured on the sweep's split. Recorded trainings are not repeated;
-interrupted ones resume from their last epoch.
+A sweep is `training/recipes/sweeps/NAME.toml`. Each row names a recipe, settings and a grid. Each
+point of the grid is trained once with the trial settings; the point with the highest validation
+rsum is then trained with each seed and measured on the sweep's split. Recorded trainings are not
+repeated; interrupted trainings resume after their last epoch.
 
 Each training adds a line to `docs/results/NAME.csv` and its hits per image to `NAME.hits.npz`. The
 table and its intervals are computed from these two files, so `--report` needs no run folder.
@@ -47,7 +47,7 @@ from polyview.training.evaluation.views import caption_cosines, view_statistics
 from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
 from polyview.training.loop.loop import LOG
 from polyview.training.loop.trainer import build_trainer, run_views
-from polyview.training.settings import Settings, refusals_end, unknown_name
+from polyview.training.settings import Settings, exit_on_error, unknown_name_message
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/results.md")
@@ -63,13 +63,15 @@ _describe_image_source = cache(describe_image_source)
 
 
 class Choice(Settings):
-    """The trainings of a sweep; a row can override or extend each choice.
+    """Recipe, settings, grid and seeds of a sweep or of one of its rows.
+
+    The values of a row replace those of the sweep, except that settings are appended.
 
     Attributes:
         recipe: name of a recipe below `training/recipes`.
-        settings: "dotted.name=value" strings; those of a row are applied after those of the sweep.
+        settings: "dotted.name=value" strings.
         grid: dotted names of settings, each with the values to try.
-        seeds: seeds of the trainings at the chosen point; seed 0 if empty.
+        seeds: seeds of the trainings at the best point; seed 0 if empty.
     """
 
     recipe: str = ""
@@ -96,11 +98,11 @@ class Sweep(Choice):
     Attributes:
         name: the file name without its suffix.
         description: what the sweep compares, and how; the first sentence is its title.
-        paper: what a paper varied, and where; only for ablations.
-        finding: what the paper found; empty if it did not measure this.
+        paper: the setting that a paper varied, and its table or figure; only for ablations.
+        finding: the paper's result; empty if the paper has none.
         rows: rows of the table.
         trial: additional settings that make trials cheaper.
-        split: the split of the final metrics; points are always chosen on "val".
+        split: split of the final metrics; grid points are always compared on "val".
         baseline: label of the row to compare all others with; empty for none.
     """
 
@@ -122,7 +124,7 @@ class Sweep(Choice):
         smallest, largest = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
         if counts[smallest] < counts[largest]:
             numbers = " and ".join(f"{counts[label]} ({label})" for label in (smallest, largest))
-            raise ValueError(f"every row must have as many trials, not {numbers}")
+            raise ValueError(f"all rows must have the same number of trials, not {numbers}")
         return self
 
     @property
@@ -157,7 +159,7 @@ class Job:
 
     @property
     def run(self) -> str:
-        """Name of the run folder: the method and a hash of the non-default settings."""
+        """The name of the run folder: the method and a hash of the non-default settings."""
         values = self.config.model_dump(mode="json", exclude_defaults=True)
         source = self.config.backbone
         backbone = _describe_image_source(source)["sha256"] if source else ""
@@ -191,7 +193,7 @@ class Record:
                 self.hits = dict(file)
 
     def find(self, job: Job) -> dict[str, str] | None:
-        """Returns the CSV line of a recorded training; None if it is not recorded."""
+        """Returns the CSV line of a training; None if the training is not recorded."""
         columns = {"row": job.label, "phase": job.phase, "run": job.run, "split": job.split}
         lines = (line for line in self.lines if columns.items() <= line.items())
         return next(lines, None) if job.key in self.hits else None
@@ -208,13 +210,13 @@ class Record:
 
 
 def load_sweep(name: str) -> Sweep:
-    """Reads a sweep by its name below `training/recipes/sweeps`, or by the path of a TOML file.
+    """Reads a sweep, given its name below `training/recipes/sweeps` or the path of a TOML file.
 
     Raises ValueError if the sweep does not exist, or its file is not valid.
     """
     path = Path(name) if name.endswith(".toml") else SWEEPS / f"{name}.toml"
     if not path.is_file():
-        raise ValueError(unknown_name("sweep", name, sweep_names()))
+        raise ValueError(unknown_name_message("sweep", name, sweep_names()))
     values = {**tomllib.loads(path.read_text("utf-8")), "name": path.stem}
     return check(Sweep, values, f"sweep {name}")
 
@@ -252,7 +254,7 @@ def final_jobs(sweep: Sweep, changes: Sequence[str], record: Record) -> list[Job
 
 
 def train(job: Job, out: Path) -> tuple[Job, dict[str, Any], np.ndarray]:
-    """Trains or resumes a job; returns it with the CSV values and hits of its best epoch."""
+    """Trains or resumes a job; returns the job, and CSV values and hits of its best epoch."""
     folder = out / job.run
     try:
         build_trainer(job.config, folder, resume=True).fit()
@@ -290,9 +292,9 @@ def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threa
 
 
 def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[list[str]]:
-    """Returns the cells of the table, first its head, of the rows that are completely recorded.
+    """Returns the headings and the cells of all rows whose trainings are all recorded.
 
-    Each row is compared with those of its baselines that are in the table.
+    Each row is compared with its baselines, if these are in the table.
     """
     finals = dict[str, list[Job]]()  # one for each seed
     hits = dict[str, np.ndarray]()  # (S, 4, N_img)
@@ -300,8 +302,8 @@ def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[list[str
         finals[label] = list(group)
         if all(map(record.find, finals[label])):
             hits[label] = np.stack([record.hits[job.key] for job in finals[label]])
-    heads = ["row", "seeds", *(COLUMNS[key] for key in KEYS), "deviation", "against"]
-    rows = [[*heads, DIFFERENCE, "trials", "parameters", "minutes", "setting"]]
+    headings = ["row", "seeds", *(COLUMNS[key] for key in KEYS), "deviation", "against"]
+    rows = [[*headings, DIFFERENCE, "trials", "parameters", "minutes", "setting"]]
     for row in sweep.rows:
         if row.label not in hits:
             continue
@@ -319,14 +321,14 @@ def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[list[str
     return rows
 
 
-def select(lines: Sequence[Sequence[str]], heads: Sequence[str]) -> list[list[str]]:
-    """Returns some columns of a table, by their heads."""
-    columns = [lines[0].index(head) for head in heads]
+def select(lines: Sequence[Sequence[str]], headings: Sequence[str]) -> list[list[str]]:
+    """Selects columns of a table by their headings."""
+    columns = [lines[0].index(heading) for heading in headings]
     return [[line[column] for column in columns] for line in lines]
 
 
 def ablation(sweep: Sweep, lines: Sequence[Sequence[str]], hardware: str) -> dict[str, Any]:
-    """Returns an ablation as the app's Results screen reads it, from the cells of its table."""
+    """Builds an ablation's JSON for the app's Results screen from the cells of its table."""
     config = sweep.config(sweep.rows[0], (), ())
     note = " ".join(sweep.description.split()).partition(". ")[2]
     budget = f"{config.train_images:,} training images, {config.epochs} epochs, "
@@ -353,17 +355,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m polyview sweep", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="sweeps, see --list, or TOML files")
+    add("names", nargs="*", metavar="NAME", help="sweeps (see --list) or TOML files")
     add("--list", action="store_true", help="list the sweeps")
     add("--report", action="store_true", help="train nothing; print the recorded table")
     help_text = f"also write the table into {PAGE}; for an ablation, the app's JSON"
     add("--write", action="store_true", help=help_text)
     add("--out", type=Path, default=Path("runs/sweeps"), help="folder of the runs")
-    add("--results", type=Path, help=f"folder of the CSV; {RESULTS}, or --out beside --set")
-    add("--jobs", type=int, default=1, help="trainings at a time")
-    add("--threads", type=int, default=1, help="CPU threads of each training")
-    add("--data", metavar="DIR", help="photographs, scenes or features to train on instead")
-    help_text = "replace a setting of every row, e.g. epochs=3; may be repeated"
+    add("--results", type=Path, help=f"folder of the CSV (default: {RESULTS}; with --set: --out)")
+    add("--jobs", type=int, default=1, help="number of trainings at a time (default: 1)")
+    add("--threads", type=int, default=1, help="CPU threads of each training (default: 1)")
+    add("--data", metavar="DIR", help="folder to train on, in place of the data of the recipes")
+    help_text = "replace a setting of every row, e.g. epochs=3; repeatable"
     add("--set", action="append", default=[], metavar="NAME=VALUE", help=help_text)
     options = parser.parse_args(argv)
     if options.list or not options.names:
@@ -373,14 +375,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.data:
         features = holds_features(Path(options.data))
         options.set += [f"data={options.data}", *(["backbone="] if features else [])]
-    with refusals_end("the same command resumes"):
+    with exit_on_error("the same command resumes"):
         for name in options.names:
             _run(load_sweep(name), options)
 
 
 def _run(sweep: Sweep, options: argparse.Namespace) -> None:
     if options.write and options.set:
-        raise ValueError("--write records the sweep as it is; leave out --set and --data")
+        raise ValueError("--write needs the sweep's own settings; leave out --set and --data")
     record = Record(options.results or (options.out if options.set else RESULTS), sweep.name)
     if not options.report:
         plan = record, options.out, options.jobs, options.threads
@@ -389,7 +391,7 @@ def _run(sweep: Sweep, options: argparse.Namespace) -> None:
     lines = table(sweep, options.set, record)
     print("\n".join([sweep.description.strip(), "", *to_markdown(lines, notes=1)]))
     if options.write and len(lines) <= len(sweep.rows):
-        raise ValueError(f"sweep {sweep.name} lacks trained rows; run it whole, then --write")
+        raise ValueError(f"sweep {sweep.name} has untrained rows; run it without --report first")
     if options.write and sweep.paper:
         finals = [line for line in record.lines if line["phase"] == "final"]
         machines = " and ".join(sorted({line["hardware"] for line in finals}))

@@ -91,7 +91,7 @@ def test_a_recipe_drops_tables_and_values_of_its_base(tmp_path: Path) -> None:
         ("validate_every=7", "validate_every must be 1 to patience (6), not 7"),
         (
             "backbone_frozen=false feature_copies=2",
-            "feature_copies must be 1 beside backbone_frozen=false, not 2",
+            "feature_copies must be 1 if backbone_frozen=false, not 2",
         ),
         ("objective.margin=abc", "objective: margin must be a valid number, not 'abc'"),
         ("text.frozen=no", "text.frozen must be a valid boolean, not 'no'"),

@@ -180,7 +180,8 @@ def test_trainings_of_a_sweep_have_different_names(name: str, tmp_path: Path) ->
 
 
 def test_unfair_and_unknown_sweeps_are_refused(toy: Path) -> None:
-    text, fewer = toy.read_text(), "every row must have as many trials, not 1 (three views) and 2"
+    text = toy.read_text()
+    fewer = "all rows must have the same number of trials, not 1 (three views) and 2"
     for content, message in (
         (text.replace('"three views"', '"three views"\ngrid = { "seed" = [0] }'), fewer),
         (text.replace('baseline = "one vector"', 'baseline = "none"', 1), 'no row "none"'),

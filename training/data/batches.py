@@ -19,7 +19,7 @@ class Batch:
 
     Attributes:
         features: (I, N, d) float32 image features, or pixels (I, 3, S, S).
-        mask: (I, N) bool, false at padding; N is 0 for pixels.
+        mask: (I, N) bool, False at padding; N is 0 for pixels.
         rows: (B,) int64, the row of each pair's image among the I images.
         ids: (B, L) int64 word ids, 0 at padding.
         lengths: (B,) int64, numbers of words.
@@ -52,13 +52,13 @@ def batches(
     `seed` (run seed, epoch, ...) alone determines the order, so that a resumed run repeats the
     batches. `unknown_rate` is the share of words replaced by [UNK]. `captions_per_image` captions
     of one image, or of alike images, share a batch, so that the image is encoded once; with 1 each
-    pair has a separate image. `candidates` (n,) are the captions to draw from; None for all.
+    pair has a separate image. `candidates` (n,) are the rows of the captions to draw; None for all.
     """
     random = np.random.default_rng(seed)
-    together = data.image_of if data.alike is None else data.alike[data.image_of]
+    group_of = data.image_of if data.alike is None else data.alike[data.image_of]  # (N_txt,)
     if candidates is None:
-        candidates = np.arange(len(together))
-    order = candidates[caption_order(together[candidates], captions_per_image, random)]
+        candidates = np.arange(len(group_of))
+    order = candidates[caption_order(group_of[candidates], captions_per_image, random)]
     for start in range(0, len(order) - batch_size + 1, batch_size):
         index = order[start : start + batch_size]
         ids, lengths = table.rows(index)
@@ -79,20 +79,22 @@ def batches(
         yield Batch(features, *map(torch.from_numpy, arrays))
 
 
-def caption_order(image_of: np.ndarray, together: int, random: np.random.Generator) -> np.ndarray:
-    """Returns all captions in random order, with up to `together` captions of an image in sequence.
+def caption_order(group_of: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
+    """Returns the rows of N captions in random order, up to `size` of one group in sequence.
+
+    `group_of` (N,) are equal for captions of the same image, or of alike images.
 
     >>> order = caption_order(np.array([0, 0, 1, 1]), 2, np.random.default_rng(0))
     >>> sorted(order[:2].tolist()) in ([0, 1], [2, 3])
     True
     """
-    order = random.permutation(len(image_of))
-    if together == 1:
+    order = random.permutation(len(group_of))
+    if size == 1:
         return order
-    order = order[np.argsort(image_of[order], kind="stable")]  # by image, shuffled within each
-    owner = image_of[order]
-    first = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])  # first caption of each image
+    order = order[np.argsort(group_of[order], kind="stable")]  # by group, shuffled within each
+    owner = group_of[order]
+    first = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])  # first caption of each group
     counts = np.diff(np.r_[first, len(order)])
     within = np.arange(len(order)) - np.repeat(first, counts)
-    groups = np.split(order, np.flatnonzero(within % together == 0)[1:])
+    groups = np.split(order, np.flatnonzero(within % size == 0)[1:])
     return np.concatenate([groups[g] for g in random.permutation(len(groups))])

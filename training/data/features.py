@@ -1,6 +1,6 @@
-"""The image side of a split: cached features, or pixels for an encoder that is trained.
+"""Computes and caches the features of frozen image encoders.
 
-A frozen image encoder encodes every image once. Threads decode images ahead of the encoder (Pillow
+An encoder encodes each image once. Threads decode images ahead of the encoder (Pillow
 releases the GIL while decoding). Feature files are written atomically.
 """
 
@@ -29,10 +29,10 @@ from polyview.training.data.image_files import ImageFiles, crops, find_damaged, 
 from polyview.training.data.split import Copies, Split
 
 CACHE = Path("data/cache")
-WORTH_A_GRAPH = 200  # minimum number of images; building an ONNX graph takes some seconds
+MIN_GRAPH_IMAGES = 200  # with fewer images, exporting to ONNX takes longer than it saves
 _BATCH = 64  # images
 _MAX_NAMED = 10  # damaged images named in an error
-_LOCAL = ("runs", "data")  # folders of runs and downloaded encoders; never a Hub owner
+_LOCAL = ("runs", "data")  # folders of runs and downloaded encoders, not owners on the Hub
 _MADE_BY = {
     "runs/backbone": "pretrain --recipe scenes/backbone",
     "runs/photo_backbone": "distill --recipe flickr8k/backbone",
@@ -46,7 +46,7 @@ class Extraction:
     """Settings for computing and caching features.
 
     Attributes:
-        cache: folder for features of photographs; those of scenes are stored with the scenes.
+        cache: folder for features of photographs; features of scenes are stored with the scenes.
         device: "cuda", "cpu" or "auto".
         skip_damaged: leave out photographs that cannot be read instead of raising an error.
     """
@@ -70,8 +70,9 @@ def read_features(
     """Adds the features of a frozen image encoder to a split that has none.
 
     `backbone` is the source of the encoder (`export/encoders/`), which is loaded only if features
-    are not cached. `copies` is the number of versions of each photograph: itself and random crops.
-    The features (N, n, d) are float16 and memory-mapped. Raises ValueError if images are damaged.
+    are not cached. `copies` is the number of versions of each photograph: the photograph and random
+    crops. The features (N, n, d) are float16 and memory-mapped. Raises ValueError if images are
+    damaged.
     """
     if len(split.features):
         return split
@@ -95,10 +96,10 @@ def read_features(
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
-    """Returns the path of a split's features; `copy` is the number of its `crops`, 0 for none.
+    """Returns the path of the features of a split's images, or of their random crops `copy` > 0.
 
-    The name includes a checksum of the encoder (weights, sizes and preprocessing) and, for
-    photographs, of the file names.
+    The file name includes a checksum of the encoder (weights, sizes and preprocessing) and, for
+    photographs, of their names.
     """
     sha256 = describe_image_source(backbone)["sha256"]
     if not isinstance(split.images, ImageFiles):
@@ -115,9 +116,9 @@ def _cache_file(split: Split, sha256: str, extraction: Extraction, end: str) -> 
 
 
 def drop_damaged(split: Split, extraction: Extraction) -> Split:
-    """Removes the photographs that are listed as damaged in the cache.
+    """Removes the photographs that a list in the cache names as damaged.
 
-    With `extraction.skip_damaged`, finds damaged photographs and writes the list if it is missing.
+    With `extraction.skip_damaged`, first finds damaged photographs if there is no list.
     """
     if not isinstance(split.images, ImageFiles):
         return split
@@ -136,9 +137,10 @@ def drop_damaged(split: Split, extraction: Extraction) -> Split:
 
 
 def refuse_missing(source: str | Path, setting: str) -> None:
-    """Raises FileNotFoundError for a missing source below `runs/` or `data/`, before a download.
+    """Raises FileNotFoundError for a missing source below `runs/` or `data/`.
 
-    The message has the command that makes the folder, or the closest name, and the setting.
+    Without this check, the source would be requested from the Hub. The message has the command that
+    creates the folder, or the closest existing name, and the setting to change.
     """
     name = str(source).partition("#")[0]
     folder = Path(name)
@@ -189,7 +191,7 @@ def extract(
     with FileLock(lock):
         if not path.is_file():
             encode: Callable[[Tensor], Tensor] = encoder
-            if device.type == "cpu" and len(images) >= WORTH_A_GRAPH:
+            if device.type == "cpu" and len(images) >= MIN_GRAPH_IMAGES:
                 encode = _as_graph(encoder, preprocess.size)
             with replacing(path) as draft, draft.open("wb") as file:
                 for pixels in _decode(images, preprocess, f"features, {path.name}"):
@@ -197,7 +199,7 @@ def extract(
                     if not np.isfinite(features).all():
                         raise ValueError(
                             "the image encoder gives features that are not finite in half "
-                            "precision; its weights are damaged, or it needs another preprocessing"
+                            "precision; its weights are damaged, or it needs other preprocessing"
                         )
                     if not file.tell():
                         shape = (len(images), *features.shape[1:])
@@ -208,7 +210,7 @@ def extract(
 
 
 def _decode(images: Sequence[Image.Image], preprocess: Preprocess, title: str) -> Iterator[Tensor]:
-    """Yields pixels (b, 3, S, S); after a damaged image only collects others for the error."""
+    """Yields pixels (b, 3, S, S); raises ValueError at the end if images are damaged."""
 
     def square(row: int) -> np.ndarray | str:
         try:

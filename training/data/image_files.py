@@ -11,9 +11,8 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image, ImageOps, ImageSequence
 
-_MILLISECONDS = 100.0  # duration of a frame that states none
+_DEFAULT_MILLISECONDS = 100.0  # for frames without a duration
 _CACHED_CLIPS = 3
-_UNREADABLE = (OSError, EOFError, SyntaxError, ValueError, Image.DecompressionBombError)
 _Item = TypeVar("_Item")
 
 
@@ -48,7 +47,8 @@ class ImageFiles(Lazy[Image.Image]):
             with path.open("rb") as file, Image.open(file) as image:
                 image.load()
                 return image
-        except _UNREADABLE as error:  # PIL raises any of these for files that it cannot decode
+        # Pillow raises any of these for a file that it cannot decode
+        except (OSError, EOFError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             reason = str(error).replace(f" {str(file)!r}", "")
@@ -56,13 +56,13 @@ class ImageFiles(Lazy[Image.Image]):
 
 
 def thread_map(make: Callable[[int], _Item], rows: Iterable[int]) -> list[_Item]:
-    """Calls `make` for every row in threads; Pillow decodes without the GIL."""
+    """Calls `make` for each row in threads; Pillow decodes without the GIL."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(make, rows))
 
 
 def find_damaged(images: ImageFiles) -> list[int]:
-    """Decodes every image completely; returns the rows of those that cannot be read."""
+    """Decodes every image; returns the rows of the images that cannot be read."""
 
     def is_damaged(row: int) -> bool:
         try:
@@ -75,7 +75,7 @@ def find_damaged(images: ImageFiles) -> list[int]:
 
 
 def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:
-    """Returns random crop `number` of each image: at least half of it, half of them mirrored."""
+    """Returns random crops of at least half of each image, mirrored at random; seed `number`."""
 
     def crop(row: int) -> Image.Image:
         random = np.random.default_rng([number, row])
@@ -107,7 +107,7 @@ def clip_frames(
 def read_frames(path: Path, count: int) -> list[Image.Image]:
     """Reads the frames of an animated image at the middles of `count` equal time intervals.
 
-    Frames are chosen by time, because equal frames are often stored as one with a longer duration.
+    Frames are chosen by time, because equal frames are often stored as one longer frame.
     Raises ValueError or OSError if the file is not an image, is damaged, or cannot be read.
     """
     try:
@@ -115,7 +115,7 @@ def read_frames(path: Path, count: int) -> list[Image.Image]:
             frames, durations = list[Image.Image](), list[float]()
             for frame in ImageSequence.Iterator(image):
                 frames.append(frame.convert("RGB"))
-                durations.append(float(frame.info.get("duration", 0)) or _MILLISECONDS)
+                durations.append(float(frame.info.get("duration", 0)) or _DEFAULT_MILLISECONDS)
     except (SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is not a readable clip: {error}") from error
     ends = np.cumsum(durations)
@@ -124,7 +124,7 @@ def read_frames(path: Path, count: int) -> list[Image.Image]:
 
 
 def prefetch(stream: Iterator[_Item]) -> Iterator[_Item]:
-    """Prefetches the next item of a stream in a thread; items must not be None."""
+    """Yields the items of a stream, computing the next one in a thread; items must not be None."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(next, stream, None)
         while (item := future.result()) is not None:

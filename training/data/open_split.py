@@ -1,7 +1,7 @@
 """Opens a split of any supported kind of folder, or the gallery of a pack.
 
-`python -m polyview data DIR` opens every split of a folder, decodes every image and prints a
-summary. Training uses the folder with `--set data=DIR`, evaluation with `--data DIR`.
+`python -m polyview data DIR` opens each split of a folder, decodes every image file and prints a
+summary. Training reads the folder with `--set data=DIR`, evaluation with `--data DIR`.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from polyview.training.scenes.motion import FRAMES
 from polyview.training.scenes.relevance import relevant_rows, satisfies
 from polyview.training.scenes.render import clip_frames as draw_frames
 from polyview.training.scenes.store import is_clips, load_clips, load_scenes
-from polyview.training.settings import refusals_end
+from polyview.training.settings import exit_on_error
 
 _MAX_NAMED = 10  # damaged images listed
 
@@ -59,7 +59,7 @@ def open_split(data: Path, name: str) -> Split:
 
 
 def holds_features(data: Path) -> bool:
-    """Whether a folder has ready-made features and needs no image encoder."""
+    """Returns whether a folder has ready-made features, so that no image encoder is needed."""
     return is_precomputed(data) or is_videos(data)
 
 
@@ -138,7 +138,7 @@ def _open_clips(folder: Path) -> Split:
 
 
 def from_pack(pack: Path, split: str) -> Split:
-    """Opens the gallery of a pack; raises ValueError if it has none, or one of another split."""
+    """Opens the gallery of a pack; raises ValueError if it is missing or of another split."""
     info = load_info(pack, verify=False)
     if info.gallery is None:
         raise ValueError(f"{pack} has no gallery to measure on; add --data DIR with captions")
@@ -181,10 +181,10 @@ def from_pack(pack: Path, split: str) -> Split:
     return replace(stills, images=frame_images, frames=frames, moments=moments)
 
 
-@refusals_end()
+@exit_on_error()
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and prints the summary."""
-    description = "Describe what training reads in a folder."
+    description = "Describe the splits, captions and images of a folder."
     parser = argparse.ArgumentParser("python -m polyview data", description=description)
     help_text = "folder of photographs with captions, of rendered scenes, or of ready-made features"
     parser.add_argument("data", type=Path, help=help_text)

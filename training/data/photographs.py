@@ -1,4 +1,4 @@
-"""Photographs with captions: a folder with images and a captions file in one of four formats.
+"""Photographs with captions: a folder of images and a captions file in one of four formats.
 
     file,caption,split                               CSV with `,` `;` `|` or tab; a line per caption
     {"file": ..., "captions": [...], "split": ...}   JSON Lines; a line per image or caption
@@ -6,8 +6,8 @@
     {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}   COCO's JSON
 
 If a file has no splits, checksums of the image names determine them. The images are in `images/`
-(for COCO in images/train2014 and images/val2014), or beside the captions file without such a
-folder.
+(for COCO in images/train2014 and images/val2014) or, if `images/` does not exist, in the folder of
+the captions file.
 """
 
 import csv
@@ -24,27 +24,28 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Split, flatten_captions
 
-# usual file names of the data sets; preferred to other files in the folder
+# file names of the data sets; preferred to other files in the folder
 KNOWN = {
     "dataset_flickr8k.json": "Flickr8k",
     "dataset_flickr30k.json": "Flickr30K",
     "dataset_coco.json": "COCO",
 }
-OWN = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json")
+USUAL = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json")  # preferred as well
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
-HELD_OUT = 10  # splits by checksum: a tenth each for validation and testing
+HELD_OUT = 10  # splits by checksum: one in ten images for validation, and one for testing
 IMAGES = "images"
-EVALUATED_CAPTIONS = 5  # a few COCO images have six or seven; the first five count
+EVALUATED_CAPTIONS = 5  # captions per image in evaluation; a few COCO images have six or seven
 _FILE = ("file", "filename", "file_name", "image", "image_name")
 _CAPTION = ("caption", "captions", "text", "sentence", "comment")
+_IGNORED = ("", "comment_number")  # an index without a name; a column of Flickr30K's table
 _SPLITS = {"validation": "val", "restval": "train"}  # COCO's restval is training data
 _MAX_NAMED = 3  # missing files named in an error
 _FIX = "correct it, or fetch it again"
 
 
 @dataclass
-class Captioned:
-    """An image file in the folder of images, with captions; `split` is None until assigned."""
+class CaptionedImage:
+    """An image file below the folder of images, and its captions and split, None if unknown."""
 
     file: str
     captions: list[str]
@@ -92,35 +93,35 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def find_captions(data: Path) -> Path | None:
-    """Finds the captions file of a folder; None if it has none. Returns `data` if it is a file.
+    """Finds the captions file of a folder; `data` itself if it is a file, None if there is none.
 
-    Raises ValueError if the folder has several candidates.
+    Raises ValueError if several files of the folder may hold the captions.
     """
     if data.is_file():
         return data
     files = sorted(path for path in data.iterdir() if path.is_file()) if data.is_dir() else []
-    usual = [path for path in files if path.name in (*KNOWN, *OWN)]
-    candidates = usual or [path for path in files if path.suffix.lower() in ENDINGS]
+    preferred = [path for path in files if path.name in (*KNOWN, *USUAL)]
+    candidates = preferred or [path for path in files if path.suffix.lower() in ENDINGS]
     if len(candidates) > 1:
         names = " and ".join(path.name for path in candidates)
         raise ValueError(f"{data} holds {names}; name the one that holds the captions")
     return candidates[0] if candidates else None
 
 
-def read_captions(path: Path) -> list[Captioned]:
-    """Reads the images of a captions file, in order; raises ValueError if an entry is damaged."""
+def read_captions(path: Path) -> list[CaptionedImage]:
+    """Reads the images of a captions file, in order; raises ValueError if the file is damaged."""
     try:
         text = path.read_text("utf-8-sig")
     except ValueError as error:
         raise ValueError(f"{path} is not text in UTF-8 ({error}); {_FIX}") from error
     reader = {".json": _from_json, ".jsonl": _from_lines}.get(path.suffix.lower(), _from_table)
-    images: dict[str, Captioned] = {}
+    images: dict[str, CaptionedImage] = {}
     for location, file, captions, split in reader(path, text):
         _check_name(location, file)
-        image = images.setdefault(file, Captioned(file, [], split))
+        image = images.setdefault(file, CaptionedImage(file, [], split))
         if image.split != split:
             former = f'in the split "{split or ""}" here and in "{image.split or ""}" above'
-            raise ValueError(f"{location}: {file} is {former}; an image belongs to one")
+            raise ValueError(f"{location}: {file} is {former}; an image belongs to one split")
         lines = [" ".join(caption.split()) for caption in captions]
         if "" in lines:
             raise ValueError(f"{location}: {file} has an empty caption; write it, or remove it")
@@ -170,9 +171,13 @@ def _from_table(path: Path, text: str) -> _Entries:
                         first = f'its first line is "{", ".join(columns)[:100]}"'
                         advice = "begin it with the line file,caption"
                         raise ValueError(f'{path} has no column "{names[0]}": {first}; {advice}')
+                accepted = {*_FILE, *_CAPTION, "split", *_IGNORED}
+                if unknown := [name for name in columns if name not in accepted]:
+                    advice = "rename it to file, caption or split, or remove it"
+                    raise ValueError(f'{path} has an unknown column "{unknown[0]}"; {advice}')
             elif len(cells) != len(columns):
                 counts = f"{len(cells)} values, and the first line names {len(columns)}"
-                advice = 'put a caption that holds the separator into "quotation marks"'
+                advice = 'put captions that contain the separator into "quotation marks"'
                 raise ValueError(f"{location} has {counts}; {advice}")
             else:
                 yield from _entry(location, dict(zip(columns, cells, strict=True)))
@@ -207,12 +212,12 @@ def _check_name(location: str, file: str) -> None:
         raise ValueError(f"{location}: {file!a:.80} cannot be a file name; {_FIX}")
 
 
-def _assign_splits(path: Path, images: list[Captioned]) -> None:
-    """Checks the file's splits, or assigns them by checksums of the image names."""
+def _assign_splits(path: Path, images: list[CaptionedImage]) -> None:
+    """Checks the splits of a captions file, or assigns splits by checksums of the image names."""
     without = [image for image in images if image.split is None]
     if without and len(without) < len(images):
-        advice = "give every image one, or none"
-        raise ValueError(f"{path}: {without[0].file} has no split and others have one; {advice}")
+        advice = "give every image a split, or none"
+        raise ValueError(f"{path}: {without[0].file} has no split, unlike others; {advice}")
     held_out = max(1, len(images) // HELD_OUT)
     order = sorted(without, key=lambda image: hashlib.sha256(image.file.encode()).hexdigest())
     for i, image in enumerate(order):
@@ -222,7 +227,7 @@ def _assign_splits(path: Path, images: list[Captioned]) -> None:
 
 
 def open_photographs(data: Path, name: str) -> Split:
-    """Opens a split of a folder with a captions file, or of that file; `images` are `ImageFiles`.
+    """Opens a split of a captions file, or of the folder with it; its images are `ImageFiles`.
 
     The split "train" has all captions, other splits the first five of each photograph. Raises
     FileNotFoundError if the captions file or image files are missing, and ValueError if the
@@ -247,8 +252,8 @@ def find_uncaptioned(data: Path) -> list[Path]:
     return sorted(file for file in _root(path).iterdir() if file.is_file() and file not in skipped)
 
 
-def read_folder(data: Path) -> tuple[Path, list[Captioned]]:
-    """Finds and reads the captions file of a folder."""
+def read_folder(data: Path) -> tuple[Path, list[CaptionedImage]]:
+    """Finds and reads the captions file of a folder; returns its path and its images."""
     path = find_captions(data)
     if path is None:
         forms = ".csv with the columns file and caption, .jsonl or .json, see docs/your-data.md"
@@ -262,10 +267,10 @@ def _root(path: Path) -> Path:
     return folder if folder.is_dir() else path.parent
 
 
-def _paths(path: Path, images: list[Captioned]) -> list[Path]:
+def _paths(path: Path, images: list[CaptionedImage]) -> list[Path]:
     """Returns the paths of photographs; raises FileNotFoundError if any is missing."""
     paths = [_root(path) / image.file for image in images]
-    # listing a folder once is much cheaper than checking 100,000 files
+    # listing a folder once is much faster than checking 100,000 files
     folders = {file.parent for file in paths}
     existing = {file for parent in folders if parent.is_dir() for file in parent.iterdir()}
     if missing := [str(file.relative_to(path.parent)) for file in paths if file not in existing]:

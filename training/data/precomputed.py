@@ -12,9 +12,9 @@ Of five equal rows only the first is used. Features are memory-mapped.
 
 `python -m polyview region-gallery --data DIR --split test --out runs/gallery`
 
-turns a split into the gallery of a pack without an image encoder, which contains the features
-(`export/pack/gallery.py`). With `--images DIR --names FILE` it also contains the photographs; FILE
-lists their names in the order of the features. Otherwise each image is a drawing of its boxes.
+turns a split into the gallery of a pack without an image encoder. The gallery contains the features
+(`export/pack/gallery.py`) and, with `--images DIR --names FILE`, the photographs; FILE lists their
+names in the order of the features. Otherwise each image is a drawing of its boxes.
 """
 
 import argparse
@@ -30,19 +30,19 @@ from polyview.export.pack.schema import INDEX
 from polyview.models.files import replacing_folder
 from polyview.models.preprocess import to_rgb
 from polyview.training.data.split import Split, load_array
-from polyview.training.settings import refusals_end
+from polyview.training.settings import exit_on_error
 
 REPEATED = 5
 COUNT = 1000  # default number of images of a gallery
-SIDE = 640  # pixels of the longer side of a photograph
+SIDE = 640  # longer side of a stored photograph in pixels
 QUALITY = 82  # of the WebP files
-_DRAWN = (320, 240)
+_DRAWN = (320, 240)  # width and height of a drawing
 _PAPER, _INK = (243, 243, 240), (70, 78, 96)
-_LINES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # of Okabe and Ito
+_LINES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # Okabe and Ito
 
 
 def is_precomputed(folder: Path) -> bool:
-    """Whether a folder holds features in this layout."""
+    """Returns whether a folder holds features in this layout."""
     return any(folder.glob("*_ims.npy"))
 
 
@@ -74,7 +74,7 @@ def open_regions(folder: Path, name: str) -> Split:
 
 def _captions(path: Path) -> list[str]:
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}, the captions of the features beside it")
+        raise FileNotFoundError(f"there is no {path}, the captions of the features")
     lines = path.read_text("utf-8").splitlines() or [""]
     empty = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
     if empty is not None:
@@ -146,7 +146,7 @@ def _drawing(row: int, boxes: np.ndarray | None) -> Image.Image:
     return image
 
 
-@refusals_end()
+@exit_on_error()
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and writes the gallery."""
     description = "Turn ready-made features of regions into a pack's gallery."
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--split", default="test", help="split (default: test)")
     add("--out", type=Path, required=True, help="gallery folder to write")
     add("--images", type=Path, help="folder of photographs (default: draw the boxes)")
-    add("--names", type=Path, help="text file that names each image's photograph, one a line")
+    add("--names", type=Path, help="text file of the photographs' names, one per line, in order")
     add("--count", type=int, default=COUNT, help=f"number of images (default: {COUNT:,})")
     options = parser.parse_args(argv)
     if (options.images is None) != (options.names is None):

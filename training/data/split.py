@@ -14,7 +14,7 @@ from polyview.models.preprocess import Preprocess
 from polyview.training.data.image_files import ImageFiles, thread_map
 from polyview.training.scenes.foils import Foil
 
-STEPS = 3  # maximum stride of clip frames in training (PVSE's data.py)
+MAX_STRIDE = 3  # maximum stride of clip frames in training (PVSE's data.py)
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class SeenObjects:
     """The objects in images, and those that captions mention.
 
     Attributes:
-        masks: for each image (H, W) uint8, i + 1 where its object i is visible, 0 elsewhere; in
-            `Split.moments` for each clip (objects, frames) bool.
-        mentions: for each caption the indices of the objects of its own image that it mentions.
+        masks: for each image (H, W) uint8, i + 1 where object i is visible, 0 elsewhere; in
+            `Split.moments`, for each clip (objects, frames) bool, True where an object is visible.
+        mentions: for each caption, the indices of the objects that it mentions in its image.
         names: for each image and object, all names of the object's class.
     """
 
@@ -40,7 +40,7 @@ class Split:
     Attributes:
         captions: N_txt texts, grouped by image.
         image_of: (N_txt,) int64, the row of each caption's image.
-        images: N_img images, decoded on access; empty if there are only features. For clips all
+        images: N_img images, decoded on access; empty if there are only features. For clips, all
             frames, clip by clip.
         frames: number of `images` in each of the N_img items; more than 1 for clips.
         features: (N_img, n, d) float, often float16 and memory-mapped: an array, `Copies` (several
@@ -55,8 +55,8 @@ class Split:
             caption's own image is known.
         moments: the frames in which objects of clips are visible, if known.
         alike: (N_img,) int64, equal for images that are hard to distinguish, such as clips that
-            differ only in order; None if unknown. Training puts their captions into the same
-            batches (`TrainConfig.captions_per_image`).
+            differ only in order; None if unknown. Training puts captions of alike images into the
+            same batches (`TrainConfig.captions_per_image`).
         kinds: the kind of each caption; empty if captions have no kinds.
         objects: the objects of images and those that captions mention, if known.
         foils: returns pairs of true and false captions, if available.
@@ -96,7 +96,7 @@ class Split:
         return len(self.features) or len(self.images) // self.frames
 
     def with_frames(self, frames: int) -> Split:
-        """Limits clips to `frames` frames each, 0 for all; raises ValueError without clips."""
+        """Limits clips to `frames` frames each, 0 for all; raises ValueError if there are none."""
         if not frames:
             return self
         if not isinstance(self.features, Clips):
@@ -154,7 +154,7 @@ class Split:
         return self.alike
 
     def select(self, texts: np.ndarray) -> Split:
-        """Selects captions and their kinds by row (n,)."""
+        """Selects the captions in rows `texts` (n,), with their kinds."""
         captions = [self.captions[text] for text in texts]
         kinds = [self.kinds[text] for text in texts] if self.kinds else ()
         return replace(self, captions=captions, image_of=self.image_of[texts], kinds=kinds)
@@ -193,7 +193,7 @@ class Clips:
         lengths: (N,) int64, the number of frames read from each clip.
 
     Raises:
-        ValueError: a file is not such an array, or its width differs from that of the first.
+        ValueError: a file is not an array of floats (T, d), or d differs between the files.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -221,10 +221,11 @@ class Clips:
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         index = np.arange(len(self))[rows].tolist()
-        return self._read([(row, _evenly(self._totals[row], self.lengths[row])) for row in index])
+        spaced = ((row, _middle_frames(self._totals[row], self.lengths[row])) for row in index)
+        return self._read(list(spaced))
 
     def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Returns features (B, n, d) of clips (B,), a random subsequence of each long clip.
+        """Returns features (B, n, d) of the clips in `rows` (B,), of random frames of long clips.
 
         PVSE, section 3.5: "for videos longer than 8 frames we select random subsequences".
         """
@@ -232,7 +233,7 @@ class Clips:
         for row in rows.tolist():
             total, count, step = int(self._totals[row]), int(self.lengths[row]), 1
             if count < total:
-                step = int(random.integers(min(STEPS, (total - 1) // max(count - 1, 1)))) + 1
+                step = int(random.integers(min(MAX_STRIDE, (total - 1) // max(count - 1, 1)))) + 1
             start = int(random.integers(total - step * (count - 1)))
             runs.append((row, start + step * np.arange(count)))
         return self._read(runs)
@@ -247,7 +248,7 @@ class Clips:
         return out
 
 
-def _evenly(total: int, count: int) -> np.ndarray:
+def _middle_frames(total: int, count: int) -> np.ndarray:
     """Returns the middle frames of `count` equal parts of a clip."""
     return ((2 * np.arange(count) + 1) * total) // (2 * count)
 
@@ -290,7 +291,7 @@ def with_exchanged_halves(split: Split) -> Split:
 
     Not in the papers. A clip has one action in each half (`training/scenes/motion.py`), so the copy
     shows the actions of the clip's twin in front of the clip's own background. Its "free" captions
-    stay true, its "order" captions are those of the twin, and captions of motion are dropped,
+    stay true, its "order" captions are those of the twin, and its "motion" captions are dropped,
     because the movement may be cut in two. `split` holds features (N, T, d); twins are in rows 2 k
     and 2 k + 1. Raises ValueError for other clips.
     """

@@ -37,8 +37,8 @@ class TextConfig(Settings):
 
     Attributes:
         arch: a key of `models.encoders.TEXT_ENCODERS`.
-        source: source of a published text encoder, see `export/encoders/`; empty for the BiGRU, to
-            which the settings after `lr_scale` apply.
+        source: source of a published text encoder, see `export/encoders/`; empty for the BiGRU,
+            which uses the settings after `lr_scale`.
         frozen: keep a published encoder fixed and compute its token features once.
         lr_scale: learning rate of a published encoder that is trained, as a share of the base rate
             (VSE-infinity trains BERT with 0.1).
@@ -49,9 +49,9 @@ class TextConfig(Settings):
         unknown_rate: share of training words replaced by [UNK], so that [UNK] is learned.
         directions: 2 for the BiGRU, 1 for a forward GRU, 0 for word embeddings alone.
         vectors: text file of pre-trained word vectors, such as GloVe, that initialise the word
-            embeddings (`load_vectors`); empty for random ones.
+            embeddings (`load_vectors`); empty for random embeddings.
         sentence_marks: put <start> before and <end> after each text, as the releases of VSE++,
-            SCAN, PVSE, MV-VSE and VSE-infinity do (Fig. 1 of the last).
+            SCAN, PVSE, MV-VSE and VSE-infinity do (VSE-infinity, Fig. 1).
     """
 
     arch: str = "bigru"
@@ -108,10 +108,7 @@ class TokenTable:
         return self.ids[index, : lengths.max()], lengths
 
     def numbered(self, first: int) -> "TokenTable":
-        """Replaces ids by row numbers of a table of token features, which start after `first`.
-
-        Row numbers count from 1; 0 is padding.
-        """
+        """Replaces ids by rows of a table of token features, from `first` + 1; 0 is padding."""
         table = copy.copy(self)
         real = np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (N_txt, L)
         table.ids = np.zeros_like(self.ids)
@@ -138,14 +135,14 @@ class StoredTokens(TextEncoder):
 class TextSide:
     """The text encoder of a training run, with the tokenized captions `train` and `val`.
 
-    `vocabulary` are the captions whose words form the vocabulary, `cache` is the folder of token
-    features, `device` that of a frozen encoder.
+    The vocabulary has the words of the captions `vocabulary`. A frozen encoder computes token
+    features on `device`, which are stored in the folder `cache`.
 
     Attributes:
-        encoder: the text encoder, or a lookup of token features for a frozen one.
+        encoder: the text encoder, or `StoredTokens` in place of a frozen encoder.
         tokenizer: the encoder's tokenizer.
         summary_token: whether a text's first feature is its summary ([CLS]).
-        tables: captions of the training and of the validation split.
+        tables: the tokenized captions of the training and the validation split.
         description: metadata from which the export builds the encoder.
 
     Raises:
@@ -176,7 +173,7 @@ class TextSide:
             self.encoder, self.tokenizer, _ = load_text_source(source, rounded=config.frozen)
             self.description = {key: described[key] for key in ("arch", "arguments", "max_length")}
         else:
-            self.encoder, self.tokenizer, self.description = _own_encoder(config, vocabulary)
+            self.encoder, self.tokenizer, self.description = _build_bigru(config, vocabulary)
         self.tables = [TokenTable(self.tokenizer, captions) for captions in (train, val)]
         if source and config.frozen:
             self.description |= {"source": source, "sha256": described["sha256"]}
@@ -186,7 +183,7 @@ class TextSide:
             self.tables = [t.numbered(n) for t, n in zip(self.tables, starts, strict=True)]
 
 
-def _own_encoder(
+def _build_bigru(
     config: TextConfig, captions: list[str]
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
     """Builds a BiGRU and a tokenizer over the words of captions; also returns their metadata."""
@@ -194,7 +191,7 @@ def _own_encoder(
         needed = "text.source: a Hugging Face folder or a Hub id"
         raise ValueError(f'text.arch "{config.arch}" needs {needed}')
     if config.vectors and not Path(config.vectors).is_file():
-        advice = "fetch it, or set text.vectors to an empty text for random word embeddings"
+        advice = "fetch it, or leave text.vectors empty for random word embeddings"
         raise FileNotFoundError(f"there is no word vectors file {config.vectors}; {advice}")
     tokenizer = build_tokenizer(captions, config.min_count, marks=config.sentence_marks)
     sizes = {name: getattr(config, name) for name in ("word_dim", "hidden_dim", "directions")}
@@ -245,8 +242,9 @@ def build_tokenizer(
 ) -> Tokenizer:
     """Builds a lower-casing word tokenizer over the words of captions, [PAD] = 0 and [UNK] = 1.
 
-    Words with fewer than `min_count` occurrences become [UNK]. Ids follow descending count, then
-    the alphabet. With `marks` texts are put between <start> and <end>, which have the last ids.
+    Words with fewer than `min_count` occurrences become [UNK]. Ids are in descending order of
+    count, then alphabetical. With `marks`, each text is put between <start> and <end>, which have
+    the last ids.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     splitters = [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation("removed")]

@@ -6,19 +6,20 @@ differ between clips.
 
     tgif-v1.0.tsv      TGIF (Li et al., CVPR 2016; raingo/TGIF-Release, data/): each line has a
                        GIF's URL, a tab and a sentence; in PVSE's copy (tgif-v1.0-gulp.tsv) also a
-                       tab and the number of frames. The clip is the URL's file without its suffix
+                       tab and the number of frames. The clip's name is the URL's file name without
+                       its suffix
     mrw-v1.0.json      MRW (Song and Soleymani, CVPR 2019; yalesong/pvse, data/): a list of
                        {"id", "sentence"}
-    *videodatainfo*.json    MSR-VTT (Xu et al., CVPR 2016), train_val_ and test_, or one of all:
+    *videodatainfo*.json    MSR-VTT (Xu et al., CVPR 2016), train_val_ and test_, or one file:
                        {"videos": [{"video_id", "split"}], "sentences": [{"video_id", "caption"}]},
                        where the splits are "train", "validate" and "test"
     vatex_*.json       VaTeX (Wang et al., ICCV 2019): vatex_training_, vatex_validation_ and
                        vatex_public_test_: a list of {"videoID", "enCap": [sentences]}
 
-Lists of clips override the splits of the annotations; TGIF and MRW need them. They are files
-`train`, `val` or `valid`, and `test`, with the suffix .txt or .tsv, in `splits/` or `split/`, with
-a clip or its URL on each line. Other names define further splits. `absent.txt` lists unavailable
-clips, which are left out.
+Lists of clips override the splits of the annotations; TGIF and MRW need lists. A list is a file
+`train`, `val` or `valid`, or `test`, with the suffix .txt or .tsv, in `splits/` or `split/`, with a
+clip's name or URL on each line. Files with other names define further splits. `absent.txt` lists
+unavailable clips, which are left out.
 """
 
 import json
@@ -35,7 +36,7 @@ _Entries = Iterator[tuple[str, str, str | None]]  # clip, sentence, split
 
 
 def is_videos(folder: Path) -> bool:
-    """Whether a folder holds annotations in one of these layouts."""
+    """Returns whether a folder holds annotations in one of these layouts."""
     return bool(_annotations(folder))
 
 
@@ -68,7 +69,7 @@ def open_videos(folder: Path, name: str) -> Split:
     ):
         if missing:
             lacking = f"{len(missing):,} of {len(clips):,} clips have no {item}"
-            advice = f"add it, or list unavailable clips in {ABSENT}, one a line"
+            advice = f"add it, or list unavailable clips in {ABSENT}, one per line"
             raise ValueError(f"{folder}: {lacking}, the first is {missing[0]}; {advice}")
     features = Clips(list(files.values()))
     texts = flatten_captions([captions[clip] for clip in clips])
@@ -110,7 +111,7 @@ def _vatex(path: Path) -> _Entries:
 
 
 def _check_entries(path: Path, entries: _Entries) -> _Entries:
-    """Yields the entries; errors name the file and the damaged entry."""
+    """Yields the entries; raises ValueError with the file and the number of a damaged entry."""
     number = 0
     try:
         for number, (clip, sentence, split) in enumerate(entries, 1):  # noqa: B007

@@ -1,7 +1,7 @@
 """Fits and measures the calibration of a method's scores.
 
-Galleries of several sizes are searched with questions (`training/evaluation/questions.py`), and
-again with the questions that have an answer after all relevant images are removed.
+Galleries of several sizes are searched with questions (`training/evaluation/questions.py`).
+Questions with an answer are asked again after all their relevant images are removed.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ REFUSED = 0.045  # maximum share of refused questions among those with an answer
 BINS = 10  # bins of the reliability curve
 _MIN_LEFT = 10  # minimum number of images after the relevant ones are removed
 _QUESTIONS = 2500  # questions for each size
-# The assumed share of each kind, with and without an answer; half of all questions have one.
+# Assumed shares of the kinds among questions with and without an answer; both are equally frequent.
 _PRESENT = {"caption": 0.4, "thing": 0.3, "pair": 0.2, "inserted": 0.1}
 _ABSENT = {
     "caption": 0.2, "thing": 0.3, "pair": 0.1, "gibberish": 0.15, "unknown": 0.1, "random": 0.15,
@@ -56,14 +56,14 @@ class Answers(NamedTuple):
     """The hits of B questions in one or several galleries."""
 
     background: Background  # statistics of all scores
-    hits: np.ndarray  # (B, HITS) scores of the best images, -inf beyond the size of the gallery
+    hits: np.ndarray  # (B, HITS) scores of the best images, -inf if the gallery has fewer
     right: np.ndarray  # (B, HITS) bool, whether a hit satisfies its question
     answered: np.ndarray  # (B,) bool, whether the gallery has a relevant image
     kinds: np.ndarray  # (B,) kinds of the questions
     whole: np.ndarray  # (B,) bool, see `Questions`
-    weights: np.ndarray  # (B,) assumed frequency of each question; they sum to 1
+    weights: np.ndarray  # (B,) assumed frequencies of the questions, which sum to 1
 
-    def judged(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def judged_hits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Selects the H hits that are known to be right or wrong.
 
         Returns their mask (B, HITS), scores (B, HITS) with 0 for other hits, and weights (H,).
@@ -74,9 +74,10 @@ class Answers(NamedTuple):
 
 
 def ask(questions: Questions, scores: np.ndarray) -> Answers:
-    """Ranks one gallery for Q questions, some of them again without their relevant images.
+    """Ranks a gallery for Q questions, and for some of them again without their relevant images.
 
-    `scores` (N, Q) are a method's scores of N images for the questions.
+    `scores` (N, Q) are a method's scores of N images for the questions. A question is not repeated
+    if it is of the kind "inserted" or if too few images would be left.
     """
     images, total = scores.shape
     leaves_enough = images - questions.relevant.sum(axis=0) >= min(_MIN_LEFT, images // 2)
@@ -130,15 +131,15 @@ def fit(questions: Questions, scores: np.ndarray, seed: int) -> dict[str, tuple[
     background, answered, weights = answers.background, answers.answered, answers.weights
     question = logistic(background.features(), answered, weights, _SIGNS)
     logits = weighted(background.features(), question)
-    fair = answered & (answers.kinds != "inserted")  # an inserted word may change the answer
-    line = quantile_line(background.sizes()[fair], logits[fair], weights[fair], REFUSED)
+    usable = answered & (answers.kinds != "inserted")  # an inserted word may change the answer
+    line = quantile_line(background.sizes()[usable], logits[usable], weights[usable], REFUSED)
     margins, shift = logits - weighted(background.sizes(), line), 0.0
-    for kind in ("caption", "thing"):  # refuse at most REFUSED of either kind
+    for kind in ("caption", "thing"):  # refuse at most a share REFUSED of each kind
         rows = answered & (answers.kinds == kind)
         if rows.any():
             low = np.quantile(margins[rows], REFUSED, weights=weights[rows], method="inverted_cdf")
             shift = min(shift, float(low))
-    is_judged, hits, share = answers.judged()
+    is_judged, hits, share = answers.judged_hits()
     features = background.hit_features(logits, hits)[is_judged]
     hit = logistic(features, answers.right[is_judged], share, _HIT_SIGNS)
     return {"question": question, "refusal": (*line[:-1], line[-1] + shift), "hit": hit}
@@ -177,10 +178,10 @@ def logistic(
 def quantile_line(
     features: np.ndarray, values: np.ndarray, weights: np.ndarray, share: float
 ) -> tuple[float, ...]:
-    """Fits a line over features (B, F) that has `share` of the values (B,) below it.
+    """Fits a linear function of features (B, F) that exceeds a `share` of the values (B,).
 
-    Quantile regression (Koenker and Bassett, 1978) by iteratively reweighted least squares, with
-    example weights (B,). Returns F weights and the bias.
+    This is quantile regression (Koenker and Bassett, 1978) by iteratively reweighted least squares,
+    with example weights (B,). Returns F weights and the bias.
     """
     rows = np.column_stack([features, np.ones(len(features))])
     line = np.zeros(rows.shape[1])
@@ -197,11 +198,11 @@ def quantile_line(
 def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
     """Measures a calibration on questions that it was not fitted on.
 
-    Returns `area`, the area under the ROC curve of answered against unanswered questions;
-    `coverage`, the share of answered questions that are not refused; `precision`, the share of
-    questions not refused that have an answer; `refused_KIND` and `refused_absent_KIND`, shares of
-    refused questions; `ece` and `ece_question`, the expected calibration errors of the
-    probabilities of hits and questions. All are in 0..1.
+    Returns `area`, the area under the ROC curve of questions with against questions without an
+    answer; `coverage`, the share of questions with an answer that are not refused; `precision`, the
+    share of questions with an answer among those not refused; `refused_KIND` and
+    `refused_absent_KIND`, shares of refused questions; `ece` and `ece_question`, the expected
+    calibration errors of the probabilities of hits and questions. All are in 0..1.
     """
     background, weights = answers.background, answers.weights
     logits = calibration.logits(background)
@@ -219,7 +220,7 @@ def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
             if rows.any():
                 absent = "absent_" if not present and kind in _PRESENT else ""
                 values[f"refused_{absent}{kind}"] = float(refused[rows].mean())
-    is_judged, scores, share = answers.judged()
+    is_judged, scores, share = answers.judged_hits()
     probabilities = calibration.probabilities(background, scores)[is_judged]
     values["ece"] = calibration_error(probabilities, answers.right[is_judged], share)
     values["ece_question"] = calibration_error(sigmoid(logits), answers.answered, weights)
@@ -229,11 +230,11 @@ def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
 def calibrate_pack(
     runtime: Runtime, data: Split, records: Mapping[str, dict[str, str]], refit: bool, write: bool
 ) -> dict[str, dict[str, float]]:
-    """Fits and stores the calibrations of a pack's methods and its domain (`refit`), or measures.
+    """Fits the calibrations of a pack's methods, or measures the stored calibrations.
 
-    `records` holds `split` and `command` of each method, to store with the results. Without `refit`
-    prints and returns `measure` of each method, which `write` stores. Raises ValueError if a method
-    has no calibration to measure.
+    `records` holds `split` and `command` of each method, to store with the results. `refit` fits
+    and stores the calibrations and the pack's domain. Otherwise prints and returns `measure` of
+    each method, which `write` stores. Raises ValueError if a method has no calibration to measure.
     """
     pack, questions = runtime.info.folder, make_questions(data, runtime, SEED)
     rows_of_texts = np.zeros(len(questions.texts), int)
@@ -264,7 +265,7 @@ def calibrate_pack(
             info = replace(info, domain=Domain.fit(images.cpu().numpy()))
         write_info(replace(info, methods=entries))
     if rows:
-        percent = {  # other metrics than these two are shares
+        percent = {  # `area` and `ece` are printed in 0..1
             name: {k: value if k in ("area", "ece") else 100 * value for k, value in row.items()}
             for name, row in rows.items()
         }
@@ -273,7 +274,7 @@ def calibrate_pack(
 
 
 def calibration_error(probabilities: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
-    """Expected calibration error over `BINS` equal bins of the probabilities.
+    """Returns the expected calibration error over `BINS` equal bins of the probabilities.
 
     >>> truth = np.array([True, False, True])
     >>> round(calibration_error(np.array([0.2, 0.2, 0.9]), truth, np.ones(3)), 6)
@@ -288,7 +289,7 @@ def calibration_error(probabilities: np.ndarray, truth: np.ndarray, weights: np.
 
 
 def area_under_curve(values: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
-    """The area under the ROC curve; ties count half.
+    """Returns the area under the ROC curve; ties count half.
 
     >>> area_under_curve(np.array([1.0, 2.0, 2.0]), np.array([False, True, False]), np.ones(3))
     0.75

@@ -1,16 +1,16 @@
-"""Measures whether evidence lies on the objects that words name, and whether the score needs it.
+"""Measures whether evidence lies on named objects, and whether the score depends on it.
 
 Evidence splits the score of a caption and its image over image cells and words
 (`models/evidence.py`). The metrics are:
 
 - *Pointing*: does the cell with the most evidence, summed over all words, show an object that the
-  caption mentions? Counted as in `training/evaluation/views.py`.
+  caption mentions? `training/evaluation/views.py` defines accuracy and chance.
 - *Pointing of words*: does the cell with the most evidence for an object's name show an object of
   that kind? Chance is the share of cells that do.
 - *Deletion* and *insertion* (Petsiuk et al., BMVC 2018): cells are removed from the image, or
-  added to an empty one, in descending order of evidence; the area is the mean score over the
-  steps. A good order has a low deletion area and a high insertion area. Random orders and the
-  attention map of the winning view are compared, with 95 % intervals of the gain over captions.
+  added to an empty image, in descending order of evidence; the area is the mean score over the
+  steps. A good order has a low deletion area and a high insertion area. Evidence is compared with
+  random orders and the winning view's attention map; gains have 95 % intervals over captions.
 - *Random heads* (Adebayo et al., NeurIPS 2018): with random head weights over the same features,
   pointing must fall towards chance.
 - *Error*: the largest relative difference between a score and the sum of its evidence.
@@ -59,9 +59,9 @@ class Mention:
     """The visible objects of one kind that a caption names."""
 
     text: int  # row of the caption
-    tokens: list[int]  # positions of the caption's tokens that name the kind
-    cells: np.ndarray  # (cells,) bool, whether a cell shows such an object
-    name: str  # of the kind
+    tokens: list[int]  # positions of the tokens that name the kind
+    cells: np.ndarray  # (cells,) bool, whether a cell shows one of the objects
+    name: str  # name of the kind
 
 
 def find_mentions(runtime: Runtime, data: Split) -> list[Mention]:
@@ -88,7 +88,9 @@ def find_mentions(runtime: Runtime, data: Split) -> list[Mention]:
 
 
 def find_words(text: str, spans: Sequence[tuple[int, int]], forms: Sequence[str]) -> list[int]:
-    """Returns the positions of a text's tokens (words or pieces) that spell any form of a name.
+    """Returns the positions of the tokens (words or pieces) that spell a form of a name.
+
+    `spans` are the (start, end) of each token in the text.
 
     >>> find_words("Dog on dogwood", [(0, 0), (0, 2), (2, 3), (4, 6), (7, 14)], ["dog", "dogs"])
     [1, 2]
@@ -160,11 +162,12 @@ def subsample_rows(count: int, max_items: int) -> np.ndarray:
 
 
 def peak_accuracy(values: np.ndarray, right: np.ndarray) -> float:
-    """Returns the share of the highest cells that are right: 1 or 0 unless several tie."""
+    """Returns the share of the highest cells that are right: 1 or 0 unless several cells tie."""
     return float(right[values == values.max()].mean())
 
 
 def _point(values: np.ndarray, right: np.ndarray) -> Point:
+    """Returns the accuracy of the highest cell, and chance."""
     return peak_accuracy(values, right), float(right.mean())
 
 
@@ -180,7 +183,7 @@ def _pointing(key: str, points: Sequence[Point]) -> dict[str, float]:
 def _split_scores(
     runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, texts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, float]]:
-    """Yields each caption's row, evidence (cells or frames, M words + sentence), relative error."""
+    """Yields each caption's row, evidence (cells or frames, words + sentence), relative error."""
     for start in range(0, len(texts), _AT_ONCE):
         rows = texts[start : start + _AT_ONCE]
         images = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
@@ -203,7 +206,10 @@ def _split_scores(
 def _areas(
     runtime: Runtime, name: str, data: Split, features: Tensor, maps: dict[int, np.ndarray]
 ) -> dict[str, float]:
-    """Returns deletion and insertion areas of evidence (`maps`), random orders, attention maps."""
+    """Returns deletion and insertion areas of evidence, random orders and attention maps.
+
+    `maps` holds the evidence (cells,) of each caption.
+    """
     areas, head = [], runtime.methods[name]
     random = np.random.default_rng(0)
     for text, evidence in maps.items():
@@ -229,7 +235,7 @@ def _areas(
 def _score_sets(
     runtime: Runtime, name: str, features: Tensor, words: Views, present: Tensor
 ) -> Tensor:
-    """Scores (K,) of one image's features (N, d) with K sets of present cells (K, cells) bool."""
+    """Scores an image (N, d) of which only K sets of cells (K, cells) bool are present; (K,)."""
     mask = torch.ones(len(present), len(features), dtype=torch.bool)
     mask[:, -present.shape[1] :] = present  # a summary is never removed
     views = runtime.image_views(features.expand(len(present), -1, -1), name, mask=mask)
@@ -239,8 +245,8 @@ def _score_sets(
 def deletion_areas(score: Callable[[Tensor], Tensor], orders: np.ndarray) -> np.ndarray:
     """Returns the areas (2, O) of deletion and insertion, mean scores over all steps.
 
-    `score` maps K non-empty sets of cells (K, cells) bool to scores (K,). `orders` (O, cells) are
-    values; the highest cells are removed or added first, equal ones in their order.
+    `score` maps K non-empty sets of cells (K, cells) bool to scores (K,). `orders` (O, cells) hold
+    a value for each cell; cells are removed or added by descending value, then by index.
     """
     count = orders.shape[1]
     ranks = (-orders).argsort(axis=1, kind="stable").argsort(axis=1)  # (O, cells)
@@ -257,10 +263,11 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
     """Measures evidence over time: does it peak in a frame that shows the named objects?
 
     Captions and words count only if their objects are visible in some frames but not in all.
-    Features are (N_img, frames, d). Returns in percent `moment_pointing` (the highest frame over
-    all words shows a mentioned object), `moment_word_pointing` (that of an object's name shows the
-    object), and `moment_chance` and `moment_word_chance`, the shares of such frames. Raises
-    ValueError if moments are unknown or a frame has several features.
+    Features are (N_img, frames, d). Returns in percent `moment_pointing` (the frame with the most
+    evidence over all words shows a mentioned object), `moment_word_pointing` (the frame with the
+    most evidence for an object's name shows the object), and `moment_chance` and
+    `moment_word_chance`, the shares of frames that show the objects. Raises ValueError if moments
+    are unknown or a frame has several features.
     """
     if data.moments is None or features.shape[1] != data.frames:
         needed = "clips with known object positions, such as a pack's own"
@@ -283,7 +290,7 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
 
 
 def print_evidence(rows: Rows) -> None:
-    """Prints a row for each method, and the intervals of the gains."""
+    """Prints a row of metrics for each method, and the intervals of the gains."""
     print()
     print_metrics("evidence of", _COLUMNS, rows, every=False)
     print()

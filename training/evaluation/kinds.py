@@ -5,8 +5,8 @@ is measured separately, against all images. `above_alike` is the share of captio
 own image above all images *alike* to it (`Split.alike`), such as a clip with the same events in the
 other order. A method that cannot distinguish alike images gets 50 %.
 
-Pairs of a true and a slightly different false caption come from `training/scenes/foils.py`. Methods
-that cannot distinguish the two get 50 %, and so does a bag of words if two objects are swapped.
+`training/scenes/foils.py` writes pairs of a true and a slightly different false caption. A method
+that cannot distinguish them gets 50 %, as does a bag of words if two objects are swapped.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "t2i_medr
 def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, float]:
     """Measures a score matrix (N_img, N_txt), averaged over folds of the images.
 
-    A single fold also has the metrics by relevance and by caption kind that the split allows.
+    With a single fold, adds metrics by relevance and by kind of caption if the split has these.
     """
     if folds > 1:
         return metrics.folded_metrics(scores, data.image_of, folds)
@@ -82,7 +82,7 @@ def _by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
-    """Whether captions (N_txt,) score their own image above all alike images; ties count half."""
+    """Returns 1 (N_txt,) if captions score their image above all alike images, 0.5 for ties."""
     same = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
     pairs = image_of, np.arange(len(image_of))
     same[pairs] = False
@@ -91,7 +91,7 @@ def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) ->
 
 
 def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
-    """Prints a row for each kind and method; `kinds` are those of all captions."""
+    """Prints a row for each kind and method; `kinds` has the kind of each caption."""
     if not kinds:
         return
     titles, table = [*(COLUMNS[key] for key in _KEYS), "rsum", "above its twin, %"], []
@@ -131,7 +131,7 @@ def foil_metrics(
 
 
 def print_foils(rows: Rows) -> None:
-    """Prints a row for each method, and one for the numbers of pairs."""
+    """Prints a row for each method, and a row with the numbers of pairs."""
     first = next(iter(rows.values()))
     keys = {kind.replace("_", " "): f"foil_{kind}" for kind in KINDS if f"foil_{kind}" in first}
     table = [

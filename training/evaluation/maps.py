@@ -3,9 +3,9 @@
 A map scores how well each patch of an image matches a text, given as a direction t in the joint
 space:
 
-- *exact rows*: the patch's contribution to the score (`models/encoders/rows.py`); and that of the
-  *last half* of the layers, because the paper omits the first layers.
-- *patch cosine*: the cosine of t and the patch's last state, projected like the whole image.
+- *exact rows*: the patch's contribution to the score (`models/encoders/rows.py`); *last half*: the
+  contribution of the last half of the layers, because the paper cited there omits the first layers.
+- *patch cosine*: the cosine of t and the patch's last state, projected as the image's embedding is.
 - *rollout*: Samira Abnar and Willem Zuidema: Quantifying Attention Flow in Transformers, ACL 2020.
   It does not depend on the text.
 - *Grad-ECLIP*: Chenyang Zhao et al.: Gradient-based Visual Explanation for Transformer-based CLIP,
@@ -44,14 +44,15 @@ from polyview.training.evaluation.report import Rows, format_value, print_rows, 
 from polyview.training.evaluation.views import mentioned_cells
 
 CAPTIONS = 1000  # captions to compute maps for
-MEASURES = {"sentence": 1, "word": 1, "name": 1, "deletion": -1, "insertion": 1}  # -1: lower wins
+# the sign of each metric: 1 if higher is better, -1 if lower is better
+MEASURES = {"sentence": 1, "word": 1, "name": 1, "deletion": -1, "insertion": 1}
 ROWS = "exact rows"
 _TITLES = ("sentence points, %", "word points, %", "name alone points, %", "deletion", "insertion")
 _AT_ONCE = 32  # texts per batch
 
 
 def rollout(attentions: Sequence[Tensor]) -> Tensor:
-    """Attention rollout (B, N) of the attentions (B, H, T, T) of each layer.
+    """Returns the attention rollout (B, N) of the attentions (B, H, T, T) of all layers.
 
     Each layer is the mean of its average attention and the identity, for the residual connection;
     the layers are multiplied (section 3).
@@ -63,11 +64,12 @@ def rollout(attentions: Sequence[Tensor]) -> Tensor:
 
 
 def grad_eclip(encoder: CLIPImageEncoder, states: Sequence[Tensor], text: Tensor) -> Tensor:
-    """Grad-ECLIP (B, N) of texts (B, D): ReLU(sum_c w_c lambda_i v_ic) over channels c.
+    """Returns Grad-ECLIP's maps (B, N) of texts (B, D): ReLU(sum_c w_c lambda_i v_ic).
 
-    w is the gradient of the cosine with respect to the last attention's output for [CLS], before
-    the output projection, and v_i the value of patch i, both over all heads. lambda, the cosine of
-    query and key scaled to 0..1, replaces the softmax, which concentrates on few patches.
+    The sum is over channels c. w is the gradient of the cosine with respect to the last attention's
+    output for [CLS], before the output projection, and v_i the value of patch i, both over all
+    heads. lambda, the cosine of query and key scaled to 0..1, replaces the softmax, which
+    concentrates on few patches.
     """
     layer, state = encoder.model.encoder.layers[-1], states[-2]  # (B, T, h)
     attention, normed = layer.self_attn, layer.layer_norm1(state)
@@ -88,12 +90,12 @@ def grad_eclip(encoder: CLIPImageEncoder, states: Sequence[Tensor], text: Tensor
 def legrad(
     encoder: CLIPImageEncoder, states: Sequence[Tensor], attentions: Sequence[Tensor], text: Tensor
 ) -> Tensor:
-    """LeGrad (B, N) of texts (B, D): how attention to a patch raises the cosine of each layer.
+    """Returns LeGrad's maps (B, N) of texts (B, D).
 
-    The positive part of the gradient of a layer's score with respect to its attention, averaged
-    over heads, queries and layers. The score is that of the layer's mean token, projected like the
-    embedding, as in the authors' code. The final scaling to 0..1 is left out, because it does not
-    change the order.
+    A map is the positive part of the gradient of each layer's score with respect to the layer's
+    attention, averaged over heads, queries and layers. The score is the cosine of the layer's mean
+    token, projected like the embedding, as in the authors' code. The final scaling to 0..1 is left
+    out, because it does not change the order.
     """
     gradients = list[Tensor]()
     for state, weights in zip(states[1:], attentions, strict=True):
@@ -103,8 +105,8 @@ def legrad(
     return positive.mean(dim=0)[:, 1:]
 
 
-def draw_maps(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor) -> dict[str, Tensor]:
-    """Computes all maps (B, N) except the random one, of pixels (B, 3, S, S) and texts (B, D)."""
+def compute_maps(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor) -> dict[str, Tensor]:
+    """Computes all maps (B, N) except "random", of pixels (B, 3, S, S) and texts (B, D)."""
     output = encoder.model(pixels, output_attentions=True, output_hidden_states=True)
     states, attentions = output.hidden_states, output.attentions
     starts = {ROWS: 0, f"{ROWS}, last half": len(attentions) // 2}
@@ -122,7 +124,7 @@ def draw_maps(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor) -> dict[s
 
 
 def _cosine(encoder: CLIPImageEncoder, hidden: Tensor, text: Tensor) -> Tensor:
-    """Cosines (B,) of projected states (B, h) and texts (B, D)."""
+    """Returns the cosines (B,) of projected states (B, h) and texts (B, D)."""
     embeddings = joint_projection(encoder)(encoder.model.post_layernorm(hidden))
     return torch.cosine_similarity(embeddings, text, dim=-1)
 
@@ -130,29 +132,31 @@ def _cosine(encoder: CLIPImageEncoder, hidden: Tensor, text: Tensor) -> Tensor:
 def measure_maps(
     runtime: Runtime, data: Split, method: str | None = None, source: str | None = None
 ) -> dict[str, dict[str, float]]:
-    """Measures all maps for a pack with rows on images with masks, see the module's docstring.
+    """Measures all maps of a pack of CLIP on images with masks, see the module's docstring.
 
-    `method` is None for the first method of the pack that reads rows. `source` names the weights
-    that the pack was made of, as in `export.clip`; None for the source that the pack names, or the
-    pack itself if it was trained here. Returns for each map, and for `chance`, `sentence`, `word`
-    and `name` in percent, `deletion` and `insertion` in units of the cosine; with `_behind`, how
-    much better the exact rows are; and all 95 % intervals, `_low` and `_high`. Raises ValueError if
-    the pack has no rows, the weights are not its own, or no object has a mask.
+    `method` is None for the first method of the pack that reads rows. `source` names the pack's
+    weights, as in `export.clip`; None for the source in `pack.json`, or for the pack itself if its
+    CLIP was trained by `training/loop/clip.py`.
+
+    Returns for each map, and for `chance`, `sentence`, `word` and `name` in percent, `deletion` and
+    `insertion` in units of the cosine; with the suffix `_behind`, the lead of the exact rows; and
+    all 95 % intervals, `_low` and `_high`. Raises ValueError if the pack has no rows, `source` has
+    other weights, or no object has a mask.
     """
     name = method or next((n for n, m in runtime.methods.items() if m.features_add_up), None)
     if name is None or not runtime.methods[name].features_add_up:
-        reason = f"--maps explains packs of CLIP that hold rows, and {runtime.info.name} has none"
+        reason = f"--maps needs a pack of CLIP with rows, and {runtime.info.name} has none"
         raise ValueError(f"{reason}; python -m polyview clip makes one")
     encoder = _load_encoder(runtime, data, name, source)
     questions = list(_ask(runtime, data, name))
     random = torch.Generator().manual_seed(SEED)
-    # for each metric: rows of images, each with the value of each map
+    # for each metric, pairs of an image's row and the value of each map
     samples: dict[str, list[tuple[int, dict[str, float]]]] = defaultdict(list)
     for start in tqdm(range(0, len(questions), _AT_ONCE), desc="maps", mininterval=1):
         batch = questions[start : start + _AT_ONCE]
         squares = runtime.preprocess([data.images[question.image] for question in batch])
         pixels = torch.from_numpy(squares).to(runtime.device)
-        tables = draw_maps(encoder, pixels, torch.stack([entry.text for entry in batch]))
+        tables = compute_maps(encoder, pixels, torch.stack([entry.text for entry in batch]))
         tables["random"] = torch.rand(tables[ROWS].shape, generator=random)
         maps = {entry: table.cpu().numpy() for entry, table in tables.items()}
         for row, (kind, image, text, cells, deleted) in enumerate(batch):
@@ -182,7 +186,7 @@ def measure_maps(
 def print_maps(rows: Rows, path: Path | None = None) -> None:
     """Prints the metrics of `measure_maps` and the differences to the exact rows.
 
-    With a path also writes them as CSV, one line for each map.
+    With a path, also writes the metrics as CSV, one line for each map.
     """
     for title, suffix in (("map", ""), ("behind the exact rows", "_behind")):
         table = []
@@ -204,14 +208,14 @@ class _Question(NamedTuple):
     """A text and the cells that show the named objects."""
 
     kind: str
-    image: int  # row
+    image: int  # row of the image
     text: Tensor  # (D,)
     cells: np.ndarray  # (cells,) bool
     deleted: bool = False  # whether deletion and insertion are measured
 
 
 def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
-    """Yields evenly spaced captions that mention an object, and the object names in them."""
+    """Yields evenly spaced captions that mention an object, and the names of these objects."""
     covered = mentioned_cells(runtime, data)
     if covered is None or not covered.any():
         scenes = "rendered scenes (a pack's own, or --data with those of python -m polyview scenes)"
@@ -235,7 +239,7 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
 
 @torch.no_grad()
 def _score_sets(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor, present: Tensor) -> Tensor:
-    """Cosines (K,) of a text (D,) and an image (1, 3, S, S) with K sets of patches (K, N) bool."""
+    """Returns cosines (K,) of a text (D,) and K sets of patches (K, N) bool of (1, 3, S, S)."""
     model = encoder.model
     tokens = model.pre_layrnorm(model.embeddings(pixels)[0])  # (T, h)
     present = nn.functional.pad(present.to(tokens.device), (1, 0), value=True)  # with [CLS]
@@ -249,7 +253,7 @@ def _score_sets(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor, present
 
 
 def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) -> CLIPImageEncoder:
-    """Loads the pack's image encoder in torch, with readable attention weights."""
+    """Loads the pack's image encoder in torch, with an attention that returns its weights."""
     trained = (runtime.info.folder / f"{CLIP_LOGS}/config.toml").is_file()
     origin = runtime.info.folder if trained else runtime.info.methods[name].config["backbone"]
     source = (source or str(origin)).partition("#")[0]
@@ -268,5 +272,5 @@ def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) 
         if same and bool((embedding - rows).abs().max() < 1e-3 * rows.abs().max()):
             encoder.model.set_attn_implementation("eager")
             return encoder
-    advice = "name that source: --maps FROM"
-    raise ValueError(f"{source} is not what {runtime.info.name} was made of; {advice}")
+    reason = f"{source} does not hold the weights of {runtime.info.name}"
+    raise ValueError(f"{reason}; name their source: --maps FROM")

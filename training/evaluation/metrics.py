@@ -1,7 +1,6 @@
 """Retrieval metrics over a full score matrix, and their bootstrap intervals.
 
-Ties count against the method: a relevant item ranks behind irrelevant items with the same score, so
-that constant scores get no credit.
+Ties count against the method: a relevant item ranks behind irrelevant items with the same score.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ SEED = 0  # bootstrap seed
 
 
 def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the zero-based rank (Q,) of each query's best relevant item.
+    """Returns the rank (Q,), counted from 0, of each query's best relevant item.
 
     Scores are (Q, G); `positives` holds the relevant gallery indices of each query, at least one.
     Raises ValueError if a score is NaN.
@@ -29,10 +28,10 @@ def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarra
 
 
 def retrieval_ranks(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the zero-based ranks of scores (N_img, N_txt) in both directions.
+    """Returns the ranks, counted from 0, of each image's best caption and of each text's image.
 
-    Text t describes image `text_images[t]`. The ranks are those (N_img,) of each image's best
-    caption and (N_txt,) of each text's image. Raises ValueError if an image has no caption.
+    Scores are (N_img, N_txt); text t describes image `text_images[t]`. The ranks are (N_img,) and
+    (N_txt,). Raises ValueError if an image has no caption.
     """
     captions = [np.flatnonzero(text_images == image) for image in range(len(scores))]
     for image, rows in enumerate(captions):
@@ -45,9 +44,9 @@ def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, 
     """Returns recalls and ranks of scores (N_img, N_txt); text t describes image `text_images[t]`.
 
     For `i2t` (image to text, best of the image's captions) and `t2i`: R@1, R@5 and R@10 in percent
-    (`_r1` ...), median and mean rank counted from 1 (`_medr`, `_meanr`), and `_nmr`, the median
-    divided by the number of ranked items, in 0..1 (PVSE, Song and Soleymani, CVPR 2019, section 5).
-    `rsum` is the sum of the six recalls (0 to 600).
+    (`_r1`, `_r5`, `_r10`), median and mean rank counted from 1 (`_medr`, `_meanr`), and `_nmr`, the
+    median divided by the number of ranked items, in 0..1 (PVSE, Song and Soleymani, CVPR 2019,
+    section 5). `rsum` is the sum of the six recalls (0 to 600).
     """
     table, recalls = dict[str, float](), list[float]()
     tasks = zip(("i2t", "t2i"), retrieval_ranks(scores, text_images), scores.T.shape, strict=True)
@@ -78,28 +77,29 @@ def check_folds(images: int, folds: int) -> None:
 
 
 def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dict[str, float]:
-    """R-precision and mAP@R over *all* true positives (ECCV Caption, Chun et al., ECCV 2022).
+    """Returns R-precision and mAP@R over *all* true positives (Chun et al., ECCV 2022).
 
     Let R be the number of relevant items of a query. R-precision is the share of relevant items
     among the first R. AP@R is the sum of the precisions at the ranks up to R that hold a relevant
     item, divided by R. Scores are (N_img, N_txt); `relevant` holds for each text the rows of all
     images that satisfy it. Returns `{t2i,i2t}_rprecision` and `{t2i,i2t}_map_at_r` in percent.
     """
-    truth = np.zeros(scores.shape, bool)
+    matches = np.zeros(scores.shape, bool)
     for text, images in enumerate(relevant):
-        truth[images, text] = True
+        matches[images, text] = True
     out: dict[str, float] = {}
-    for task, table, right in (("i2t", scores, truth), ("t2i", scores.T, truth.T)):
-        values = np.array([_at_r(row, r) for row, r in zip(table, right, strict=True) if r.any()])
+    for task, table, right in (("i2t", scores, matches), ("t2i", scores.T, matches.T)):
+        queries = zip(table, right, strict=True)
+        values = np.array([_precision_at_r(row, truth) for row, truth in queries if truth.any()])
         out[f"{task}_rprecision"], out[f"{task}_map_at_r"] = (100.0 * values.mean(axis=0)).tolist()
     return out
 
 
-def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
+def _precision_at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
     """Returns R-precision and AP@R of one query with scores (G,) and relevant items (G,) bool."""
     count = int(right.sum())
     last = np.partition(row, -count)[-count]
-    best = np.flatnonzero(row >= last)  # the first R, and ties with the last of them
+    best = np.flatnonzero(row >= last)  # the R best items, and all ties with the last of these
     # irrelevant items first among equals: ties count against the method
     hits = right[best[np.lexsort((right[best], -row[best]))[:count]]]
     precision = np.cumsum(hits) / np.arange(1, count + 1)
@@ -109,9 +109,9 @@ def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
 def mean_interval(
     key: str, values: np.ndarray, groups: np.ndarray | None = None
 ) -> dict[str, float]:
-    """Returns the 95 % percentile interval of the mean of (N,), as `KEY_low` and `KEY_high`.
+    """Returns the 95 % percentile interval of the mean of values (N,): `KEY_low`, `KEY_high`.
 
-    `groups` (N,) are equal for values that are resampled together; None for no groups.
+    `groups` (N,) are equal for values that are resampled together; None to resample single values.
     """
     groups = np.arange(len(values)) if groups is None else groups
     sums, sizes = _bootstrap_sums(np.random.default_rng(SEED), groups, values, np.ones(len(values)))
@@ -122,7 +122,7 @@ def mean_interval(
 def _bootstrap_sums(
     random: np.random.Generator, groups: np.ndarray, *columns: np.ndarray
 ) -> list[np.ndarray]:
-    """Sums (DRAWS,) of columns (N,) in bootstrap samples of groups (Efron and Tibshirani, 1993)."""
+    """Returns sums (DRAWS,) of columns (N,) over bootstrap samples (Efron and Tibshirani, 1993)."""
     _, index = np.unique(groups, return_inverse=True)
     count = int(index.max()) + 1
     draws = random.multinomial(count, np.full(count, 1 / count), size=DRAWS)
@@ -132,7 +132,7 @@ def _bootstrap_sums(
 def image_hits(
     scores: np.ndarray, text_images: np.ndarray, alike: np.ndarray | None = None
 ) -> np.ndarray:
-    """Returns what each image and its captions contribute to rsum, (4, N_img) int32.
+    """Returns the contributions of each image and its captions to rsum, (4, N_img) int32.
 
     The rows are: the number of R@1, R@5 and R@10 in which the image is a hit; the same summed over
     its captions; the number of its captions; its group of `alike` images.
@@ -145,7 +145,7 @@ def image_hits(
 
 
 def difference_of_hits(first: np.ndarray, second: np.ndarray) -> dict[str, float]:
-    """Hierarchical bootstrap of an rsum difference, over seeds and images.
+    """Estimates an rsum difference by a hierarchical bootstrap over seeds and images.
 
     Images are resampled with replacement, each with all its captions, and the same images for both
     methods (paired). Three seeds are too few to resample: their bootstrap would show two thirds of
@@ -154,8 +154,8 @@ def difference_of_hits(first: np.ndarray, second: np.ndarray) -> dict[str, float
     Fisher). With a single seed only the images vary. The gallery is not resampled, so ranks do not
     depend on the draw.
 
-    `first` (S, 4, N_img) are the `image_hits` of S runs of one method, `second` (T, 4, N_img) those
-    of the other method on the same data. Returns the `difference` in rsum on all images, the
+    `first` (S, 4, N_img) are the `image_hits` of S runs of one method, `second` (T, 4, N_img) of T
+    runs of the other method on the same data. Returns the `difference` in rsum on all images, the
     bounds `low` and `high` of its 95 % percentile interval, and `share_above`, the share of draws
     in 0..1 in which the first method is better.
     """

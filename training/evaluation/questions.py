@@ -1,4 +1,4 @@
-"""Queries ("questions") about a split whose relevant images ("answers") are known.
+"""Queries ("questions") about the images of a split, with known relevant images ("answers").
 
 Kinds with an answer:
 
@@ -27,9 +27,9 @@ from polyview.export.runtime import Runtime
 from polyview.training.data.split import Split
 from polyview.training.scenes.captions import with_article
 
-_PAIRS, _MADE_UP = 600, 300  # pairs, and questions of each kind with random words
+_PAIRS, _RANDOM = 600, 300  # pairs, and questions of each kind with random words
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-_MIN, _SHARE = 3, 7  # a caption word must occur with at least 3 images and at most a seventh
+_MIN_IMAGES, _RARITY = 3, 7  # a thing is a caption word of at least 3 images and at most 1 in 7
 
 
 class Questions(NamedTuple):
@@ -38,7 +38,7 @@ class Questions(NamedTuple):
     texts: np.ndarray  # (Q,) str
     kinds: np.ndarray  # (Q,) str, see the module's docstring
     relevant: np.ndarray  # (N, Q) bool, whether an image satisfies a question
-    whole: np.ndarray  # (Q,) bool; False if only the image that a caption was written for is known
+    whole: np.ndarray  # (Q,) bool, False if only one relevant image is known
     words: np.ndarray  # (Q,) number of words
     unknown: np.ndarray  # (Q,) share of words that are not in the pack's vocabulary, in 0..1
 
@@ -49,7 +49,7 @@ class Questions(NamedTuple):
 
 
 def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
-    """Draws the questions about a split."""
+    """Draws questions of all kinds about a split; "random" uses the pack's vocabulary."""
     random = np.random.default_rng(seed)
     truth = list(data.relevant()) if data.relevant is not None else list(data.image_of[:, None])
     questions = list(zip(data.captions, ["caption"] * len(truth), truth, strict=True))
@@ -61,7 +61,7 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
         text = f"{_name_phrase(first, random)} and {_name_phrase(second, random)}"
         questions.append((text, "pair", np.intersect1d(things[first], things[second])))
     vocabulary = sorted(runtime.reader.known)
-    for _ in range(_MADE_UP):
+    for _ in range(_RANDOM):
         row = int(random.integers(len(truth)))
         words = data.captions[row].split()
         words.insert(int(random.integers(len(words) + 1)), _nonsense(random))
@@ -79,8 +79,8 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
     whole = (data.relevant is not None) | ~np.isin(kinds, ["caption", "inserted"])
     tokens = [runtime.reader.read(text) for text in texts]
     counts = np.array([len(each.words) for each in tokens])
-    lacking = np.array([unknown_share(each.words, each.unknown) for each in tokens])
-    return Questions(np.array(texts), np.array(kinds), relevant, whole, counts, lacking)
+    unknown = np.array([unknown_share(each.words, each.unknown) for each in tokens])
+    return Questions(np.array(texts), np.array(kinds), relevant, whole, counts, unknown)
 
 
 def _things(data: Split) -> dict[str, np.ndarray]:
@@ -94,14 +94,16 @@ def _things(data: Split) -> dict[str, np.ndarray]:
         for row, caption in zip(data.image_of.tolist(), data.captions, strict=True):
             for word in filter(str.isalpha, caption.lower().split()):
                 images[word].add(row)
-        limit = (int(data.image_of.max()) + 1) // _SHARE  # excludes "a", "in", "man"
-        images = {word: rows for word, rows in images.items() if _MIN <= len(rows) <= limit}
+        limit = (int(data.image_of.max()) + 1) // _RARITY  # excludes "a", "in", "man"
+        images = {word: rows for word, rows in images.items() if _MIN_IMAGES <= len(rows) <= limit}
     return {name: np.array(sorted(rows)) for name, rows in images.items()}
 
 
 def _name_phrase(name: str, random: np.random.Generator) -> str:
+    """Puts an article before half of the names, at random."""
     return with_article(name) if random.random() < 0.5 else name
 
 
 def _nonsense(random: np.random.Generator) -> str:
+    """Returns a word of four to nine random letters."""
     return "".join(random.choice(_LETTERS, random.integers(4, 10)))

@@ -1,4 +1,4 @@
-"""Prints tables, writes score matrices, reads and writes CSV files and runs in TREC's format."""
+"""Prints tables; writes score matrices; reads and writes CSV files and runs in TREC's format."""
 
 import csv
 import re
@@ -26,7 +26,7 @@ COLUMNS = {
     "i2t_rprecision": "i2t R-P", "i2t_map_at_r": "i2t mAP@R",
 }  # fmt: skip
 
-Rows = Mapping[str, Mapping[str, float]]  # metrics of each method
+Rows = Mapping[str, Mapping[str, float]]  # method -> metric -> value
 
 
 def print_rows(titles: Sequence[str], table: Sequence[Sequence[str]], words: int = 1) -> None:
@@ -78,7 +78,7 @@ def format_difference(first: np.ndarray, second: np.ndarray) -> str:
 
 
 def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, every: bool = True) -> None:
-    """Prints a row per method; `every` leaves out columns that some method lacks."""
+    """Prints a row per method; `every` leaves out metrics that some method lacks."""
     present = all if every else any
     keys = [key for key in columns if present(key in row for row in rows.values())]
     table = [
@@ -91,10 +91,10 @@ def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, every: boo
 def print_mistakes(
     a: str, b: str, matrices: Mapping[str, np.ndarray], data: Split, k: int, path: Path | None
 ) -> dict[str, Any]:
-    """Compares which captions two methods find within rank k; writes all captions to a CSV file.
+    """Compares for which captions two methods find the image within rank k.
 
-    `matrices` holds the scores (N_img, N_txt) of each method. Returns `mistakes.summarize`, with
-    `mistakes.by_kind` as `kinds`, and `a`, `b` and `k`.
+    With a path, writes all captions to a CSV file. `matrices` holds the scores (N_img, N_txt) of
+    each method. Returns `mistakes.summarize`, `mistakes.by_kind` as `kinds`, and `a`, `b` and `k`.
     """
     if k < 1:
         raise ValueError(f"--k must be at least 1, not {k}")
@@ -117,21 +117,21 @@ def print_mistakes(
     )
     for name, words in ((a, summary["words_a"]), (b, summary["words_b"])):
         word_list = [f"{word['word']} ({word['ratio']:.1f} x)" for word in words]
-        print(f"words of what only {name} finds: {', '.join(word_list) or 'none'}")
+        print(f"words of captions that only {name} finds: {', '.join(word_list) or 'none'}")
     if path:
         write_whole(path, mistakes.to_csv(outcomes))
     return {"a": a, "b": b, "k": k, **summary}
 
 
 def write_scores(path: Path, scores: Mapping[str, np.ndarray], data: Split) -> None:
-    """Writes the score matrices of all methods, and the rank of each query's best relevant item.
+    """Writes the score matrices of all methods, and the ranks of each query's best relevant item.
 
     The NumPy archive (".npz") holds for each method `NAME` (N_img, N_txt) float32, `NAME:i2t_ranks`
     (N_img,) and `NAME:t2i_ranks` (N_txt,), counted from 0. It also holds `captions` (N_txt,),
     `image_of` (N_txt,), the row of each caption's image, and `files` (N_img,), names of images.
     """
     if path.suffix != ".npz":
-        raise ValueError(f"--scores writes a NumPy archive; end its name in .npz, not {path}")
+        raise ValueError(f"--scores writes a NumPy archive, whose name ends in .npz, not {path}")
     arrays = {"captions": np.array(data.captions), "image_of": data.image_of}
     if isinstance(data.images, ImageFiles):
         arrays["files"] = np.array([file.name for file in data.images.paths])
@@ -147,8 +147,8 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
 
     `NAME.t2i.trec` and `NAME.i2t.trec` hold the best `DEPTH` items of each query of a method, one
     per line `qid Q0 docid rank score tag`, ranked from 1. `t2i.qrels` and `i2t.qrels` hold the
-    relevant items, `qid 0 docid 1`: all of them if known, otherwise an image's own captions. Images
-    are named `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
+    relevant items, `qid 0 docid 1`: all of them if known, otherwise the captions of each image.
+    Images are named `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
     """
     relevant = data.image_of[:, None] if data.relevant is None else data.relevant()
     right = [(f"t{text}", f"i{row}") for text, rows in enumerate(relevant) for row in rows.tolist()]
@@ -167,7 +167,7 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
 
 
 def read_run(path: Path, data: Split, k: int) -> np.ndarray:
-    """Reads a text-to-image run in TREC's format, as `write_trec` writes it.
+    """Reads a text-to-image run in the format of `write_trec`.
 
     Captions are named `t0` or `0`, ... by their rows; images `i0` or `0`, ..., or by their file
     name, with or without suffix. Higher scores rank first, equal scores by the rank column. Returns

@@ -12,16 +12,16 @@ from polyview.export.runtime import Runtime
 from polyview.models import Method, Views
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Clips, Split
-from polyview.training.settings import unknown_name
+from polyview.training.settings import unknown_name_message
 
 IMAGES_AT_ONCE = 32
 CAPTIONS_AT_ONCE = 256
 
 
 def half(data: Split, index: int) -> Split:
-    """Selects random half 0 or 1 of a split's photographs; raises ValueError for other images."""
+    """Selects a random half, 0 or 1, of a split of photographs; ValueError for other images."""
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
-        raise ValueError(f"{data.folder} has other splits; measure on one of those")
+        raise ValueError(f"--halves divides photographs; measure {data.folder} on another split")
     rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[index::2])
     images = ImageFiles([data.images.paths[row] for row in rows])
     part = data.select(np.flatnonzero(np.isin(data.image_of, rows)))
@@ -29,16 +29,16 @@ def half(data: Split, index: int) -> Split:
 
 
 def limit_frames(runtime: Runtime, data: Split) -> Split:
-    """Limits clips to the number of frames that a pack's methods were trained with.
+    """Limits clips to the number of frames that a pack's methods read.
 
-    Raises ValueError if the methods were trained with different numbers of frames.
+    Raises ValueError if the methods read different numbers of frames.
     """
     if not isinstance(data.features, Clips):
         return data
     frames = {int(entry.config.get("frames", 0)) for entry in runtime.info.methods.values()}
     if len(frames) > 1:
         reason = f"the methods of {runtime.info.name} read {sorted(frames)} frames of a clip"
-        raise ValueError(f"{reason}; measure a pack of each, or the runs")
+        raise ValueError(f"{reason}; measure separate packs, or the runs")
     return data.with_frames(frames.pop())
 
 
@@ -55,15 +55,15 @@ def features_by_method(
 def image_features(runtime: Runtime, data: Split, method: str | None = None) -> Tensor | np.ndarray:
     """Encodes all images, or all frames of clips, into features (N_img, N, d) with ONNX.
 
-    The encoder is that of `method`, or of the pack if None. A pack without an image encoder uses
-    the ready-made features of the data. Raises ValueError if the data are images and the pack
-    reads features, or vice versa, or if features have another width.
+    The encoder is that of `method`; None for the pack's default encoder. A pack without an image
+    encoder uses the ready-made features of the data. Raises ValueError if the data are images and
+    the pack reads features, or vice versa, or if the features have another width.
     """
     source, dim = data.folder.parent, runtime.info.image_encoder.dim
     if runtime.image_encoder_of(method) is None:
         if len(data.images) or not isinstance(data.features, np.ndarray | Clips):
             needed = f"ready-made features of {dim} numbers a region"
-            advice = "name a folder of those (training/data/precomputed.py)"
+            advice = "name a folder of features (training/data/precomputed.py)"
             raise ValueError(f"{source} holds images, but the pack reads {needed}; {advice}")
         if (width := data.features.shape[2]) != dim:
             widths = f"features of {width} numbers a region, but the pack reads {dim}"
@@ -100,7 +100,7 @@ def split_views(
 
 
 def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
-    """Encodes texts into a method's views, in batches."""
+    """Encodes texts into a method's views (N_txt, W, D), in batches."""
     starts = range(0, len(texts), CAPTIONS_AT_ONCE)
     batches = [runtime.text_views(texts[i : i + CAPTIONS_AT_ONCE], method) for i in starts]
     return Views(torch.cat([batch.embeddings for batch in batches]))
@@ -124,9 +124,9 @@ def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def ensemble_members(names: Iterable[str], known: Iterable[str], kind: str) -> list[str]:
-    """Returns the methods or runs that occur in names and ensembles (`a+b`), each once.
+    """Returns the methods or runs in names and ensembles (`a+b`), each once.
 
-    `kind`, "method" or "run", is for messages. Raises ValueError if a name is unknown, or an
+    `kind`, "method" or "run", is used in messages. Raises ValueError if a name is unknown, or an
     ensemble repeats a name.
     """
     known, singles = list(known), list[str]()
@@ -136,5 +136,5 @@ def ensemble_members(names: Iterable[str], known: Iterable[str], kind: str) -> l
             raise ValueError(f'the ensemble "{name}" names a {kind} twice; name each once')
         singles += [single for single in members if single not in singles]
     if unknown := [single for single in singles if single not in known]:
-        raise ValueError(unknown_name(kind, unknown[0], known))
+        raise ValueError(unknown_name_message(kind, unknown[0], known))
     return singles

@@ -1,11 +1,11 @@
 """Measures views: how often each wins, how much they differ, and whether they attend to objects.
 
 *View faithfulness* compares the attention map of each view with the objects that a caption of the
-image mentions. It needs a mask for every object (rendered scenes).
+image mentions. It needs a mask for each object (rendered scenes).
 
 - *Pointing* (the pointing game of Zhang et al., ECCV 2016, with cells): does the map's highest cell
-  hold a pixel of a mentioned object? If several cells tie, the share of them counts. Chance is the
-  share of all cells that hold such a pixel, which is the result of a flat map.
+  show a pixel of a mentioned object? If several cells tie, the result is the share of the tied
+  cells that do. Chance is the share of all cells that do, which is the result of a flat map.
 - *Mass*: the share of the map on mentioned objects. Negative values (of cosine maps) are set to 0,
   the map is scaled to sum to 1, and each cell counts by the share of its pixels that belong to
   mentioned objects. Chance is their share of the image. A map without a positive value has mass 0.
@@ -46,7 +46,7 @@ def own_scores(
         rows = np.flatnonzero((image_of >= start) & (image_of < start + at_once))
         if len(rows):
             block = score(images[start : start + at_once], texts[torch.from_numpy(rows)])
-            pair_scores = block[..., image_of[rows] - start, np.arange(len(rows))]  # of (..., b, R)
+            pair_scores = block[..., image_of[rows] - start, np.arange(len(rows))]  # (..., R)
             scores.append(pair_scores.float().cpu().numpy())
             text_rows.append(rows)
     table: np.ndarray = np.concatenate(scores, axis=-1)[..., np.concatenate(text_rows).argsort()]
@@ -117,7 +117,7 @@ def value_shares(mask: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 
 
 def object_shares(runtime: Runtime, objects: SeenObjects) -> Iterator[np.ndarray]:
-    """Yields `value_shares` (N, 256) of the part of each image that the pack's encoder sees."""
+    """Yields `value_shares` (N, 256) of each image, cropped as the pack's preprocessing crops."""
     for mask in objects.masks:
         height, width = mask.shape
         x0, y0, x1, y1 = runtime.preprocess.visible_box(width, height)
@@ -145,7 +145,8 @@ def faithfulness(
     `attention` (N_img, V, N) holds each view's map, `covered` (N_txt, N) is from `mentioned_cells`,
     `image_of` (N_txt,) has the row of each caption's image and `winners` (N_txt,) its winning view.
     Returns in percent `pointing_1` to `pointing_V`, `pointing` of the winning views and
-    `pointing_chance`; `mass_*` likewise. Raises ValueError if no caption mentions a visible object.
+    `pointing_chance`, and the same for `mass`. Raises ValueError if no caption mentions a visible
+    object.
     """
     mentioned = covered.any(axis=1)
     if not mentioned.any():
@@ -168,10 +169,10 @@ def faithfulness(
 def view_metrics(
     runtime: Runtime, name: str, data: Split, views: tuple[Views, Views], covered: np.ndarray | None
 ) -> dict[str, float]:
-    """Returns `view_statistics` of a method, and `faithfulness` if it can be measured.
+    """Returns a method's `view_statistics`, and `faithfulness` if maps and objects are known.
 
-    Faithfulness needs views with attention maps, and `covered` (N_txt, cells) of `mentioned_cells`.
-    The numbers of single views are left out if views are elements, such as cells.
+    `views` are those of images, with attention maps, and of texts; `covered` (N_txt, cells) is from
+    `mentioned_cells`. Metrics of single views are left out if views are elements, such as cells.
     """
     head, (images, texts) = runtime.methods[name], views
     values = view_statistics(head, images, texts, data.image_of)

@@ -2,8 +2,9 @@
 
 `python -m polyview train --recipe scenes/clip_tiny --out RUN`
 
-Alec Radford et al., ICML 2021, section 2.3. RUN/model holds the best weights in the layout of the
-Hub's CLIP models: `python -m polyview clip --from RUN/model --out PACK` makes a pack of them.
+The loss is from Alec Radford et al., ICML 2021, section 2.3. RUN/model holds the best weights in
+the layout of the Hub's CLIP models: `python -m polyview clip --from RUN/model --out PACK` makes a
+pack from them.
 """
 
 import json
@@ -31,15 +32,15 @@ from polyview.training.loop.loop import CONFIG, LOG, TOKENIZER, Loop
 from polyview.training.objectives.losses import info_nce, same_image
 
 MODEL = "model"  # folder of the best weights in a run
-_SHARPEST = math.log(100)  # largest logarithm of the inverse temperature, as in the paper
-_LONGEST = 77  # maximum tokens of a text if the recipe states none
+_MAX_LOGIT_SCALE = math.log(100)  # logarithm of the inverse temperature, as in the paper
+_MAX_TOKENS = 77  # maximum tokens of a text if the recipe states none
 
 
 class ClipTraining(Loop[TrainConfig, Batch]):
     """Trains the CLIP model that `config.network` describes; images are stretched to its size.
 
-    Settings that apply: data, optimizer, epochs, batch_size, captions_per_image, precision, seed,
-    train_images, and `min_count` and `unknown_rate` of text.
+    Only these settings apply: data, optimizer, epochs, batch_size, captions_per_image, precision,
+    seed, train_images, text.min_count and text.unknown_rate.
     """
 
     def __init__(self, config: TrainConfig, out: Path, *, resume: bool) -> None:
@@ -47,7 +48,7 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         data, network = Path(config.data), config.network
         train, val = open_split(data, "train").first(config.train_images), open_split(data, "val")
         train.require_images()
-        texts = {"max_position_embeddings": _LONGEST, **network.get("text_config", {})}
+        texts = {"max_position_embeddings": _MAX_TOKENS, **network.get("text_config", {})}
         self.tokenizer = build_tokenizer(train.captions, config.text.min_count, marks=True)
         self.tokenizer.enable_truncation(texts["max_position_embeddings"])
         self.tables = [TokenTable(self.tokenizer, split.captions) for split in (train, val)]
@@ -76,7 +77,7 @@ class ClipTraining(Loop[TrainConfig, Batch]):
 
     @torch.no_grad()
     def after_step(self) -> None:
-        self.model.logit_scale.clamp_(max=_SHARPEST)
+        self.model.logit_scale.clamp_(max=_MAX_LOGIT_SCALE)
 
     @torch.no_grad()
     def validate(self, epoch: int) -> dict[str, float]:  # noqa: ARG002
@@ -92,19 +93,18 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         return retrieval_metrics((first @ second.mT).cpu().numpy(), self.val.image_of)
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """See `Loop`; also writes RUN/model."""
+        """Returns weights and metadata, see `Loop`; also writes RUN/model."""
         folder = self.out / MODEL
         with quiet():
             self.model.save_pretrained(folder)
         self.tokenizer.no_truncation()
         self.tokenizer.save(str(folder / TOKENIZER))
-        preprocess = self.preprocess
         processor = {
             "image_processor_type": "CLIPImageProcessor",
             "do_center_crop": False,
-            "size": {"height": preprocess.size, "width": preprocess.size},
-            "image_mean": preprocess.mean,
-            "image_std": preprocess.std,
+            "size": {"height": self.preprocess.size, "width": self.preprocess.size},
+            "image_mean": self.preprocess.mean,
+            "image_std": self.preprocess.std,
         }
         write_whole(folder / "preprocessor_config.json", json.dumps(processor, indent=1) + "\n")
         for name in (CONFIG, LOG):

@@ -10,7 +10,7 @@ import torch
 from polyview.training.data.features import CACHE
 from polyview.training.loop.config import load_recipe, recipe_lines
 from polyview.training.loop.loop import CONFIG, Loop
-from polyview.training.settings import Settings, describe, refusals_end
+from polyview.training.settings import Settings, describe, exit_on_error
 
 S = TypeVar("S", bound=Settings)
 
@@ -25,7 +25,7 @@ def run_command(
     describe_settings: Callable[[], Iterable[str]] | None = None,
     cached: bool = False,
 ) -> None:
-    """Runs the command line `python -m polyview COMMAND`: trains, and prints the best metric.
+    """Runs the command line of `python -m polyview COMMAND`: trains and prints the best metric.
 
     `build(settings, out, resume=...)` creates the training loop from `settings_class` settings.
     Without a default `recipe`, a new run needs `--recipe`. `describe_settings` returns the lines of
@@ -34,17 +34,17 @@ def run_command(
     """
     parser = argparse.ArgumentParser(prog=f"python -m polyview {command}")
     add = parser.add_argument
-    help_text = f"a recipe, for example {recipe or 'scenes/vse_infty'}, or a TOML file; see --list"
+    help_text = f"recipe (see --list), for example {recipe or 'scenes/vse_infty'}, or a TOML file"
     add("--recipe", help=help_text)
     add("--out", type=Path, help="run folder")
     add("--set", action="append", metavar="NAME=VALUE", help="replace a setting, e.g. epochs=3")
     help_text = "continue the run in --out with its settings; --set epochs=N extends it"
     add("--resume", action="store_true", help=help_text)
     if cached:
-        help_text = f"folder of cached features (default: {CACHE})"
+        help_text = f"folder that stores features of images and texts (default: {CACHE})"
         add("--cache", type=Path, default=CACHE, help=help_text)
         add("--skip-damaged", action="store_true", help="leave out images that cannot be read")
-    add("--threads", type=int, default=0, help="CPU threads (default: 0, torch's choice)")
+    add("--threads", type=int, default=0, help="CPU threads (default: 0, torch's default)")
     add("--list", action="store_true", help="list the recipes and exit")
     add("--help-settings", action="store_true", help="print every setting with its range, and exit")
     options = parser.parse_args(argv)
@@ -58,7 +58,7 @@ def run_command(
         parser.error("name the run folder with --out")
     if options.threads:
         torch.set_num_threads(options.threads)
-    with refusals_end("continue with the same command and --resume"):
+    with exit_on_error("continue with the same command and --resume"):
         if options.resume and not options.recipe:
             recipe = str(options.out / CONFIG)
             if not Path(recipe).is_file():

@@ -1,8 +1,8 @@
 """Training settings and their ranges, read from TOML recipes.
 
-A recipe is `training/recipes/<name>.toml`. With `extends = "<name>"` it states only its differences
-from another recipe; `drop = ["objective"]` removes inherited tables or values. Any value can be
-replaced on the command line by its dotted name: `--set optimizer.learning_rate=3e-4`.
+A recipe is `training/recipes/<name>.toml`. A recipe with `extends = "<name>"` states only its
+differences from another recipe; `drop = ["objective"]` removes inherited tables or values. The
+command line can replace each value by its dotted name: `--set optimizer.learning_rate=3e-4`.
 """
 
 import functools
@@ -20,7 +20,7 @@ from polyview.export.pack.validation import check
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.texts import TextConfig
 from polyview.training.objectives import build_objective
-from polyview.training.settings import Settings, apply_change, unknown_name
+from polyview.training.settings import Settings, apply_change, unknown_name_message
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
@@ -36,13 +36,14 @@ class OptimizerConfig(Settings):
         clip_norm: maximum norm of the whole gradient (2.0 in the releases of the five papers).
         schedule: "step" multiplies the rate by `decay` after each epoch of `decay_epochs`; "cosine"
             lowers it to 0 over all steps; "plateau" multiplies it by `decay` whenever the
-            validation rsum has not risen for more than `plateau_epochs`, as in PyTorch.
+            validation rsum has not risen for more than `plateau_epochs`, as in PyTorch's
+            ReduceLROnPlateau.
         decay_epochs: epochs after which the rate drops.
         decay: factor of each drop.
         plateau_epochs: see `schedule`.
         warmup_steps: steps over which the rate rises linearly from 0.
-        amsgrad: use the largest second moment so far (Reddi et al., ICLR 2018); with weight decay 0
-            this is PVSE's optimizer.
+        amsgrad: use the largest second moment so far (Reddi et al., ICLR 2018); with a weight decay
+            of 0 this is PVSE's optimizer.
     """
 
     learning_rate: float = Field(default=5e-4, gt=0, lt=1)
@@ -64,35 +65,37 @@ class TrainConfig(Settings):
         arguments: arguments of the method (see its class).
         objective: arguments of the objective (see `training/objectives/`).
         data: folder with the splits `train` and `val`, see `training/data/open_split.py`.
-        also: further folders of captioned photographs; their `train` joins that of `data`.
+        also: further folders of captioned photographs; their training splits join that of `data`.
         frames: maximum number of frames per clip; 0 for all (PVSE: 8). Training samples them with a
             random start and stride, evaluation at equal distances.
         backbone: source of the image encoder, see `export/encoders/`; ignored if `data` holds
             features.
-        backbone_frozen: keep the image encoder fixed and compute its features once. Otherwise it is
-            trained too: images are decoded in each epoch, and batch norms keep their statistics.
+        backbone_frozen: keep the image encoder fixed and compute its features once. Otherwise the
+            encoder is also trained: images are decoded in each epoch, and batch norms keep their
+            statistics.
         backbone_lr_scale: learning rate of a trained image encoder as a share of the base rate
-            (VSE-infinity: 0.1 for a CNN, 0.01 for one pretrained on billions of tags).
+            (VSE-infinity: 0.1 for a CNN, 0.01 for a CNN pretrained on billions of tags).
         network: a `CLIPConfig` of transformers, to train a CLIP from random weights with method
             "clip" (`training/loop/clip.py`, which names the settings that apply).
-        init: run folder whose best weights are the initial ones; empty for none.
+        init: run folder whose best weights training starts from; empty for random weights.
         text: tokenizer and text encoder.
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
         batch_size: image-text pairs per step.
         captions_per_image: number of captions of one image, or of alike images (`Split.alike`),
-            that share a batch, so that the image is encoded once. 1 draws pairs one by one.
-        exchange_halves: also train on each clip of the moving world with its halves exchanged and
-            the captions that are then true (`training/data/split.py`; not in the papers).
-        order_epochs: number of first epochs that use only captions of order (`Split.kinds`; not in
-            the papers); they have as many steps as the other epochs.
+            that share a batch, so that the image is encoded once. 1 draws pairs independently.
+        exchange_halves: also train on a copy of each clip of the moving world with its halves
+            exchanged, and on the captions that are true of the copy (`training/data/split.py`; not
+            in the papers).
+        order_epochs: number of epochs at the start that use only captions of order (`Split.kinds`;
+            not in the papers); they have as many steps as the other epochs.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.
-        feature_copies: number of cached versions of each training photograph: itself and random
-            crops, half of them mirrored. A batch draws one of them.
+        feature_copies: number of cached versions of each training photograph: the photograph and
+            random crops, half of them mirrored. Each batch draws one version.
         patience: stop after this many epochs without a better validation rsum.
-        ranked_captions: number of captions per image to rank in validation and evaluation, from
-            the first; 0 for all (PVSE ranks one of three for each test clip of TGIF).
+        ranked_captions: rank only this number of captions per image, from the first, in validation
+            and evaluation; 0 for all (PVSE ranks one of three for each test clip of TGIF).
         validate_every: epochs between two validations; the last epoch is always validated.
         precision: "fp32", or "bf16", which needs a GPU or CPU with bf16 instructions.
         seed: random seed of weights, batches and augmentation.
@@ -137,8 +140,8 @@ class TrainConfig(Settings):
             span = f"1 to patience ({self.patience})"
             raise ValueError(f"validate_every must be {span}, not {self.validate_every}")
         if self.feature_copies > 1 and not self.backbone_frozen:
-            only = "1 beside backbone_frozen=false"
-            raise ValueError(f"feature_copies must be {only}, not {self.feature_copies}")
+            limit = "1 if backbone_frozen=false"
+            raise ValueError(f"feature_copies must be {limit}, not {self.feature_copies}")
         if not self.network:
             build_objective(self.method, self.objective)
         elif self.method != "clip":
@@ -192,7 +195,7 @@ class BackboneConfig(Settings):
 
 
 def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) -> S:
-    """Reads a recipe by its name below `training/recipes`, or by the path of a TOML file.
+    """Reads a recipe, given its name below `training/recipes` or the path of a TOML file.
 
     Changes are "dotted.name=value", see `apply_change`. A change of `method` is applied first,
     because it removes the recipe's `arguments` and `objective`.
@@ -208,13 +211,13 @@ def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) 
 
 
 def _read(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Reads a recipe and merges it over the recipe that it extends."""
+    """Reads a recipe, merged over the recipe that it extends."""
     if name in extended_by:
         cycle = " extends ".join((*extended_by, name))
         raise ValueError(f"recipe {cycle}: a recipe cannot extend itself")
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     if not path.is_file():
-        raise FileNotFoundError(unknown_name("recipe", name, recipe_names()))
+        raise FileNotFoundError(unknown_name_message("recipe", name, recipe_names()))
     values = tomllib.loads(path.read_text("utf-8"))
     base, dropped = values.pop("extends", None), values.pop("drop", [])
     if base is None:

@@ -1,4 +1,4 @@
-"""Joins a method and its two encoders in one module, and encodes splits with it."""
+"""Joins a method and its two encoders in one module, and encodes splits with the module."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class DualEncoder(nn.Module):
     def train(self, mode: bool = True) -> DualEncoder:
         """Sets the mode; batch norms of the image encoder stay in eval mode."""
         super().train(mode)
-        for part in self.image_encoder.modules() if self.image_encoder is not None else ():
-            if isinstance(part, nn.BatchNorm2d):
-                part.eval()
+        for module in self.image_encoder.modules() if self.image_encoder is not None else ():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
         return self
 
     def image_features(self, images: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns features (B, N, d) and mask (B, N), as given or encoded from (B, 3, S, S)."""
+        """Returns features (B, N, d) and their mask (B, N); encodes pixels (B, 3, S, S)."""
         if self.image_encoder is None:
             return images, mask
         features: Tensor = self.image_encoder(images)  # (B, N, d)
@@ -75,8 +75,8 @@ class DualEncoder(nn.Module):
 def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
     """Encodes token ids (B, L) with lengths (B,) into features (B, L, d), 0 at padding.
 
-    Texts of similar length are encoded together, so that a few long captions do not pad hundreds
-    of short ones.
+    Texts of similar length are encoded together, so that a few long captions do not add padding to
+    hundreds of short captions.
     """
     if len(ids) <= TEXTS_AT_ONCE:
         return encoder(ids, lengths)

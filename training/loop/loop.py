@@ -1,7 +1,7 @@
-"""The training loop: epochs, steps, learning rate; run folders with settings, log, checkpoints.
+"""The training loop: epochs, steps, learning rates, and run folders.
 
 Subclasses define modules, batches and losses: `training/loop/trainer.py` (methods),
-`training/pretrain.py` and `training/distill.py` (image encoders).
+`training/loop/clip.py` (CLIP), `training/pretrain.py` and `training/distill.py` (image encoders).
 """
 
 import math
@@ -33,7 +33,7 @@ B = TypeVar("B")
 
 
 class Loop(ABC, Generic[C, B]):
-    """A training run: `__init__` checks the settings, sets the seed; `start` receives the modules.
+    """A training run: `__init__` checks settings and sets the seed; `start` receives the modules.
 
     `out` is the run folder. `resume` continues its run; on a CPU the final weights equal those of
     an uninterrupted run bit for bit.
@@ -41,13 +41,13 @@ class Loop(ABC, Generic[C, B]):
     Attributes:
         best_by: the validation metric to maximise.
         digits: decimal digits of validation metrics in the log.
-        progress: state in a checkpoint besides weights and optimizer; epochs count from 0.
+        progress: finished epochs and steps, the best epoch (from 0), and drops of the rate.
         rows: rows of the log.
 
     Raises:
-        FileExistsError: the folder holds a run and `resume` is off.
-        ValueError: `resume` is on and the run has other settings (only `epochs` and `patience` may
-            be raised), or the hardware does not support the precision.
+        FileExistsError: the folder holds a run and `resume` is False.
+        ValueError: `resume` is True and the run has other settings (only `epochs` and `patience`
+            may be raised), or the processor has no instructions for the precision.
     """
 
     best_by: ClassVar[str] = "rsum"
@@ -88,14 +88,14 @@ class Loop(ABC, Generic[C, B]):
         groups: list[dict[str, Any]] | None = None,
         fused: bool = True,
     ) -> bool:
-        """Sets the modules to train, writes the settings, and restores a checkpoint.
+        """Sets the module to train, writes the settings, and restores a checkpoint.
 
-        `module` holds all weights, on the device; `items` is the number of captions or images in an
+        `module` has all weights, on the device; `items` is the number of captions or images in an
         epoch; `groups` are optimizer groups (`parameter_groups`), None for all weights of `module`.
-        `fused` updates all weights in one kernel. Returns whether there was a checkpoint.
+        `fused` updates all weights in one kernel. Returns whether a checkpoint was restored.
 
         Raises:
-            ValueError: an epoch has no step, or the warm-up is as long as the run.
+            ValueError: an epoch has no step, or the warm-up is at least as long as the run.
             OSError: the run folder cannot be created.
         """
         config, plan = self.config, self.config.optimizer
@@ -104,7 +104,7 @@ class Loop(ABC, Generic[C, B]):
         if warmup and warmup >= total:
             prefix = "optimizer." if isinstance(config, TrainConfig) else ""
             name, steps = f"{prefix}warmup_steps", f"{total} steps ({config.epochs} x {self.steps})"
-            reason = f"the whole run has {steps}, so that the rate would never reach learning_rate"
+            reason = f"the whole run has {steps}, so the rate would never reach learning_rate"
             advice = f"lower it: --set {name}={total // 10}"
             raise ValueError(f"{name} is {warmup}, but {reason}; {advice}")
         self.module = module
@@ -119,7 +119,7 @@ class Loop(ABC, Generic[C, B]):
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = f"{error.strerror}; name another --out"
-            raise OSError(f"cannot make the run folder {self.out}: {reason}") from error
+            raise OSError(f"cannot create the run folder {self.out}: {reason}") from error
         write_whole(self.out / CONFIG, tomlkit.dumps(to_values(config)))
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
         self.progress["drops"] = []  # epochs after which the schedule "plateau" lowers the rate
@@ -144,7 +144,7 @@ class Loop(ABC, Generic[C, B]):
         """Returns the weights to save after the best epoch, and their metadata."""
 
     def is_better(self, metrics: dict[str, float]) -> bool:
-        """Whether an epoch's metrics are the best so far."""
+        """Returns whether an epoch's metrics are the best so far."""
         return metrics.get(self.best_by, -math.inf) > self.progress["best"]
 
     def stop_reason(self, epoch: int) -> str:  # noqa: ARG002
@@ -155,7 +155,7 @@ class Loop(ABC, Generic[C, B]):
         """Runs after each update of the weights; does nothing by default."""
 
     def fit(self) -> dict[str, float]:
-        """Trains to the end, with a checkpoint after each epoch; returns the best metrics.
+        """Trains all epochs, with a checkpoint after each; returns the metrics of the best epoch.
 
         Raises ValueError if the loss is not finite, and DiskFullError if the disk has no space for
         the log or a checkpoint.

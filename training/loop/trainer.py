@@ -1,4 +1,4 @@
-"""Trains one method on cached features or with its image encoder; encodes splits with a run."""
+"""Trains one method on cached features or with its image encoder; encodes splits with runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from polyview.training.objectives import build_objective
 
 
 class Trainer(Loop[TrainConfig, Batch]):
-    """Trains one method on the split `train`; `val` chooses the best epoch.
+    """Trains one method on the split `train`; the best epoch has the highest rsum on `val`.
 
     `extraction` has the settings for computing the features of frozen encoders. Raises ValueError
     or OSError, before an image is read, if a source or file is missing or incompatible.
@@ -81,8 +81,8 @@ class Trainer(Loop[TrainConfig, Batch]):
                 if isinstance(part, FeatureProjection) and name.startswith("project_image"):
                     nn.init.xavier_uniform_(part.linear.weight)
                     nn.init.zeros_(part.linear.bias)
-        parts = method, self.texts.encoder, config, self.encoder
-        self.model = DualEncoder(*parts, summaries=summaries).to(self.device)
+        model = DualEncoder(method, self.texts.encoder, config, self.encoder, summaries)
+        self.model = model.to(self.device)
         if config.init:
             sha256 = self.backbone.get("sha256", "")
             _load_init(self.model, config, sha256, self.texts.tokenizer.to_str(pretty=True))
@@ -113,14 +113,14 @@ class Trainer(Loop[TrainConfig, Batch]):
         return encoder.dim, encoder.summary_token
 
     def _with_features(self, split: Split, copies: int = 1) -> Split:
-        """Returns the split with features, or with pixels if the image encoder is trained too."""
+        """Returns the split with features, or with pixels if the image encoder is trained."""
         if self.encoder is not None:
             return split.with_pixels(self.preprocess)
         with torch.random.fork_rng():
             return read_features(split, self.config.backbone, self.extraction, copies)
 
     def _groups(self) -> list[dict[str, Any]]:
-        """Returns the optimizer groups, split by share of the base rate."""
+        """Returns optimizer groups, separate for each share of the base learning rate."""
         config = self.config
         shares = {"text_encoder": config.text.lr_scale, "image_encoder": config.backbone_lr_scale}
         groups: dict[float, list[nn.Parameter]] = {}
@@ -172,7 +172,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         return encode_split(self.model, self.val, self.texts.tables[1], self.device)
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tokenizer = self.out / TOKENIZER  # written beside each checkpoint
+        tokenizer = self.out / TOKENIZER  # written with each checkpoint
         write_whole(tokenizer, self.texts.tokenizer.to_str(pretty=True))
         description = {
             "kind": "run",
@@ -229,12 +229,12 @@ def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
 
 
 def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: str) -> None:
-    """Copies the best weights of the run `init`; `sha256` is that of the image encoder's source."""
+    """Copies the best weights of the run `init`; `sha256` is the image encoder's checksum."""
     # a run does not store frozen encoders, so their sources must match
     folder, text = Path(config.init), config.text.source
     tensors, spec = load_tensors(folder / BEST)
     if spec.get("kind") != "run":
-        raise ValueError(f"init: {folder / BEST} is not of a method's run; name another folder")
+        raise ValueError(f"init: {folder / BEST} is from no method's run; name another folder")
     if spec["method"] != config.method:
         raise ValueError(f"init: {folder} is a run of {spec['method']}, not of {config.method}")
     former = spec["text_encoder"].get("sha256")
@@ -245,7 +245,7 @@ def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: st
     ):
         if not matches:
             reason = f"{folder} was trained with another encoder than {setting}"
-            raise ValueError(f"init: {reason}; name the one in its config.toml")
+            raise ValueError(f"init: {reason}; name the encoder in its config.toml")
     if spec["tokenizer_sha256"] != hashlib.sha256(tokenizer.encode()).hexdigest():
         advice = "train both with the same captions and text settings"
         raise ValueError(f"init: {folder} reads texts with another tokenizer; {advice}")
@@ -263,21 +263,21 @@ def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: st
 
 
 def run_views(
-    folder: Path, part: str, extraction: Extraction, data: Path | None = None
+    folder: Path, name: str, extraction: Extraction, data: Path | None = None
 ) -> tuple[str, Method, Views, Views, Split]:
     """Encodes a split with the best weights of a run.
 
-    `part` is the name of the split, `data` its folder, None for the run's training data. Returns
+    `name` is the name of the split, `data` its folder, None for the run's training data. Returns
     the method's name, the method, views of N_img images and of N_txt texts, and the split.
 
     Raises:
         FileNotFoundError: the folder holds no run, or an encoder or the data are missing.
-        ValueError: the folder is not a run, its features or images do not match those of the
-            data, or an encoder has changed since the run.
+        ValueError: the folder is not a run, the run reads other features or images than those of
+            the data, or an encoder has changed since the run.
     """
     description = describe_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
-    split = drop_damaged(open_split(data or Path(config.data), part), extraction)
+    split = drop_damaged(open_split(data or Path(config.data), name), extraction)
     data, reads_images = split.folder.parent, bool(description.backbone_sha256)
     if bool(len(split.images)) != reads_images:
         reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]

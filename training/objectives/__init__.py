@@ -8,9 +8,7 @@ from polyview.training.objectives.avse import Asymmetric
 from polyview.training.objectives.losses import MultiView, Objective, Triplet
 from polyview.training.objectives.mvam import Contrastive, DiverseContrastive
 from polyview.training.objectives.pvse import Polysemous
-from polyview.training.settings import unknown_name
-
-__all__ = ["OBJECTIVES", "Objective", "build_objective"]
+from polyview.training.settings import unknown_name_message
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "vsepp": Triplet,
@@ -27,9 +25,9 @@ OBJECTIVES: dict[str, type[Objective]] = {
 
 
 def build_objective(method: str, arguments: dict[str, Any]) -> Objective:
-    """Builds a method's objective; raises ValueError if it has none or an argument is invalid."""
+    """Builds a method's objective; raises ValueError if none exists or an argument is invalid."""
     if method not in METHODS:
-        raise ValueError(unknown_name("method", method, OBJECTIVES))
+        raise ValueError(unknown_name_message("method", method, OBJECTIVES))
     if method not in OBJECTIVES:
         advice = "use ready-made weights (for CLIP: python -m polyview clip)"
         reason = f'method "{method}" has no objective, so it cannot be trained'

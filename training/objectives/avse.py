@@ -15,7 +15,7 @@ class Asymmetric(Triplet):
     """Eq. (6): the hinge triplet loss and the dimension-wise regulariser.
 
     Attributes:
-        regulariser: weight of L_reg (1 in Eq. 6), which is averaged over pairs of views.
+        regulariser: weight of L_reg (1 in Eq. (6)), the mean over pairs of views.
         off_diagonal: lambda_1 of Eq. (4) (paper: 0.0051).
         released: use the release's form of the regulariser, see `dimension_wise_regulariser`.
     """
@@ -41,7 +41,7 @@ class Asymmetric(Triplet):
 def dimension_wise_regulariser(
     first: Tensor, second: Tensor, off_diagonal: float = 0.0051, *, released: bool = False
 ) -> Tensor:
-    """AVSE's dimension-wise regulariser of two views (B, D), Eqs. (3)-(4); returns a scalar.
+    """Returns AVSE's dimension-wise regulariser of two views (B, D), Eqs. (3)-(4); a scalar.
 
     `off_diagonal` is lambda_1. `released` also divides the correlations by B, as the release does,
     which keeps the diagonal far below its target of 1.

@@ -1,8 +1,8 @@
 """Ranking losses of a batch's scores, and the objectives of VSE++, VSE-infinity and MV-VSE.
 
-Every loss is built on a cost (`Hinge` or `Softmax`), which compares the score of a matching pair
-("own") with the scores of its negatives ("rivals"), so that MV-VSE's ways of combining view scores
-work with either cost. Other captions of the same image are never negatives.
+Each loss is built on a cost (`Hinge` or `Softmax`), which compares the score of a matching pair
+("own") with the scores of its negatives ("rivals"), so that all losses of MV-VSE work with both
+costs. Other captions of the same image are never negatives.
 """
 
 from abc import abstractmethod
@@ -20,21 +20,21 @@ from polyview.training.settings import Settings
 # (own scores (..., B), rivals' scores (..., B, B)) -> costs (..., B, M), one per constraint
 Cost = Callable[[Tensor, Tensor], Tensor]
 
-_SHARPEST = 40.0  # sharpness at the end of `anneal_epochs`
+_FINAL_SHARPNESS = 40.0  # inverse temperature at the end of `MultiView.anneal_epochs`
 
 
 @dataclass(frozen=True)
 class Hinge:
     """[margin - own + rival]+, VSE-infinity Eq. (1).
 
-    With `hardest` only the hardest negative counts (M = 1), otherwise all do (M = B).
+    With `hardest`, only the hardest negative counts (M = 1), otherwise all negatives do (M = B).
     """
 
     margin: float = 0.2
     hardest: bool = True
 
     def __call__(self, own: Tensor, rivals: Tensor) -> Tensor:
-        """(..., B), (..., B, B) -> (..., B, M)."""
+        """Returns costs (..., B, M) of own scores (..., B) and rivals' scores (..., B, B)."""
         if self.hardest:
             rivals = rivals.amax(dim=-1, keepdim=True)
         return (self.margin - own[..., None] + rivals).clamp_min(0.0)
@@ -44,16 +44,16 @@ class Hinge:
 class Softmax:
     """t log(1 + sum exp((margin - own + rival) / t)): a smooth maximum of 0 and all hinges.
 
-    Without margin and divided by the temperature t, it is the cross-entropy of InfoNCE. With a
-    margin it is the "unified loss" of MV-VSE's release (t = 0.01 there).
+    Without a margin and divided by the temperature t, this is the cross-entropy of InfoNCE. With a
+    margin, it is the "unified loss" of MV-VSE's release, where t is 0.01.
     """
 
     temperature: float | Tensor = 0.05
     margin: float = 0.0
 
     def __call__(self, own: Tensor, rivals: Tensor) -> Tensor:
-        """(..., B), (..., B, B) -> (..., B, 1)."""
-        absent = rivals == -torch.inf  # excluded from the division, whose gradient would be NaN
+        """Returns costs (..., B, 1) of own scores (..., B) and rivals' scores (..., B, B)."""
+        absent = rivals == -torch.inf  # not divided, because the gradient would be NaN
         gaps = (self.margin - own[..., None] + rivals.masked_fill(absent, 0.0)) / self.temperature
         gaps = gaps.masked_fill(absent, -torch.inf)
         gaps = torch.cat([torch.zeros_like(gaps[..., :1]), gaps], dim=-1)
@@ -61,28 +61,28 @@ class Softmax:
 
 
 def same_image(row_ids: Tensor, column_ids: Tensor) -> Tensor:
-    """Returns the mask (B_img, B_txt) of equal image ids: of images (B_img,) and texts (B_txt,)."""
+    """Returns the mask (B_img, B_txt) of equal ids of images (B_img,) and texts (B_txt,)."""
     return row_ids[:, None] == column_ids[None, :]
 
 
 def own_scores(scores: Tensor) -> Tensor:
-    """Returns the scores of matching pairs, the diagonal: (..., B, B) -> (..., B)."""
+    """Returns the scores (..., B) of matching pairs: the diagonal of (..., B, B)."""
     return scores.diagonal(dim1=-2, dim2=-1)
 
 
 def rivals(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
     """Returns scores (..., B, B) with -inf at matching pairs, for both directions.
 
-    The first table has a row for each image, whose rivals are texts; the second one for each text.
+    The first table has a row of texts for each image, the second a row of images for each text.
     """
     left = scores.masked_fill(positives, -torch.inf)
     return left, left.mT
 
 
 def pair_costs(scores: Tensor, positives: Tensor, cost: Cost, own: Tensor | None = None) -> Tensor:
-    """The cost (..., B) of each pair against its negatives, summed over both directions.
+    """Returns the cost (..., B) of each pair against its negatives, summed over both directions.
 
-    With `Hinge` it is the triplet loss of VSE-infinity Eq. (1), MV-VSE Eq. (7) and AVSE Eq. (5),
+    With `Hinge`, this is the triplet loss of VSE-infinity Eq. (1), MV-VSE Eq. (7) and AVSE Eq. (5),
     [margin - s(x, t) + s(x, t^)]+ with t^ the hardest negative text, plus the same with the hardest
     negative image. Matching pairs are on the diagonal of the scores (..., B, B); `own` (..., B)
     replaces their scores. `positives` (B, B) bool are never negatives; the papers' releases exclude
@@ -98,11 +98,11 @@ def pair_costs(scores: Tensor, positives: Tensor, cost: Cost, own: Tensor | None
 
 
 def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """In-batch contrastive loss, MVAM Eqs. (5)-(6): the mean over the batch and both directions.
+    """Returns the in-batch contrastive loss, MVAM Eqs. (5)-(6); a scalar.
 
-    Matching pairs are on the diagonal of `scores` (B, B). Other captions of the same image
-    (`positives`) are left out of the denominator. The temperature divides the scores and may be
-    learnable; the paper has none, which equals 1.
+    The loss is the mean over the batch and both directions. Matching pairs are on the diagonal of
+    `scores` (B, B). Other captions of the same image (`positives`) are left out of the denominator.
+    The temperature divides the scores and may be learned; the paper has none, which equals 1.
     """
     costs = pair_costs(scores, positives, Softmax(temperature))
     return costs.mean() / (2 * temperature)  # Eq. (6)
@@ -129,10 +129,10 @@ class Triplet(Objective):
 
     Attributes:
         margin: alpha (0.2 in VSE++, VSE-infinity, MV-VSE and AVSE).
-        warmup_epochs: number of first epochs that sum over all negatives, "mean warm-up" in
+        warmup_epochs: number of epochs at the start that sum over all negatives, "mean warm-up" in
             VSE-infinity's release (1 there); not in the papers.
         cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, multiplied by
-            the temperature so that its size is close to that of hinges.
+            the temperature, so that the loss is about as large as with hinges.
         temperature: temperature of "softmax".
     """
 
@@ -158,16 +158,16 @@ class Triplet(Objective):
 class MultiView(Triplet):
     """MV-VSE's Eq. (15), and the other losses of its Table 3; summed over the batch.
 
-    Li et al., IJCAI 2022, section 3.3: ranking losses with K views. The paper states them for the
-    hinge triplet loss and notes that others can be adapted; here the cost is an argument.
+    Li et al., IJCAI 2022, section 3.3: ranking losses with K views. The paper defines them for the
+    hinge triplet loss and notes that other losses can be adapted; here the cost is an argument.
 
     Attributes:
         loss: "mix" (Eq. 15), "max" (Eq. 9), "avg" (Eq. 8), "up" (Eq. 10), "rough" (Eq. 13), or
             "released" for the loss of the authors' release, which swaps the two weights.
         lam: lambda of Eq. (15) (paper: 0.7).
-        anneal_epochs: number of first epochs in which the score of an image is a softmax-weighted
-            mean of its view scores. The mean sharpens towards the maximum, so that all views learn
-            from their random weights before they compete; not in the paper.
+        anneal_epochs: number of epochs at the start in which the score of an image is a
+            softmax-weighted mean of its view scores. The mean sharpens towards the maximum, so that
+            all views learn from their random weights before they compete; not in the paper.
     """
 
     loss: Literal["mix", "max", "avg", "up", "rough", "released"] = "mix"
@@ -180,7 +180,7 @@ class MultiView(Triplet):
         positives = same_image(image_ids, image_ids)
         view_scores, cost = method.view_scores(images, texts), self.cost_at(epoch)  # (K, B, B)
         if epoch < self.anneal_epochs:
-            weights = (_SHARPEST * epoch / self.anneal_epochs * view_scores).softmax(dim=0)
+            weights = (_FINAL_SHARPNESS * epoch / self.anneal_epochs * view_scores).softmax(dim=0)
             shared = (weights * view_scores).sum(dim=0)  # (B, B)
             return {"shared": pair_costs(shared, positives, cost).sum()}
         if self.loss == "released":
@@ -202,10 +202,11 @@ class MultiView(Triplet):
 def upper_bound_loss(
     view_scores: Tensor, positives: Tensor, cost: Cost, *, rough: bool = False
 ) -> Tensor:
-    """L_MV-Up, Eqs. (10)-(12), (B,): every view of (K, B, B) against the best views' negatives.
+    """Returns MV-VSE's upper bound L_MV-Up (B,) of view scores (K, B, B), Eqs. (10)-(12).
 
-    A constraint counts only while all views violate it; with a cost that is never 0, such as
-    `Softmax`, every constraint counts. `rough` omits this indicator: L_MV-Up-Rough, Eq. (13).
+    Each view's score of a pair is compared with the best view's scores of negatives. A constraint
+    counts only while all views violate it; with a cost that is never 0, such as `Softmax`, every
+    constraint counts. `rough` omits this indicator: L_MV-Up-Rough, Eq. (13).
     """
     own = own_scores(view_scores)  # (K, B)
     total = own.new_zeros(own.shape[1])
@@ -218,10 +219,11 @@ def upper_bound_loss(
 
 
 def released_losses(view_scores: Tensor, positives: Tensor, cost: Cost) -> tuple[Tensor, Tensor]:
-    """The two terms of MV-VSE's release, averaged over the batch and both directions.
+    """Returns the two terms of MV-VSE's release, averaged over the batch and both directions.
 
-    The release weights them 0.7 and 0.3. With `Hinge` they are its "triplet" loss, with `Softmax`
-    and a margin its "unified" loss; its `positives` exclude only the pair itself.
+    The release weights the terms 0.7 and 0.3. With `Hinge`, they are the "triplet" loss of the
+    release, with `Softmax` and a margin its "unified" loss. Its `positives` have only the pair
+    itself.
 
     Returns:
         The upper bound of Eq. (13), and a lower bound in place of Eq. (9): the best view's score

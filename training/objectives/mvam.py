@@ -12,7 +12,7 @@ class Contrastive(Objective):
     """InfoNCE, MVAM Eqs. (5)-(6), for the paper's baselines.
 
     Attributes:
-        temperature: divides the scores; 1 is Eq. (5). A method's learned temperature overrides it.
+        temperature: divides the scores (1 in Eq. (5)), unless the method learns a temperature.
     """
 
     temperature: float = Field(default=1.0, gt=0)
@@ -20,7 +20,7 @@ class Contrastive(Objective):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        del epoch  # the loss does not depend on it
+        del epoch  # the loss does not depend on the epoch
         learned = method.contrastive_temperature()
         temperature = self.temperature if learned is None else learned
         positives = same_image(image_ids, image_ids)
@@ -50,10 +50,10 @@ class DiverseContrastive(Contrastive):
 
 
 def attention_overlap(attention: Tensor, *, square_root: bool = False) -> Tensor:
-    """MVAM's diversity loss of one side's attention (B, m, N) of m view codes, Eqs. (10)-(11).
+    """Returns MVAM's diversity loss of the attention (B, m, N) of m view codes; a scalar.
 
-    `square_root` compares square roots of the weights, Eq. (11), instead of the weights, Eq. (10).
-    Returns a scalar, the mean over the batch.
+    Averages Eq. (10), or with `square_root` Eq. (11), which compares square roots of the weights,
+    over the batch.
     """
     weights = attention.clamp_min(1e-20).sqrt() if square_root else attention
     target = torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device)

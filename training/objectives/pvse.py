@@ -20,7 +20,7 @@ class Polysemous(Triplet):
         discrepancy: lambda_2 (the paper tries the same values).
         relative: multiply a term L by lambda L_mil / L, as in the paper's Fig. 7.
         hardest: use only the hardest negatives, an option of the release.
-        warmup_epochs: number of first epochs that use all negatives despite `hardest`.
+        warmup_epochs: number of epochs at the start that use all negatives despite `hardest`.
         released: use the release's forms of all three losses, see the functions below.
         cost, temperature: see `Triplet`; "softmax" is averaged over the batch.
     """
@@ -67,13 +67,13 @@ def multiple_instance(
     released: bool = False,
     hardest: bool = False,
 ) -> Tensor:
-    """PVSE's loss L_mil over scores (N, N), the best of K x K views, section 3.4; a scalar.
+    """Returns PVSE's loss L_mil of scores (N, N), section 3.4; a scalar.
 
-    The paper's form has one direction (an image and its negative texts) and divides the sum over
-    all N x N pairs by N^2. The sum includes the pair itself, which adds margin / N. `positives`
-    (N, N) bool are never negatives; `margin` is rho. `released` is the release's form: both
-    directions, without the pair itself. `hardest`, an option of the release, uses only the hardest
-    negatives and divides by N.
+    A score is the best of K x K pairs of views. The paper's form has one direction (an image and
+    its negative texts) and divides the sum over all N x N pairs by N^2. The sum includes the pair
+    itself, which adds margin / N. `positives` (N, N) bool are never negatives; `margin` is rho.
+    `released` is the release's form: both directions, without the pair itself. `hardest`, an option
+    of the release, uses only the hardest negatives and divides by N.
     """
     cost = losses.Hinge(margin, hardest)
     if released:
@@ -85,10 +85,10 @@ def multiple_instance(
 
 
 def gram_diversity(residuals: Tensor, *, released: bool = False) -> Tensor:
-    """PVSE's diversity loss of one side, Eq. (7): the redundancy of the K residuals (B, K, H).
+    """Returns PVSE's diversity loss of the residuals (B, K, H) of one side, Eq. (7); a scalar.
 
-    `released` uses the Frobenius norm of the release in place of the paper's 2-norm. Returns a
-    scalar, the mean over the batch.
+    The loss is the mean over the batch. `released` uses the release's Frobenius norm in place of
+    the paper's 2-norm.
     """
     unit = l2_normalize(residuals)
     views = residuals.shape[1]
@@ -103,9 +103,9 @@ def gram_diversity(residuals: Tensor, *, released: bool = False) -> Tensor:
 def maximum_mean_discrepancy(
     images: Tensor, texts: Tensor, gamma: float = 0.5, *, released: bool = False
 ) -> Tensor:
-    """PVSE's domain discrepancy loss L_mmd between views (B, K, D) of both sides, section 3.4.
+    """Returns PVSE's domain discrepancy loss L_mmd between views (B, K, D), section 3.4; a scalar.
 
-    Returns a scalar, at least 0 up to rounding. The kernel is exp(-gamma ||x - y||^2), or with
+    The loss is at least 0, up to rounding. The kernel is exp(-gamma ||x - y||^2), or with
     `released` exp(-gamma ||x - y||); gamma is 0.5 in the release. `pdist` computes distances from
     differences, because the expanded square is inaccurate for nearly equal rows, and never holds
     all differences in memory.

@@ -25,7 +25,7 @@ def _color(time: str, name: str) -> Array:
 
 
 def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
-    """Returns the effect of light and fog on objects: factor (3,), fog colour (3,), fog share."""
+    """Returns the factor of light (3,), the colour (3,) and the share of fog on objects."""
     time = layout.time or "day"
     light = _color(time, "objects") * (0.93 if layout.weather in {"rain", "snow"} else 1)
     share = (0.14 if time == "night" else 0.22) if layout.weather == "fog" else 0.0
@@ -33,7 +33,7 @@ def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
 
 
 def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
-    """Paints everything behind the objects, SIZE x SIZE RGB."""
+    """Paints everything behind the objects, an RGB image of SIZE x SIZE."""
     weather, time, horizon = layout.weather or "clear", layout.time or "day", layout.horizon
     inside = layout.setting in _ROOM_PAINTERS
     light = _color(time, "room" if inside else "ground")

@@ -1,7 +1,7 @@
-"""Writes five captions for a scene, each on a different aspect, with their meaning.
+"""Writes five captions for a scene, each about another aspect, and the fact that each asserts.
 
 Captions are partial: each mentions one to three kinds of objects, a place, a relation or a number.
-The `fact` of a caption asserts exactly what its words say.
+The `fact` of a caption has exactly the assertions of its words.
 """
 
 import re
@@ -130,7 +130,7 @@ def with_article(noun: str) -> str:
 
 
 def join(names: Sequence[str]) -> str:
-    """Joins names into an enumeration.
+    """Joins names with commas and "and".
 
     >>> join(["a dog", "a cat", "a car"])
     'a dog, a cat and a car'
@@ -139,7 +139,7 @@ def join(names: Sequence[str]) -> str:
 
 
 def object_groups(scene: Truth) -> list[ObjectGroup]:
-    """Returns the groups of a scene in the order of their first object."""
+    """Groups the objects of a scene by class, in the order of each group's first object."""
     items: Sequence[SceneObject | GalleryObject] = scene.objects
     members: dict[str, list[int]] = {}
     for index, item in enumerate(items):
@@ -167,7 +167,7 @@ def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...
     """Writes a caption for each view: animal, things, relation, setting, counting.
 
     The scene must have an animal, two other classes, a group of several objects and two single
-    objects, as every sampled scene has. `rng` determines the words.
+    objects, as all sampled scenes do. `rng` determines the words.
     """
     groups = object_groups(scene)
     animals = [group for group in groups if group.kind.group == "animals"]
@@ -225,7 +225,7 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
             if third not in (first, second) and is_aside and holds("between", box, box_2, box_3):
                 flank = [second, third] if draft.chance(0.5) else [third, second]
                 options.setdefault("between", []).append([first, *flank])
-    if not options:  # no obvious relation: two small objects, close and diagonal
+    if not options:  # without an obvious relation, the first two objects are close and diagonal
         (first, box), (second, other) = single[:2]
         kinds = ("left_of", "right_of", "above", "below")
         options = {kind: [[first, second]] for kind in kinds if holds(kind, box, other)}

@@ -19,8 +19,8 @@ class Look:
     """An appearance of a class: an emoji of one code point."""
 
     glyph: str
-    color: str | None = None  # if the ground truth of the class includes colours
-    hue: float | None = None  # in degrees, replaces the dominant hue of the glyph; None to keep it
+    color: str | None = None  # None if the ground truth of the class has no colours
+    hue: float | None = None  # in degrees, replaces the dominant hue of the glyph, if set
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ObjectClass:
     """A class of objects."""
 
     name: str  # canonical, singular
-    group: str  # such as "animals"
+    group: str  # name of the group of classes, such as "animals"
     looks: tuple[Look, ...]
     synonyms: tuple[str, ...] = ()  # other singular names, everyday words only
     aloft: bool = False  # whether objects may float in the sky
@@ -83,7 +83,7 @@ COLORS: tuple[str, ...] = tuple(sorted({color for kind in CLASSES for color in k
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """Returns all singular and plural names of a class, or both forms of another noun.
+    """Returns all singular and plural names of a class, or both forms of a noun that is no class.
 
     >>> names_of("dog")
     ('dog', 'dogs', 'puppy', 'puppies', 'hound', 'hounds')

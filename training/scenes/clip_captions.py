@@ -1,11 +1,11 @@
-"""Writes five captions for a clip with their meaning, and finds the clips that satisfy them.
+"""Writes five captions for a clip and their facts, and tests whether a clip satisfies a fact.
 
 Two captions state no motion (objects together, objects at a place), one states a motion, and two
-the order of the actors' actions. A *fact* contains the assertions of a caption; every key is
+state the order of the actors' actions. A *fact* contains the assertions of a caption; every key is
 optional:
 
 - ``objects``: a list of ``{"name", "color"?}``; each object appears in the clip at some time.
-- ``setting``; ``time`` and ``weather``, for clips in which they do not change.
+- ``setting``; ``time`` and ``weather``, which hold only for clips without a ``change``.
 - ``events``: a list of ``{"object", "kind", "before"?}``: the object with this index in ``objects``
   performs the action, in front of the object ``before``. The first event ends before the second
   begins.
@@ -23,7 +23,7 @@ from polyview.training.scenes.relevance import matching
 
 _CONDITIONS = ("setting", "change", "time", "weather")
 _TOGETHER = ("{x}", "a clip with {x}", "{x} can be seen", "we see {x}", "there is {x}")
-_WAYS = {"animals": "runs", "people": "walks", "vehicles": "drives"}  # others slide
+_VERBS = {"animals": "runs", "people": "walks", "vehicles": "drives"}  # others slide
 _PLACED = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")
 
 
@@ -88,7 +88,7 @@ def _event(clip: Clip, draft: Draft, index: int) -> str:
         other_name = _name(clip, draft, action.before)
         fact["before"] = number + 1
     draft.fact.setdefault("events", []).append(fact)
-    verb = "flies" if item.aloft else _WAYS.get(item.kind.group, "slides")
+    verb = "flies" if item.aloft else _VERBS.get(item.kind.group, "slides")
     return draft.pick(SENTENCES["events"][action.kind]).format(a=name, b=other_name, go=verb)
 
 
@@ -99,7 +99,7 @@ def _name(clip: Clip, draft: Draft, index: int) -> str:
 
 
 def satisfies_clip(clip: Clip, fact: dict[str, Any]) -> bool:
-    """Whether a clip satisfies every assertion of a fact."""
+    """Returns whether a clip satisfies every assertion of a fact."""
     if any(getattr(clip, key) != fact[key] for key in _CONDITIONS if key in fact):
         return False
     if clip.change is not None and ("time" in fact or "weather" in fact):

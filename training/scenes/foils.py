@@ -1,9 +1,10 @@
 """Foils: pairs of a true caption of a scene and a slightly different false one.
 
 The kinds are those of SugarCrepe (Hsieh et al., NeurIPS 2023). The false caption *replaces* a
-detail by one that the scene lacks, *swaps* two details, so that the words stay the same, or *adds*
-a detail. The ground truth of the scene decides which caption is true. No foil has a negation,
-because no caption of the scenes has one. Words and sentences come from `sentences.toml`.
+detail by a detail that the scene lacks, *swaps* two details, so that the words stay the same, or
+*adds* a detail. The ground truth of the scene decides which caption is true. No foil has a
+negation, because no caption of the scenes has a negation. Words and sentences come from
+`sentences.toml`.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ SEED = 0
 _OPPOSITES = {"left_of": "right_of", "right_of": "left_of", "above": "below", "below": "above"}
 
 Fact = dict[str, Any]
-FactObject = dict[str, Any]  # an item of a fact's `objects`, see `training/scenes/relevance.py`
+FactObject = dict[str, Any]  # an item of a fact's "objects", see `training/scenes/relevance.py`
 
 
 class Foil(NamedTuple):
@@ -60,6 +61,7 @@ def make_foils(scenes: Sequence[Truth]) -> list[Foil]:
 
 
 def _text(fact: Fact) -> str:
+    """Writes a fact as a caption."""
     names = []
     for item in fact["objects"]:
         name, count = item["name"], item.get("count", 1)
@@ -75,7 +77,7 @@ def _text(fact: Fact) -> str:
 def _facts(
     kind: str, scene: Truth, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
-    """Returns a fact about two classes of a scene and a change of it; None if impossible."""
+    """Returns a true and a false fact about two classes of a scene; None if there are none."""
     objects = [first, second]
     if kind in ("replaced_object", "added_object"):
         present, group = {item.name for item in scene.objects}, CLASS_OF[second["name"]].group
@@ -89,7 +91,8 @@ def _facts(
         others = [color for color in CLASS_OF[second["name"]].colors if color not in colors]
         if None in colors or not others:
             return None
-        color = min(map(str, colors))  # if several, the count is wrong: make_foils drops the fact
+        # if the objects have several colours, the true fact does not hold: make_foils drops it
+        color = min(map(str, colors))
         true = second if kind == "added_color" else {**second, "color": color}
         false = {**second, "color": str(rng.choice(others))}
         return {"objects": [first, true]}, {"objects": [first, false]}
@@ -113,7 +116,7 @@ def _facts(
 def _counts(
     kind: str, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
-    """Returns a fact and a change of its counts; make_foils drops equal facts, of equal counts."""
+    """Returns a fact and the fact with changed counts, equal if two swapped counts are equal."""
     objects, count = [first, second], first["count"]
     if kind == "replaced_number":
         near = int(rng.choice([number for number in NUMBERS if abs(number - count) == 1]))

@@ -17,10 +17,10 @@ from polyview.models.files import replacing_folder
 from polyview.training.scenes.clip_captions import satisfies_clip
 from polyview.training.scenes.motion import Clip
 from polyview.training.scenes.relevance import relevant_rows, satisfies
-from polyview.training.scenes.render import SEEN, clip_frames
+from polyview.training.scenes.render import MIN_SEEN, clip_frames
 from polyview.training.scenes.store import SceneData, is_clips, load_clips, load_scenes
 from polyview.training.scenes.world import SIZE, Caption, Scene
-from polyview.training.settings import refusals_end
+from polyview.training.settings import exit_on_error
 
 _SCENE_QUALITY, _CLIP_QUALITY = 82, 45  # of the WebP files
 _FRAME_MILLISECONDS = 200
@@ -30,7 +30,7 @@ _CLIPS = 300  # default number of clips in a gallery
 def write_gallery(
     data: SceneData | list[Clip], split: str, out: Path, count: int | None = None
 ) -> None:
-    """Writes the gallery of a pack from scenes, or from pairs of twin clips, atomically.
+    """Writes the gallery of a pack, atomically, from scenes or from pairs of twin clips.
 
     Scenes become WebP files with masks (lossless WebP), clips animated WebP files; `gallery.json`
     has the captions and the ground truth. `count` limits the scenes or clips, from the first.
@@ -46,7 +46,7 @@ def write_gallery(
         for folder in ("images", "masks") if scenes else ("images",):
             (draft / folder).mkdir()
         for row, record in enumerate(tqdm(records, "gallery")):
-            image = _draw_scene(scenes, row, draft) if scenes else _draw_clip(record, row, draft)
+            image = _write_scene(scenes, row, draft) if scenes else _write_clip(record, row, draft)
             objects = image.pop("objects")
             image |= {key: getattr(record, key) for key in ("setting", "time", "weather")}
             image |= {"objects": objects, "captions": []}
@@ -60,8 +60,8 @@ def write_gallery(
         (draft / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
 
 
-def _draw_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
-    """Writes the image and the mask of a scene; returns the file names and the objects."""
+def _write_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
+    """Writes the image and the mask of a scene; returns their file names and the objects."""
     scene: Scene = data.scenes[row]
     files = {"file": f"images/{scene.id}.webp", "mask": f"masks/{scene.id}.webp"}
     Image.fromarray(data.images[row]).save(folder / files["file"], quality=_SCENE_QUALITY, method=6)
@@ -70,7 +70,7 @@ def _draw_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
     return {**files, "objects": objects}
 
 
-def _draw_clip(clip: Clip, row: int, folder: Path) -> dict[str, Any]:
+def _write_clip(clip: Clip, row: int, folder: Path) -> dict[str, Any]:
     """Writes the frames of a clip; returns the file name, the objects and the pair's number."""
     file, frames = f"images/{clip.id}.webp", list(clip_frames(clip))
     first, *others = (frame.image for frame in frames)
@@ -84,11 +84,11 @@ def _draw_clip(clip: Clip, row: int, folder: Path) -> dict[str, Any]:
         box = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
         relative = [round(int(value) / SIZE, 4) for value in box]
         entry = {"name": item.name, "color": item.color, "box": relative}
-        objects.append(entry | {"frames": np.flatnonzero(shares[:, index] >= SEEN).tolist()})
+        objects.append(entry | {"frames": np.flatnonzero(shares[:, index] >= MIN_SEEN).tolist()})
     return {"file": file, "objects": objects, "alike": row // 2}
 
 
-@refusals_end()
+@exit_on_error()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line and writes the gallery."""
     parser = argparse.ArgumentParser(prog="python -m polyview gallery", description=__doc__)

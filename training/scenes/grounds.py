@@ -1,6 +1,6 @@
-"""Paints outdoor settings in daylight, and settings without a time of day.
+"""Paints outdoor settings, lit by day, and settings without a time of day.
 
-A painter takes the row of the horizon, a random generator and the time of day. It returns an RGBA
+A painter takes the row of the horizon, a random generator and the time of day, and returns an RGBA
 image with a transparent sky.
 """
 
@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 
 from polyview.training.scenes.world import SIZE
 
-GLOW = 254  # alpha of light sources (lit windows), whose colours do not depend on the time of day
+GLOW = 254  # alpha of lit windows, whose colours do not depend on the time of day
 Rgb = tuple[int, int, int]
 
 
@@ -29,7 +29,11 @@ def shade(color: Rgb, factor: float) -> Rgb:
 def floor(
     top: int, near: Rgb, far: Rgb, rng: np.random.Generator, grain: float
 ) -> tuple[Image.Image, ImageDraw.ImageDraw]:
-    """Paints the ground below row `top` as a gradient with grain; transparent above."""
+    """Paints a grainy gradient below row `top`; the image is transparent above.
+
+    The gradient runs from colour `far` at `top` to `near` at the bottom edge; `grain` is the
+    standard deviation of the noise.
+    """
     ramp = np.linspace(0, 1, SIZE - top, dtype=np.float32)[:, None, None]
     rows = np.array(far) + ramp * (np.array(near) - np.array(far))
     noise = rng.normal(0, grain, (SIZE // 2, SIZE // 2)).astype(np.float32)

@@ -16,7 +16,7 @@ _WEATHER_ODDS = (0.46, 0.18, 0.18, 0.18)
 
 @dataclass(frozen=True)
 class Placement:
-    """A placed sprite: its look, and its centre and nominal side length in pixels."""
+    """A sprite's class, look, centre and side in pixels, flip, tilt in degrees, and support."""
 
     kind: ObjectClass
     look: Look
@@ -25,12 +25,12 @@ class Placement:
     size: float
     mirrored: bool
     tilt: float
-    aloft: bool
+    aloft: bool  # whether the sprite floats and casts no shadow
 
 
 @dataclass(frozen=True)
 class Layout:
-    """All random choices of a scene; `seed` is the seed of the painter."""
+    """All random choices of a scene; `horizon` is a pixel row, `seed` the seed of the painter."""
 
     setting: str
     time: str | None
@@ -42,14 +42,14 @@ class Layout:
 
 @dataclass
 class Board:
-    """An image to fill, with its occupied rectangles (x0, y0, x1, y1) in pixels."""
+    """An image to place objects in, and its occupied rectangles (x0, y0, x1, y1) in pixels."""
 
     setting: str
     horizon: int
     taken: list[Box] = field(default_factory=list)
 
     def fits(self, x: float, y: float, width: float, height: float) -> bool:
-        """Whether a rectangle centred at (x, y) overlaps little with each occupied rectangle."""
+        """Returns whether a rectangle centred at (x, y) overlaps no occupied one by over 8 %."""
         for x0, y0, x1, y1 in self.taken:
             wide = min(x + width / 2, x1) - max(x - width / 2, x0)
             high = min(y + height / 2, y1) - max(y - height / 2, y0)
@@ -64,9 +64,10 @@ class Board:
 
 
 def sample_layout(rng: np.random.Generator) -> Layout | None:
-    """Samples a scene of 4 to 8 classes, among them an animal, two others, a group of 2 to 5.
+    """Samples a scene of 4 to 8 classes: 1 to 3 of animals, at least 2 others.
 
-    Returns None if the objects do not fit into the image; try another `rng`.
+    One or two of the classes have 2 to 5 objects, the others a single object. Returns None if the
+    objects do not fit into the image; try another `rng`.
     """
     setting = str(rng.choice(world.SETTINGS))
     time, weather = sample_conditions(setting, rng)
@@ -118,7 +119,7 @@ def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
 def place_group(
     kind: ObjectClass, count: int, size: float, board: Board, rng: np.random.Generator
 ) -> list[Placement] | None:
-    """Finds free space for a group, at decreasing sizes; None if it does not fit."""
+    """Finds free space for a group, at decreasing sizes; None if the group does not fit."""
     aloft = kind.aloft and rng.random() < 0.7
     look = kind.looks[int(rng.integers(len(kind.looks)))]
     for trial in range(90):

@@ -1,13 +1,13 @@
 """The record of a clip: its objects and their motion, from which all ground truth is computed.
 
-A clip has 16 frames with a still background (`layout.py`) and two or three still objects. Either
-one *mover* acts, or the whole image changes (night falls, rain begins). Two *actors* act once each,
-one in the first half and one in the second.
+A clip has 16 frames with a still background (`layout.py`) and two or three still objects. Two
+*actors* act once each, one in the first half and one in the second half. In addition, either one
+*mover* acts, or the whole image changes (night falls, rain begins).
 
-Clips come in *twins*, 2 k and 2 k + 1, whose actors perform the same actions on the same paths in
-the other order. After its action an actor looks as before, so a method that ignores the order of
+Clips 2 k and 2 k + 1 are *twins*: their actors perform the same actions on the same paths in
+opposite order. After its action an actor looks as before, so a method that ignores the order of
 frames cannot decide to which twin "a dog jumps, then a rocket flies by" belongs. The movers of
-twins have the same class and opposite actions. Everything else differs between twins.
+twins have the same class and opposite actions. Everything else is drawn separately for each twin.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from polyview.training.scenes.world import INDOORS, SETTINGS, SIZE, Split, scene
 MOVING_VERSION = 1  # increase when the same seed gives different pixels, ground truth or captions
 FRAMES = 16
 EVENT_FRAMES = 5  # the number of frames that an event takes
-# actions of actors; those of `_VISITS` make the actor visible only while it acts
+# actions of actors; with the actions of `_VISITS`, an actor is visible only while it acts
 _VISITS = ("passes_right", "passes_left", "pops_up", "swings_down", "flashes")
 PASSING = (*_VISITS, "jumps", "spins", "swells", "vanishes")
-# actions of a mover; with `passes_front` it passes in front of the object `Action.before`
+# actions of a mover, which with `passes_front` passes in front of the object `Action.before`
 LASTING = (
     *("enters_left", "enters_right", "leaves_left", "leaves_right", "takes_off", "drops_in"),
     *("grows", "shrinks", "moves_right", "moves_left", "tips_over", "passes_front"),
@@ -41,7 +41,7 @@ CHANGES = {"night_falls": {"time": "night"}, "day_breaks": {"time": "day"}}
 CHANGES |= {f"{weather}_begins": {"weather": weather} for weather in ("rain", "snow")}
 _HIDDEN_BEFORE = {*_VISITS, "passes_front", "enters_left", "enters_right", "drops_in"}
 _HIDDEN_AFTER = {*_VISITS, "passes_front", "leaves_left", "leaves_right", "takes_off"}
-_PAIR_DICE, _CLIP_DICE = 2_000_000, 3_000_000  # `attempt` values that scenes do not use
+_PAIR_ATTEMPT, _CLIP_ATTEMPT = 2_000_000, 3_000_000  # values of `attempt` that scenes do not use
 _ATTEMPTS = 200
 
 
@@ -56,17 +56,17 @@ class Action:
 
 @dataclass(frozen=True)
 class MovingObject:
-    """An object of a clip with its position, or that of its path."""
+    """An object of a clip, with its position before or after its action."""
 
-    name: str  # of the class
-    look: int  # index of the look of the class
+    name: str  # name of the class
+    look: int  # index into the looks of the class
     x: float  # horizontal centre in pixels
     y: float  # vertical centre in pixels
     size: float  # side in pixels
     mirrored: bool
     tilt: float  # counter-clockwise rotation in degrees
     aloft: bool  # whether the object floats and casts no shadow
-    deed: Action | None = None  # its key in clips.jsonl; None for a still object
+    deed: Action | None = None  # None for a still object; the name is a key of clips.jsonl
 
     @property
     def kind(self) -> ObjectClass:
@@ -75,7 +75,7 @@ class MovingObject:
 
     @property
     def color(self) -> str | None:
-        """The object's colour, if its class has several."""
+        """The object's colour; None if its class has no colours."""
         return self.kind.looks[self.look].color
 
     def at(self, frame: int) -> Placement | None:
@@ -92,21 +92,21 @@ class ClipCaption:
     """A caption of a clip and its meaning."""
 
     text: str
-    kind: str  # free (no motion), motion (of an object or the image) or order (of the actors)
+    kind: str  # "free" (no motion), "motion" (of an object or the image) or "order" (of actions)
     mentions: tuple[int, ...]  # indices of the named objects
     fact: dict[str, Any]  # assertions, see `training/scenes/clip_captions.py`
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip with everything that is needed to draw it."""
+    """The ground truth of a clip, from which it is drawn."""
 
     id: str
     setting: str
     time: str | None  # of the first frame
     weather: str | None  # of the first frame
     change: str | None  # one of `CHANGES`
-    change_start: int  # first frame of the change; 0 without one
+    change_start: int  # first frame of the change; 0 without a change
     horizon: int  # row in pixels
     seed: int  # of the painter
     objects: tuple[MovingObject, ...]  # two actors, the mover unless there is a change, others
@@ -178,7 +178,7 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
 
     Raises RuntimeError if the objects did not fit into the image in any attempt.
     """
-    shared = scene_generator(seed, split, index // 2, _PAIR_DICE)
+    shared = scene_generator(seed, split, index // 2, _PAIR_ATTEMPT)
     second_twin = index % 2 == 1
     actors = _actors(shared, swapped=second_twin)
     free = _classes_without(*(actor.name for actor in actors))
@@ -188,10 +188,10 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
     if second_twin:
         action = OPPOSITE[action]
     for attempt in range(_ATTEMPTS):
-        rng = scene_generator(seed, split, index, _CLIP_DICE + attempt)
+        rng = scene_generator(seed, split, index, _CLIP_ATTEMPT + attempt)
         if clip := _draw(f"{split}-{index:06d}", actors, mover, action, rng):
             return clip
-    raise RuntimeError(f"clip {split}-{index} of seed {seed} found no room in {_ATTEMPTS} attempts")
+    raise RuntimeError(f"clip {split}-{index} of seed {seed} does not fit in {_ATTEMPTS} attempts")
 
 
 def _classes_without(*names: str) -> list[ObjectClass]:
@@ -199,7 +199,7 @@ def _classes_without(*names: str) -> list[ObjectClass]:
 
 
 def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
-    """Draws two objects with passing actions, one in each half, swapped for the second twin."""
+    """Draws two objects, one acting in each half; the second twin has the halves `swapped`."""
     kinds = rng.choice(len(CLASSES), 2, replace=False)
     starts = [int(rng.integers(1, 3)), int(rng.integers(9, 11))]
     weights = np.array([1.0 if kind in _VISITS else 0.5 for kind in PASSING])
@@ -220,7 +220,7 @@ def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
 def _object(
     rng: np.random.Generator, kind: ObjectClass, x: float, y: float, size: float, aloft: bool
 ) -> MovingObject:
-    """Draws an object without a deed, with random look, orientation and tilt."""
+    """Draws an object without an action, with random look, orientation and tilt."""
     look, mirrored = int(rng.integers(len(kind.looks))), bool(rng.random() < 0.5)
     tilt = round(float(rng.uniform(-12, 12)), 1)
     x, y, size = round(x, 2), round(y, 2), round(size, 2)
@@ -228,9 +228,9 @@ def _object(
 
 
 def _draw(
-    name: str, actors: list[MovingObject], mover: ObjectClass, does: str, rng: np.random.Generator
+    name: str, actors: list[MovingObject], mover: ObjectClass, action: str, rng: np.random.Generator
 ) -> Clip | None:
-    """Completes a clip; None if the objects do not fit."""
+    """Draws the setting and the other objects of a clip; None if the objects do not fit."""
     setting = str(rng.choice(SETTINGS))
     time, weather = sample_conditions(setting, rng)
     inside = setting in INDOORS or setting == "stage"
@@ -251,11 +251,11 @@ def _draw(
         others.append(_object(rng, kind, place.x, place.y, place.size, place.aloft))
     start, passed_index = int(rng.integers(2, 10)), None
     if change is None:
-        if does == "passes_front":
+        if action == "passes_front":
             target = int(rng.integers(len(others) - 1))
             passed_index = 3 + target  # the actors and the mover come first
             others[0] = replace(others[0], y=others[1 + target].y + 4)
-        others[0] = replace(others[0], deed=Action(does, start, passed_index))
+        others[0] = replace(others[0], deed=Action(action, start, passed_index))
     seed = int(rng.integers(2**31))
     change_start, objects = start if change else 0, (*actors, *others)
     return Clip(name, setting, time, weather, change, change_start, horizon, seed, objects)
@@ -266,7 +266,7 @@ def _change(
 ) -> str | None:
     """Draws a change of the whole image, for a third of the clips in which one is possible."""
     options = {"day": ["night_falls"], "night": ["day_breaks"]}.get(time or "", [])
-    if weather == "clear":  # not of a timeless setting
+    if weather == "clear":  # None in timeless settings
         options += ["rain_begins"] if setting not in ("desert", "snowfield") else []
         options += ["snow_begins"] if setting not in ("desert", "beach") else []
     if not options or rng.random() > 0.33:

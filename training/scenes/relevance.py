@@ -3,11 +3,11 @@
 A *fact* is a JSON object; every key is optional and every assertion present must hold:
 
 - ``objects``: a list of ``{"name", "color"?, "count"?, "min"?}``. An item matches the objects of
-  its class and, if stated, colour. ``count`` demands exactly that many objects ("three apples"),
-  ``min`` at least that many ("some apples": 2, "several apples": 3). Without either, one object
-  suffices: "a dog" is true of a scene with two dogs, as in ordinary speech.
+  the class ``name`` and, if stated, the colour. ``count`` requires exactly that number of objects
+  ("three apples"), ``min`` at least that number ("some apples": 2, "several apples": 3). Without
+  both, one object suffices: "a dog" is true of a scene with two dogs, as in ordinary speech.
 - ``relations``: a list of ``{"kind", "of": [i, j]}`` with indices into ``objects`` (three for
-  ``between``). The relation must hold for some of the matching objects.
+  ``between``). The relation must hold for at least one choice of matching objects.
 - ``setting``, ``time``, ``weather``: must be equal.
 
 Relations hold between boxes in relative coordinates, see `holds`. They are deliberately wider than
@@ -26,19 +26,20 @@ from polyview.training.scenes.world import Truth
 
 Box = tuple[float, float, float, float]
 MARGIN = 0.06  # minimum distance of two centres for `left_of`, `right_of`, `above` and `below`
-NEXT_GAP = 0.10
-NEXT_DRIFT = 0.16
-BETWEEN_DRIFT = 0.18
+NEXT_GAP = 0.10  # maximum horizontal gap for `next_to`
+NEXT_DRIFT = 0.16  # maximum vertical distance of two centres for `next_to`
+BETWEEN_DRIFT = 0.18  # maximum vertical distance from the line for `between`
 
 
 def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
-    """Whether a spatial relation holds between relative xyxy boxes.
+    """Returns whether a spatial relation holds between relative xyxy boxes.
 
     ``left_of``, ``right_of``, ``above``, ``below``: the centres differ by at least `MARGIN` in that
     direction. ``next_to``: side by side, with a gap of at most `NEXT_GAP` and centres whose heights
-    differ by at most `NEXT_DRIFT`. ``between``: the first box's centre lies at least `MARGIN`
-    inside the span of the other two centres, and at most `BETWEEN_DRIFT` off the line that joins
-    them. Raises ValueError for an unknown kind, or "between" without a third box.
+    differ by at most `NEXT_DRIFT`. ``between``: the first box's centre lies horizontally between
+    the other two centres, at least `MARGIN` from each, and vertically at most `BETWEEN_DRIFT` from
+    the line that joins them. Raises ValueError for an unknown kind, or "between" without a third
+    box.
 
     >>> holds("left_of", (0.0, 0.0, 0.2, 0.2), (0.5, 0.0, 0.7, 0.2))
     True
@@ -62,7 +63,7 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
 
 
 def satisfies(scene: Truth, fact: dict[str, Any]) -> bool:
-    """Whether a scene satisfies every assertion of a fact."""
+    """Returns whether a scene satisfies every assertion of a fact."""
     conditions = ("setting", "time", "weather")
     if any(key in fact and getattr(scene, key) != fact[key] for key in conditions):
         return False
@@ -93,14 +94,14 @@ def relevant_rows(
 
     `test(record, fact)` is `satisfies`, or `clip_captions.satisfies_clip`.
     """
-    holders = defaultdict[str, set[int]](set)
+    rows_with = defaultdict[str, set[int]](set)  # rows of the records that show a class
     for row, record in enumerate(records):
         for item in record.objects:
-            holders[item.name].add(row)
+            rows_with[item.name].add(row)
     relevant = []
     for fact in (caption.fact for record in records for caption in record.captions):
         rows = set(range(len(records)))
-        rows.intersection_update(*(holders[stated["name"]] for stated in fact.get("objects", [])))
+        rows.intersection_update(*(rows_with[stated["name"]] for stated in fact.get("objects", [])))
         true_rows = [row for row in sorted(rows) if test(records[row], fact)]
         relevant.append(np.array(true_rows, np.int64))
     return relevant

@@ -3,7 +3,6 @@
 Objects are emoji of Noto Color Emoji (Debian package ``fonts-noto-color-emoji``, OFL 1.1).
 """
 
-import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -27,9 +26,9 @@ FONT_ENV = "POLYVIEW_EMOJI_FONT"
 FONT_FILE = "NotoColorEmoji.ttf"
 STRIKE = 109  # the size of the font's bitmaps in pixels
 MIN_VISIBLE = 0.6  # minimum visible share of an object in a scene
-SEEN = 0.3  # minimum visible share of an object for a frame to count as showing it
+MIN_SEEN = 0.3  # minimum visible share of an object in the frames that show it
 _MAX_ATTEMPTS = 200
-_CHANGE_FRAMES = 4  # frames in which night falls or rain begins
+_CHANGE_FRAMES = 4  # duration of a change of the whole image
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,10 @@ class Frame:
 class Outline(NamedTuple):
     """The extent of an object in the image."""
 
-    box: tuple[int, int, int, int]  # x0 y0 x1 y1 in pixels, including covered parts
-    whole: int  # number of solid pixels
-    area: int  # number of those inside the image
-    visible: int  # number of those that are not covered
+    box: tuple[int, int, int, int]  # x0, y0, x1, y1 in pixels, including covered pixels
+    whole: int  # number of opaque pixels of the object
+    area: int  # number of opaque pixels inside the image
+    visible: int  # number of opaque pixels inside the image that no other object covers
 
 
 def render_scene(seed: int, split: Split, index: int) -> Rendered:
@@ -177,17 +176,12 @@ def find_font() -> Path:
     if font_path := os.environ.get(FONT_ENV):
         if Path(font_path).is_file():
             return Path(font_path)
-        raise ValueError(f"{FONT_ENV} names {font_path!r}, which is no file: {advice}")
+        raise ValueError(f"{FONT_ENV} names {font_path!r}, which is not a file: {advice}")
     roots = (sys.prefix, "/usr", "/usr/local", Path.home() / ".local")
     for folder in (*(Path(root, "share/fonts") for root in roots), Path.home() / ".fonts"):
         if files := sorted(folder.rglob(FONT_FILE)):
             return files[0]
     raise ValueError(f"{FONT_FILE} was not found: {advice}")
-
-
-def font_sha256() -> str:
-    """Returns the checksum of the font file, which determines the pixels of objects."""
-    return hashlib.sha256(find_font().read_bytes()).hexdigest()
 
 
 @lru_cache(maxsize=1)
@@ -216,7 +210,7 @@ def sprite(glyph: str, hue: float | None = None) -> Image.Image:
 
 
 def _repaint(image: Image.Image, hue: float) -> Image.Image:
-    """Replaces the dominant hue of an image; keeps greys and other hues."""
+    """Replaces the dominant hue of an image by `hue` (degrees); keeps greys and other hues."""
     hsv = np.asarray(image.convert("RGB").convert("HSV")).astype(np.int32)
     alpha = np.asarray(image.getchannel("A"))
     weight = hsv[..., 1] * hsv[..., 2] * (alpha > 128)

@@ -32,20 +32,20 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from tqdm import tqdm
 
-from polyview.models.files import DiskFullError, replacing_folder
+from polyview.models.files import DiskFullError, replacing_folder, sha256_of
 from polyview.training.scenes import world
 from polyview.training.scenes.captions import write_captions
 from polyview.training.scenes.classes import CLASSES, COLORS, GROUPS
 from polyview.training.scenes.clip_captions import write_clip_captions
 from polyview.training.scenes.motion import FRAMES, MOVING_VERSION, Clip, draw_clip
-from polyview.training.scenes.render import Rendered, font_sha256, render_scene
+from polyview.training.scenes.render import Rendered, find_font, render_scene
 from polyview.training.scenes.world import SIZE, WORLD_VERSION, Scene, Split, scene_generator
-from polyview.training.settings import refusals_end
+from polyview.training.settings import exit_on_error
 
 CLIPS, SCENES, META = "clips.jsonl", "scenes.jsonl", "meta.json"
-_THINNING = {"train": 4, "val": 1, "test": 1}  # stride of the stored instance maps, in pixels
-_CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempts that rendering does not use
-_CHUNK = 25  # scenes that a process renders at a time
+_STRIDES = {"train": 4, "val": 1, "test": 1}  # strides of the stored instance maps in pixels
+_CAPTION_ATTEMPT, _CLIP_CAPTION_ATTEMPT = 1_000_000, 4_000_000  # not used by rendering
+_CHUNK = 25  # scenes per task of a process
 _RENDER_AGAIN = "render it again with python -m polyview scenes ... --force."
 _COUNTS = {
     "scenes": {"train": 24_000, "val": 1_000, "test": 1_000},
@@ -70,14 +70,14 @@ class SceneData:
 def make_scene(seed: int, split: Split, index: int) -> Rendered:
     """Renders a scene and writes its captions; the same arguments give the same scene."""
     rendered = render_scene(seed, split, index)
-    captions = write_captions(rendered.scene, scene_generator(seed, split, index, _CAPTION_DICE))
+    captions = write_captions(rendered.scene, scene_generator(seed, split, index, _CAPTION_ATTEMPT))
     return replace(rendered, scene=replace(rendered.scene, captions=captions))
 
 
 def make_clip(seed: int, split: Split, index: int) -> Clip:
     """Draws a clip and writes its captions; the same arguments give the same clip."""
     clip = draw_clip(seed, split, index)
-    rng = scene_generator(seed, split, index, _CLIP_CAPTION_DICE)
+    rng = scene_generator(seed, split, index, _CLIP_CAPTION_ATTEMPT)
     return replace(clip, captions=write_clip_captions(clip, rng))
 
 
@@ -93,14 +93,15 @@ def write_split(
 ) -> bool:
     """Renders a split into ``out/split``, which appears only when it is complete.
 
-    Splits share no seeds; a longer split begins with the scenes or clips of a shorter one.
+    Splits share no seeds; a longer split begins with the scenes or clips of a shorter split.
 
-    `count` is the number of scenes or, with `moving`, of clips, which must be even because of
-    twins. `workers`, the number of processes, does not affect the result; None for one per core.
-    `force` replaces a folder with other content. Returns False if the finished folder exists.
+    `count` is the number of scenes or, with `moving`, of clips, which must be even because clips
+    are pairs of twins. `workers`, the number of processes, does not affect the result; None for one
+    per core. `force` renders again and replaces the folder. Returns False if the finished folder
+    exists.
 
     Raises:
-        ValueError: `count` is invalid, the folder has other content and `force` is off, or the
+        ValueError: `count` is invalid, the folder has other content and `force` is False, or the
             emoji font is missing.
         OSError: the folder cannot be written; partial files are removed.
         models.files.DiskFullError: the disk has no space for the split.
@@ -108,7 +109,7 @@ def write_split(
     if count < 1 or (moving and count % 2):
         requirement = "even, as clips come in twins" if moving else "at least 1"
         raise ValueError(f"count must be {requirement}, not {count}.")
-    folder, meta = out / split, _make_meta(moving, split, seed, count, font_sha256())
+    folder, meta = out / split, _make_meta(moving, split, seed, count, sha256_of(find_font()))
     if folder.exists() and not force:
         if _read_meta(folder) == meta:
             return False
@@ -132,8 +133,8 @@ def write_split(
 
 
 def _write_scenes(folder: Path, split: Split, count: int, seed: int, processes: int) -> None:
-    """Writes files sequentially: with memory-mapped files, a full disk causes a bus error."""
-    step, small = _THINNING[split], SIZE // _THINNING[split]
+    """Writes files sequentially, because a full disk is a bus error with memory-mapped files."""
+    step, small = _STRIDES[split], SIZE // _STRIDES[split]
     shapes = {"images": (count, SIZE, SIZE, 3), "instances": (count, small, small)}
     if shutil.disk_usage(folder).free < sum(map(np.prod, shapes.values())):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -159,7 +160,7 @@ def _line(record: Scene | Clip) -> str:
 
 
 def is_clips(folder: Path) -> bool:
-    """Whether a folder holds a split of clips."""
+    """Returns whether a folder holds a split of clips."""
     return (folder / CLIPS).is_file()
 
 
@@ -173,12 +174,11 @@ def load_scenes(folder: Path) -> SceneData:
         )
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} is damaged ({error}): {_RENDER_AGAIN}") from error
-    content = f"{len(scenes)} images"
-    if images.shape == (len(scenes), SIZE, SIZE, 3) and len(instances) == len(scenes):
-        content = "8-bit numbers"
-        if {images.dtype, instances.dtype} == {np.dtype(np.uint8)}:
-            return SceneData(images, instances, scenes)
-    raise ValueError(f"{folder} should hold {content}, but does not: {_RENDER_AGAIN}")
+    is_complete = images.shape == (len(scenes), SIZE, SIZE, 3) and len(instances) == len(scenes)
+    if not is_complete or {images.dtype, instances.dtype} != {np.dtype(np.uint8)}:
+        content = f"{len(scenes)} images of 8-bit numbers"
+        raise ValueError(f"{folder} should hold {content}, but does not: {_RENDER_AGAIN}")
+    return SceneData(images, instances, scenes)
 
 
 def load_clips(folder: Path) -> list[Clip]:
@@ -210,6 +210,7 @@ def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
 
 
 def _make_meta(moving: bool, split: Split, seed: int, count: int, font: str) -> dict[str, Any]:
+    """Returns the content of ``meta.json``; `font` is the checksum of the emoji font."""
     origin = {"seed": seed, "split": split, "count": count}
     if moving:
         versions = {"world_version": WORLD_VERSION, "moving_version": MOVING_VERSION}
@@ -218,7 +219,7 @@ def _make_meta(moving: bool, split: Split, seed: int, count: int, font: str) -> 
         "world_version": WORLD_VERSION,
         **origin,
         "size": SIZE,
-        "instances_size": SIZE // _THINNING[split],
+        "instances_size": SIZE // _STRIDES[split],
         "font_sha256": font,
         "font": "Noto Color Emoji, SIL Open Font License 1.1",
         "classes": [kind.name for kind in CLASSES],
@@ -232,7 +233,7 @@ def _make_meta(moving: bool, split: Split, seed: int, count: int, font: str) -> 
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
-    """Returns the content of ``meta.json``; empty if the file is not readable."""
+    """Reads ``meta.json``; returns an empty dictionary if the file is not readable."""
     try:
         meta = json.loads((folder / META).read_text("utf-8"))
     except (OSError, ValueError):
@@ -240,15 +241,15 @@ def _read_meta(folder: Path) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-@refusals_end()
+@exit_on_error()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Renders the split named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m polyview scenes")
     add = parser.add_argument
-    add("--out", type=Path, required=True, help="folder that holds the splits")
-    add("--split", choices=world.SPLITS, required=True)
+    add("--out", type=Path, required=True, help="folder of the splits")
+    add("--split", choices=world.SPLITS, required=True, help="split to render")
     add("--moving", action="store_true", help="render clips instead of scenes")
-    help_text = "number (default: 24000 scenes, 1000 for val and test; 6000 and 500 clips)"
+    help_text = "number of scenes (default: 24000; val, test: 1000) or clips (6000; 500)"
     add("--count", type=int, help=help_text)
     add("--seed", type=int, default=0, help="seed of the world (default: 0)")
     add("--workers", type=int, help="processes that render scenes (default: one per core)")

@@ -36,10 +36,10 @@ FLOATING = frozenset({"moon", "underwater"})  # settings in which all objects ma
 class SceneObject:
     """A visible object."""
 
-    name: str  # of the class
-    group: str  # of the class
-    color: str | None  # if the class has several
-    box: tuple[float, float, float, float]  # relative xyxy in 0..1, including covered parts
+    name: str  # name of the class
+    group: str  # group of the class
+    color: str | None  # None if the class has no colours
+    box: tuple[float, float, float, float]  # relative xyxy in 0..1, including covered pixels
     visible: float  # share of the pixels inside the image that are not covered, in 0..1
     glyph: str  # an emoji
     mirrored: bool  # whether the emoji is flipped left to right

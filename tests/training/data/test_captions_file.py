@@ -39,6 +39,9 @@ FORMS = {
     "semicolons.csv": table(";", "Image", "Text", "Split") + "\n ; ; \n",
     "bars.csv": table("| ", "image_name", " comment", " split"),
     "tabs.tsv": table("\t", "filename", "caption", "split"),
+    "numbers.csv": table(",", quote='"')
+    .replace("\n", ",0\n")
+    .replace(",0", "file,caption,split,comment_number", 1),
     "mark.csv": "\ufeff" + table(",", "file", "caption", "split", quote='"'),
     "lines.jsonl": "\n".join(map(json.dumps, LINES)),
     "anything.json": json.dumps({"images": ENTRIES}),
@@ -111,6 +114,7 @@ DAMAGED = {
     "c.csv": [
         ("a.jpg,A dog\n", 'no column "file": its first line is "a.jpg, a dog"'),
         ("file,what\na.jpg,A dog\n", 'no column "caption"'),
+        ("file,caption,splits\na.jpg,A dog,test\n", 'unknown column "splits"; rename it to file'),
         ("file,caption\na.jpg,A dog, running\n", 'line 2 has 3 values.*"quotation marks"'),
         ("file,caption\na.jpg,\n", r"line 2: a\.jpg has an empty caption"),
         ('file,caption\na.jpg,"A dog\n', "line 2 is not readable"),

@@ -69,7 +69,7 @@ def encoded(backbone: Path, images: list[Image.Image]) -> np.ndarray:
 def test_features_are_those_of_the_encoder(
     worth: int, train: Any, backbone: Path, how: Extraction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "WORTH_A_GRAPH", worth)
+    monkeypatch.setattr(features, "MIN_GRAPH_IMAGES", worth)
     made = read_features(train, backbone, how).features
     path = features.feature_file(train, backbone, how)
     assert made.shape == (10, 4, WIDTH)
@@ -226,7 +226,7 @@ def test_a_second_stage_starts_from_the_weights_of_the_first(world: Path, tmp_pa
         ({"text": {"word_dim": 6, "hidden_dim": 8, "min_count": 9}, **init}, "another tokenizer"),
         ({"arguments": {"embed_dim": 9}, **init}, "does not fit VSEPP"),
         ({"init": str(tmp_path / "none")}, "there is no weights file"),
-        ({"init": str(world / "backbone")}, "is not of a method's run"),
+        ({"init": str(world / "backbone")}, "is from no method's run"),
         (ended, "trained its image_encoder, which is frozen here"),
     ]
     for changes, message in cases:

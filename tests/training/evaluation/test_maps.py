@@ -14,7 +14,7 @@ from torch import Tensor
 from polyview.export.clip import build_clip
 from polyview.models.encoders.published import CLIPImageEncoder
 from polyview.training.evaluate import main
-from polyview.training.evaluation.maps import MEASURES, ROWS, _score_sets, draw_maps
+from polyview.training.evaluation.maps import MEASURES, ROWS, _score_sets, compute_maps
 from polyview.training.scenes.store import write_split
 from tests.export.conftest import LABELS
 from tests.published import save_clip, save_image_model, spread
@@ -43,7 +43,7 @@ def test_maps_equal_the_papers_formulas(case: Case) -> None:
     """Cosines of patches, attention rollout, Grad-ECLIP and LeGrad."""
     encoder, pixels, texts = case
     layers = encoder.model.encoder.layers
-    drawn = draw_maps(*case)
+    drawn = compute_maps(*case)
     for row, (image, text) in enumerate(zip(pixels, texts, strict=True)):
         states = states_of(encoder, image)
         for patch, value in zip(states[-1][1:], drawn["patch cosine"][row], strict=True):
@@ -125,7 +125,7 @@ def test_maps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert lines == pytest.approx(sentences, abs=1e-4)
     assert f"| LeGrad | {rows['LeGrad']['sentence']:.1f} (" in capsys.readouterr().out
     other = save_clip(tmp_path / "other", size=224, seed=1)
-    with pytest.raises(SystemExit, match="other is not what tiny was made of; name that source"):
+    with pytest.raises(SystemExit, match="other does not hold the weights of tiny; name"):
         main([*pack, "--maps", str(other)])
     for net in (write_encoder(tmp_path / "net"), save_image_model(tmp_path / "net_2", "resnet")):
         with pytest.raises(SystemExit, match=f"{net} holds another image encoder; choose a pack"):

@@ -21,7 +21,7 @@ from polyview.training.scenes.clip_captions import satisfies_clip
 from polyview.training.scenes.gallery import write_gallery
 from polyview.training.scenes.motion import EVENT_FRAMES, FRAMES, Clip
 from polyview.training.scenes.relevance import relevant_rows
-from polyview.training.scenes.render import SEEN, clip_frames
+from polyview.training.scenes.render import MIN_SEEN, clip_frames
 from polyview.training.scenes.store import load_clips, main, make_clip, write_split
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled" / "scenes_moving"
@@ -65,7 +65,7 @@ def test_a_gallery_has_the_frames_and_the_truth_of_the_bundled_one(
     assert len(drawn) == FRAMES
     for index, item in enumerate(image.objects):
         shares = np.array([frame.visible[index] for frame in drawn])
-        assert tuple(np.flatnonzero(shares >= SEEN).tolist()) == item.frames
+        assert tuple(np.flatnonzero(shares >= MIN_SEEN).tolist()) == item.frames
         is_visible = [bool((frame.instances == index + 1).any()) for frame in drawn]
         assert is_visible == (shares > 0).tolist()
     frames = read_frames(gallery.folder / image.file, 4)
