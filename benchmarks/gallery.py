@@ -6,8 +6,7 @@ with captions of the pack's gallery, compared with the text encoder alone in the
 
 `index`: galleries of 10,000 to a million random clustered images, compared with brute force in
 NumPy over float32 (for Sinkhorn matching, with the method's scores of all images). Recall is the
-share of the ten best images of brute force that the gallery finds. A million images of 4 x 512 take
-15 GB.
+share of brute force's ten best images that are found. A million images of 4 x 512 take 15 GB.
 
 `mistakes`: time and peak memory of ranking captions over random images, as for the screen Mistakes:
 `mistakes --rules max --sizes 100000 --queries 5000`.
@@ -176,10 +175,9 @@ def rank_queries(rule: str, size: int, queries: int) -> None:
         gallery.add(ids, normalize(torch.randn(len(ids), views, dim), dim=2))
     texts = Views(normalize(torch.randn(queries, query_views, dim), dim=2))
     captions = [Caption("", [query % size]) for query in range(queries)]
-    rank = partial(rank_captions, captions, [name], size)
-    seconds = timeit(
-        lambda: rank(lambda _, part: file_scores(gallery, texts[part], size)), number=1
-    )
+    began = time.perf_counter()
+    rank_captions(captions, [name], size, lambda _, part: file_scores(gallery, texts[part], size))
+    seconds = time.perf_counter() - began
     peak = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / gallery.bytes
     print(f"{rule}: {queries:,} captions over {size:,} images in {seconds:.1f} s; views", end=" ")
     print(f"{gallery.bytes / 2**20:,.0f} MB ({gallery.storage}), peak {peak:.2f} times as much")

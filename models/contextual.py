@@ -11,8 +11,7 @@ be cached, and packs with precomputed region features need no encoder.
 
 The paper gives no size. The defaults are those of BERT-base, its text encoder. Layer norms precede
 attention and MLP, as in ViT, because post-norm layers need a warm-up, which the paper does not use.
-No positions are added: regions have none, and the features of cells, patches and words encode
-their positions.
+No positions are added: regions have none, and features of cells, patches and words encode theirs.
 """
 
 from __future__ import annotations

@@ -81,15 +81,14 @@ class Preprocess:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
 
     def visible_box(self, width: int, height: int) -> Box:
-        """Returns the box of an image that the encoder sees: x0, y0, x1, y1 in 0..1."""
+        """Returns the visible box of a width x height image: x0, y0, x1, y1 in 0..1."""
         if self.fit == "stretch":
             return (0.0, 0.0, 1.0, 1.0)
+        shorter = min(width, height)
         if not self.resize:
-            side = min(width, height)
-            x, y = (1 - side / width) / 2, (1 - side / height) / 2
+            x, y = (1 - shorter / width) / 2, (1 - shorter / height) / 2
             return (x, y, 1 - x, 1 - y)
         # whole pixels of the scaled image, as in published processors
-        shorter = min(width, height)
         scaled_width = int(self.resize * width / shorter)
         scaled_height = int(self.resize * height / shorter)
         x0 = (scaled_width - self.size) // 2 / scaled_width

@@ -31,7 +31,7 @@ from polyview.models.layers import (
     require_choice,
 )
 from polyview.models.method import Method
-from polyview.models.views import NamedArray, Views
+from polyview.models.views import NamedArray, Views, lengths_to_mask
 
 FUSIONS = ("residual", "concat", "local")
 MATCHES = ("max", "concat")
@@ -121,7 +121,7 @@ class LastStates(nn.Module):
         dense = features.gather(1, order.expand_as(features))
         lengths = mask.sum(dim=1)
         states = bigru_states(self.gru, dense, lengths)  # (B, M, H)
-        real = torch.arange(states.shape[1], device=mask.device) < lengths[:, None]
+        real = lengths_to_mask(lengths, states.shape[1])
         if self.legacy:
             return last_element(states, real)
         forward_states, backward_states = states.chunk(2, dim=2)
@@ -138,7 +138,7 @@ class MeanFeature(nn.Linear):
     """An image's global feature: the average of its cells, mapped linearly from D to H."""
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
-        """(B, N, d), (B, N) -> (B, H)."""
+        """Averages and maps features (B, N, D), mask (B, N), to (B, H)."""
         return super().forward(masked_mean(features, mask))
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
@@ -161,7 +161,7 @@ class Changes(nn.Module):
         self.states = LastStates(out_dim, out_dim)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, N, d), (B, N) -> (B, H)."""
+        """Maps features (B, N, D), mask (B, N), to (B, H)."""
         projected = self.project(features)  # (B, N, H)
         mean = masked_mean(projected, mask)  # (B, H)
         return mean + self.states(projected - mean[:, None], mask)

@@ -54,17 +54,17 @@ def _sort_packed(
 ) -> None:
     """Sorts (b, D, N) float32 into `ranked` and `indices`; `keys` is float64 scratch memory.
 
-    In a float64 converted from float32, the lowest 29 bits are 0; here they store the index.
+    The lowest 29 bits of a float64 converted from float32 are 0 and store the index.
     """
     count = columns.shape[-1]
-    index_bits = (1 << max(count - 1, 1).bit_length()) - 1
+    index_mask = (1 << max(count - 1, 1).bit_length()) - 1
     torch.neg(keys.copy_(columns), out=keys)
     if padding is not None:
         keys.masked_fill_(padding, torch.finfo(torch.float32).max)
     bits = keys.view(torch.int64).bitwise_or_(torch.arange(count))
     np.asarray(keys).sort(axis=-1)
     ranked.copy_(keys.neg_())
-    indices.copy_(bits.bitwise_and_(index_bits))
+    indices.copy_(bits.bitwise_and_(index_mask))
 
 
 def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
