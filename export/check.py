@@ -1,14 +1,12 @@
-"""Checks that a pack preprocesses images and texts as its model expects.
+"""Checks that a pack preprocesses images and texts as its model expects (`polyview check PACK`).
 
-Used by `python -m polyview check PACK` and by the app's collection menu.
+Wrong preprocessing raises no exception; it only lowers retrieval accuracy. The check scores 50
+images and one caption of each with the pack's preprocessing, and again with one step changed.
 
-Scores fifty images and one caption of each with the pack's preprocessing, and again with one step
-changed. Wrong steps are the most common error in integrations of CLIP and SigLIP; they raise no
-exception but lower retrieval accuracy.
-
-A pair's *margin* is its score minus the mean score of its image with other captions (and of its
-caption with other images), in standard deviations. A step is wrong if a variant increases the mean
-margin by more than `LIMIT` standard errors.
+The *margin* of an image and its caption is their score minus the mean score of the image with the
+other captions, in standard deviations of those scores, averaged with the same quantity for the
+caption and the other images. A step is wrong if a variant of the step increases the mean margin by
+more than `LIMIT` standard errors.
 """
 
 import re
@@ -28,7 +26,7 @@ from polyview.models.preprocess import Filter, Preprocess, to_rgb
 
 PAIRS = 50
 FEWEST = 20  # minimum number of pairs; with fewer, hardly any difference is significant
-LIMIT = 3.5  # standard errors; chance exceeds it in 1 of 2,000 comparisons
+LIMIT = 3.5  # standard errors; chance alone exceeds this limit in 1 of 2,000 comparisons
 NORMALISATIONS = {
     "mean 0.5, std 0.5": ((0.5,) * 3, (0.5,) * 3),
     "CLIP's mean and std": ((0.4815, 0.4578, 0.4082), (0.2686, 0.2613, 0.2758)),
@@ -49,10 +47,10 @@ class Verdict:
     """The comparison of a variant of one preprocessing step with the pack's step."""
 
     step: str  # name of the step, such as "crop"
-    right: bool  # whether the variant is not significantly better than the pack's step
-    way: str  # the variant, such as "the whole image"
-    gain: float  # mean gain of the pairs' margins, in standard deviations
-    error: float  # standard error of `gain`; 0 if the variant changes no input
+    right: bool  # False if the variant is significantly better than the pack's step
+    way: str  # the variant, such as "the whole image"; a field of the API
+    gain: float  # mean increase of the margins, in standard deviations
+    error: float  # standard error of `gain`; 0 if the variant does not change the scores
 
 
 def check_preprocessing(
@@ -80,50 +78,48 @@ def check_preprocessing(
         tokens = [runtime.reader.read(text).ids for text in texts]
         pack_images, pack_texts = image_views(runtime.preprocess(images)), text_views(tokens)
         pack_margins, results = margins(pack_images, pack_texts), list[Verdict]()
-        for step, way, pixels in _other_pixels(runtime.preprocess, images):
+        for step, variant, pixels in _pixel_variants(runtime.preprocess, images):
             changed_margins = margins(image_views(pixels), pack_texts)
-            results.append(_compare(step, way, pack_margins, changed_margins))
-        for step, way, changed, reference in _other_tokens(runtime, texts, tokens):
+            results.append(_compare(step, variant, pack_margins, changed_margins))
+        for step, variant, changed, reference in _token_variants(runtime, texts, tokens):
             baseline = margins(pack_images, text_views(reference)) if reference else pack_margins
             changed_margins = margins(pack_images, text_views(changed))
-            results.append(_compare(step, way, baseline, changed_margins))
+            results.append(_compare(step, variant, baseline, changed_margins))
     steps = groupby(results, key=lambda verdict: verdict.step)
-    # prefers variants that change the input (error > 0)
-    best = [max(ways, key=lambda way: (way.error > 0, way.gain)) for _, ways in steps]
+    # prefers variants that change the scores (error > 0)
+    best = [max(group, key=lambda verdict: (verdict.error > 0, verdict.gain)) for _, group in steps]
     return sorted(best, key=lambda verdict: (verdict.right, -verdict.gain))
 
 
-def _other_pixels(
+def _pixel_variants(
     preprocess: Preprocess, images: Sequence[Image.Image]
 ) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yields step, variant and changed pixels (N, 3, S, S)."""
-    for way, (mean, std) in NORMALISATIONS.items():
-        yield "normalisation", way, replace(preprocess, mean=mean, std=std)(images)
+    for variant, (mean, std) in NORMALISATIONS.items():
+        yield "normalisation", variant, replace(preprocess, mean=mean, std=std)(images)
     swapped = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in images]
     yield "channels", "blue, green, red", preprocess(swapped)
-    crops = {
-        "the central square": 0,
-        "the middle 7/8 of the central square": preprocess.size * 8 // 7,
-    }
-    for way, resize in crops.items():
-        yield "crop", way, replace(preprocess, fit="crop", resize=resize)(images)
+    central = replace(preprocess, fit="crop", resize=0)
+    yield "crop", "the central square", central(images)
+    middle = replace(central, resize=preprocess.size * 8 // 7)
+    yield "crop", "the middle 7/8 of the central square", middle(images)
     yield "crop", "the whole image", replace(preprocess, fit="stretch", resize=0)(images)
-    for kind in get_args(Filter):
-        yield "interpolation", kind, replace(preprocess, filter=kind)(images)
+    for resampling in get_args(Filter):
+        yield "interpolation", resampling, replace(preprocess, filter=resampling)(images)
 
 
-def _other_tokens(
+def _token_variants(
     runtime: Runtime, texts: Sequence[str], tokens: Tokens
 ) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
-    """Yields step, variant, changed tokens, and those to compare with instead of `tokens`."""
+    """Yields step, variant, changed tokens, and the tokens to compare with (None for `tokens`)."""
     limit = runtime.info.tokenizer.max_length
     tokenizer = load_tokenizer(runtime.info.folder / runtime.info.tokenizer.file)
     vocabulary = tokenizer.get_vocab()
     names = vocabulary.keys() & {*" ".join(TEMPLATES).split(), *PADDINGS} - {"TEXT"}
     special = {vocabulary[name] for name in names}
 
-    def read(others: Iterable[str]) -> Tokens:
-        return [runtime.reader.read(text).ids for text in others]
+    def read(changed_texts: Iterable[str]) -> Tokens:
+        return [runtime.reader.read(text).ids for text in changed_texts]
 
     step = "special tokens and padding"
     words = [[i for i in ids if i not in special] for ids in tokens]
@@ -138,22 +134,23 @@ def _other_tokens(
         padded = [ids + [vocabulary[name]] * (limit - len(ids)) for ids in tokens]
         yield step, f"{name} up to {limit} tokens", padded, None
     yield "prompt", PROMPT.format("TEXT"), read(map(PROMPT.format, texts)), None
-    bare: Tokens = []
+    without_prompt: Tokens = []
     for text, ids in zip(texts, tokens, strict=True):
         prefix, suffix = ([*takewhile(special.__contains__, s)] for s in (ids, ids[::-1]))
         content_ids = tokenizer.encode(text, add_special_tokens=False).ids
-        bare.append([*prefix, *content_ids[: limit - len(prefix + suffix)], *suffix[::-1]])
-    yield "prompt", "TEXT alone", bare, None
+        kept_ids = content_ids[: limit - len(prefix + suffix)]
+        without_prompt.append([*prefix, *kept_ids, *suffix[::-1]])
+    yield "prompt", "TEXT alone", without_prompt, None
     yield "lower case", "lower case", read(map(str.lower, texts)), read(map(str.upper, texts))
     plain = [" ".join(re.findall(r"\w+", text)) for text in texts]
-    # one comma of each text, or a comma after every word if commas are unknown
+    # one comma in each text, or a comma after every word if the vocabulary has no comma
     count = 1 if vocabulary.keys() & {",", ",</w>"} else -1
     punctuated = read(f"{text.replace(' ', ', ', count)}." for text in plain)
     yield "punctuation", "none", read(plain), punctuated
 
 
 def pair_margins(scores: np.ndarray) -> np.ndarray:
-    """The margins (N,) of matching pairs in scores (N, N), in standard deviations.
+    """Returns the margins (N,) of the pairs on the diagonal of scores (N, N).
 
     >>> pair_margins(np.array([[5.0, 0, 2], [0, 5, 3], [1, 4, 5]])).round(2).tolist()
     [6.5, 1.92, 3.33]
@@ -164,17 +161,17 @@ def pair_margins(scores: np.ndarray) -> np.ndarray:
     return np.mean(margins, axis=0)
 
 
-def _compare(step: str, way: str, baseline: np.ndarray, margins: np.ndarray) -> Verdict:
+def _compare(step: str, variant: str, baseline: np.ndarray, margins: np.ndarray) -> Verdict:
     gains = margins - baseline
     gain, error = float(gains.mean()), float(gains.std(ddof=1) / len(gains) ** 0.5)
-    return Verdict(step, not gain > LIMIT * error, way, gain, error)
+    return Verdict(step, not gain > LIMIT * error, variant, gain, error)
 
 
 def choose_pairs(owners: Sequence[int], count: int = PAIRS) -> dict[int, int]:
-    """Chooses at most `count` evenly spaced images; returns image -> row of its first caption.
+    """Chooses at most `count` evenly spaced images; returns image -> index of its first caption.
 
-    `owners` holds the image of each caption, ascending. Raises ValueError if fewer than `FEWEST`
-    images have captions.
+    `owners` has the image of each caption. Raises ValueError if fewer than `FEWEST` images have
+    captions.
     """
     first_captions = {image: row for row, image in reversed([*enumerate(owners)])}
     images = sorted(first_captions)

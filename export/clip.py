@@ -1,9 +1,9 @@
-"""Builds a pack of pre-trained CLIP or SigLIP: `python -m polyview clip --help`."""
+"""Builds a pack of pre-trained CLIP or SigLIP: `python -m polyview clip`."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from polyview import models
 from polyview.export.build.command import labels_from, pack_parser, run_command
@@ -17,21 +17,19 @@ DESCRIPTION = "Zero-shot retrieval with CLIP (ICML 2021) or SigLIP (ICCV 2023), 
 
 
 def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = None) -> PackInfo:
-    """Builds a pack of zero-shot CLIP or SigLIP in the folder `out`; see `build_pack`.
+    """Builds a pack of zero-shot CLIP or SigLIP; an existing folder `out` is replaced.
 
-    For `source` and errors see `export/encoders/sources.py`; ValueError if it is not a CLIP or
-    SigLIP. `gallery` is a folder with `gallery.json` to copy into the pack.
+    `source` is a folder or Hub id of CLIP or SigLIP, see `export/encoders/sources.py`; `gallery` a
+    folder with `gallery.json` to copy. Raises errors as `load_image_source` and `build_pack` do.
     """
-    projected = f"{source}#projected"  # refuses all but CLIP and SigLIP
-    images: Any
-    texts: Any
+    projected = f"{source}#projected"  # raises ValueError for any other model
     images, preprocess, _ = load_image_source(projected, rounded=False)
     texts, tokenizer, spec = load_text_source(projected, rounded=False)
     arguments = {"embed_dim": images.dim, "rows": True}
     head = models.build(METHOD, images.dim, texts.dim, arguments).eval()
     config = {"method": METHOD, "backbone": source, "text": {"source": source}, "seed": 0}
-    rows = ImageRows(images)
-    method = MethodParts(rows, TextRows(texts), head, arguments, config, spec["sha256"])
+    rows, text_rows = ImageRows(cast(Any, images)), TextRows(cast(Any, texts))
+    method = MethodParts(rows, text_rows, head, arguments, config, spec["sha256"])
     parts = PackParts(
         image_encoder=rows,
         image_dim=images.dim,
@@ -40,7 +38,7 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
         max_length=spec["max_length"],
         methods={METHOD: method},
         gallery=gallery,
-        logs={METHOD: Path(source)},  # recipe and log, if Polyview trained it
+        logs={METHOD: Path(source)},  # recipe and log, if Polyview trained the model
     )
     return build_pack(out, labels, parts)
 

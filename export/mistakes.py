@@ -1,4 +1,4 @@
-"""Compares the results of two methods: ranks, counts, a paired test, kinds and words.
+"""Compares the rankings of two methods: ranks, counts, a paired test, kinds and words of captions.
 
 N is the number of images, Q the number of captions. Ranks start at 1; images with equal scores keep
 their order.
@@ -15,26 +15,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CELLS = ("a", "b", "both", "neither")  # the methods with a correct image among the first k
+CELLS = ("a", "b", "both", "neither")  # which methods rank a correct image among the first k
 UNRANKED = np.iinfo(np.int32).max  # rank of an image that is not listed
 WORDS = 15  # maximum number of words listed for each method
 PART_BYTES = 8 * 2**20  # maximum bytes of the scores in one batch
-_MAX_CAPTIONS = 256  # in one batch
-_MIN_CAPTIONS = 3  # with a listed word
+_MAX_CAPTIONS = 256  # maximum number of captions in one batch
+_MIN_CAPTIONS = 3  # minimum number of captions with a listed word
 _MIN_SIGNIFICANCE = 1.96  # log ratio of a listed word, in standard errors
 _LENGTHS = ("up to 6 words", "7 to 9 words", "10 to 12 words", "13 words or more")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
-# the start of a cell that spreadsheets execute as a formula
+# the start of a text that spreadsheets execute as a formula
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
-Scores = Callable[[str, slice], np.ndarray]  # spec, slice of the captions -> scores (q, N)
+Scores = Callable[[str, slice], np.ndarray]  # spec, slice of q captions -> scores (q, N)
 
 
 class Caption(NamedTuple):
     """A caption and its correct images."""
 
     text: str
-    right: Sequence[int]  # known correct images; the labelled image is first and may be repeated
-    kind: str = ""  # such as "animal"; if empty, captions are grouped by length
+    right: Sequence[int]  # known correct images, possibly repeated; the first is the labelled image
+    kind: str = ""  # such as "animal"; if empty, the kind is the length of the caption
 
 
 class Outcome(NamedTuple):
@@ -52,11 +52,11 @@ class Outcome(NamedTuple):
     suspect: int | None  # an image that is probably correct but not labelled, see `compare`
 
     def words(self) -> set[str]:
-        """The words of the caption, in lower case."""
+        """Returns the words of the caption, in lower case."""
         return {*_WORD.findall(self.text.lower())}
 
     def matches(self, kind: str) -> bool:
-        """Whether the caption has a kind ("" for any), or for "word:dog" contains "dog"."""
+        """Returns whether the caption has a kind ("" for any), or for "word:dog" contains "dog"."""
         word = kind.lower().removeprefix("word:")
         return word in self.words() if kind.startswith("word:") else kind in ("", self.kind)
 
@@ -66,10 +66,10 @@ def rank_captions(
 ) -> dict[str, np.ndarray]:
     """Ranks N images for Q captions by each spec (method or ensemble), in batches of captions.
 
-    `scores` returns -inf for images that are not listed; NaN raises ValueError. Returns for each
-    spec (3, Q) int32: the rank of the first correct image; the image that ranks first; an image
-    that this spec and all previous specs rank above the labelled image (the highest by this spec).
-    -1 stands for no image.
+    `scores` returns -inf for images that are not listed. Returns for each spec (3, Q) int32: the
+    rank of the first correct image (`UNRANKED` if none is listed); the image that ranks first; and,
+    of the images that this spec and all previous specs rank above the labelled image, the one that
+    this spec ranks highest. -1 stands for no image. Raises ValueError for a score of NaN.
     """
     ranks = {spec: np.full((3, len(captions)), -1, np.int32) for spec in specs}
     step = min(_MAX_CAPTIONS, max(1, PART_BYTES // (4 * images)))
@@ -97,9 +97,9 @@ def compare(
 ) -> list[Outcome]:
     """Compares the first k images of the methods A and B for each caption.
 
-    `a` and `b` (2, Q) hold ranks and first images, `above` (Q,) images, from `rank_captions`. The
-    suspects are the images in `above` or, if `is_exact`, first images of A or B that are correct
-    but not the labelled image. Missing labels lower recall (ECCV Caption, Chun et al., ECCV 2022).
+    `a` and `b` (2, Q) are ranks and first images, `above` (Q,) images, all from `rank_captions`. A
+    suspect is an image in `above`; if `is_exact`, a first image of A or B that is correct but not
+    the labelled image. Missing labels lower recall (ECCV Caption, Chun et al., ECCV 2022).
     """
     (rank_a, first_a), (rank_b, first_b), suspects = a, b, above
     labels = np.array([caption.right[0] for caption in captions])
@@ -117,18 +117,18 @@ def compare(
 
 
 def is_exact(captions: Iterable[Caption]) -> bool:
-    """Whether the labels are complete; assumed if a caption has several correct images."""
+    """Returns whether a caption has several correct images; all labels then count as complete."""
     return any(len({*caption.right}) > 1 for caption in captions)
 
 
 def counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
-    """The number of outcomes in each of `CELLS`."""
+    """Counts the outcomes in each of `CELLS`."""
     number = Counter(row.found for row in outcomes)
     return {cell: number[cell] for cell in CELLS}
 
 
 def by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """For each kind of caption: `kind`, the number of `captions`, and `counts`."""
+    """Returns for each kind of caption `kind`, the number of `captions`, and `counts`."""
     groups = defaultdict[str, list[Outcome]](list)
     for row in outcomes:
         groups[row.kind].append(row)
@@ -136,12 +136,12 @@ def by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
 
 
 def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Summarises outcomes, of which there must be at least one.
+    """Summarises at least one outcome.
 
     Returns `counts`; `difference`, A's recall minus B's in percent, with `low` and `high` of its
     normal 95 % interval, clustered by image because captions of one image are not independent
     (Liang and Zeger, Biometrika 1986); `p` of `sign_test`; `words_a` and `words_b`, the
-    `typical_words` of the captions that only A, or only B, answers within k.
+    `typical_words` of the captions in the cells "a" and "b".
     """
     a, b = ([row for row in outcomes if row.found == side] for side in "ab")
     mean, gains = (len(a) - len(b)) / len(outcomes), defaultdict[int, float](float)
@@ -154,7 +154,7 @@ def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """The two-sided p value of McNemar's test in its exact form (Psychometrika 1947)."""
+    """Returns the two-sided p value of McNemar's exact test (Psychometrika 1947)."""
     count, fewer = wins + losses, min(wins, losses)
     logs = (math.lgamma(i + 1) + math.lgamma(count - i + 1) for i in range(fewer + 1))
     log_scale = math.lgamma(count + 1) - count * math.log(2)
@@ -162,7 +162,7 @@ def sign_test(wins: int, losses: int) -> float:
 
 
 def typical_words(some: Collection[Outcome], others: Collection[Outcome]) -> list[dict[str, Any]]:
-    """At most `WORDS` words that are more frequent in `some` captions, most significant first.
+    """Returns at most `WORDS` words that are more frequent in `some`, most significant first.
 
     Each has `word` and `ratio`, the ratio of the shares of captions with the word, after adding
     half a caption to each count. The log ratio is at least `_MIN_SIGNIFICANCE` standard errors.

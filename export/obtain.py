@@ -1,4 +1,4 @@
-"""Finds and fetches packs and weights of CLIP on the Hub; converts weights to packs."""
+"""Finds and fetches packs and published CLIP weights on the Hub; converts weights to packs."""
 
 import shutil
 from pathlib import Path
@@ -12,36 +12,31 @@ from polyview.export.encoders.sources import ENCODER_FILES
 from polyview.export.hub import client, packs
 from polyview.export.hub.client import CancelledError, HubError, Repo
 from polyview.export.pack.schema import MANIFEST, UNKNOWN_LICENCE, Labels
-from polyview.models.files import naming_full_disk
 
 # kinds of content at an address
 PACK = "pack"
-CLIP = "clip"
+CLIP = "clip"  # weights of CLIP or SigLIP
 
 
 class Offer(NamedTuple):
     """The files to fetch for one address."""
 
     kind: str  # PACK or CLIP
-    repo: Repo  # restricted to these files
+    repo: Repo  # restricted to the files to fetch
 
 
 def look(kind: str, address: str, token: client.Token = None) -> Offer:
-    """Asks the Hub for the files of an address, without fetching them.
+    """Finds the files of an address `owner/name[@revision]` on the Hub, without fetching them.
 
-    The address is `owner/name[@revision]` of a pack (PACK) or of weights of CLIP or SigLIP (CLIP).
-
-    Raises ValueError if the address is not valid or has no content of this kind, UnreachableError
-    if the Hub cannot be reached, HubError if it refuses.
+    `kind` is PACK or CLIP. Raises ValueError if the address is not a Hub id, UnreachableError if
+    the Hub cannot be reached, HubError if the Hub refuses, or has no such content at the address.
     """
     repo = client.inspect_repo(address, token)
     if kind == CLIP:
         names = list(filter_repo_objects(repo.files, allow_patterns=ENCODER_FILES))
         if not any(name.endswith(".safetensors") for name in names):
-            raise HubError(
-                f"{address} has no safetensors weights; name a revision that has them, such as "
-                f"{repo.repo_id}@refs/pr/1, or another CLIP"
-            )
+            advice = f"name a revision that has them, such as {repo.repo_id}@refs/pr/1"
+            raise HubError(f"{address} has no safetensors weights; {advice}, or another CLIP")
     elif MANIFEST not in repo.files:
         raise HubError(f"{address} is not a pack: it has no {MANIFEST}")
     else:
@@ -52,13 +47,13 @@ def look(kind: str, address: str, token: client.Token = None) -> Offer:
 def obtain(
     offer: Offer, out: Path, progress: client.Progress, cancelled: Event, visitor: bool = False
 ) -> Path:
-    """Downloads an offer from `look`, and converts weights into a pack.
+    """Downloads an offer from `look`, and converts weights to a pack; returns the pack's folder.
 
-    A converted pack replaces the folder `out`; a pack stays in the client's cache. `progress` gets
-    0 of 0 bytes during a conversion. `cancelled` ends a download; a conversion is not interrupted,
-    but its result is removed. A `visitor` gets only packs, within the limits of
-    `export/hub/packs.py` and without a token. Returns the pack's folder. Raises CancelledError if
-    `cancelled` was set, ValueError if the download or the conversion failed.
+    A converted pack replaces the folder `out`; a downloaded pack stays in the Hub's cache.
+    `progress` receives 0 of 0 bytes during a conversion. `cancelled` ends a download; a conversion
+    runs on, but its result is removed. A `visitor` can load only packs, within the limits of
+    `export/hub/packs.py` and without a token. Raises CancelledError if `cancelled` was set,
+    ValueError if the download or the conversion fails.
     """
 
     def report(done: int, total: int, doing: str) -> None:
@@ -77,8 +72,7 @@ def obtain(
     title = f"CLIP, {repo.repo_id.partition('/')[2]}"
     licence = repo.licence or UNKNOWN_LICENCE
     labels = Labels(clip.METHOD, title, licence, f"CLIP, weights of {source}", clip.DESCRIPTION)
-    with naming_full_disk(out):
-        clip.build_clip(out, source, labels)
+    clip.build_clip(out, source, labels)
     if cancelled.is_set():
         shutil.rmtree(out)
         raise CancelledError("the conversion was cancelled")

@@ -22,7 +22,7 @@ from torch.nn import functional
 from polyview import models
 from polyview.export.build import released
 from polyview.export.build.command import labels_from, pack_name, pack_parser, run_command
-from polyview.export.build.pack import MethodParts, PackParts, build_pack
+from polyview.export.build.pack import MAX_LENGTH, MethodParts, PackParts, build_pack
 from polyview.export.build.released import BERT_ID, Checkpoint
 from polyview.export.hub.client import fetch, fetch_matching, find_folder
 from polyview.export.pack.schema import UNKNOWN_LICENCE, PackInfo
@@ -35,13 +35,12 @@ from polyview.models.encoders.published import BertTextEncoder, SampledViT
 from polyview.models.encoders.resnet import STAGES, ResNet
 from polyview.models.preprocess import Preprocess
 
-MAX_LENGTH = 64  # maximum number of tokens of a text; the releases set no limit
 IMAGENET = Preprocess(
     mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), fit="stretch", filter="bilinear"
 )
-# Bottom-up attention reads BGR pixels of 0 to 255 minus these means, here in RGB order
+# The detector of bottom-up attention reads BGR pixels of 0 to 255 minus these means (here RGB).
 DETECTOR_MEAN = (122.7717 / 255, 115.9465 / 255, 102.9801 / 255)
-# backbone_source of VSE-infinity -> the layout of its CNN, see `models/encoders/resnet.py`
+# `backbone_source` of VSE-infinity -> layout of the CNN, see `models/encoders/resnet.py`
 LAYOUTS = {
     **dict.fromkeys(("detector", "imagenet", "imagenet_res50", "imagenet_res152"), "caffe"),
     **dict.fromkeys(("imagenet_resnext", "wsl"), "torchvision"),
@@ -58,22 +57,20 @@ class WordList:
 
 
 class ImageSide(NamedTuple):
-    """The method and the image encoder of a release, with random weights."""
+    """The arguments of a release's method, and its image encoder with random weights."""
 
-    arguments: dict[str, Any]  # of the method, for `models.build`
+    arguments: dict[str, Any]  # for `models.build`
     dim: int  # d of the image features
     encoder: ImageEncoder | None = None  # None if the model reads precomputed features
     preprocess: Preprocess = Preprocess()
 
 
 def convert_vse_infty(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSide:
-    """VSE-infinity: region features or images, by the names of the weights."""
+    """VSE-infinity: reads images if the checkpoint has a CNN, otherwise region features."""
     settings, state = checkpoint.options, checkpoint.state
     if settings.no_imgnorm or settings.no_txtnorm:
-        raise ValueError(
-            f"{checkpoint.path} was trained with no_imgnorm={settings.no_imgnorm} and no_txtnorm="
-            f"{settings.no_txtnorm}; only models that normalise both embeddings can be converted"
-        )
+        norms = f"no_imgnorm={settings.no_imgnorm} and no_txtnorm={settings.no_txtnorm}"
+        raise ValueError(f"{checkpoint.path} has {norms}; both must be False")
     embed_dim, image_dim = checkpoint.shape("method.project_image.linear.weight")
     arguments = {"embed_dim": embed_dim, "mlp_dim": 0, "released_gpo": True}
     if "image.conv1.weight" not in state:
@@ -81,9 +78,8 @@ def convert_vse_infty(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSid
         return ImageSide(arguments, image_dim)
     source = settings.backbone_source.removeprefix("vsepp_")
     if source not in LAYOUTS:
-        raise ValueError(
-            f'{checkpoint.path}: its backbone_source is "{source}"; known: {", ".join(LAYOUTS)}'
-        )
+        known = ", ".join(LAYOUTS)
+        raise ValueError(f'{checkpoint.path}: backbone_source is "{source}"; known: {known}')
     preprocess = replace(IMAGENET, size=int(256 * settings.input_scale_factor))
     if source == "detector":
         state["image.conv1.weight"] = state["image.conv1.weight"].flip(1)
@@ -92,24 +88,21 @@ def convert_vse_infty(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSid
 
 
 def convert_mv_vse(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSide:
-    """MV-VSE: region features, a linear map and max pooling per view."""
+    """MV-VSE: reads region features; a linear map and max pooling for each view."""
     embed_dim, image_dim = checkpoint.shape("method.project_image.0.linear.weight")
     views = checkpoint.count("method.project_image.")
     return ImageSide({"embed_dim": embed_dim, "views": views, "aggregator": "released"}, image_dim)
 
 
 def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSide:
-    """PVSE: a torchvision ResNet, PIE-Nets over cells or the frames of a clip.
+    """PVSE: a ResNet, and PIE-Nets over its cells or over the frames of a clip.
 
-    In the models of clips (MRW, TGIF) the ResNet computes one feature per frame, and an image is a
-    clip of one frame. The release repeats the last frame of a short clip; here it does not.
+    In the models of clips (MRW, TGIF), the ResNet computes one feature of each frame, and an image
+    is a clip of one frame. The release repeats the last frame of a short clip; this code does not.
     """
     settings, state = checkpoint.options, checkpoint.state
     if settings.order:
-        raise ValueError(
-            f"{checkpoint.path} uses the order similarity (order=True), which Polyview lacks; "
-            "convert a checkpoint of the cosine"
-        )
+        raise ValueError(f"{checkpoint.path} has order=True; convert one that scores by the cosine")
     legacy = settings.legacy if options.legacy_text is None else options.legacy_text
     attention, frames = "method.image_net.w2.weight", "method.image_global.gru.weight_ih_l0"
     views = checkpoint.shape(attention)[0] if attention in state else 0
@@ -127,7 +120,7 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
 
 
 def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSide:
-    """AVSE: a ViT that reads two samples of an image, and blocks matched by MaxSim."""
+    """AVSE: a ViT over two samples of the patches, and blocks matched by MaxSim."""
     size = checkpoint.options.img_res
     config = {**_read_config("vit", options.image_backbone), "image_size": size}
     image = SampledViT(config, None if options.centres is None else tuple(options.centres))
@@ -148,8 +141,7 @@ def _text_side(
     is_worded = options.release in ("pvse", "mv_vse") or "text.embed.weight" in checkpoint.state
     if _WORD_PIECES in checkpoint.state or not is_worded:
         return _bert_encoder(checkpoint, options)
-    # word embeddings with a GRU of 0 to 2 directions; the tokenizer approximates nltk's
-    # word_tokenize, which the releases call
+    # The releases tokenize with nltk's word_tokenize, which `WORDS` approximates.
     rows, word_dim = checkpoint.shape("text.embed.weight")
     words = _read_words(checkpoint, options.vocab, rows, options.release == "vse_infty")
     tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
@@ -160,31 +152,26 @@ def _text_side(
     )
     grus = ("text.forward_gru", "text.backward_gru")
     directions = sum(f"{gru}.weight_hh_l0" in checkpoint.state for gru in grus)
-    # without directions, the method holds the GRU
+    # a text encoder without directions only embeds words; the method has the GRU
     gru = "text.forward_gru" if directions else "method.text_global.gru"
     hidden = checkpoint.shape(f"{gru}.weight_hh_l0")[1]
     return BiGRUTextEncoder(rows, word_dim, hidden, directions=directions), tokenizer
 
 
 def _read_words(checkpoint: Checkpoint, path: Path | None, rows: int, mask: bool) -> dict[str, int]:
-    """The words of `rows` embeddings with their ids; with `mask`, <mask> may be appended."""
+    """Reads the ids of `rows` words; with `mask`, appends <mask> if exactly one word is missing."""
     if path is None:
-        raise ValueError(
-            f"{checkpoint.path} does not store its words; name a JSON file of word2idx with --vocab"
-        )
+        raise ValueError(f"{checkpoint.path} stores no words; name a JSON word list with --vocab")
     if path.is_file() and path.read_bytes()[:1] == b"\x80":
-        raise ValueError(
-            f"{path} is a pickle, which can run code; where you trust it, load it with pickle in "
-            'the folder of PVSE\'s code and write {"word2idx": vocabulary.word2idx} with json.dump'
-        )
+        advice = 'load it in PVSE\'s code and json.dump {"word2idx": vocabulary.word2idx}'
+        raise ValueError(f"{path} is a pickle, which can run code; if you trust it, {advice}")
     words = check(WordList, read_json(path), str(path)).word2idx
     if mask and len(words) == rows - 1:
         words = {**words, "<mask>": rows - 1}
     if sorted(words.values()) != list(range(rows)):
-        raise ValueError(
-            f"{path} lists {len(words)} words but {checkpoint.path} has embeddings of {rows}, "
-            "numbered from 0 without gaps; name the list that it was trained with"
-        )
+        sizes = f"{len(words)} words, but {checkpoint.path} has embeddings of {rows}"
+        advice = "name the word list of its training"
+        raise ValueError(f"{path} lists {sizes}, numbered from 0 without gaps; {advice}")
     if words.get("<pad>") != 0 or not {"<start>", "<end>", "<unk>"} <= words.keys():
         raise ValueError(f"{path} must list <pad> as word 0, and <start>, <end> and <unk>")
     return words
@@ -195,27 +182,26 @@ def _bert_encoder(
 ) -> tuple[TextEncoder, Tokenizer]:
     name = options.text_backbone or BERT_ID
     try:
-        folder = find_folder(name)
+        folder = find_folder(name) or fetch_matching(name, released.BERT_FILES)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"--text-backbone: {error} (for example {BERT_ID})") from error
-    folder = folder or fetch_matching(name, released.BERT_FILES)
     rows, tokenizer = checkpoint.shape(_WORD_PIECES)[0], read_tokenizer(folder)
     if (pieces := tokenizer.get_vocab_size()) != rows:
-        raise ValueError(
-            f"{folder} lists {pieces} word pieces, but {checkpoint.path} has embeddings of {rows}; "
-            "name those it was trained with"
-        )
+        sizes = f"{pieces} word pieces, but {checkpoint.path} has embeddings of {rows}"
+        advice = "name the BERT of its training with --text-backbone"
+        raise ValueError(f"{folder} lists {sizes}; {advice}")
     return BertTextEncoder(_read_config("bert", folder)), tokenizer
 
 
 def _read_config(kind: str, folder: Path | None) -> dict[str, Any]:
-    """A folder's `config.json`; missing values become those of the base model."""
+    """Reads a folder's `config.json`; `transformers` replaces missing values by its defaults."""
     if folder is None or not (folder / "config.json").is_file():
         return {"model_type": kind}
     return {**read_json(folder / "config.json"), "model_type": kind}
 
 
 def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) -> ResNet:
+    """Builds a ResNet with the sizes of the checkpoint's weights, and random weights."""
     bottleneck = "image.layer1.0.conv3.weight" in checkpoint.state
     last = "conv3" if bottleneck else "conv2"
     stages = [f"image.layer{stage + 1}." for stage in range(STAGES)]
@@ -233,12 +219,12 @@ def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) 
 
 
 def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
-    """Resizes positions (1, 1 + n * n, h) to `side` x `side`; the release does so in every pass."""
+    """Resizes the positions (1, 1 + n * n, h) to n = `side`; the release does so in every pass."""
     shape = checkpoint.shape(_POSITIONS)
     count = max(0, shape[1] - 1) if len(shape) == 3 else 0
     old_side = round(count**0.5)
     if old_side in (0, side) or old_side**2 != count:
-        return  # loading the weights reports a wrong shape
+        return  # loading the weights raises the error for a wrong shape
     summary, patches = checkpoint.state[_POSITIONS].float().split([1, count], dim=1)
     square = patches.mT.unflatten(2, (old_side, old_side))  # (1, h, n, n)
     resized = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
@@ -289,7 +275,7 @@ def convert(options: argparse.Namespace) -> PackInfo:
         half=False,  # the weights stay as they were published
     )
     method, folders = METHODS[name], origin.partition("@")[0].split("/")
-    # the name of the folder, or of the file without suffix
+    # the name of the checkpoint's folder, or of the file without its suffix
     short_name = folders[-2] if len(folders) > 3 else folders[-1].partition(".")[0]
     labels = labels_from(
         options,
@@ -305,17 +291,16 @@ def convert(options: argparse.Namespace) -> PackInfo:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = pack_parser("official", "Make a pack of a released checkpoint.")
+    parser = pack_parser("official", "Build a pack of a released checkpoint.")
     add = parser.add_argument
     add("checkpoint", type=Path, nargs="?", help="the released file")
-    add("--from", dest="release", choices=CONVERSIONS, required=True, help="whose release it is")
-    add("--hub", help="owner/name/FOLDER_OR_FILE[@REVISION] in place of a file")
-    add("--vocab", type=Path, help="word list, JSON with word2idx; for models that read words")
+    add("--from", dest="release", choices=CONVERSIONS, required=True, help="method of the release")
+    add("--hub", help="owner/name/FOLDER_OR_FILE[@REVISION] instead of a file")
+    add("--vocab", type=Path, help="word list, JSON with word2idx; for models with word embeddings")
     add("--text-backbone", help="folder or Hub id with BERT's word pieces and config.json")
     add("--image-backbone", type=Path, help="folder with the config.json of AVSE's ViT")
-    action = argparse.BooleanOptionalAction
-    help_text = "PVSE: the legacy reading of texts and clips, as published models need"
-    add("--legacy-text", action=action, help=help_text)
+    flag = argparse.BooleanOptionalAction
+    add("--legacy-text", action=flag, help="PVSE: read texts and clips as published models need")
     add("--block-dim", type=int, help="AVSE: size of the matched blocks (256)")
     add("--centres", type=int, nargs="+", help="AVSE: a patch for each view, row-major from 0")
     return run_command(parser, convert, argv)

@@ -34,7 +34,7 @@ from polyview.models.views import grid_boxes, lengths_to_mask
 IMAGE_BATCH = 32
 TEXT_BATCH = 128
 HEAD_BATCH = 128
-MAX_PARTS = 1 << 28  # maximum number of values in `Parts`: 1 GB
+MAX_PARTS = 1 << 28  # maximum number of float32 values in `Parts`: 1 GiB
 Encode = Callable[..., Views]  # `Method.encode_image` or `Method.encode_text`
 
 
@@ -66,14 +66,14 @@ class Methods(dict[str, Method]):
         return names
 
     def require_single(self, name: str) -> Method:
-        """The method of a name; raises ValueError for an unknown name or an ensemble."""
+        """Returns the method of a name; raises ValueError for an unknown name or an ensemble."""
         first, *others = self.names(name)
         if others:
             raise ValueError(f'"{name[:80]}" names {len(others) + 1} methods; choose one of them')
         return self[first]
 
     def title(self, spec: str) -> str:
-        """The display name of a method or an ensemble."""
+        """Returns the display name of a method or an ensemble."""
         return " + ".join(self[name].title for name in self.names(spec))
 
 
@@ -98,7 +98,7 @@ class Runtime:
         self.regions = regions_of(info)  # region features of the pack's gallery; None in most packs
         texts = next(iter(info.methods.values())).text_encoder
         session = self._sessions.start(texts, ["ids", "lengths"], self.device.type == "cpu")
-        # onnxruntime's providers in use, best first: it may fall back silently
+        # the providers in use, best first: onnxruntime may fall back to the CPU silently
         self.providers: list[str] = session.get_providers()
         tokenizer = load_tokenizer(info.folder / info.tokenizer.file)
         self.reader = TextReader(tokenizer, info.tokenizer.max_length)  # turns texts into tokens
@@ -107,16 +107,17 @@ class Runtime:
     def load(cls, pack: Path, device: Device = "auto") -> Runtime:
         """Checks and loads the pack in a folder.
 
-        "cuda" requires CUDA, "auto" falls back to the CPU. Raises FileNotFoundError if a file is
-        missing, PackError if the pack is damaged or has a method that this version does not know,
-        ValueError if the device cannot be used.
+        "cuda" requires CUDA; "auto" falls back to the CPU. Raises FileNotFoundError if a file is
+        missing, PackError if the pack is damaged or has an unknown method, ValueError if the device
+        cannot be used.
         """
         return cls(load_info(pack), device)
 
     def image_encoder_of(self, method: str | None) -> str | None:
-        """The ONNX file of a method's image encoder, or of the pack's; None if features are ready.
+        """Returns the ONNX file of a method's image encoder; None for precomputed features.
 
-        Methods with the same file share features. Raises ValueError for an unknown method.
+        Methods with the same file share features. Without a method, returns the file of the pack's
+        image encoder. Raises ValueError for an unknown method.
         """
         if method is None:
             return self.info.image_encoder.file
@@ -124,9 +125,10 @@ class Runtime:
         return self.info.methods[method].image_encoder or self.info.image_encoder.file
 
     def image_features(self, images: Sequence[Image.Image], method: str | None = None) -> Tensor:
-        """Encodes at least one image of any size and mode into (B, N, d) features.
+        """Encodes at least one image of any size and mode into features (B, N, d).
 
-        `method` selects the encoder, see `image_encoder_of`. Raises ValueError for an unknown one.
+        `method` selects the encoder, see `image_encoder_of`. Raises ValueError if there is no
+        image, the method is unknown, or the pack has no image encoder.
         """
         if not images:
             raise ValueError("there is no image to encode; give at least one")
@@ -141,8 +143,8 @@ class Runtime:
     ) -> Tensor:
         """Encodes images from `preprocess.square`; see `image_features`.
 
-        With `single_thread`, a CPU computes only in the caller's thread: several such callers
-        encode more images per second than one caller that uses all cores.
+        With `single_thread`, a CPU computes only in the caller's thread: several callers with one
+        thread each encode more images per second than one caller with all cores.
         """
         return self.pixel_features(self.preprocess.planes(squares), method, single_thread)
 
@@ -151,36 +153,32 @@ class Runtime:
     ) -> Tensor:
         """Encodes pixels (B, 3, S, S) float32 from `preprocess` into features (B, N, d).
 
-        Raises ValueError if the pixels have another shape or type, PackError if the features do not
-        have the shape that pack.json states.
+        Raises ValueError if the pixels have another shape or type, or the pack has no image
+        encoder, PackError if the features do not have the shape that pack.json states.
         """
-        size, dim = self.preprocess.size, self.info.image_encoder.dim
-        shape = max(1, len(pixels)), 3, size, size
-        if pixels.shape != shape or pixels.dtype != np.float32:
-            raise ValueError(
-                f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
-            )
+        size = self.preprocess.size
+        if pixels.shape != (max(1, len(pixels)), 3, size, size) or pixels.dtype != np.float32:
+            actual = f"{pixels.shape} {pixels.dtype}"
+            raise ValueError(f"pixels must be (B, 3, {size}, {size}) float32, not {actual}")
         self.require_images()
         file = str(self.image_encoder_of(method))
         single_thread = single_thread and self.device.type == "cpu"
         features = self._sessions.run(file, {"pixels": pixels}, single_thread).to(self.device)
-        if features.shape[1:] != (len(self.boxes), dim):
-            raise PackError(
-                f"{file} gives {tuple(features.shape[1:])} features for an image, but pack.json "
-                f"says {(len(self.boxes), dim)}; export it again"
-            )
+        shape, expected = tuple(features.shape[1:]), (len(self.boxes), self.info.image_encoder.dim)
+        if shape != expected:
+            message = f"{file} gives {shape} features for an image, but pack.json says {expected}"
+            raise PackError(f"{message}; export it again")
         return features
 
     def require_images(self) -> None:
         """Raises ValueError if the pack has no image encoder."""
         if self.info.image_encoder.file is None:
-            raise ValueError(
-                f"the pack {self.info.name} searches features that were computed elsewhere, and "
-                "reads no images; choose a pack with an image encoder"
-            )
+            fault = "searches features that were computed elsewhere, and reads no images"
+            advice = "choose a pack with an image encoder"
+            raise ValueError(f"the pack {self.info.name} {fault}; {advice}")
 
     def start_image_encoder(self) -> None:
-        """Starts the image encoder; raises PackError if it does not load, ValueError for none."""
+        """Starts the pack's image encoder; PackError if it does not load, ValueError for none."""
         self.require_images()
         self._sessions.start(str(self.info.image_encoder.file), ["pixels"])
 
@@ -194,26 +192,26 @@ class Runtime:
     ) -> Views:
         """Turns image features (B, N, d) into views (B, V, D).
 
-        An array may be memory-mapped and is read in batches. `attention` also computes the maps
-        (B, V, N). `mask` (B, N) bool is for sets that differ in size; None if all elements are
-        real. Raises ValueError if the method is unknown, or the features have another width.
+        An array may be memory-mapped and is read in batches. With `attention`, the views have
+        attention (B, V, N). `mask` (B, N) bool is False on padding; None if there is no padding.
+        Raises ValueError if the method is unknown, or the features have another width.
         """
         head = self.methods[method]
         return self.in_batches(head.encode_image, features, self._mask(features, mask), attention)
 
     @torch.no_grad()
     def image_parts(self, features: Tensor, method: str, mask: Tensor | None = None) -> Parts:
-        """The contribution of each feature to the views of `image_views`, for `Method.evidence`.
+        """Splits the views of `image_views` into the contributions of the N features.
 
-        Raises ValueError as `image_views` does, or if the parts need too much memory, or if the
-        score cannot be split.
+        Raises ValueError as `image_views` does, or if the parts have more than `MAX_PARTS` values,
+        or if the method's score cannot be split.
         """
         head, mask = self.methods[method], self._mask(features, mask)
         inputs = features.to(self.device), mask.to(self.device)
         return _parts(head.encode_image, head.image_parts, *inputs)
 
     def on_grid(self, attention: Tensor) -> Tensor:
-        """Reshapes maps (..., N) to (..., rows, columns), without the value of a summary."""
+        """Reshapes maps (..., N) to (..., rows, columns), without the value of a summary token."""
         cells = self.grid[0] * self.grid[1]
         return attention[..., -cells:].unflatten(-1, self.grid)
 
@@ -262,7 +260,7 @@ class Runtime:
 
     @torch.no_grad()
     def text_parts(self, texts: Sequence[str], method: str) -> Parts:
-        """The contribution of each token to the views of `text_views`, see `image_parts`."""
+        """Splits the views of `text_views` into the contributions of the M tokens."""
         head = self.methods[method]
         return _parts(head.encode_text, head.text_parts, *self.text_features(texts, method))
 
@@ -276,7 +274,7 @@ class Runtime:
     def in_batches(
         self, encode: Encode, features: Tensor | np.ndarray, mask: Tensor, attention: bool
     ) -> Views:
-        """Runs a head over features (B, N, d) and mask (B, N) in batches, which bounds memory."""
+        """Turns features (B, N, d) and their mask (B, N) into views by `encode`, in batches."""
         batches = []
         for i in range(0, len(features), HEAD_BATCH):
             batch, rows = features[i : i + HEAD_BATCH], mask[i : i + HEAD_BATCH]
@@ -310,10 +308,9 @@ def load_head(info: PackInfo, name: str) -> Method:
 def _parts(
     encode: Encode, split: Callable[[Tensor, Tensor], Parts], features: Tensor, mask: Tensor
 ) -> Parts:
-    """Applies `split`; raises ValueError if parts would have more than `MAX_PARTS` values."""
+    """Applies `split`; raises ValueError if the result would have more than `MAX_PARTS` values."""
     views = encode(features[:1], mask[:1], attention=False).embeddings.numel()
     if (count := views * mask.numel()) > MAX_PARTS:
-        raise ValueError(
-            f"{len(mask)} items are {count:,} numbers to split, over {MAX_PARTS:,}; request fewer"
-        )
+        items = f"{len(mask)} items have {count:,} values to split"
+        raise ValueError(f"{items}, more than {MAX_PARTS:,}; request fewer")
     return split(features, mask)

@@ -16,16 +16,19 @@ from polyview.export.pack.validation import PackError
 
 Device = Literal["auto", "cpu", "cuda"]
 CUDA = "CUDAExecutionProvider"
-_MAX_MEMORY = 8 * 2**30  # bytes for all sessions on the CPU together
+_MAX_MEMORY = 8 * 2**30  # bytes, for all CPU sessions together
 
 
 def choose_device(device: Device) -> torch.device:
-    """The device to compute on; "auto" is CUDA if usable. Raises ValueError if it is not usable."""
+    """Returns the device to compute on; "auto" is CUDA if usable, otherwise the CPU.
+
+    Raises ValueError for an unknown name, or for "cuda" if CUDA is not usable.
+    """
     if device not in get_args(Device):
         raise ValueError(f'device must be "auto", "cpu" or "cuda", not "{device}"')
     if device == "cpu":
         return torch.device("cpu")
-    if on_zerogpu():  # torch reports CUDA, but only decorated calls can use it
+    if on_zerogpu():  # torch reports CUDA, but only functions with ZeroGPU's decorator can use it
         reason = "ZeroGPU lends its GPUs to single calls, which cost more than they would save here"
     elif not torch.cuda.is_available():
         reason = "torch finds no CUDA device"
@@ -39,41 +42,41 @@ def choose_device(device: Device) -> torch.device:
 
 
 def on_zerogpu() -> bool:
-    """Whether this process runs in a Space on ZeroGPU, by the Hub's environment variable."""
+    """Returns whether this process runs in a ZeroGPU Space, by the Hub's environment variable."""
     return os.environ.get("SPACES_ZERO_GPU", "").lower() in {"1", "t", "true"}
 
 
 def hardware(device: torch.device | None = None) -> str:
-    """The GPU's name, or the processor's cores and name; by default the GPU if there is one."""
+    """Describes a GPU, or the CPU cores and the processor; by default the GPU if there is one."""
     if torch.cuda.is_available() if device is None else device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{os.cpu_count()} CPU cores ({processor()})"
 
 
 def processor() -> str:
-    """The processor's name, or its architecture if the name is unknown."""
-    table = Path("/proc/cpuinfo")
-    lines = table.read_text("utf-8").splitlines() if table.is_file() else []
+    """Returns the processor's name, or its architecture if the name is unknown."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.is_file() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, "") or platform.processor() or platform.machine()
 
 
 class Sessions:
-    """The ONNX sessions of the pack in a folder, each started at its first use; thread-safe.
+    """The ONNX sessions of the pack in a folder; thread-safe. A session starts at its first use.
 
-    "cuda" requires onnxruntime to use CUDA; with "auto" it may fall back to the CPU.
+    With "cuda", onnxruntime must use CUDA; with "auto" it may fall back to the CPU.
     """
 
     def __init__(self, folder: Path, device: Device) -> None:
         self.device = choose_device(device)
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        self.threads = min(count or 1, 4)  # of an operator on the CPU; the networks are small
+        self.threads = min(count or 1, 4)  # CPU threads per operator; the networks are small
         self._folder, self._strict, self._lock = folder, device == "cuda", threading.Lock()
         self._open: dict[tuple[str, int], ort.InferenceSession] = {}
         self._providers: list[str | tuple[str, dict[str, str]]] = ["CPUExecutionProvider"]
         self._binds = self.device.type == "cuda" and hasattr(ort.OrtValue, "__dlpack__")
         if self.device.type == "cuda":
-            # full float32, as on the CPU: a ranking must not depend on the device
+            # Full float32 precision, as on the CPU: a ranking must not depend on the device.
             torch.backends.cudnn.allow_tf32 = False
             ort.preload_dlls()
             self._providers = [(CUDA, {"use_tf32": "0"}), *self._providers]
@@ -81,11 +84,12 @@ class Sessions:
     def start(
         self, file: str, inputs: list[str], single_thread: bool = False
     ) -> ort.InferenceSession:
-        """The cached session of an ONNX file of the pack; the file's inputs must be named `inputs`.
+        """Returns the session of an ONNX file of the pack, and starts it if necessary.
 
-        With `single_thread`, it computes only in the caller's thread, so that the threads of many
-        callers do not wait for each other after every operator. Raises PackError if onnxruntime
-        cannot load the file or its inputs have other names, ValueError if required CUDA fails.
+        With `single_thread`, the session computes only in the caller's thread, so that the threads
+        of many callers do not wait for each other after every operator. Raises PackError if
+        onnxruntime cannot load the file or the names of its inputs are not `inputs`, ValueError if
+        the device is "cuda" and onnxruntime cannot use CUDA.
         """
         key = file, 1 if single_thread else self.threads
         with self._lock:
@@ -96,8 +100,8 @@ class Sessions:
     def run(self, file: str, inputs: dict[str, np.ndarray], single_thread: bool = False) -> Tensor:
         """Computes the first output of an ONNX file from C-contiguous inputs; see `start`.
 
-        Returns finite float32 of any shape. An output on a GPU stays there if I/O binding is
-        available. Raises PackError if the network fails, or its output is not finite float32.
+        Returns finite float32 of any shape, on the GPU if onnxruntime can share its memory with
+        torch. Raises PackError if the network fails, or its output is not finite float32.
         """
         session = self.start(file, list(inputs), single_thread)
         try:
@@ -123,7 +127,7 @@ class Sessions:
         options, path = ort.SessionOptions(), self._folder / file
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3  # errors only
-        # Several sessions and torch share the processors: idle threads must not spin.
+        # Sessions and torch share the CPU cores: idle threads must not spin.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self.device.type == "cpu":
             _bound_memory()
@@ -136,26 +140,21 @@ class Sessions:
         if (names := [node.name for node in session.get_inputs()]) != inputs:
             raise PackError(f"{path} has the inputs {names} instead of {inputs}; export it again")
         if self._strict and CUDA not in session.get_providers():
-            raise ValueError(
-                'device "cuda" cannot be used: onnxruntime could not start its CUDA provider, '
-                'which needs the CUDA and cuDNN versions it was built for; use "cpu" or "auto"'
-            )
+            need = "which needs the CUDA and cuDNN versions it was built for"
+            reason = f"onnxruntime could not start its CUDA provider, {need}"
+            raise ValueError(f'device "cuda" cannot be used: {reason}; use "cpu" or "auto"')
         return session
 
 
 @cache
 def _bound_memory() -> None:
-    """Bounds the CPU's memory: an ONNX file of a few bytes could allocate any amount."""
+    """Limits the memory of CPU sessions: an ONNX file of a few bytes could allocate any amount."""
     limit = _MAX_MEMORY
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limit = min(limit, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     kind = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR
-    # -1 selects onnxruntime's default
-    defaults = ("arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk")
-    ort.create_and_register_allocator(
-        ort.OrtMemoryInfo("Cpu", kind, 0, ort.OrtMemType.DEFAULT),
-        ort.OrtArenaCfg({"max_mem": limit, **dict.fromkeys(defaults, -1)}),
-    )
+    memory = ort.OrtMemoryInfo("Cpu", kind, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"max_mem": limit}))
 
 
 def _reason(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Builds the folder of a Hugging Face Space: `python -m polyview space --out DIR`.
 
-It has the code without training, the chosen packs and the files beside them, README.md and
-requirements.txt for the machine, and start.py if the app starts with another pack than `scenes`.
+The folder has the code except `training`, the chosen packs and their recorded results, README.md,
+requirements.txt for the hardware, and start.py if the first pack is not `scenes`.
 """
 
 import argparse
@@ -45,25 +45,23 @@ def build_space(
     torch_index: str | None = None,
     root: Path = ROOT,
 ) -> Path:
-    """Builds a Space in the new or empty folder `out`, atomically.
+    """Builds a Space in the new or empty folder `out`, atomically; returns the folder.
 
-    `packs` are bundled names or folders; the app starts with the first. `hardware` is one of
-    `HARDWARE`; `torch_index` an extra package index, such as one with CPU builds of torch; `root`
-    the repository. Raises FileExistsError if `out` is not an empty folder, FileNotFoundError if a
-    pack is missing, ValueError if a pack is damaged or cannot be searched.
+    `packs` are names of bundled packs, or folders; the app starts with the first pack. `hardware`
+    is one of `HARDWARE`; `torch_index` an extra package index, such as one with CPU builds of
+    torch; `root` the repository. Raises FileExistsError if `out` is not an empty folder, and
+    FileNotFoundError or ValueError if a pack is missing, damaged, or cannot be searched.
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise FileExistsError(f"{out} is not an empty folder; choose another place for the Space")
+        raise FileExistsError(f"{out} is not an empty folder; choose another folder for the Space")
     infos = [_find_pack(name, root / BUNDLED) for name in packs]
     names = [info.name for info in infos]
     first = names[0]
     if duplicates := [name for name in names if names.count(name) > 1]:
         raise ValueError(f'two packs are called "{duplicates[0]}"; name each once')
     if infos[0].gallery is None:
-        raise ValueError(
-            f'the pack "{first}" has no images; name one with a gallery before it: '
-            f"--pack {FIRST} --pack {first}"
-        )
+        advice = f"name one with a gallery before it: --pack {FIRST} --pack {first}"
+        raise ValueError(f'the pack "{first}" has no images; {advice}')
     front: dict[str, Any] = metadata_load(root / "README.md") or {}
     front["suggested_hardware"] = hardware
     if first != FIRST:
@@ -92,14 +90,13 @@ def _find_pack(name: str, bundled: Path) -> PackInfo:
         return load_info(bundled / name)
     if not Path(name).is_dir():
         names = ", ".join(sorted(path.parent.name for path in bundled.glob(f"*/{MANIFEST}")))
-        raise FileNotFoundError(
-            f'there is no pack "{name[:200]}"; name a bundled one ({names}) or the folder of one'
-        )
+        advice = f"name a bundled pack ({names}) or a pack's folder"
+        raise FileNotFoundError(f'there is no pack "{name[:200]}"; {advice}')
     return load_info(Path(name))
 
 
 def _copy_pack(info: PackInfo, target: Path, bundled: Path) -> None:
-    """Copies a pack; for a bundled pack, also the files beside it."""
+    """Copies a pack, and for a bundled pack also its precomputed views and recorded results."""
     files = {target / info.name / name: info.folder / name for name in list_files(info)}
     if info.folder.parent == bundled:
         for pattern in (f"{info.name}.*", f"ablations/{info.name}/*.json"):
@@ -110,8 +107,8 @@ def _copy_pack(info: PackInfo, target: Path, bundled: Path) -> None:
 
 
 def _requirements(text: str, hardware: str, torch_index: str | None) -> str:
-    """Adapts requirements.txt to a Space; pip evaluates the markers of each line there."""
-    # without a GPU of its own: onnxruntime for CPUs is a tenth of the size
+    """Adapts requirements.txt to the hardware of a Space; markers of platforms stay."""
+    # onnxruntime for CPUs is a tenth of the size of onnxruntime-gpu
     if hardware.startswith("cpu-") or hardware == ZEROGPU:
         text = text.replace("\nonnxruntime-gpu>=", "\nonnxruntime>=")
     if hardware == ZEROGPU:  # ZeroGPU does not start with a newer torch
@@ -121,9 +118,9 @@ def _requirements(text: str, hardware: str, torch_index: str | None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m polyview space", description="Make a Space.")
+    parser = argparse.ArgumentParser(prog="python -m polyview space", description="Build a Space.")
     add = parser.add_argument
-    add("--out", type=Path, required=True, help="the folder to make")
+    add("--out", type=Path, required=True, help="folder of the Space")
     add("--pack", action="append", help=f"a bundled pack or a pack's folder (default: {FIRST})")
     add("--hardware", choices=("zero-gpu", *HARDWARE), default="cpu-basic", help="the machine")
     add("--torch-index", metavar="URL", help="an extra package index, such as one of CPU builds")

@@ -18,7 +18,7 @@ from polyview.export.pack.validation import PackError, read_json
 from polyview.models.encoders.huggingface import import_transformers, quiet
 
 # Approximates nltk's word_tokenize for lower-case captions: splits contractions; keeps hyphens,
-# periods and apostrophes inside words, and commas inside numbers; other marks are single tokens.
+# periods and apostrophes inside words, and commas inside numbers; any other mark is one token.
 WORDS = (
     r"can(?=not\b)|(?<=\bcan)not\b"
     r"|\w+(?=n't\b)|n't\b|'(?:s|m|d|ll|re|ve)\b"
@@ -27,11 +27,11 @@ WORDS = (
     r"|\w+(?:[-./]\w+|'(?!(?:s|m|d|ll|re|ve)\b)\w+)*"
     r"|[^\w\s]"
 )
-# CLIP's pattern; some files add the special tokens, see `_PATTERNS`
+# CLIP's pattern; in some files it also matches the special tokens, see `_PATTERNS`
 _CLIP = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 GEMMA_END = "<eos>"  # end token of SigLIP 2
 _PUNCTUATION = r"[!-/:-@\[-`{-~]"  # ASCII punctuation, which SigLIP removes
-# The allowed regular expressions: others could take exponential time.
+# The allowed regular expressions; any other could take exponential time.
 _PATTERNS = {r"\s+", WORDS, _CLIP, rf"<\|startoftext\|>|<\|endoftext\|>|{_CLIP}", _PUNCTUATION}
 _PARTS = {  # section of tokenizer.json -> allowed types of components
     "normalizer": "NFC NFKC Lowercase Strip BertNormalizer Replace",
@@ -42,10 +42,10 @@ _PARTS = {  # section of tokenizer.json -> allowed types of components
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Reads a tokenizer of Hugging Face `tokenizers`, without padding and truncation.
+    """Reads a pack's tokenizer, and disables padding and truncation.
 
     Raises FileNotFoundError if the file does not exist, PackError if it is not readable or has
-    components or patterns that are not allowed.
+    components or regular expressions that are not allowed.
     """
     content = read_json(path)
     try:
@@ -53,23 +53,21 @@ def load_tokenizer(path: Path) -> Tokenizer:
             raise ValueError("it is not a JSON object")
         for section in _PARTS:
             _check_part(section, content.get(section))
-        # Not from the file: two parsers may read different values for a duplicate key.
+        # Not from the file: its parser may choose another value of a duplicate key than ours.
         tokenizer = Tokenizer.from_str(json.dumps({**content, "decoder": None}))
     except Exception as error:  # tokenizers raises the bare Exception
-        advice = "export the pack again"
-        raise PackError(f"{path} is not a readable tokenizer: {error}; {advice}") from error
+        message = f"{path} is not a readable tokenizer: {error}; export the pack again"
+        raise PackError(message) from error
     tokenizer.no_padding()
-    tokenizer.no_truncation()  # `TextReader` truncates texts, and reports it
+    tokenizer.no_truncation()  # `TextReader` truncates texts, and reports the truncation
     return tokenizer
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """Reads the tokenizer of a Hugging Face folder, without padding and truncation."""
+    """Reads the tokenizer of a Hugging Face folder, and disables padding and truncation."""
     path = folder / "tokenizer.json"
     if not any((folder / name).is_file() for name in (path.name, "vocab.txt", "vocab.json")):
-        raise FileNotFoundError(
-            f"{folder} holds no tokenizer; put the model's tokenizer.json there, or its vocab.txt"
-        )
+        raise FileNotFoundError(f"{folder} holds no tokenizer; add its tokenizer.json or vocab.txt")
     try:
         if path.is_file():
             tokenizer = Tokenizer.from_file(str(path))
@@ -88,7 +86,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 def _rebuild_siglip(published: Tokenizer) -> Tokenizer:
     """Rebuilds the tokenizer of SigLIP or SigLIP 2; returns any other tokenizer unchanged."""
     # Only the vocabulary is used: files encode the other steps in several ways, or leave them to
-    # the processor. NFKC replaces SentencePiece's table; they differ for rare characters only.
+    # the processor. NFKC replaces SentencePiece's table; both agree except for rare characters.
     content = json.loads(published.to_str())
     steps: list[normalizers.Normalizer] = [normalizers.Lowercase()]
     if isinstance(published.model, Unigram):
@@ -106,7 +104,7 @@ def _rebuild_siglip(published: Tokenizer) -> Tokenizer:
     else:
         return published
     if (end_id := published.token_to_id(end)) is None:
-        raise PackError(f"the tokenizer has no {end}, with which every text ends")
+        raise PackError(f"the tokenizer has no {end}, the token at the end of every text")
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {end}", special_tokens=[(end, end_id)]
@@ -127,15 +125,13 @@ def _check_part(section: str, part: Any) -> None:
         raise ValueError(f"its {section} contains {kind!r:.60}; allowed are {', '.join(allowed)}")
     pattern = (part.get("pattern") or {}).get("Regex", r"\s+")
     if pattern not in _PATTERNS:
-        raise ValueError(
-            f"its {section} has the regular expression {pattern!r:.60}, which is not allowed; "
-            "use a tokenizer of BERT, CLIP or SigLIP"
-        )
+        advice = "use a tokenizer of BERT, CLIP or SigLIP"
+        raise ValueError(f"its {section} has the regular expression {pattern!r:.60}; {advice}")
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of a text; an unknown word is one token."""
+    """The tokens of a text."""
 
     ids: list[int]  # at least one, at most the pack's `max_length`
     words: list[str]  # tokens as text, without word markers (CLIP's </w>, SigLIP's leading ▁)
@@ -146,13 +142,13 @@ class Tokens:
 
 
 class TextReader:
-    """Splits texts into tokens, at most `max_length` each; `size` is the number of token ids."""
+    """Splits each text into at most `max_length` tokens; `size` is that of the vocabulary."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
         self._tokenizer, self._max_length = tokenizer, max_length
         self._unknown = getattr(tokenizer.model, "unk_token", None)  # the token of unknown words
         self.size = int(tokenizer.get_vocab_size())
-        self._cached = lru_cache(64)(self._read)  # a query tokenizes its text several times
+        self._cached = lru_cache(64)(self._read)  # a search tokenizes its query several times
 
     @cached_property
     def known(self) -> frozenset[str]:
@@ -186,14 +182,14 @@ class TextReader:
         return Tokens(ids, plain, truncated, unknown, spans, frozenset(special))
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes texts as padded token ids and lengths, see `pad`; ValueError as `read`."""
+        """Encodes at least one text as padded ids and lengths, see `pad`; raises as `read` does."""
         if not texts:
             raise ValueError("there is no text to encode; give at least one")
         return pad([self.read(text).ids for text in texts])
 
 
 def pad(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Pads token ids with 0 to (B, M) int64; also returns the lengths (B,) int64."""
+    """Pads the ids of B texts with 0; returns ids (B, M) int64 and lengths (B,) int64."""
     lengths = np.array([len(row) for row in ids], np.int64)
     rows = [[*row, *[0] * (int(lengths.max()) - len(row))] for row in ids]
     return np.array(rows, np.int64), lengths

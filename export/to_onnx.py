@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from polyview.export.build.command import labels_from, pack_name, pack_parser, run_command
-from polyview.export.build.pack import PackParts, build_pack
+from polyview.export.build.pack import MAX_LENGTH, PackParts, build_pack
 from polyview.export.build.runs import DataRecord, TrainedRun, load_run
-from polyview.export.encoders.sources import LOGS, is_pack, load_image_source
-from polyview.export.pack.schema import Labels, PackInfo
+from polyview.export.encoders.sources import LOGS, load_image_source
+from polyview.export.pack.schema import MANIFEST, Labels, PackInfo
 from polyview.export.pack.validation import check
 from polyview.models import METHODS
 from polyview.models.preprocess import Preprocess
 
-MAX_LENGTH = 64  # tokens of a text for encoders without a limit of their own
-_SCENES_LICENCE = "Apache-2.0"  # for weights trained on rendered scenes only
+_SCENES_LICENCE = "Apache-2.0"  # of weights trained only on rendered scenes
 _SCENES_CREDITS = "Noto Color Emoji (OFL 1.1)"  # source of the scenes' images
 _NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
 
@@ -28,16 +27,13 @@ def export_runs(
     labels: Labels | argparse.Namespace,
     gallery: Path | None = None,
 ) -> PackInfo:
-    """Builds a pack from trained runs in the folder `out`, which is replaced; see `build_pack`.
+    """Builds a pack of trained runs; an existing folder `out` is replaced, see `build_pack`.
 
-    Args:
-        out: the folder of the pack.
-        backbone: source of the image encoder, see `export/encoders/sources.py`; None for runs on
-            precomputed features, which the pack then takes as input.
-        runs: run folders of the methods, all trained on that backbone with the same tokenizer.
-            "NAME=FOLDER" names a model, so that a pack can hold several models of one method.
-        labels: the pack's labels; or command-line options, which override labels derived from runs.
-        gallery: a folder with `gallery.json` to copy into the pack.
+    `backbone` is the source of the image encoder (`export/encoders/sources.py`), or None for runs
+    on precomputed features. `runs` are the run folders of methods that were trained on this
+    backbone with the same tokenizer; "NAME=FOLDER" names a method in the pack, so that a pack can
+    have several models of one method. `labels` are the pack's labels, or command-line options that
+    override labels derived from the runs. `gallery` is a folder with `gallery.json` to copy.
 
     Raises FileNotFoundError if a folder does not exist or has no weights, ValueError if the runs do
     not fit together or a value is not valid.
@@ -47,7 +43,7 @@ def export_runs(
     if backbone is not None:
         encoder, preprocess, encoder_spec = load_image_source(backbone, rounded=False)
         folder = Path(str(backbone).partition("#")[0])
-        logs["backbone"] = folder / LOGS if is_pack(folder) else folder
+        logs["backbone"] = folder / LOGS if (folder / MANIFEST).is_file() else folder
     trained = dict[str, TrainedRun]()
     for run_spec in map(str, runs):
         named = re.fullmatch("([a-z0-9_]+)=(.*)", run_spec, re.DOTALL)
@@ -72,19 +68,15 @@ def export_runs(
 
 def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None:
     if name in trained:
-        raise ValueError(
-            f"{run.folder} and {trained[name].folder} both hold {name}; give one of them another "
-            f"name: --run {name}_2={run.folder}"
-        )
+        advice = f"give one of them another name: --run {name}_2={run.folder}"
+        raise ValueError(f"{run.folder} and {trained[name].folder} both hold {name}; {advice}")
     if name != run.record.method and name in METHODS:
         raise ValueError(f"{run.folder} holds {run.record.method}, which cannot be called {name}")
     first = next(iter(trained.values()), run)
     folders = f"{run.folder} and {first.folder}"
     if run.tokenizer != first.tokenizer:
-        raise ValueError(
-            f"{folders} have different tokenizers; train both with the same captions and "
-            "text settings"
-        )
+        advice = "train both with the same captions and text settings"
+        raise ValueError(f"{folders} have different tokenizers; {advice}")
     for key in ("image_dim", "frames"):
         values = getattr(run.record, key), getattr(first.record, key)
         if values[0] != values[1]:
@@ -95,7 +87,7 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
 def _labels_for(
     options: argparse.Namespace, encoder: Mapping[str, Any], runs: Sequence[TrainedRun]
 ) -> Labels:
-    """Labels of the command line, else of the training data; a licence only for rendered scenes."""
+    """Returns labels from the command line; missing labels are derived from the training data."""
     derived = dict[str, str]()
     data = [run.record.data for run in runs if run.record.data is not None]
     if len(data) == len(runs):
@@ -118,10 +110,9 @@ def _labels_for(
             derived["licence"] = _SCENES_LICENCE
         elif not options.licence:
             base = f" over {encoder['source']}" if encoder else ""
-            raise ValueError(
-                f"the licence of weights trained on {derived['name']}{base} is not known; state "
-                'it with --licence, such as --licence CC-BY-NC-4.0 or --licence "research only"'
-            )
+            advice = 'state --licence, such as --licence CC-BY-NC-4.0 or --licence "research only"'
+            weights = f"weights trained on {derived['name']}{base}"
+            raise ValueError(f"the licence of {weights} is not known; {advice}")
     if options.name:
         derived["title"] = options.name.replace("_", " ").capitalize()
     labels = labels_from(options, **derived)
@@ -149,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = pack_parser("export", "Build a pack from run folders.")
     add = parser.add_argument
-    help_text = "image encoder: run, pack, Hugging Face folder or Hub id; none for features"
+    help_text = "image encoder: run, pack, Hugging Face folder or Hub id; omit for features"
     add("--backbone", help=help_text)
     help_text = "a method's run folder; repeat; NAME=FOLDER for a second run of one method"
     add("--run", action="append", required=True, help=help_text)

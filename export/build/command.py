@@ -1,4 +1,4 @@
-"""Command-line options and errors of `polyview clip`, `polyview export` and `polyview official`."""
+"""Shared options and errors of the commands `polyview clip`, `export` and `official`."""
 
 import argparse
 import re
@@ -11,7 +11,7 @@ from polyview.export.pack.validation import check
 
 _LABELS = {
     "name": "short name: lower-case letters, digits, underscores",
-    "title": "name for people",
+    "title": "display name",
     "licence": "SPDX identifier of the weights' licence",
     "credits": "authors and sources of the content",
     "description": "one or two sentences",
@@ -19,7 +19,7 @@ _LABELS = {
 
 
 def pack_parser(command: str, purpose: str) -> argparse.ArgumentParser:
-    """A parser of `polyview COMMAND` with the shared options."""
+    """Returns a parser of `polyview COMMAND` with the shared options."""
     parser = argparse.ArgumentParser(prog=f"python -m polyview {command}", description=purpose)
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of the new pack")
@@ -31,12 +31,12 @@ def pack_parser(command: str, purpose: str) -> argparse.ArgumentParser:
 
 
 def pack_name(text: str) -> str:
-    """A valid pack name from any text."""
+    """Converts any text to the form of a pack name."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:64]
 
 
 def labels_from(options: argparse.Namespace, **defaults: str) -> Labels:
-    """Labels from options or `defaults`; raises PackError if a label is missing or not valid."""
+    """Returns labels from options or `defaults`; PackError if a label is missing or not valid."""
     values = {name: getattr(options, name) or defaults.get(name) for name in _LABELS}
     return check(Labels, values, "labels of the pack")
 
@@ -46,7 +46,7 @@ def run_command(
     build: Callable[[argparse.Namespace], PackInfo],
     argv: Sequence[str] | None,
 ) -> int:
-    """Runs a command that writes a pack, prints the result and returns the exit status.
+    """Runs a command that builds a pack, prints the result, and returns the exit status.
 
     The folder at `--out` is replaced only with `--force`. Prints an error as one line on stderr.
     """

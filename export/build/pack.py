@@ -1,13 +1,13 @@
 """Builds a pack that computes the same numbers and rankings as its torch modules.
 
-A pack is written beside the target folder, compared with torch at several batch sizes and lengths,
-and moved into place only if it passes. Numbers: the largest difference of features, embeddings and
-scores, relative to the larger of 1 and the largest magnitude, must not exceed `TOLERANCE`. Ranking:
-every row and column of the scores must have torch's order; scores that differ by at most `TIE`
-(float32 noise) may swap.
+A pack is written to a draft folder, compared with torch at several batch sizes and lengths, and
+moved to the target folder only if it passes. Numbers: the largest difference of features,
+embeddings and scores, relative to the larger of 1 and the largest magnitude, must not exceed
+`TOLERANCE`. Ranking: every row and column of the scores must have torch's order; scores that differ
+by at most `TIE` (float32 noise) may swap.
 
-Encoders become ONNX with a dynamic batch size and length. Weights are stored in half precision, and
-computed in float32: each is followed by a Cast, which onnxruntime folds when it loads the file.
+Encoders become ONNX with a dynamic batch size and length. Weights are stored in half precision and
+converted to float32 by a Cast, which onnxruntime evaluates when it loads the file.
 """
 
 import copy
@@ -40,18 +40,19 @@ from polyview.models.views import lengths_to_mask
 
 IMAGE_ENCODER, TOKENIZER = "image_encoder.onnx", "tokenizer.json"
 LOGS = ("config.toml", "log.csv")
+MAX_LENGTH = 64  # maximum number of tokens of a text, if its encoder has no limit
 TOLERANCE = 1e-4
 TIE = 1e-5
-RANKED = 48  # maximum number of images of the last probe, whose rankings are compared
-_MIN_CAST_SIZE = 16  # number of values from which on half precision and a Cast save space
+RANKED = 48  # maximum number of images of the last probe
+_MIN_CAST_SIZE = 16  # minimum number of values for which half precision and a Cast save space
 
 
 @dataclass(frozen=True)
 class MethodParts:
     """One method of a pack, as torch modules in eval mode.
 
-    Without an image encoder, the method reads precomputed features. An image encoder other than the
-    object in `PackParts` was fine-tuned with the method, and is exported as the method's own.
+    Without an image encoder, the method reads precomputed features. An image encoder other than
+    that of `PackParts` was fine-tuned with the method, and is exported separately.
     """
 
     image_encoder: ImageEncoder | None
@@ -59,7 +60,7 @@ class MethodParts:
     head: Method
     arguments: dict[str, Any]  # of the head, for `models.build`
     config: dict[str, Any]  # training configuration
-    shared_text: str | None = None  # identity of a text encoder that several methods share
+    shared_text: str | None = None  # SHA-256 of a text encoder that several methods share
     key: str = ""  # key of `models.METHODS`; empty if it equals the name in the pack
 
 
@@ -75,15 +76,15 @@ class PackParts:
     methods: Mapping[str, MethodParts]  # by their names in the pack, at least one
     gallery: Path | None = None  # a folder with `gallery.json` to copy into the pack
     frames: int = 1  # see `ImageEncoderInfo`
-    logs: Mapping[str, Path] = field(default_factory=dict)  # name below `training/` -> run folder
-    half: bool = True  # round the weights to half precision
+    logs: Mapping[str, Path] = field(default_factory=dict)  # folder in `training/` -> run folder
+    half: bool = True  # whether to round the weights to half precision
 
 
 def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
     """Builds a pack; an existing folder at `out` is replaced only if the new pack is correct.
 
     Raises ValueError if a weight exceeds the range of half precision, the gallery lacks features,
-    or the pack differs from torch; DiskFullError if the disk has no space left.
+    or the pack differs from torch; DiskFullError if the disk is full.
     """
     packed = copy.deepcopy(parts) if parts.half else parts  # shared modules stay shared
     for name, method in packed.methods.items() if parts.half else ():
@@ -109,23 +110,22 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
     file, grid, summary = None, (1, 1), False
     if encoder is not None:
         grid, summary = encoder.grid(size), encoder.summary_token
-        # if no method reads the pack's encoder: the first method's own
+        # if no method uses the encoder of `parts`, the pack's encoder is that of the first method
         file = f"{next(iter(methods))}/{IMAGE_ENCODER}"
         if any(method.image_encoder is encoder for method in parts.methods.values()):
             file = IMAGE_ENCODER
             export_image_encoder(encoder, size, work / file)
-    paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
-    gallery = None
-    if parts.gallery is not None:
-        gallery = load_gallery(parts.gallery)
+    gallery = None if parts.gallery is None else load_gallery(parts.gallery)
+    if gallery is not None:
         gallery_files = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]
         if encoder is None and REGIONS not in gallery_files:
-            raise ValueError(
-                f"{parts.gallery} holds only images, but the pack reads ready-made features; make "
-                "its gallery with python -m polyview region-gallery"
-            )
-        _copy(gallery.folder, work / FOLDER, [*gallery_files, *gallery.files])
-        paths += [work / FOLDER / file for file in gallery_files]
+            advice = "make its gallery with python -m polyview region-gallery"
+            fault = f"{parts.gallery} holds only images, but the pack reads ready-made features"
+            raise ValueError(f"{fault}; {advice}")
+        _copy(gallery.folder, work / FOLDER, gallery_files)
+    paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
+    if gallery is not None:
+        _copy(gallery.folder, work / FOLDER, gallery.files)
     info = PackInfo(
         folder=work,
         **asdict(labels),
@@ -172,13 +172,13 @@ def _write_method(work: Path, name: str, method: MethodParts, parts: PackParts) 
 
 
 def export_image_encoder(encoder: nn.Module, size: int, path: Path) -> None:
-    """Writes an image encoder: `pixels` (B, 3, size, size) -> `features` (B, N, d)."""
+    """Writes an image encoder as ONNX: `pixels` (B, 3, size, size) -> `features` (B, N, d)."""
     axes = {"pixels": ["B"], "features": ["B"]}
     _export(encoder, {"pixels": torch.zeros(2, 3, size, size)}, axes, path)
 
 
 def export_text_encoder(encoder: nn.Module, path: Path) -> None:
-    """Writes a text encoder: `ids` (B, L), `lengths` (B,), int64 -> `features` (B, L, d)."""
+    """Writes a text encoder as ONNX: `ids` (B, L), `lengths` (B,) int64 -> `features` (B, L, d)."""
     inputs = {"ids": torch.ones(2, 5, dtype=torch.int64), "lengths": torch.tensor([5, 3])}
     axes = {"ids": ["B", "L"], "lengths": ["B"], "features": ["B", "L"]}
     _export(encoder, inputs, axes, path)
@@ -188,9 +188,9 @@ def _export(
     encoder: nn.Module, inputs: dict[str, Tensor], axes: dict[str, list[str]], path: Path
 ) -> None:
     """Traces an encoder in eval mode; `axes` names the dynamic axes of each input and output."""
-    for part in encoder.modules():
-        # A trace of torch's fused attention masks with infinity, which packs must not contain.
-        if callable(choose := getattr(part, "set_attn_implementation", None)):
+    for module in encoder.modules():
+        # Torch's fused attention masks with infinity, which packs must not contain.
+        if callable(choose := getattr(module, "set_attn_implementation", None)):
             choose("eager")
     # The dynamo exporter gives only the first recurrent network of a process a dynamic length.
     # Constants are not folded, because half precision cannot represent convolutions merged with
@@ -218,7 +218,7 @@ def _export(
 
 
 def _store_in_half(graph: onnx.GraphProto) -> None:
-    """Converts, in place, every weight that half precision represents exactly."""
+    """Converts every weight that half precision represents exactly, in place."""
     casts = []
     for tensor in graph.initializer:
         if tensor.data_type != TensorProto.FLOAT:
@@ -244,9 +244,9 @@ def _copy(source: Path, target: Path, files: Iterable[str]) -> None:
 def check_parity(
     runtime: Runtime, name: str, rounded: MethodParts, original: MethodParts
 ) -> schema.Parity:
-    """Compares a method of a pack on the CPU with its torch modules; ValueError if they differ.
+    """Compares a method of a pack on the CPU with torch; raises ValueError if they differ.
 
-    `rounded` has the pack's weights, `original` the trained weights.
+    `rounded` are the torch modules with the pack's weights, `original` with the trained weights.
     """
     max_drift = 0.0
     for pixels, ids, lengths in _probes(runtime):
@@ -262,24 +262,21 @@ def check_parity(
             same_shape = values.shape == reference.shape
             drift = float((values - reference).abs().max()) / scale if same_shape else float("inf")
             if not drift <= TOLERANCE:
-                raise ValueError(
-                    f"{name}: {quantity} of the pack differ from torch by {drift:.2g} {sizes}, "
-                    f"more than {TOLERANCE:g}; the export was not kept"
-                )
+                fault = f"{quantity} of the pack differ from torch by {drift:.2g} {sizes}"
+                limit = f"more than {TOLERANCE:g}"
+                raise ValueError(f"{name}: {fault}, {limit}; the export was not kept")
             max_drift = max(max_drift, drift)
         if not same_ranking(actual["scores"], expected["scores"]):
-            raise ValueError(
-                f"{name}: the pack ranks differently from torch {sizes}; the export was not kept"
-            )
+            raise ValueError(f"{name}: rankings differ from torch {sizes}; the export was not kept")
     scores, trained = expected["scores"], _run_torch(original, pixels, ids, lengths)["scores"]
-    # for each row and each column, whether the argmax is the same
+    # for each row and column: True if the argmax is the same
     same_best = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
     change, share = float((scores - trained).abs().max()), float(same_best.float().mean())
     return schema.Parity(max_drift, ranking=True, fp16_numbers=change, fp16_ranking=share)
 
 
 def same_ranking(scores: Tensor, reference: Tensor) -> bool:
-    """Whether scores (B_img, B_txt) order every row and every column alike, up to ties."""
+    """Returns whether scores (B_img, B_txt) rank rows and columns as `reference`, up to ties."""
     slack = TIE * max(1.0, float(reference.abs().max()))
     for candidate, expected in ((scores, reference), (scores.T, reference.T)):
         reordered = expected.gather(1, candidate.argsort(dim=1, descending=True))
@@ -289,11 +286,11 @@ def same_ranking(scores: Tensor, reference: Tensor) -> bool:
 
 
 def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields pixels (B_img, 3, S, S) or features (B_img, N, d); ids (B_txt, L); lengths."""
+    """Yields pixels (B_img, 3, S, S) or features (B_img, N, d), ids (B_txt, L), lengths (B_txt)."""
     rng, encoder = np.random.default_rng(20240), runtime.info.image_encoder
     max_length, side = runtime.info.tokenizer.max_length, runtime.preprocess.size
     shapes = [(1, 1, 1), (3, 5, min(7, max_length)), (2, 3, max_length)]  # images, texts, tokens
-    # the last probe, for the rankings, is the start of the gallery, or noise
+    # the last probe has enough images for rankings: the start of the gallery, or noise
     if runtime.info.gallery is None:
         ranked = RANKED if side <= 256 else 4  # large images take long
         shapes.append((ranked, ranked, min(12, max_length)))

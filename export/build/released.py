@@ -1,7 +1,7 @@
 """Reads the authors' released checkpoints; `releases.toml` maps the names of their weights to ours.
 
-A checkpoint is a dictionary with options under `opt` or `args` and weights under `model`, or the
-bare weights. Weights are one dictionary of tensors, or a list of two: image side and text side.
+A checkpoint is a dictionary with options under `opt` or `args` and weights under `model`, or only
+the weights. Weights are one dictionary of tensors, or a list of two, for images and texts.
 """
 
 import argparse
@@ -24,13 +24,13 @@ from polyview.models.files import no_such, sha256_of
 BERT_ID = "google-bert/bert-base-uncased"  # source of the word pieces of VSE-infinity and AVSE
 BERT_FILES = ("config.json", "tokenizer.json", "vocab.txt")
 _CHECKPOINTS = (".pth", ".pth.tar", ".pt", ".ckpt", ".tar", ".bin")
-_BEST = "model_best"  # prefix of the best epoch's checkpoint in every release
-_COUNTER = "num_batches_tracked"  # of batch norms, for training only; not every release stores it
+_BEST = "model_best"  # prefix of the file name of the best epoch's checkpoint, in every release
+_COUNTER = "num_batches_tracked"  # of batch norms, unused in eval mode; some releases lack it
 
 
 @dataclass(frozen=True, config=OPEN)
 class Options:
-    """The training options that change a released model; defaults if they are not stored."""
+    """The training options that change a released model, and the defaults of missing options."""
 
     no_imgnorm: bool = False
     no_txtnorm: bool = False
@@ -45,14 +45,14 @@ class Options:
 class Release(NamedTuple):
     """The description of a release in `releases.toml`."""
 
-    names: dict[str, str]  # its prefix of names -> our prefix; "-" for unused weights
+    names: dict[str, str]  # prefix of its names -> our prefix; "-" for unused weights
     code: str  # address and licence of its code
     not_stored: str  # values that its checkpoints do not store, and the values used instead
     options: Sequence[str] = ()  # command-line options for this release only
 
 
 def read_releases() -> dict[str, Release]:
-    """Reads `releases.toml`; returns the releases by name of the method."""
+    """Reads `releases.toml`; returns the releases by the names of their methods."""
     content = tomllib.loads(Path(__file__).with_name("releases.toml").read_text("utf-8"))
     parts, releases = content.pop("parts"), {}
     for method, entry in content.items():
@@ -66,7 +66,7 @@ def read_releases() -> dict[str, Release]:
 
 
 def rename(key: str, names: Mapping[str, str]) -> str | None:
-    """Our name for a released weight, "-" if it is unused, or None if no prefix matches."""
+    """Returns our name for a released weight, "-" if it is unused, None if no prefix matches."""
     for released_prefix, our_prefix in names.items():
         if match := re.match(re.escape(released_prefix).replace(r"\*", r"(\d+)"), key):
             prefix = our_prefix.replace("*", "".join(match.groups()))
@@ -80,17 +80,17 @@ class Checkpoint:
 
     path: Path
     state: dict[str, Tensor]  # the weights under our names
-    options: Options  # the options that change its model
-    details: dict[str, Any]  # JSON-ready: SHA-256, plain options, other values such as `epoch`
+    options: Options
+    details: dict[str, Any]  # JSON-ready: SHA-256, options, other values such as `epoch`
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a weight; raises ValueError if it is missing."""
+        """Returns the shape of a weight; raises ValueError if the weight is missing."""
         if name not in self.state:
             raise ValueError(f"{self.path} lacks {name}; check its release, --from")
         return tuple(self.state[name].shape)
 
     def count(self, start: str) -> int:
-        """The number of distinct indices that follow the prefix `start` in the names."""
+        """Counts the distinct indices that follow the prefix `start` in the names of weights."""
         pattern = re.compile(re.escape(start) + r"(\d+)\.")
         return len({match[1] for name in self.state if (match := pattern.match(name))})
 
@@ -106,7 +106,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path, names: Mapping[str, str]) -> Checkpoint:
-    """Reads a checkpoint with `torch.load(weights_only=True)`; `names` are those of `Release`."""
+    """Reads a checkpoint with `torch.load(weights_only=True)`; `names` is `Release.names`."""
     if not path.is_file():
         raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
     content, state = _load(path), dict[str, Tensor]()
@@ -123,14 +123,14 @@ def read_checkpoint(path: Path, names: Mapping[str, str]) -> Checkpoint:
             raise ValueError(f"{path}: {key} holds NaN or infinity; download the file again")
         if name == "-" or name.endswith(_COUNTER):
             continue
-        if not state.setdefault(name, value).equal(value):  # some weights are stored twice
+        if not state.setdefault(name, value).equal(value):  # a release may store a weight twice
             raise ValueError(f"{path}: {key} and another copy of {name} differ")
     details = {"sha256": sha256_of(path), "options": options, "stored": stored}
     return Checkpoint(path, state, check(Options, options, f"{path}: options"), details)
 
 
 def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
-    """The weights under the release's names, without the prefix `module.` of `DataParallel`."""
+    """Returns the weights under the release's names, without `module.`, `DataParallel`'s prefix."""
     is_pair, weights = isinstance(model, list | tuple), dict[str, Tensor]()
     for side, part in enumerate(model if is_pair else [model]):
         tensors = isinstance(part, Mapping) and all(isinstance(v, Tensor) for v in part.values())
@@ -155,17 +155,16 @@ def _load(path: Path) -> Any:
     except Exception as error:
         # the errors of torch's readers and of its unpickler have no common base class
         if match := re.search(r"GLOBAL ([\w.]+)", str(error)):
-            raise ValueError(
-                f"{path} needs the Python object {match[1]} to load, which can run code; save its "
-                "weights again as plain tensors where you trust it"
-            ) from error
+            fault = f"{path} needs the Python object {match[1]} to load, which can run code"
+            advice = "if you trust it, save its weights again as plain tensors"
+            raise ValueError(f"{fault}; {advice}") from error
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         message = f"{path} is not a complete PyTorch checkpoint ({reason}); download it again"
         raise ValueError(message) from error
 
 
 def find_checkpoint(address: str) -> Repo:
-    """Finds the one checkpoint at `owner/name/FILE_OR_FOLDER[@REVISION]`, or raises HubError."""
+    """Finds the checkpoint at `owner/name/FILE_OR_FOLDER[@REVISION]`; HubError for 0 or several."""
     path, separator, revision = address.partition("@")
     owner, name, *inner_path = [*filter(None, path.split("/")), "", ""]
     repository, prefix = f"{owner}/{name}{separator}{revision}", "/".join(filter(None, inner_path))
@@ -176,8 +175,7 @@ def find_checkpoint(address: str) -> Repo:
     candidates = [file for file in checkpoints if f"{file}/".startswith(prefix and f"{prefix}/")]
     best = [file for file in candidates if Path(file).name.startswith(_BEST)] or candidates
     if len(best) != 1:
-        raise HubError(
-            f"there are {len(best) or 'no'} checkpoints under {prefix or 'the whole repository'}; "
-            f"name one of {', '.join(best or checkpoints) or 'another repository'}"
-        )
+        fault = f"{len(best) or 'no'} checkpoints under {prefix or 'the whole repository'}"
+        names = ", ".join(best or checkpoints) or "another repository"
+        raise HubError(f"there are {fault}; name one of {names}")
     return repo.only(best)

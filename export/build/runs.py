@@ -1,4 +1,4 @@
-"""Reads the run folders that training writes."""
+"""Reads the run folders that `training` writes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ class EncoderSpec:
     arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
     arguments: dict[str, Any]  # arguments of its constructor
     source: str | None = None  # of a published encoder, see `export/encoders/sources.py`
-    sha256: str | None = None  # of a frozen text encoder, which methods may share
+    sha256: str | None = None  # digest of a frozen text encoder, which methods may share
     max_length: Annotated[int, Field(ge=1)] | None = None  # maximum number of tokens in training
 
     def build(self, registry: Mapping[str, type[Any]], where: str) -> Any:
@@ -38,7 +38,7 @@ class EncoderSpec:
 
 @dataclass(frozen=True, config=OPEN)
 class DataRecord:
-    """The training data; "scenes" are rendered images, "features" precomputed features."""
+    """The training data: "scenes" are rendered images, "features" are precomputed features."""
 
     kind: Literal["scenes", "photographs", "features"]
     name: Line  # display name, such as "Flickr8k and COCO"
@@ -51,7 +51,7 @@ class DataRecord:
 class RunRecord:
     """The description of a method's run."""
 
-    kind: Literal["run"]  # an image encoder's run has another kind
+    kind: Literal["run"]  # "image_backbone" for the run of an image encoder
     method: Name
     arguments: dict[str, Any]
     image_dim: Width
@@ -62,7 +62,7 @@ class RunRecord:
     tokenizer_sha256: str
     image_encoder: EncoderSpec | None = None
     data: DataRecord | None = None  # None in runs of early versions
-    frames: Annotated[int, Field(ge=1)] = 1  # frames of a clip, read as one set
+    frames: Annotated[int, Field(ge=1)] = 1  # frames of a clip whose features form one set
 
 
 class TrainedRun(NamedTuple):
@@ -70,16 +70,12 @@ class TrainedRun(NamedTuple):
 
     folder: Path
     record: RunRecord
-    tokenizer: str  # JSON
+    tokenizer: str  # the content of tokenizer.json
     parts: MethodParts
 
 
-def describe_run(folder: Path) -> RunRecord:
-    """Reads the description of a method's run; raises as `load_run` does."""
-    return _read_weights(folder)[0]
-
-
-def _read_weights(folder: Path) -> tuple[RunRecord, dict[str, Tensor]]:
+def read_run(folder: Path) -> tuple[RunRecord, dict[str, Tensor]]:
+    """Reads the description and the weights of a method's run; raises as `load_run` does."""
     tensors, values = load_tensors(folder / RUN_WEIGHTS)
     if values.get("kind") == "image_backbone":
         raise ValueError(f"{folder} holds an image encoder; name the run of a method over it")
@@ -93,21 +89,19 @@ def load_run(
     *,
     rounded: bool = False,
 ) -> TrainedRun:
-    """Reads a method's run folder.
+    """Reads a method's run folder, and builds its modules in eval mode.
 
-    `encoder` is the run's image encoder and `encoder_spec` its `describe_image_source`, None and
+    `encoder` is the run's image encoder and `encoder_spec` its `describe_image_source`; None and
     empty for precomputed features. `rounded` rounds a published text encoder to half precision, as
     in training. Raises FileNotFoundError if weights or tokenizer are missing, ValueError if the
     folder is not a method's run, or was trained with other encoders or another tokenizer.
     """
-    record, tensors = _read_weights(folder)
+    record, tensors = read_run(folder)
     if not record.backbone_sha256 and encoder_spec:
         raise ValueError(f"{folder} was trained on ready-made features; leave --backbone out")
     if record.backbone_sha256 != encoder_spec.get("sha256", ""):
         data = f"another image encoder than {encoder_spec['source']}" if encoder_spec else "images"
-        raise ValueError(
-            f"{folder} was trained on {data}; name the backbone of its config.toml with --backbone"
-        )
+        raise ValueError(f"{folder} was trained on {data}; name the backbone of its config.toml")
     tokenizer = folder / TOKENIZER
     if not tokenizer.is_file():
         raise FileNotFoundError(f"there is no {TOKENIZER} in {folder}; copy the whole run folder")
@@ -128,10 +122,8 @@ def load_run(
     else:
         text_encoder, _, text_spec = load_text_source(text.source, rounded=rounded)
         if text_spec["sha256"] != text.sha256:
-            raise ValueError(
-                f"{folder} was trained with another text encoder than the present one at "
-                f"{text.source}; restore the original encoder, or train again"
-            )
+            message = f"{folder} was trained with another text encoder than {text.source} is now"
+            raise ValueError(f"{message}; restore the original encoder, or train again")
     method = models.build(record.method, record.image_dim, record.text_dim, record.arguments)
     modules = encoder, text_encoder, fill(method, "method.")
     parts = MethodParts(*modules, record.arguments, record.config, text.sha256, record.method)

@@ -2,11 +2,11 @@
 
 A source is a string, `FOLDER_OR_ID[@REVISION][#projected or #frame]`:
 
-    runs/backbone                       our own encoder, a training run
+    runs/backbone                       an encoder trained by Polyview
     app/bundled/scenes                  the image encoder of a pack, if Polyview trained it
-    app/bundled/scenes#frame            the same with one feature per image: averages of `PARTS`
+    app/bundled/scenes#frame            the same encoder with one feature per image, see `PARTS`
     ../backbones/mobilenet_v2           config.json, model.safetensors, preprocessor_config.json
-    google/vit-base-patch16-224@main    the same files on the Hub, cached by its client
+    google/vit-base-patch16-224@main    the same files on the Hub
     openai/clip-vit-base-patch32#projected    CLIP's features in the joint space
 
 Existing folders take precedence. Published encoders are read with `transformers`.
@@ -41,18 +41,18 @@ from polyview.models.preprocess import Preprocess
 RUN_WEIGHTS = "best.safetensors"
 PROJECTED = "projected"
 FRAME = "frame"
-LOGS = "training/backbone"  # folder in a pack with recipe and curves of its image encoder
-CLIP_LOGS = "training/clip"  # the same of a CLIP that Polyview trained
-PARTS = (1, 3)  # rows and columns of a frame's parts, whose averages are concatenated
+LOGS = "training/backbone"  # folder in a pack with recipe and log of its image encoder
+CLIP_LOGS = "training/clip"  # folder in a pack with recipe and log of a CLIP trained by Polyview
+PARTS = (1, 3)  # rows and columns of parts of an image; "#frame" concatenates their mean features
 MAX_LENGTH = 128  # maximum number of tokens of a text; captions are far shorter
 _WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
-# Patterns of the files to fetch; weights only as safetensors.
+# glob patterns of the files to fetch
 ENCODER_FILES = [
     *("config.json", "preprocessor_config.json", "vocab.json", "merges.txt", *_TOKENIZERS),
     *("model.safetensors.index.json", *_WEIGHTS),
 ]
-# entries of a saved configuration that do not describe the network's shape
+# keys of a saved configuration that do not describe the network's shape
 _NOT_SHAPE = ("architectures", "dtype", "id2label", "label2id", "transformers_version")
 # model types of `transformers` -> keys of `IMAGE_ENCODERS` and `TEXT_ENCODERS`
 _IMAGES = {
@@ -76,18 +76,18 @@ class _Source(NamedTuple):
 def load_image_source(
     source: str | Path, device: str | torch.device = "cpu", *, rounded: bool = True
 ) -> tuple[ImageEncoder, Preprocess, dict[str, Any]]:
-    """Loads an image encoder in eval mode, its preprocessing, and `describe_image_source`.
+    """Loads an image encoder in eval mode, its preprocessing, and its `describe_image_source`.
 
     `rounded` rounds the weights to half precision, as in packs, so that heads train on the same
     features as in search. Raises FileNotFoundError if the folder does not exist or has no weights,
-    ValueError if it is not an image encoder, its files do not fit together, or it is not fetched.
+    ValueError if it is not an image encoder, cannot be fetched, or its files do not fit together.
     """
     location = _locate(source)
     spec = _describe_image(location)
     encoder = IMAGE_ENCODERS[spec["arch"]](**spec["arguments"])
     if (location.folder / RUN_WEIGHTS).is_file():
         tensors, _ = load_tensors(location.folder / RUN_WEIGHTS)
-    elif is_pack(location.folder):
+    elif (location.folder / MANIFEST).is_file():
         tensors = _read_packed(location.folder, encoder)
     else:
         tensors = _read_published(location, encoder)
@@ -96,11 +96,10 @@ def load_image_source(
 
 
 def describe_image_source(source: str | Path) -> dict[str, Any]:
-    """Describes an image encoder without building it.
+    """Describes an image encoder without building it; raises as `load_image_source` does.
 
     Returns JSON-ready `kind`, `arch` (key of `IMAGE_ENCODERS`), `arguments` of its constructor,
-    `preprocess`, `source`, and `sha256`, which changes with weights, sizes and preprocessing.
-    Raises as `load_image_source` does.
+    `preprocess`, `source`, and `sha256`, which depends on weights, sizes and preprocessing.
     """
     return _describe_image(_locate(source))
 
@@ -108,7 +107,7 @@ def describe_image_source(source: str | Path) -> dict[str, Any]:
 def load_text_source(
     source: str | Path, *, rounded: bool = True
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
-    """Loads a published text encoder in eval mode, its tokenizer, and `describe_text_source`.
+    """Loads a published text encoder in eval mode, its tokenizer, and its `describe_text_source`.
 
     The tokenizer adds special tokens, truncates texts to `max_length` tokens and does not pad.
     `rounded` and errors are as in `load_image_source`.
@@ -123,13 +122,8 @@ def load_text_source(
 
 
 def describe_text_source(source: str | Path) -> dict[str, Any]:
-    """`describe_image_source` of a text encoder, with `max_length` instead of `preprocess`."""
+    """Describes a text encoder as `describe_image_source` does, with `max_length` in tokens."""
     return _describe_published(_locate(source), _TEXTS)
-
-
-def is_pack(folder: Path) -> bool:
-    """Whether a folder holds a pack."""
-    return (folder / MANIFEST).is_file()
 
 
 def _locate(source: str | Path) -> _Source:
@@ -154,13 +148,13 @@ def _describe_image(source: _Source) -> dict[str, Any]:
             advice = "make one with python -m polyview pretrain"
             raise ValueError(f"{path} is not an image encoder; {advice}")
         spec["sha256"] = sha256_of(path)
-    elif is_pack(source.folder):
+    elif (source.folder / MANIFEST).is_file():
         spec = _describe_packed(source)
     elif source.part == FRAME:
         raise ValueError(f'{source.name}: "#{FRAME}" is only for encoders trained by Polyview')
     else:
         return _describe_published(source, _IMAGES)
-    if source.part == FRAME:  # one feature per image
+    if source.part == FRAME:
         spec["arguments"] = {**spec["arguments"], "parts": list(PARTS)}
         spec["sha256"] = _digest([spec["sha256"], PARTS]).hexdigest()
     return {**spec, "source": source.name}
@@ -177,13 +171,12 @@ def _digest(identity: list[Any]) -> Any:
 
 
 def _describe_packed(source: _Source) -> dict[str, Any]:
-    info = read_info(source.folder)  # skips the checks of heads and gallery, which are not used
+    info = read_info(source.folder)  # not `load_info`: heads and gallery are not used
     file, network = info.image_encoder.file, _trained_network(source)
     if file is None or network is None:
-        raise PackError(
-            f"the encoder of {source.folder} cannot be trained over: the pack has no {LOGS}/"
-            "config.toml with its widths and blocks; name the encoder's run folder or Hub id"
-        )
+        fault = f"the pack has no {LOGS}/config.toml with its widths and blocks"
+        advice = "name the encoder's run folder or Hub id"
+        raise PackError(f"the encoder of {source.folder} cannot be trained over: {fault}; {advice}")
     check_file(info, file)
     preprocess = info.preprocess.to_json()
     return {
@@ -197,7 +190,7 @@ def _describe_packed(source: _Source) -> dict[str, Any]:
 
 
 def _trained_network(source: _Source) -> tuple[str, dict[str, Any]] | None:
-    """Key in `IMAGE_ENCODERS` and arguments of a pack's encoder from its logs; None if missing."""
+    """Reads the key in `IMAGE_ENCODERS` and the arguments from a pack's recipe, if it has one."""
     unreadable = OSError, ValueError, KeyError, TypeError
     with suppress(*unreadable):
         settings = tomllib.loads((source.folder / LOGS / "config.toml").read_text("utf-8"))
@@ -212,22 +205,20 @@ def _trained_network(source: _Source) -> tuple[str, dict[str, Any]] | None:
 
 
 def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
-    """The weights in a pack's ONNX file under the names of `encoder`."""
+    """Reads the weights of a pack's ONNX file under their names in `encoder`."""
     path = folder / str(read_info(folder).image_encoder.file)
     graph, weights = onnx.load(path).graph, encoder.state_dict()
-    stored = {
-        # `ImageRows` wraps CLIP's encoder
-        tensor.name.removeprefix("encoder.").removesuffix(".half"): tensor
-        for tensor in graph.initializer
-    }
+    # `ImageRows` adds the prefix "encoder." to CLIP's names
+    names = (t.name.removeprefix("encoder.").removesuffix(".half") for t in graph.initializer)
+    stored = dict(zip(names, graph.initializer, strict=True))
     for node in graph.node:  # the file stores identical tensors once
         if node.op_type == "Identity" and node.input[0] in stored:
             stored[node.output[0]] = stored[node.input[0]]
     for name, initial in weights.items():
         if not initial.is_floating_point():
-            continue  # batch counters of norms, which nothing reads
+            continue  # batch counters of norms, unused in eval mode
         if name not in stored:
-            raise PackError(f"{path} lacks {name}; its pack is not one of Polyview's export")
+            raise PackError(f"{path} lacks {name}; Polyview did not export it")
         values = numpy_helper.to_array(stored[name]).copy()
         weights[name] = torch.from_numpy(values).to(initial.dtype)
     return weights
@@ -253,7 +244,7 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
         config = {**config[f"{part}_config"], **shared, "model_type": f"{model_type}_{part}_model"}
     config = {k: v for k, v in config.items() if k not in _NOT_SHAPE and k[:1] != "_"}
     if arch == "siglip_text":
-        # SigLIP 2's config lacks its padding token, and transformers' default is that of SigLIP
+        # SigLIP 2's config lacks the padding token; transformers would use that of SigLIP
         tokenizer = read_tokenizer(source.folder)
         if tokenizer.token_to_id(GEMMA_END) is not None:
             config["pad_token_id"] = tokenizer.token_to_id("<pad>")
@@ -264,11 +255,9 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
     }
     weights = sorted(path for pattern in _WEIGHTS for path in source.folder.glob(pattern))
     if not weights:
-        raise FileNotFoundError(
-            f"{source.name} has no {_WEIGHTS[0]}; pytorch_model.bin is a pickle and is not read. "
-            "Name a revision with safetensors (on the Hub often owner/name@refs/pr/1), or save the "
-            "model with transformers' save_pretrained"
-        )
+        reason = "pytorch_model.bin is a pickle and is not read"
+        advice = "name a revision with safetensors (often @refs/pr/1), or save it with transformers"
+        raise FileNotFoundError(f"{source.name} has no {_WEIGHTS[0]}; {reason}; {advice}")
     files = [source.folder / "config.json", *weights]
     if images:
         spec["preprocess"] = read_preprocess(source.folder, source.name).to_json()
@@ -277,7 +266,7 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
         longest = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
         spec["max_length"] = min(MAX_LENGTH, longest)
         files += [source.folder / name for name in _TOKENIZERS]
-    # the digest covers the weight files and every setting that affects the features
+    # covers the weight files and every setting that affects the features
     digest = _digest([arch, projected, spec.get("preprocess")])
     for path in files:
         if path.is_file():
@@ -293,8 +282,8 @@ def _read_config(source: _Source) -> dict[str, Any]:
             auto = import_transformers().AutoConfig
             config = auto.from_pretrained(source.folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = _first_line(error)
-        raise ValueError(f"{source.name}: its config.json cannot be read: {reason}") from error
+        message = f"{source.name}: its config.json cannot be read: {_first_line(error)}"
+        raise ValueError(message) from error
     return dict[str, Any](json.loads(config.to_json_string(use_diff=False)))
 
 
@@ -302,8 +291,7 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
     model: Any = encoder.model
     network_class = type(model)
     if getattr(encoder, "projection", None) is not None:
-        with_projection = f"{network_class.__name__}WithProjection"
-        network_class = getattr(import_transformers(), with_projection)
+        network_class = getattr(import_transformers(), f"{network_class.__name__}WithProjection")
     try:
         with quiet():
             network, report = network_class.from_pretrained(
@@ -327,10 +315,9 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
     names = encoder.state_dict().keys()
     missing = sorted({encoder_name(name) for name in report["missing_keys"]} & names)
     if missing:
-        raise ValueError(
-            f"{source.name} lacks {len(missing)} of the weights of {type(model).__name__}, first "
-            f"{missing[0]}; its config.json and its weights do not belong together"
-        )
+        absent = f"{len(missing)} of the weights of {type(model).__name__}, first {missing[0]}"
+        reason = "its config.json and its weights do not belong together"
+        raise ValueError(f"{source.name} lacks {absent}; {reason}")
     tensors = {encoder_name(name): tensor for name, tensor in network.state_dict().items()}
     return {name: tensor for name, tensor in tensors.items() if name in names}
 

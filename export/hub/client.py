@@ -1,8 +1,8 @@
 """The Hugging Face Hub, or another server with its protocol (`HF_ENDPOINT`).
 
-`huggingface_hub` transfers files and manages the cache. The server's file sizes are trusted, as by
-this client; names and content of files are not. An address is `owner/name` or
-`owner/name@revision`. The token None stands for the client's login, if any; False sends no token.
+`huggingface_hub` transfers files and manages the cache. File sizes stated by the server are
+trusted; names and content of files are not. An address is `owner/name` or `owner/name@revision`.
+With the token None, the login of `hf auth login` is used if there is one; False sends no token.
 """
 
 import errno
@@ -29,7 +29,7 @@ Progress = Callable[[int, int, str], None]  # bytes fetched, bytes in total, des
 ANSWER = 10.0  # timeout of the Hub's answer in seconds
 _LOGIN = "log in with `hf auth login` or pass a token"
 _ADVICE = {401: _LOGIN, 403: "use a token with access to it", 429: "wait {wait} s, and " + _LOGIN}
-# Each part of a revision starts with a letter, a digit or "_": the client uses it in a path.
+# Every segment of a revision starts with a letter, a digit or "_": the client uses it in a path.
 _HUB_ID = re.compile(
     r"(?![^@]*(?:--|\.\.))(?P<id>\w[\w.-]{0,95}/\w[\w.-]{0,95})"
     r"(@(?P<revision>(?!.*\.\.)(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*))?",
@@ -51,7 +51,7 @@ class UnreachableError(HubError):
 
 @contextmanager
 def convert_errors(address: str) -> Iterator[None]:
-    """Converts the client's errors to a `HubError` about an address."""
+    """Converts errors of `huggingface_hub` to a `HubError` about an address."""
     try:
         yield
     except HubError:
@@ -96,12 +96,12 @@ def _to_hub_error(error: BaseException, address: str) -> HubError:
 
 
 def is_hub_id(text: str) -> bool:
-    """Whether a string has the form `owner/name` or `owner/name@revision`."""
+    """Returns whether a string has the form `owner/name` or `owner/name@revision`."""
     return _HUB_ID.fullmatch(text) is not None
 
 
 def parse_hub_id(text: str) -> tuple[str, str | None]:
-    """Splits a Hub id into repository and revision; neither can point outside the cache folder."""
+    """Splits a Hub id into repository and revision; raises ValueError for any other text."""
     if (match := _HUB_ID.fullmatch(text)) is None:
         raise ValueError(f'"{text[:200]}" is not a Hub id; write owner/name or owner/name@v1')
     return match["id"], match["revision"]
@@ -111,7 +111,7 @@ def find_folder(name: str) -> Path | None:
     """Finds a local folder; returns None if `name` is a repository on the Hub.
 
     Folders take precedence. If a folder `owner` exists, `owner/name` without a revision must be a
-    folder, too. If `name` is neither, raises FileNotFoundError with a similar name or with advice.
+    folder, too. Raises FileNotFoundError if `name` is neither a folder nor a Hub id.
     """
     folder = Path(os.path.expanduser(name))  # noqa: PTH111  # keeps the path of an unknown user
     if folder.is_dir():
@@ -126,7 +126,7 @@ def find_folder(name: str) -> Path | None:
 
 
 def cached_commit(folder: Path) -> tuple[str, str] | None:
-    """The repository and the commit of a folder in the client's cache; None for other folders."""
+    """Returns repository and commit of a folder in the Hub's cache; None for other folders."""
     kind, _, repo_id = folder.parent.parent.name.partition("--")
     if folder.parent.name != "snapshots" or kind != "models" or "--" not in repo_id:
         return None
@@ -149,31 +149,31 @@ class Repo:
 
     @property
     def folder(self) -> Path:
-        """The folder of the commit in the client's cache; it may not exist."""
+        """The folder of the commit in the Hub's cache; it may not exist."""
         name = repo_folder_name(repo_id=self.repo_id, repo_type="model")
         return Path(constants.HF_HUB_CACHE, name, "snapshots", self.commit)
 
     @property
     def missing(self) -> dict[str, int | None]:
-        """The files that are not in the client's cache, with their bytes."""
+        """The files that are not in the Hub's cache: file name -> bytes, None if unknown."""
         folder = self.folder
         return {name: size for name, size in self.files.items() if not (folder / name).exists()}
 
     @property
     def missing_bytes(self) -> int:
-        """The number of bytes to fetch, without files of unknown size."""
+        """The number of bytes to fetch; files of unknown size count as 0."""
         return sum(size or 0 for size in self.missing.values())
 
     def only(self, names: Iterable[str]) -> "Repo":
-        """The same commit, restricted to some files."""
+        """Returns the same commit, restricted to some files."""
         return replace(self, files={name: self.files[name] for name in names})
 
 
 def inspect_repo(address: str, token: Token = None) -> Repo:
-    """Lists the files of a repository; nothing is fetched.
+    """Lists the files of a repository, without fetching them.
 
-    Raises ValueError if the address is not a Hub address, UnreachableError if the Hub cannot be
-    reached, HubError if it refuses or lists a file name that points outside the repository.
+    Raises ValueError if the address is not a Hub id, UnreachableError if the Hub cannot be reached,
+    HubError if the Hub refuses, or lists a file name that points outside the repository.
     """
     repo_id, revision = parse_hub_id(address)
     with convert_errors(address):
@@ -185,9 +185,7 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
         raise HubError(f"{address}: the server at {hub} names no commit; check HF_ENDPOINT")
     files = {file.rfilename: file.size for file in info.siblings or []}
     if outside := [name for name in files if not _stays_inside(name)]:
-        raise HubError(
-            f"{address} lists {outside[0][:200]!r}, which is not a path inside the repository"
-        )
+        raise HubError(f"{address} lists {outside[0][:200]!r}, which is not a path inside it")
     card = info.card_data
     licence = card and (card.get("license_name") or card.get("license"))
     if isinstance(licence, list):
@@ -196,7 +194,7 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
 
 
 def _stays_inside(file: str) -> bool:
-    r"""Whether a file name in a repository is a relative path inside it.
+    r"""Returns whether a file name in a repository is a relative path inside it.
 
     >>> [_stays_inside(name) for name in ("a b/c.bin", "/etc/passwd", "a/../b", "a\\..", "a//b")]
     [True, False, False, False, False]
@@ -209,14 +207,14 @@ def _stays_inside(file: str) -> bool:
 def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> None:
     """Downloads the missing files of `repo` into its cache folder.
 
-    `progress` is called from several threads; if it raises, the download stops. None shows a
-    progress bar. Raises HubError if the transfer fails; the folder then has no incomplete file.
+    `progress` is called from several threads; if it raises an error, the download stops. None shows
+    a progress bar. Raises HubError if the transfer fails; the folder then has no incomplete file.
     """
     received, total = 0, repo.missing_bytes
 
     class Bar(tqdm):
         def __init__(self, *args: Any, **options: Any) -> None:
-            # the bar of bytes; another bar counts files
+            # the client shows two bars: one counts bytes, the other files
             self._counts_bytes = options.get("name") == "huggingface_hub.snapshot_download"
             super().__init__(*args, **options | ({"disable": True} if progress else {}))
 
@@ -236,7 +234,7 @@ def fetch_matching(
 ) -> Path:
     """Downloads the files that match glob patterns; without a connection, finds them in the cache.
 
-    `options` are those of `snapshot_download`. Returns the folder of the commit in the cache.
+    `options` are passed to `snapshot_download`. Returns the folder of the commit in the cache.
     Raises HubError if the Hub refuses, or cannot be reached and the cache lacks the files.
     """
     repo_id, revision = parse_hub_id(address)

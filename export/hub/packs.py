@@ -1,7 +1,7 @@
-"""Packs on the Hub: push, pull and list (`python -m polyview hub`); finds a pack by its name.
+"""Packs on the Hub: push, pull and list (`python -m polyview hub`).
 
-A pack on the Hub is a model repository with a pack's files, marked by the tag in its model card
-(`export/pack/reading.py`). For addresses and tokens see `export/hub/client.py`.
+A pack on the Hub is a model repository with the files of a pack; the tag `TAG` in its model card
+marks it. For addresses and tokens see `export/hub/client.py`.
 """
 
 import argparse
@@ -16,16 +16,15 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants, scan_cache_dir
 
 from polyview.export.hub import client
 from polyview.export.hub.client import HubError, Progress, Repo, Token, UnreachableError
-from polyview.export.pack import schema
 from polyview.export.pack.reading import TAG, list_files, load_info, read_info, render_card
-from polyview.export.pack.schema import CARD, FOLDER, INDEX, MANIFEST
+from polyview.export.pack.schema import CARD, FOLDER, INDEX, MANIFEST, MAX_MANIFEST, UNKNOWN_LICENCE
 from polyview.export.pack.validation import MAX_JSON, PackError
 from polyview.models.files import write_whole
 
 _log = logging.getLogger(__name__)
 _MAX_LISTED = 100  # maximum number of packs in a list
 _MAX_CARD = 10**6  # bytes of README.md; a larger file is not fetched
-# Limits of one pack that visitors of a public app may load.
+# Limits for a pack that a visitor of a public app loads.
 MAX_BYTES = 2 * 10**9
 MAX_FILES = 20_000
 SPARE = 10**9  # bytes of the disk that must stay free
@@ -34,19 +33,16 @@ SPARE = 10**9  # bytes of the disk that must stay free
 def push(pack: Path, address: str, private: bool = False, token: str | None = None) -> str:
     """Uploads a pack to a model repository in one commit; returns the URL of the commit.
 
-    The pack is checked first, and only its own files are uploaded. Repository and branch are
+    The pack is checked first; other files in its folder are not uploaded. Repository and branch are
     created if they do not exist; `private` applies to a new repository. Raises FileNotFoundError if
     a file of the pack is missing, PackError if the pack is damaged or its licence is unknown,
-    HubError if the Hub refused or could not be reached.
+    HubError if the Hub refuses or cannot be reached.
     """
     repo_id, branch = client.parse_hub_id(address)
     info = load_info(pack)
-    if info.licence.lower() == schema.UNKNOWN_LICENCE:
-        raise PackError(
-            f"{pack} does not state the licence of its weights; ask their authors, and export it "
-            "again with --licence"
-        )
-    # upload_folder would miss files of a cached pack, which are links
+    if info.licence.lower() == UNKNOWN_LICENCE:
+        advice = "ask their authors, and export it again with --licence"
+        raise PackError(f"{pack} does not state the licence of its weights; {advice}")
     files = [CommitOperationAdd(name, info.folder / name) for name in list_files(info)]
     if not (info.folder / CARD).is_file():  # its tag marks the repository
         files.append(CommitOperationAdd(CARD, render_card(info).encode()))
@@ -66,14 +62,14 @@ def pull(
     visitor: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Downloads a pack into the Hub client's cache; without a connection, finds it there.
+    """Downloads a pack into the Hub's cache; without a connection, finds the pack in the cache.
 
     The cached branch or tag is updated only when the pack is complete and correct: a failed pull
-    keeps the previous version, and an invalid pack is deleted. With `commit`, the address must
-    still resolve to it. A `visitor` is subject to `MAX_BYTES`, `MAX_FILES` and `SPARE`. Returns the
-    folder of the commit, with verified sizes and checksums. Raises UnreachableError if the Hub
-    cannot be reached and the cache lacks the pack, HubError if the Hub refuses the request, the
-    address has another commit now, the pack exceeds a visitor's limits, or it is not complete.
+    keeps the previous version, and an invalid pack is deleted. `commit` is the commit to which the
+    address must resolve. A `visitor` is subject to `MAX_BYTES`, `MAX_FILES` and `SPARE`. Returns
+    the folder of the commit, with verified sizes and checksums. Raises UnreachableError if the Hub
+    cannot be reached and the cache lacks the pack, HubError if the Hub refuses, the address
+    resolves to another commit, or the pack is invalid or exceeds a visitor's limits.
     """
     try:
         repo = client.inspect_repo(address, token)
@@ -88,12 +84,11 @@ def pull(
         client.fetch(files, token, progress)
         load_info(repo.folder)
     except PackError as error:
-        if repo.folder.is_dir():  # keeps files that another commit shares
+        if repo.folder.is_dir():  # files shared with other commits are kept
             cached = scan_cache_dir(repo.folder.parents[2])
             cached.delete_revisions(repo.commit).execute()
-        raise HubError(
-            f"the pack {address} cannot be used: {error}; its download was deleted"
-        ) from error
+        message = f"the pack {address} cannot be used: {error}; its download was deleted"
+        raise HubError(message) from error
     branch = client.parse_hub_id(address)[1] or constants.DEFAULT_REVISION
     if branch != repo.commit:
         with suppress(OSError):
@@ -102,26 +97,24 @@ def pull(
 
 
 def _files_of_pack(repo: Repo, token: Token) -> Repo:
-    """Restricts `repo` to the pack's files, whose sizes must match pack.json."""
+    """Fetches the pack's JSON files; restricts `repo` to the pack's files, of matching sizes."""
     if MANIFEST not in repo.files:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
-    limits = {MANIFEST: schema.MAX_MANIFEST, f"{FOLDER}/{INDEX}": MAX_JSON}
+    limits = {MANIFEST: MAX_MANIFEST, f"{FOLDER}/{INDEX}": MAX_JSON}
     manifests = repo.only(limits.keys() & repo.files.keys())
     for name, size in manifests.files.items():
         if (size or 0) > limits[name]:
             raise PackError(f"{name} has {size:,} bytes, more than the {limits[name]:,} allowed")
     client.fetch(manifests, token, progress=lambda *_: None)
     info = read_info(repo.folder)
-    # the card is optional, and a local one (`evaluate --write`) may not be on the Hub
+    # the card is optional on the Hub, although the cache may have one from `evaluate --write`
     names = [name for name in list_files(info, check_gallery=False) if name != CARD]
     for name in names:
         if name not in repo.files:
             raise PackError(f"it lacks {name}")
-        size, expected = repo.files[name], info.files.get(name)
-        if expected is not None and size not in (None, expected.bytes):
-            raise PackError(
-                f"{name} has {size} bytes on the Hub, but pack.json says {expected.bytes}"
-            )
+        size, entry = repo.files[name], info.files.get(name)
+        if entry is not None and size not in (None, entry.bytes):
+            raise PackError(f"{name} has {size} bytes on the Hub, but pack.json says {entry.bytes}")
     if CARD in repo.files and (repo.files[CARD] or 0) <= _MAX_CARD:
         names.append(CARD)
     return repo.only(names)
@@ -133,17 +126,16 @@ def _check_limits(repo: Repo) -> None:
         raise PackError(f"the Hub states no size for {unknown[0]}")
     for value, limit, unit in ((total, MAX_BYTES, "bytes"), (count, MAX_FILES, "files")):
         if value > limit:
-            raise PackError(
-                f"it has {value:,} {unit}, more than the {limit:,} that visitors may load"
-            )
+            fault = f"it has {value:,} {unit}"
+            raise PackError(f"{fault}, more than the {limit:,} that visitors may load")
     if shutil.disk_usage(constants.HF_HUB_CACHE).free < total + SPARE:
         raise PackError(f"there is no room for its {total:,} bytes on the disk")
 
 
 def find_cached(address: str, error: UnreachableError | None = None) -> Path:
-    """Finds a complete pack in the cache, for example after an `error` of the Hub.
+    """Finds a complete pack in the cache; `error` explains why the Hub cannot be reached.
 
-    Raises HubError if the cache lacks the pack; after an `error`, UnreachableError.
+    Raises HubError if the cache lacks the pack, or UnreachableError if there is an `error`.
     """
     try:
         folder = load_info(client.fetch_matching(address, (), local_files_only=True)).folder
@@ -158,15 +150,15 @@ def find_cached(address: str, error: UnreachableError | None = None) -> Path:
 def resolve(pack: str) -> Path:
     """Finds a pack's folder (see `find_folder`), or pulls `owner/name[@revision]` from the Hub.
 
-    Raises FileNotFoundError if `pack` is neither, HubError if no pack can be fetched.
+    Raises FileNotFoundError if `pack` is neither a folder nor a Hub id, HubError as `pull` does.
     """
     return client.find_folder(pack) or pull(pack)
 
 
 def list_packs(token: Token = None) -> list[str]:
-    """Lists packs on the Hub: address, commit and licence of each; a token may add private packs.
+    """Lists address, commit and licence of packs on the Hub; with a token, also private packs.
 
-    Raises HubError if the Hub cannot be reached, or refuses.
+    Raises HubError if the Hub refuses or cannot be reached.
     """
     lines = []
     with client.convert_errors("the list of packs"):
@@ -189,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("address", help="owner/name, or owner/name@branch")
     command.add_argument("--private", action="store_true", help="make a new repository private")
     command = commands.add_parser("pull", help="download a pack, print its commit and its folder")
-    command.add_argument("address", help="owner/name, or owner/name@branch, tag or commit")
+    command.add_argument("address", help="owner/name, or owner/name@REVISION (branch, tag, commit)")
     commands.add_parser("list", help=f"up to {_MAX_LISTED} packs, with commit and licence")
     for command in commands.choices.values():
         command.add_argument("--token", help="access token (default: HF_TOKEN, or hf auth login)")

@@ -1,9 +1,9 @@
-"""Calibrates scores to probabilities, and compares images with a pack's training images.
+"""Calibrates scores to probabilities, and compares images with a pack's own images.
 
 Scores of different methods, queries and galleries are not comparable. Two logistic regressions
 compare the best scores with those of the whole gallery; they are fitted on queries with and without
-a matching image (`training/evaluation/calibration.py`). One returns the log odds that any image
-matches; the other uses them for the probability of each hit.
+a matching image (`training/evaluation/calibration.py`). The first returns the log odds that any
+image matches; the second, which uses these log odds, the probability that a hit matches.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pydantic.dataclasses import dataclass
 from polyview.export.pack.validation import STRICT, Command, Count, Line, Note
 
 TENTH = 10  # rank of the hit with which the best hit is compared
-_MIN_IMAGES = 10  # fewer images give no statistics
-_MAX_IMAGES = 1000  # galleries larger than those of the fit count as of this size
+_MIN_IMAGES = 10  # minimum number of images for a judgement
+_MAX_IMAGES = 1000  # the largest gallery of the fit; larger galleries count as this size
 
-# Words that do not describe the content of an image: `unknown_share` ignores them.
+# Words that do not describe the content of an image; `unknown_share` ignores them.
 SMALL_WORDS = {
     "a", "an", "the", "this", "that", "some", "any", "and", "or", "of", "in", "on", "at", "by",
     "to", "from", "with", "without", "near", "beside", "behind", "between", "under", "over",
@@ -30,15 +30,15 @@ SMALL_WORDS = {
     "her", "their", "it",
 }  # fmt: skip
 
-# Ignored if a pack does not know them.
+# Words that count as known if a pack does not know them, see `unknown_share`.
 _PRAISE = {
     "cute", "adorable", "beautiful", "lovely", "nice", "pretty", "gorgeous", "amazing", "awesome",
     "cool", "funny", "sweet", "great", "good", "best", "wonderful", "favorite", "favourite",
     "photo", "photos", "photograph", "picture", "pictures", "image", "images", "pic", "pics",
     "show", "find", "please", "my", "me", "our",
 }  # fmt: skip
-_EPSILON = 1e-3  # added to a deviation before its logarithm; the deviation may be 0
-_MIN_DEVIATION = 1e-3  # lower bound of the deviation of a statistic between images
+_EPSILON = 1e-3  # added to a deviation before its logarithm, because it may be 0
+_MIN_DEVIATION = 1e-3  # minimum deviation of a statistic between images
 _WITHIN_LIMIT = 0.95  # share of the pack's own images within `Domain.limit`
 Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
 
@@ -58,17 +58,17 @@ class Background(NamedTuple):
         return np.log(self.words), np.log(np.minimum(self.images, _MAX_IMAGES))
 
     def features(self) -> np.ndarray:
-        """Features (B, 6) of the queries, for the weights `Calibration.question`."""
+        """Returns features (B, 6) of the queries, for the weights `Calibration.question`."""
         gaps = (self.top - np.stack([self.mean, self.tenth])) / np.maximum(self.deviation, 1e-6)
         return np.stack([self.top, *gaps, self.unknown, *self._logs()], axis=-1)
 
     def sizes(self) -> np.ndarray:
-        """Features (B, 3) of the refusal threshold, for the weights `Calibration.refusal`."""
+        """Returns features (B, 3) of the queries, for the weights `Calibration.refusal`."""
         words, size = self._logs()
         return np.stack([words, size, words * size], axis=-1)
 
     def hit_features(self, logit: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Features (B, n, 4) of hits with scores (B, n), for the weights `Calibration.hit`."""
+        """Returns features (B, n, 4) of hits with scores (B, n), for `Calibration.hit`."""
         below_top = ((self.top - scores.T) / np.maximum(self.deviation, 1e-6)).T  # (B, n)
         columns = [np.broadcast_to(c[:, None], scores.shape) for c in (logit, *self._logs())]
         return np.stack([below_top, *columns], axis=-1)
@@ -79,15 +79,15 @@ class Judgement(NamedTuple):
 
     matches: bool  # whether any image matches
     probability: float  # probability that any image matches
-    hits: tuple[float, ...]  # for each hit the probability that it matches
+    hits: tuple[float, ...]  # the probability of each hit that it matches
 
 
 @dataclass(frozen=True, config=STRICT)
 class Calibration:
-    """The fitted weights of one method, the bias last, and the data, command and seed of the fit.
+    """The fitted weights of one method (the bias is last), and how to reproduce the fit.
 
     `question` applies to `Background.features`, `hit` to `Background.hit_features`, and `refusal`
-    to `Background.sizes` for the log odds below which nothing matches.
+    to `Background.sizes`, for the log odds below which no image matches.
     """
 
     question: tuple[Weight, Weight, Weight, Weight, Weight, Weight, Weight]
@@ -99,15 +99,15 @@ class Calibration:
     seed: Count
 
     def logits(self, background: Background) -> np.ndarray:
-        """Log odds (B,) that any image matches."""
+        """Returns log odds (B,) that any image matches."""
         return weighted(background.features(), self.question)
 
     def limits(self, background: Background) -> np.ndarray:
-        """Log odds (B,) below which no image matches."""
+        """Returns log odds (B,) below which no image matches."""
         return weighted(background.sizes(), self.refusal)
 
     def probabilities(self, background: Background, scores: np.ndarray) -> np.ndarray:
-        """Probabilities (B, n) that hits with scores (B, n) match their query."""
+        """Returns probabilities (B, n) that hits with scores (B, n) match their query."""
         features = background.hit_features(self.logits(background), scores)
         return sigmoid(weighted(features, self.hit))
 
@@ -119,10 +119,10 @@ class Calibration:
         words: Sequence[str],
         unknown: Mapping[int, str],
     ) -> Judgement | None:
-        """Judges the hits of one text query; None if there are too few images.
+        """Judges the hits of one text query; returns None if there are too few images.
 
-        `best` (n,) are the highest scores, in descending order; `scores` (S,) those of a sample of
-        the `count` images searched. For `words` and `unknown` see `unknown_share`.
+        `best` (n,) are the highest scores in descending order, `scores` (S,) the scores of a sample
+        of the `count` searched images. For `words` and `unknown` see `unknown_share`.
         """
         if count < _MIN_IMAGES:
             return None
@@ -136,7 +136,7 @@ class Calibration:
 
 
 def weighted(features: np.ndarray, weights: tuple[float, ...]) -> np.ndarray:
-    """Weighted sum (...) of features (..., F); the last of F + 1 weights is the bias."""
+    """Returns weighted sums (...) of features (..., F); the last of F + 1 weights is the bias."""
     return features @ np.array(weights[:-1]) + weights[-1]
 
 
@@ -150,11 +150,11 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
-    """The share of a text's words, without `SMALL_WORDS`, that a pack does not know.
+    """Returns the share of unknown words in a text, without `SMALL_WORDS`.
 
-    `words` are the tokens of the text; `unknown` maps the indices of unknown words to the words as
-    typed. If any word is known, an unknown word counts as known if it is praise or precedes a known
-    word ("a fluffy dog"): the other words describe the image.
+    `words` are the tokens of the text; `unknown` maps the indices of words that a pack does not
+    know to the words as typed. If any word is known, an unknown word counts as known if it is
+    praise ("cute") or precedes a known word ("a fluffy dog"): the other words describe the image.
 
     >>> unknown_share(["a", "dog", "in", "the", "[UNK]"], {4: "zebra"})
     0.5
@@ -175,9 +175,9 @@ def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
 class Domain:
     """The distribution of the features of a pack's own images.
 
-    The 2d statistics of an image are the mean of each of its d features over the cells, and the
-    logarithm of its deviation. The distance of an image is the root mean square of its statistics,
-    standardised by their mean and deviation over the pack's own images.
+    The 2d statistics of an image are the mean of each of the d features over the cells, and the
+    logarithm of the standard deviation. The distance of an image is the root mean square of its
+    statistics, standardised by their mean and deviation over the pack's own images.
     """
 
     mean: tuple[float, ...]  # (2d,) mean of each statistic
@@ -185,7 +185,7 @@ class Domain:
     limit: Annotated[float, Field(gt=0)]  # distance that 95 % of the pack's images do not exceed
 
     def distances(self, features: np.ndarray) -> np.ndarray:
-        """Distances (B,) of images from features (B, N, d); about 1 for the pack's own."""
+        """Returns distances (B,) of images with features (B, N, d); about 1 for the pack's own."""
         standardised = (_statistics(features) - np.array(self.mean)) / np.array(self.deviation)
         return np.sqrt((standardised**2).mean(axis=1))
 
@@ -201,7 +201,7 @@ class Domain:
 
 
 def _statistics(features: np.ndarray) -> np.ndarray:
-    """The statistics (B, 2d) of images with features (B, N, d)."""
+    """Returns the statistics (B, 2d) of images with features (B, N, d)."""
     values = features.astype(np.float64)
     spread = np.log(values.std(axis=1) + _EPSILON)
     return np.concatenate([values.mean(axis=1), spread], axis=1)

@@ -10,9 +10,9 @@ Paths in `gallery.json` are relative to its folder:
 
 Only `split`, `images`, `file`, `captions` and `text` are required; unknown keys are ignored.
 
-A pack without an image encoder has `regions.safetensors` beside it, the precomputed features of
-image regions: `features` (N, n, d) in half precision, a row for each image, and optionally `boxes`
-(N, n, 4), the regions in relative xyxy.
+For a pack without an image encoder, the folder also has `regions.safetensors` with precomputed
+features of image regions: `features` (N, n, d) in half precision, for N images with n regions, and
+optionally `boxes` (N, n, 4), relative xyxy.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from polyview.export.pack.validation import OPEN, Count, Line, PackError, PlainP
 from polyview.models.checkpoint import save_tensors
 
 Share = Annotated[float, Field(ge=0, le=1)]
-# validation of a long list stops at the first error
+# indices; validation of a long list stops at the first error
 Rows = Annotated[tuple[Count, ...], FailFast()]
-_MIN_SIDE = 1e-3  # minimum side of a box, so that empty boxes are drawn, too
+_MIN_SIDE = 1e-3  # minimum relative side of a box, so that maps also show empty boxes
 MAPS = (16, 16)  # rows and columns of a map over boxes
 
 
@@ -47,7 +47,7 @@ class GalleryCaption:
     """One caption of one image."""
 
     text: validation.Page
-    view: Line | None = None  # the aspect of the image that it describes
+    view: Line | None = None  # the described aspect of the image, such as "animal"
     mentions: Rows = ()  # indices in `objects` of the caption's image
     # Ascending indices of all matching images of the gallery; by default the caption's image.
     relevant: Annotated[Rows, Field(min_length=1)] = ()
@@ -69,11 +69,10 @@ class GalleryObject:
 
 @dataclass(frozen=True, config=OPEN)
 class GalleryImage:
-    """One image: its file, captions, and ground truth if known.
+    """One image or clip (an animated image): its file, captions, and ground truth if known.
 
-    The pixels of `mask` are 0 for the background and i + 1 for `objects[i]`. A clip is an animated
-    image. Images with the same number in `alike` are hard to distinguish, such as clips that differ
-    only in the order of events.
+    The pixels of `mask` are 0 for the background and i + 1 for `objects[i]`. Images with the same
+    number `alike` are hard to distinguish, such as clips that differ only in the order of events.
     """
 
     file: PlainPath
@@ -91,7 +90,7 @@ class GalleryInfo:
     """The content of a `gallery.json`, and its folder."""
 
     split: Line  # the split of the data set
-    # `GalleryCaption.relevant` holds indices of this tuple
+    # `GalleryCaption.relevant` has indices of this tuple
     images: Annotated[tuple[GalleryImage, ...], Field(min_length=1), FailFast()]
     world: Line | None = None  # the data set, if named
     folder: Path = Path()
@@ -108,16 +107,13 @@ class GalleryInfo:
         return tuple(sorted({image.file for image in self.images} | masks))
 
 
-def load_gallery(path: Path) -> GalleryInfo:
-    """Reads the gallery of a folder or a pack, and checks that its files exist.
+def load_gallery(path: Path, check_files: bool = True) -> GalleryInfo:
+    """Reads the gallery of a pack, or the gallery in a folder.
 
-    Raises FileNotFoundError if there is none or it lacks a file, PackError if it is invalid.
+    Raises FileNotFoundError if there is no gallery or, with `check_files`, if an image or mask does
+    not exist, PackError if `gallery.json` is invalid.
     """
-    return read_gallery(path / FOLDER if (path / MANIFEST).is_file() else path)
-
-
-def read_gallery(folder: Path, files: bool = True) -> GalleryInfo:
-    """Reads a folder's `gallery.json`; with `files`, checks that its files exist."""
+    folder = path / FOLDER if (path / MANIFEST).is_file() else path
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"there is no gallery in {folder}: it has no {INDEX}")
     index = validation.check(GalleryInfo, validation.read_json(folder / INDEX), INDEX)
@@ -138,18 +134,18 @@ def read_gallery(folder: Path, files: bool = True) -> GalleryInfo:
             captions.append(replace(caption, mentions=tuple(mentions), relevant=tuple(relevant)))
         images.append(replace(image, captions=tuple(captions)))
     gallery = replace(index, images=tuple(images), folder=folder)
-    for file in gallery.files if files else ():
+    for file in gallery.files if check_files else ():
         if not (folder / file).is_file():
             raise FileNotFoundError(f"the gallery {folder} lacks {file}, which its {INDEX} names")
     return gallery
 
 
 class Regions:
-    """The regions of N images; features are read from the disk on request.
+    """The n regions of each of N images; features are read from the disk on request.
 
-    `shape` is (N, n, d); `boxes` is (N, n, 4), each with an area, or None; `grid` is the rows and
-    columns of maps over the regions, (1, 1) without boxes. Raises PackError if the file's tensors
-    have other names, shapes or ranges.
+    `shape` is (N, n, d). `boxes` is (N, n, 4) in relative xyxy, with sides of at least `_MIN_SIDE`,
+    or None. `grid` is the number of rows and columns of maps over the regions, (1, 1) without
+    boxes. Raises PackError if the file's tensors have other names, shapes or ranges.
     """
 
     def __init__(self, path: Path) -> None:
@@ -166,22 +162,21 @@ class Regions:
                 raise PackError(f"{path}: boxes must be {(*self.shape[:2], 4)}, not {boxes.shape}")
             if not (boxes.min() >= 0 and boxes.max() <= 1):
                 raise PackError(f"{path}: boxes must be relative xyxy, 0 to 1")
-            # ordered edges, and sides of at least `_MIN_SIDE`
             corners = boxes.float().unflatten(-1, (2, 2))  # (N, n, 2, 2)
             top_left = corners.amin(dim=2).clamp_max(1 - _MIN_SIDE)
             bottom_right = corners.amax(dim=2).maximum(top_left + _MIN_SIDE)
             self.boxes, self.grid = torch.cat([top_left, bottom_right], dim=-1), MAPS
 
     def features(self, rows: Sequence[int]) -> Tensor:
-        """Features (B, n, d) float32 of the images at `rows`."""
+        """Returns features (B, n, d) float32 of the images with the indices `rows`."""
         return self._features[list(rows)].float()
 
     def all_features(self) -> np.ndarray:
-        """Features (N, n, d) of all images, as stored."""
+        """Returns features (N, n, d) of all images, as stored."""
         return self._features.numpy()
 
     def summed(self, row: int, values: Tensor) -> Tensor:
-        """A map (..., rows, columns) of an image's values (..., n), with the same sum.
+        """Spreads an image's values (..., n) over a map (..., rows, columns) with the same sum.
 
         Each value is spread evenly over its region's box; values of overlapping boxes are added.
         """
@@ -189,27 +184,28 @@ class Regions:
         return (values @ (shares / shares.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)
 
     def strongest(self, row: int, values: Tensor) -> Tensor:
-        """A map (..., rows, columns) of an image's values (..., n), such as cosines.
+        """Draws an image's values (..., n), such as cosines, as a map (..., rows, columns).
 
-        Each cell has the highest value of its regions, 0 outside all regions.
+        Each cell has the highest value of the regions that overlap it, 0 outside all regions.
         """
         is_covered = self._cell_shares(row).to(values.device) > 0  # (n, cells)
         highest = values[..., None].where(is_covered, -torch.inf).amax(dim=-2)  # (..., cells)
         return highest.where(is_covered.any(dim=0), 0).unflatten(-1, self.grid)
 
     def _cell_shares(self, row: int) -> Tensor:
-        """The share of each cell that each region covers: (n, cells)."""
+        """Returns the share (n, cells) of each cell that each region covers."""
         if self.boxes is None:
             return torch.ones(self.shape[1], 1)
-        rows, columns = (torch.arange(count) for count in self.grid)
         x0, y0, x1, y1 = self.boxes[row, :, :, None].unbind(dim=1)  # (n, 1) each
-        row_overlap = _overlap(y0 * len(rows), y1 * len(rows), rows)  # (n, rows)
-        column_overlap = _overlap(x0 * len(columns), x1 * len(columns), columns)  # (n, columns)
+        rows, columns = self.grid
+        # length of each cell [i, i + 1] inside the box: (n, rows) and (n, columns)
+        row_overlap = torch.arange(rows + 1.0).clamp(y0 * rows, y1 * rows).diff()
+        column_overlap = torch.arange(columns + 1.0).clamp(x0 * columns, x1 * columns).diff()
         return (row_overlap[:, :, None] * column_overlap[:, None, :]).flatten(1)
 
 
 def write_regions(folder: Path, features: np.ndarray, boxes: np.ndarray | None) -> None:
-    """Writes the regions of a gallery's images; see the module docstring."""
+    """Writes the regions of a gallery's images: `features` (N, n, d) and `boxes` (N, n, 4)."""
     tensors = {"features": torch.from_numpy(np.array(features, np.float16))}
     if boxes is not None:
         tensors["boxes"] = torch.from_numpy(np.array(boxes, np.float32))
@@ -217,20 +213,14 @@ def write_regions(folder: Path, features: np.ndarray, boxes: np.ndarray | None) 
 
 
 def regions_of(info: PackInfo) -> Regions | None:
-    """The regions of a pack's gallery, or None; raises PackError if their shape does not fit."""
+    """Returns the regions of a pack's gallery, or None; PackError if their shape is wrong."""
     if info.gallery is None or not info.has_regions:
         return None
     regions = Regions(info.folder / FOLDER / REGIONS)
-    expected = info.gallery.images, info.image_encoder.dim
-    if regions.shape[::2] != expected:
+    actual, expected = regions.shape[::2], (info.gallery.images, info.image_encoder.dim)
+    if actual != expected:
         raise PackError(
-            f"the regions of {info.folder} are of {regions.shape[0]} images and width "
-            f"{regions.shape[2]}, but the pack has {expected[0]} images and width {expected[1]}; "
-            "export it again"
+            f"the regions of {info.folder} are of {actual[0]} images and width {actual[1]}, but "
+            f"the pack has {expected[0]} images and width {expected[1]}; export it again"
         )
     return regions
-
-
-def _overlap(start: Tensor, end: Tensor, cells: Tensor) -> Tensor:
-    """The length of each cell [i, i + 1] between starts and ends (n, 1): (n, cells)."""
-    return (end.minimum(cells + 1) - start.maximum(cells)).clamp_min(0)

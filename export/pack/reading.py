@@ -7,7 +7,7 @@ A pack is a folder, or a Hub repository with the same files:
     tokenizer.json               Hugging Face `tokenizers` format
     <method>/image_encoder.onnx  the same, if the method has its own image encoder
     <method>/text_encoder.onnx   ids (B, L), lengths (B,) -> features (B, L, d)
-    <method>/head.safetensors    the heads, for `models.build`
+    <method>/head.safetensors    weights of the image and text heads
     gallery/                     optional, see `export/pack/gallery.py`
     training/                    optional: recipes and logs
     README.md                    the model card, rendered from pack.json
@@ -25,7 +25,7 @@ import onnx
 from huggingface_hub import ModelCard, ModelCardData
 
 from polyview.export.pack import schema
-from polyview.export.pack.gallery import GalleryInfo, read_gallery
+from polyview.export.pack.gallery import GalleryInfo, load_gallery
 from polyview.export.pack.schema import CARD, FOLDER, MANIFEST, FileInfo, GallerySummary, PackInfo
 from polyview.export.pack.validation import PackError, check, read_json
 from polyview.models import METHODS
@@ -46,26 +46,25 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
 
     With `verify`, compares every SHA-256 and checks the weights (`check_weights`); otherwise checks
     only that every file exists and has the stated size. Raises FileNotFoundError if the folder or
-    one of its files does not exist; PackError names the file and the fault of an invalid pack.
+    one of its files does not exist, PackError if the pack is invalid.
     """
     info = read_info(path)
     for name in info.files:
         check_file(info, name, verify)
     if (summary := info.gallery) is not None:
-        gallery = read_gallery(info.folder / FOLDER)
+        gallery = load_gallery(info.folder)
         _refuse_links_outside(info.folder, (f"{FOLDER}/{name}" for name in gallery.files))
         images = None if verify else (summary.images_sha256, summary.images_bytes)
         if summarize_gallery(gallery, images) != summary:
-            raise PackError(
-                f"the gallery of {info.folder} is not the one that pack.json describes, with "
-                f"{summary.images} images and {summary.captions} captions of the split "
-                f"{summary.split}, and their SHA-256; fetch the pack again"
-            )
+            counts = f"{summary.images} images and {summary.captions} captions"
+            described = f"with {counts} of the split {summary.split}, and their SHA-256"
+            fault = f"the gallery of {info.folder} is not the one that pack.json describes"
+            raise PackError(f"{fault}, {described}; fetch the pack again")
     return info
 
 
 def read_info(path: Path) -> PackInfo:
-    """Reads and validates pack.json, but checks no other file; see `load_info`."""
+    """Reads and validates pack.json only; see `load_info`."""
     folder = Path(path)
     if not folder.is_dir():
         raise FileNotFoundError(no_such("pack folder", folder, "name a folder with a pack.json"))
@@ -76,15 +75,14 @@ def read_info(path: Path) -> PackInfo:
 
 
 def check_file(info: PackInfo, name: str, verify: bool = True) -> None:
-    """Checks one of a pack's files; see `load_info`."""
+    """Checks one file of a pack; see `load_info`."""
     path, expected = info.folder / name, info.files[name]
     if not path.is_file():
         raise FileNotFoundError(f"the pack {info.folder} lacks {name}; fetch or export it again")
     _refuse_links_outside(info.folder, [name])
     if (size := path.stat().st_size) != expected.bytes:
-        raise PackError(
-            f"{path} has {size} bytes, but pack.json says {expected.bytes}; fetch the pack again"
-        )
+        fault = f"has {size} bytes, but pack.json says {expected.bytes}"
+        raise PackError(f"{path} {fault}; fetch the pack again")
     if verify:
         if sha256_of(path) != expected.sha256:
             raise PackError(f"{path} does not match its SHA-256 in pack.json; fetch the pack again")
@@ -92,26 +90,26 @@ def check_file(info: PackInfo, name: str, verify: bool = True) -> None:
 
 
 def list_files(info: PackInfo, check_gallery: bool = True) -> list[str]:
-    """All files of a pack, relative to its folder; `check_gallery` if images must exist."""
+    """Lists all files of a pack; `check_gallery` raises FileNotFoundError for missing images."""
     names = {MANIFEST, *info.files}
     if (info.folder / CARD).is_file():
         _refuse_links_outside(info.folder, [CARD])
         names.add(CARD)
     if info.gallery is not None:
-        gallery = read_gallery(info.folder / FOLDER, check_gallery)
+        gallery = load_gallery(info.folder, check_gallery)
         names |= {f"{FOLDER}/{file}" for file in gallery.files}
     return sorted(names)
 
 
 def describe_file(path: Path) -> FileInfo:
-    """Size and SHA-256 of a file."""
+    """Returns size and SHA-256 of a file."""
     return FileInfo(sha256_of(path), path.stat().st_size)
 
 
 def summarize_gallery(
     gallery: GalleryInfo, images: tuple[str, int] | None = None
 ) -> GallerySummary:
-    """The entry of pack.json for a gallery; `images` is their checksum and size, if known."""
+    """Returns pack.json's entry for a gallery; `images` has their SHA-256 and size, if known."""
     if images is None:
         digest, total = hashlib.sha256(), 0
         for file in gallery.files:
@@ -130,12 +128,12 @@ def write_info(info: PackInfo) -> None:
 
 
 def render_card(info: PackInfo) -> str:
-    """The card as Markdown with the Hub's front matter, licence and tags."""
+    """Returns the model card: Markdown with the Hub's front matter, licence and tags."""
     measured = {name: m.metrics for name, m in info.methods.items() if m.metrics is not None}
     methods = dict.fromkeys(entry.method or name for name, entry in info.methods.items())
     licence = info.licence.lower()
     is_hub_licence = licence in _HUB_LICENCES.split()
-    # an identifier for other licences, whose names are in the text
+    # an identifier of a licence that the Hub does not list; the card's text has its name
     identifier = re.sub(r"[^a-z0-9.]+", "-", licence).strip("-") or "unknown"
     front = ModelCardData(
         language="en",
@@ -151,10 +149,10 @@ def render_card(info: PackInfo) -> str:
 
 
 def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackInfo:
-    """Writes a method's measured values into pack.json and renders the model card again.
+    """Writes the metrics of a method into pack.json, and renders the model card again.
 
-    `metrics` are the values of `Metrics`; `seed` defaults to that of the training. Returns the new
-    description. Raises PackError if the pack has no such method, or the metrics are incomplete.
+    `metrics` has the fields of `Metrics`; `seed` defaults to that of the training. Returns the new
+    content of pack.json. Raises PackError for an unknown method, or if a field is not valid.
     """
     info = load_info(pack, verify=False)
     if method not in info.methods:
@@ -170,8 +168,8 @@ def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackI
 def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
     root = folder.resolve()
     allowed = [root]
-    # In the Hub client's cache, a pack is `models--owner--name/snapshots/commit`, with links to
-    # `blobs` beside `snapshots`, which may be links to `blobs` in the root of the cache.
+    # In the Hub's cache, a pack is `models--owner--name/snapshots/commit`, with links to files in
+    # `models--owner--name/blobs`, which may be links to files in `blobs` in the root of the cache.
     if root.parent.name == "snapshots":
         allowed += [parent / "blobs" for parent in root.parents[1:3]]
     for path in (folder / name for name in names):
@@ -181,10 +179,10 @@ def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
 
 
 def check_weights(path: Path) -> None:
-    """Checks an ONNX or safetensors file; other files hold no weights and pass.
+    """Checks an ONNX or safetensors file; ignores other files.
 
-    Raises PackError if the file is not readable; if a safetensors file holds NaN or infinity; or if
-    an ONNX file has operators of another domain than ONNX's own, or tensors in a second file.
+    Raises PackError if the file is not readable, a safetensors file has NaN or infinity, or an ONNX
+    file has operators of another domain than ONNX's own, or tensors in a second file.
     """
     if path.suffix == ".safetensors":
         try:
@@ -200,19 +198,16 @@ def check_weights(path: Path) -> None:
     for part in _parts(model):
         # the two names of ONNX's default domain
         if isinstance(part, onnx.NodeProto) and part.domain not in ("", "ai.onnx"):
-            raise PackError(
-                f"{path} uses the operator {part.op_type!s:.60} of the domain {part.domain!s:.60}; "
-                "export it again with ONNX's own operators only"
-            )
+            operator = f"{part.op_type!s:.60} of the domain {part.domain!s:.60}"
+            advice = "export it again with ONNX's own operators only"
+            raise PackError(f"{path} uses the operator {operator}; {advice}")
         if isinstance(part, onnx.TensorProto) and (part.data_location or part.external_data):
-            raise PackError(
-                f"{path}: tensor {part.name!s:.60} is in another file; export it again, "
-                "with all weights inside"
-            )
+            advice = "export it again, with all weights inside"
+            raise PackError(f"{path}: tensor {part.name!s:.60} is in another file; {advice}")
 
 
 def _parts(message: Any) -> Iterator[Any]:
-    """A protobuf message and all messages inside it, at any depth."""
+    """Yields a protobuf message and all messages inside it, at any depth."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is not None:

@@ -1,8 +1,8 @@
-"""`pack.json`: the schema of a pack's description.
+"""The schema of `pack.json`, format 1.
 
-The classes below define format 1: the attributes of `PackInfo` are the keys after `format`. All
-paths are relative to the pack. `files` lists every file that is read, except pack.json itself,
-README.md and the gallery's images, which share one checksum.
+The keys of pack.json are `format` and the fields of `PackInfo`. All paths are relative to the pack.
+`files` lists every file that is read, except pack.json itself, README.md and the gallery's images,
+which share one checksum.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ from polyview.models.preprocess import Preprocess
 FORMAT = 1
 MANIFEST, CARD = "pack.json", "README.md"
 FOLDER, INDEX = "gallery", "gallery.json"
-REGIONS = "regions.safetensors"  # beside INDEX, see `export/pack/gallery.py`
+REGIONS = "regions.safetensors"  # in the folder of INDEX, see `export/pack/gallery.py`
 UNKNOWN_LICENCE = "unknown"  # for weights whose authors state no licence
 MAX_MANIFEST = 2**20  # bytes of pack.json
 MAX_FILE = 2**31 - 1  # bytes of any other file; no ONNX file can be larger
 Width = Annotated[int, Field(ge=1, le=65_536)]  # width of features
-Length = Annotated[int, Field(ge=1, le=1024)]  # length of a side of a grid, a text or a clip
-Omitted = Field(exclude_if=lambda value: value is None)  # pack.json omits the key for None
+Length = Annotated[int, Field(ge=1, le=1024)]  # rows or columns of a grid, tokens, or frames
+Omitted = Field(exclude_if=lambda value: value is None)  # pack.json omits keys with the value None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -41,14 +41,14 @@ class FileInfo:
 
 @dataclass(frozen=True, config=STRICT)
 class ImageEncoderInfo:
-    """The image encoder; all `frames` of a clip form one set of features, in their order."""
+    """The image encoder."""
 
-    # its ONNX file; None if methods read precomputed features, and search the pack's own gallery
-    file: PlainPath | None
+    file: PlainPath | None  # the ONNX file; None if the methods read precomputed features
     dim: Width  # d of its features
     grid: tuple[Length, Length]  # rows and columns of its features; (1, 1) without a file
-    summary_token: bool = False  # whether a summary of the whole image precedes the grid's cells
-    frames: Annotated[Length, Field(exclude_if=lambda count: count == 1)] = 1  # of a clip
+    summary_token: bool = False  # True if a feature of the whole image precedes the grid's cells
+    # number of frames of a clip whose features form one set, in the order of the frames
+    frames: Annotated[Length, Field(exclude_if=lambda count: count == 1)] = 1
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -65,7 +65,7 @@ class Metrics:
 
     split: Line  # the split of the data set
     command: validation.Command  # the command line that reproduces the values
-    hardware: Note  # the machine that measured them
+    hardware: Note  # the machine on which the values were measured
     seed: Count | None  # of the training run; None if unknown
     # by name, such as `i2t_r1` in percent
     values: Annotated[dict[Annotated[str, Field(max_length=64)], float], Field(max_length=200)]
@@ -73,10 +73,10 @@ class Metrics:
 
 @dataclass(frozen=True, config=STRICT)
 class Parity:
-    """How closely a pack's method agrees with torch, see `export/build/pack.py`."""
+    """The differences between a method in the pack and in torch, see `export/build/pack.py`."""
 
     numbers: float  # largest difference between the pack and torch with the same rounded weights
-    ranking: bool  # whether every ranking was the same
+    ranking: bool  # True if all rankings are the same
     fp16_numbers: float  # largest change of a score by rounding the weights
     fp16_ranking: float  # share of queries with the same first hit before and after rounding
 
@@ -95,12 +95,12 @@ class MethodInfo:
     head: PlainPath  # the heads' weights
     config: dict[str, Any]  # the full training configuration
     parity: Parity | None  # None before `build_pack` has measured it
-    metrics: Metrics | None = None  # None before `training.evaluate` writes them
-    image_encoder: Annotated[PlainPath | None, Omitted] = None  # its own; None for the pack's
-    calibration: Annotated[Calibration | None, Omitted] = None  # maps its scores to probabilities
+    metrics: Metrics | None = None  # None before `training.evaluate` has measured them
+    image_encoder: Annotated[PlainPath | None, Omitted] = None  # None for the pack's encoder
+    calibration: Annotated[Calibration | None, Omitted] = None  # maps scores to probabilities
     calibration_metrics: Annotated[Metrics | None, Omitted] = None  # measured on other data
-    method: Annotated[Name | None, Omitted] = None  # key of `models.METHODS`; None for its name
-    title: Annotated[Line | None, Omitted] = None  # display name; None for the title of its class
+    method: Annotated[Name | None, Omitted] = None  # key of `METHODS`; None if equal to the name
+    title: Annotated[Line | None, Omitted] = None  # display name; None for the class's title
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -128,7 +128,7 @@ class Labels:
 
 @dataclass(frozen=True, config=STRICT)
 class PackInfo(Labels):
-    """The content of pack.json; attributes have the names of the keys."""
+    """The content of pack.json."""
 
     preprocess: Preprocess
     image_encoder: ImageEncoderInfo
@@ -145,17 +145,14 @@ class PackInfo(Labels):
             if (width := method.image_dim) != dim:
                 raise ValueError(f"methods.{name}.image_dim is {width}, but the encoder's is {dim}")
             if method.image_encoder is not None and file is None:
-                raise ValueError(
-                    f"methods.{name} has an image encoder, but the pack has none; name its file in "
-                    "image_encoder, or export the pack again"
-                )
+                fault = f"methods.{name} has an image encoder, but the pack has none"
+                advice = "name its file in image_encoder, or export the pack again"
+                raise ValueError(f"{fault}; {advice}")
         if self.domain and {len(self.domain.mean), len(self.domain.deviation)} != {2 * dim}:
             raise ValueError(f"domain.mean and domain.deviation must have {2 * dim} numbers each")
         if self.has_regions and (self.gallery is None or file is not None):
-            raise ValueError(
-                f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder; leave "
-                "it out, or export the pack again"
-            )
+            fault = f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder"
+            raise ValueError(f"{fault}; leave it out, or export the pack again")
         referenced = [self.tokenizer.file, file, self.gallery.file if self.gallery else None]
         for method in self.methods.values():
             referenced += [method.text_encoder, method.head, method.image_encoder]
@@ -165,11 +162,11 @@ class PackInfo(Labels):
 
     @property
     def checksum(self) -> str:
-        """One SHA-256 of everything that determines features and embeddings."""
+        """The SHA-256 of everything that determines features and embeddings."""
         values = self.to_json()
         parts = {key: values[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
         parts["arguments"] = {name: method.arguments for name, method in self.methods.items()}
-        # included only if unusual, so that cached embeddings of older packs stay valid
+        # without the usual paths, so that cached embeddings of older packs stay valid
         files = {name: [m.text_encoder, m.head] for name, m in self.methods.items()}
         usual = ("{}/text_encoder.onnx", "{}/head.safetensors")
         roles = {n: f for n, f in files.items() if f != [path.format(n) for path in usual]}
@@ -182,16 +179,16 @@ class PackInfo(Labels):
 
     @property
     def identity(self) -> str:
-        """One SHA-256 of pack.json, which has the checksums of all files."""
+        """The SHA-256 of pack.json, which includes the checksums of all files."""
         return hashlib.sha256(json.dumps(self.to_json()).encode()).hexdigest()
 
     @property
     def has_regions(self) -> bool:
-        """Whether the gallery has precomputed features, see `export/pack/gallery.py`."""
+        """True if the gallery has precomputed features, see `export/pack/gallery.py`."""
         return f"{FOLDER}/{REGIONS}" in self.files
 
     def to_json(self) -> dict[str, Any]:
-        """The content of pack.json, without None and defaults that older packs do not have."""
+        """Returns the content of pack.json; keys that older packs lack are omitted at defaults."""
         values = TypeAdapter(PackInfo).dump_python(self, mode="json")
         values["preprocess"] = self.preprocess.to_json()
         values["files"] = dict(sorted(values["files"].items()))
@@ -199,12 +196,10 @@ class PackInfo(Labels):
 
 
 def parse_info(values: Any, folder: Path) -> PackInfo:
-    """Validates the content of a pack.json; raises PackError, which names the first wrong value."""
+    """Validates the content of a pack.json; PackError names the first value that is not valid."""
     version = values.get("format") if isinstance(values, dict) else None
     if version != FORMAT:
-        raise PackError(
-            f"{MANIFEST} is of format {version!r:.20}, but only {FORMAT} is read; update Polyview, "
-            "or export the pack again"
-        )
+        fault = f"is of format {version!r:.20}, but only {FORMAT} is read"
+        raise PackError(f"{MANIFEST} {fault}; update Polyview, or export the pack again")
     content = {key: value for key, value in values.items() if key != "format"}
     return replace(validation.check(PackInfo, content, MANIFEST), folder=folder)

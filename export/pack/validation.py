@@ -1,6 +1,6 @@
-"""Validates values from JSON, TOML and command lines; an error is one sentence.
+"""Validates values from JSON, TOML and command lines; an error message is one sentence.
 
-Pydantic dataclasses declare types and ranges, and `check` applies them. An error reads:
+Pydantic dataclasses declare types and ranges, and `check` applies them. Example of a message:
 
     recipe.toml: decay must be a valid number, not '0.5'
 """
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 
 class PackError(ValueError):
-    """A pack, or a part of one, is invalid; the message is a sentence for people."""
+    """A pack, or a value of pack.json or settings, is not valid; the message is one sentence."""
 
 
 def _like(pattern: str, requirement: str) -> AfterValidator:
-    """A pydantic validator for strings that match a regular expression as a whole."""
+    """Returns a pydantic validator for strings that a regular expression matches as a whole."""
 
     def validate(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -76,13 +76,12 @@ def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
 
 
 def check(kind: type[T], values: Any, where: str = "") -> T:
-    """Builds a value of a type, usually a pydantic dataclass, from plain values.
+    """Builds a value of a type, usually a pydantic dataclass, from values of JSON or TOML.
 
-    The type is configured as `STRICT` or `OPEN`; `values` are as read from JSON or TOML. Raises
-    PackError, which begins with `where` (such as "pack.json"), and names the first wrong value by
-    its dotted key, and the requirement.
+    The type is configured as `STRICT` or `OPEN`. Raises PackError for the first value that is not
+    valid, with `where` (such as "pack.json"), the dotted key of the value, and the requirement.
     """
-    # from JSON, a strict type accepts a list for a tuple and an object for a dataclass
+    # in JSON, strict types accept a list for a tuple and an object for a dataclass
     try:
         content = to_json(values, inf_nan_mode="constants")
         return _adapter(cast(Hashable, kind)).validate_json(content)
@@ -93,10 +92,10 @@ def check(kind: type[T], values: Any, where: str = "") -> T:
 
 
 def _sentence(error: ValidationError, kind: Any, where: str) -> str:
-    """Formats the first of pydantic's errors about a `kind` as a sentence."""
+    """Formats pydantic's first error about a value of the type `kind` as a sentence."""
     first = error.errors(include_url=False)[0]
     keys, category = list(first["loc"]), first["type"]
-    if keys and keys[-1] == "[key]":  # of a dictionary whose keys are validated too
+    if keys and keys[-1] == "[key]":  # an error about a dictionary's key
         del keys[-2:]
     if category in ("missing", "unexpected_keyword_argument", "extra_forbidden"):
         label, key = _location(where, keys[:-1]) or "it", keys[-1]
@@ -109,7 +108,7 @@ def _sentence(error: ValidationError, kind: Any, where: str) -> str:
         return ": ".join(filter(None, (label, str(first["ctx"]["error"]))))
     if category == "string_pattern_mismatch":
         requirement = "be a non-empty string"
-    else:  # of "Input should be a valid integer", "Tuple should have at most 2 items after ..."
+    else:  # from "Input should be a valid integer", "Tuple should have at most 2 items after ..."
         requirement = first["msg"].partition(" should ")[2].partition(" after validation")[0]
     return f"{label or 'it'} must {requirement}, not {_SHORT.repr(first['input'])}"
 
@@ -126,7 +125,7 @@ def _location(where: str, keys: list[int | str]) -> str:
 
 
 def _known_keys(kind: Any, keys: list[int | str]) -> list[str]:
-    """The valid keys of the object at the path `keys` in a `kind`."""
+    """Returns the valid keys of the object at the path `keys` in a value of the type `kind`."""
     schema = _adapter(kind).json_schema()
     node: Any = schema
     for key in [*keys, None]:

@@ -6,6 +6,7 @@ comes with them as it does there.
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,20 +170,20 @@ def saved(model: Any, **options: Any) -> dict[str, Any]:
     return {"epoch": 3, "model": model, "best_rsum": 401.5, "opt": named, "Eiters": 99}
 
 
-def write_words(path: Path) -> Path:
-    """The word list as SCAN published it."""
-    numbered = {word: i for i, word in enumerate(WORD_LIST)}
+def write_words(path: Path, words: Sequence[str] = WORD_LIST) -> Path:
+    """Writes a word list as SCAN published it."""
+    numbered = {word: i for i, word in enumerate(words)}
     content = {"word2idx": numbered, "idx2word": {i: w for w, i in numbered.items()}, "idx": 11}
     path.write_text(json.dumps(content))
     return path
 
 
-def write_pieces(folder: Path, count: int = PIECES) -> Path:
-    """BERT's word pieces and its configuration."""
+def write_pieces(folder: Path, count: int = PIECES, **settings: Any) -> Path:
+    """Writes BERT's word pieces and its configuration with these settings."""
     folder.mkdir(parents=True, exist_ok=True)
     known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "beach", "run", "##s"]
     pieces = known + [f"piece{i}" for i in range(count - len(known))]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    config = {"model_type": "bert", **BERT, "vocab_size": count}
+    config = {"model_type": "bert", **BERT, "vocab_size": count, **settings}
     (folder / "config.json").write_text(json.dumps(config))
     return folder

@@ -55,11 +55,6 @@ def test_a_text_encoder_of_another_width(runtime: Runtime, monkeypatch: pytest.M
         runtime.text_features(["a red dog"], NAME)
 
 
-def test_unknown_words_are_alike_and_spaces_and_case_do_not_matter(runtime: Runtime) -> None:
-    assert runtime.reader.read("Zebra unicorns").words == ["[UNK]", "[UNK]"]
-    assert runtime.reader.read("  A  RED\tdog\n").ids == runtime.reader.read("a red dog").ids
-
-
 REFUSED: list[tuple[Callable[[Runtime], Any], str]] = [
     (lambda r: r.image_features([]), "there is no image"),
     (lambda r: r.text_views([], NAME), "there is no text"),

@@ -14,7 +14,7 @@ import httpx
 
 from polyview.app.gallery.images import ImageError, open_image
 from polyview.app.gallery.scan import CollectionImage
-from polyview.export.pack.gallery import read_gallery
+from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import check_weights
 from polyview.export.pack.schema import parse_info
 from polyview.export.pack.validation import PackError, read_json
@@ -63,7 +63,7 @@ def gallery(folder: Path, values: Any) -> None:
     """Checks `gallery.json` in a folder with images."""
     (folder / "gallery.json").write_text(json.dumps(values))
     with refused(PackError, FileNotFoundError):
-        results = read_gallery(folder)
+        results = load_gallery(folder)
         assert all((folder / file).resolve().is_relative_to(folder) for file in results.files)
         assert all(len(caption.text) <= 10_000 for caption in results.captions)
 

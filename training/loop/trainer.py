@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from polyview import models
-from polyview.export.build.runs import describe_run, load_run
+from polyview.export.build.runs import load_run, read_run
 from polyview.export.encoders import sources
 from polyview.export.pack.validation import check
 from polyview.models import Method, Views
@@ -275,7 +275,7 @@ def run_views(
         ValueError: the folder is not a run, the run reads other features or images than those of
             the data, or an encoder has changed since the run.
     """
-    description = describe_run(folder)
+    description, _ = read_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
     split = drop_damaged(open_split(data or Path(config.data), name), extraction)
     data, reads_images = split.folder.parent, bool(description.backbone_sha256)

@@ -4,7 +4,6 @@ ONNX files have the same weights in half the size; parity detects other rankings
 """
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ import torch
 from onnx import TensorProto, numpy_helper
 
 from polyview.export import to_onnx
-from polyview.export.build import pack as pack_module
 from polyview.export.build.pack import check_parity, export_text_encoder, same_ranking
 from polyview.export.encoders.sources import load_image_source
 from polyview.export.pack.reading import load_info
@@ -62,25 +60,6 @@ def test_existing_folders(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert to_onnx.main([*arguments, "--force"]) == 0
     assert not (out / "precious.txt").exists()
     assert {"training/backbone/log.csv", f"training/{NAME}/log.csv"} <= load_info(out).files.keys()
-
-
-def test_a_wrong_weight_in_onnx_ends_with_an_error_and_without_a_pack(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    export = pack_module.export_text_encoder
-
-    def export_wrongly(encoder: object, path: Path) -> None:
-        export(encoder, path)  # type: ignore[arg-type]
-        model = onnx.load(path)
-        largest = max(model.graph.initializer, key=lambda tensor: np.prod(tensor.dims))
-        values = numpy_helper.to_array(largest) + np.float16(0.25)
-        largest.CopyFrom(numpy_helper.from_array(values, largest.name))
-        onnx.save(model, path)
-
-    monkeypatch.setattr(pack_module, "export_text_encoder", export_wrongly)
-    assert to_onnx.main(command(runs, tmp_path / "mine")) == 1
-    assert re.search(rf"{NAME}.*text features.*more than 0\.0001", capsys.readouterr().err)
-    assert not list(tmp_path.iterdir())
 
 
 def test_misfits_are_named(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +110,7 @@ def test_other_numbers_are_drift(runs: Path, pack: Path, monkeypatch: pytest.Mon
     for method, scores in ((parts.head, order), (runtime.methods[NAME], swapped)):
         table = scores.expand(-1, 1000)
         monkeypatch.setattr(method, "score", lambda i, t, table=table: table[: len(i), : len(t)])
-    with pytest.raises(ValueError, match="ranks differently"):
+    with pytest.raises(ValueError, match="rankings differ"):
         check_parity(runtime, NAME, parts, parts)
 
 

@@ -173,7 +173,7 @@ def test_damaged_folders_are_refused(published: Path, copied: Path) -> None:
     refused(sources.load_image_source, copied, r"config\.json cannot be read")
     texts = Path(shutil.copytree(published / "bert", copied / "bert"))
     (texts / "tokenizer.json").unlink()
-    refused(sources.load_text_source, texts, "holds no tokenizer; put")
+    refused(sources.load_text_source, texts, "holds no tokenizer; add")
     (texts / "tokenizer.json").write_text("{}")
     refused(sources.load_text_source, texts, "holds no tokenizer that can be read")
 
