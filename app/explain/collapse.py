@@ -60,7 +60,7 @@ def measure(retriever: Retriever, name: str) -> Collapse:
     if gallery.shape is None:
         raise ValueError("nothing is searchable yet; try again in a moment")
     ids, (count, _) = gallery.ids(), gallery.shape
-    result = Collapse(method=name, state="ready", progress="", views=count, images=len(ids))
+    result = Collapse(method=name, views=count, images=len(ids))
     if count == 1:
         result.wins, result.in_use = [1.0], 1.0
         return result

@@ -43,7 +43,7 @@ from polyview.models.views import pad_sets
 
 SHARD = 16  # images of 224 x 224 that one thread encodes at once; fewer if they are larger
 RECENT = 200  # images whose features stay in memory: 80 MB for CLIP ViT-B/16
-_AHEAD = 8  # groups read ahead while the views of another are computed
+_AHEAD = 8  # groups read ahead of the group whose views are computed
 
 FileContent = tuple[CollectionImage, Content]  # a file and the result of reading it
 Squares = dict[Key, Image.Image]  # input images of the encoder, by key in the store
@@ -62,14 +62,14 @@ class Encoder:
         self._runtime, self._checksum = runtime, runtime.info.checksum
         self._frames_per_set = runtime.info.image_encoder.frames
         # one method for each space of features: methods with the same image encoder share a space
-        self._encoders = {self._space(name): name for name in runtime.methods}
-        self._sums = {s for s, m in self._encoders.items() if runtime.methods[m].features_add_up}
+        self._methods = {self._space(name): name for name in runtime.methods}
+        self._sums = {s for s, m in self._methods.items() if runtime.methods[m].features_add_up}
         self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
-        # thumbnails of clip frames are written while clips are read, others on request
+        # the folder of thumbnails; those of clip frames are written while clips are read
         self.thumbnails = cache / "thumbnails"
         folder = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
         # a file is saved in one transaction with its features of all encoders
-        encoders = hashlib.sha256("".join(sorted(self._encoders)).encode()).hexdigest()
+        encoders = hashlib.sha256("".join(sorted(self._methods)).encode()).hexdigest()
         decoders = f"{decoder_versions()}, sets of {self._frames_per_set}"
         self.store = Store(cache / "galleries" / folder[:24], encoders[:24], decoders)
         self._digests: dict[str, bytes] = {}  # SHA-256 of files that were read, by name
@@ -184,7 +184,7 @@ class Encoder:
             try:
                 if (content := known.get(image.file)) is None:
                     with image.open() as file:
-                        stamp, now = Stamp.of(file), time.time_ns()
+                        stamp, read_ns = Stamp.of(file), time.time_ns()
                         digest = hashlib.file_digest(file, "sha256").digest()
                         content = contents.get(digest) or self.store.content(digest)
                         added = Squares()
@@ -192,16 +192,16 @@ class Encoder:
                             content, added = self._decode(image, file, digest, stop)
                         if Stamp.of(file) != stamp:
                             raise ImageError(f"{image.file} changed while it was read; start again")
-                    files[image.file] = stamp, now, content
+                    files[image.file] = stamp, read_ns, content
                     contents[digest] = content
                     squares |= added
                 self._digests[image.file] = content.digest
             except (ImageError, OSError) as error:
-                sentence = str(unreadable(image.file, error))
-                content = Content(refusal=sentence.removeprefix(image.file))
+                refusal = str(unreadable(image.file, error)).removeprefix(image.file)
+                content = Content(refusal=refusal)
             results.append((image, content))
         vectors = dict[str, Vectors]()
-        for space in self._encoders if squares else ():
+        for space in self._methods if squares else ():
             stored = self.store.load(space, squares)
             new_squares = {key: square for key, square in squares.items() if key not in stored}
             vectors[space] = self._encode(new_squares, space)
@@ -235,10 +235,7 @@ class Encoder:
         return Content(digest, moments=tuple(moments)), squares
 
     def _stored_features(self, images: Sequence[CollectionImage], space: str) -> Vectors:
-        """Returns features (N, d) of images, or their sums (1, d), by key in the store.
-
-        Computes and stores missing features.
-        """
+        """Returns features (N, d) or sums (1, d) of images; computes and stores missing ones."""
         by_key: dict[Key, CollectionImage] = {self.key([image]): image for image in images}
 
         def make(missing: Iterable[Key]) -> Iterable[np.ndarray]:
@@ -254,7 +251,7 @@ class Encoder:
         self, squares: Mapping[Key, Image.Image], space: str, whole: bool = False
     ) -> Vectors:
         """Encodes squares to features (N, d); to sums (1, d) if these suffice, unless `whole`."""
-        features, keys, method = Vectors(), list(squares), self._encoders[space]
+        features, keys, method = Vectors(), list(squares), self._methods[space]
         for start in range(0, len(keys), self._at_once):
             batch = keys[start : start + self._at_once]
             images = [squares[key] for key in batch]

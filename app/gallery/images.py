@@ -319,10 +319,7 @@ def _skip_palette(content: bytearray, at: int) -> int:
 
 
 def _checked_gif_size(file: BinaryIO, name: str) -> tuple[int, int]:
-    """Returns the width and height that contain all frames of a GIF.
-
-    Raises ImageError if the GIF has too many blocks.
-    """
+    """Returns width and height of the area of all frames of a GIF; limits its data blocks."""
     size = file.seek(0, os.SEEK_END)
     content = bytearray(size + 16)  # zeros after the end of the file
     file.seek(0)

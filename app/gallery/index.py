@@ -142,13 +142,12 @@ class Gallery:
         self.shape: tuple[int, int] | None = None  # (V, D) of an item; None without items
         self.recall: float | None = None  # None if searches are exact
         self._side, self._device, self._expected = side, torch.device(device), expected
-        self._lock = threading.Lock()  # guards the next three
+        self._lock = threading.Lock()  # guards the next four
         self._ids, self._count = np.empty(0, np.int64), 0
         self._tensor = torch.empty(0, 1, 1)  # (capacity, V, D)
         self._longest = 0.0  # length of the longest row
         self._clusters: Any = None  # faiss.IndexIVFScalarQuantizer
-        # the number of items and the views of the last sample of all items
-        self._sampled: tuple[int, Views] | None = None
+        self._sampled: tuple[int, Views] | None = None  # number of items, views of their sample
 
     def __len__(self) -> int:
         return self._count
@@ -163,7 +162,7 @@ class Gallery:
 
     @property
     def _numbers(self) -> int:
-        """The number of values of an item."""
+        """The number of values of an item's views."""
         return math.prod(self.shape or (0,))
 
     def ids(self) -> np.ndarray:
@@ -241,8 +240,7 @@ class Gallery:
     def search(self, query: Views, k: int, only: AbstractSet[int] | None = None) -> list[Match]:
         """Finds the k >= 1 best items for a query (1, W, D), best first; ties in order of adding.
 
-        `only` has the ids of the items to rank; None ranks all. Returns fewer matches if there are
-        fewer than k items.
+        `only` has the ids of the items to rank; None ranks all. There may be fewer than k matches.
         """
         if not len(self):
             return []
@@ -287,7 +285,7 @@ class Gallery:
 
     @torch.inference_mode()
     def sample_scores(self, query: Views, some: np.ndarray | None = None) -> np.ndarray:
-        """Scores an even sample of all images, or of some ids (n,), for a text (1, W, D): (S,)."""
+        """Scores (S,) an even sample of all images, or of `some` ids (n,), for a text (1, W, D)."""
         ids, sampled = self.ids() if some is None else some, self._sampled
         if not len(ids):
             return np.zeros(0, np.float32)
@@ -348,10 +346,7 @@ class Gallery:
         return ids[is_near.numpy()]
 
     def _cluster_candidates(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
-        """Returns the items with the largest products in the nearest clusters; None if under k.
-
-        Includes all items that were added after the clusters were built.
-        """
+        """Returns ids of items in the nearest clusters, and of later items; None if under k."""
         ids, item_rows = self.ids(), self._numbers // clusters.d
         query_rows = self._rows(query.embeddings).float().contiguous().numpy()
         listed = max(_MIN_LISTED, 16 * k * item_rows)

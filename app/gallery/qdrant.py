@@ -41,11 +41,11 @@ except ImportError:
     QdrantClient = None  # type: ignore[assignment,misc]
 
 FORM = (
-    "qdrant://host:port/collection, qdrants:// where it speaks TLS, or qdrant:///folder/name; "
+    "qdrant://host:port/collection (qdrants:// for TLS) or qdrant:///folder/collection; "
     "?pictures=DIR may follow"
 )
 KEY, _MIGRATE = "QDRANT_API_KEY", "python -m polyview migrate"
-READ_UP_TO = 20_000  # images whose views or captions are read for one answer
+READ_UP_TO = 20_000  # maximum number of images whose views are read for one answer
 _CONNECT, _ANSWER = 3.0, 60  # seconds to wait for a connection, and for an answer
 _PAGE = 1000  # payloads of one answer
 _NUMBERS = 2**19  # numbers of a request or answer: up to 10 MB of JSON; a server accepts 32 MB
@@ -77,8 +77,8 @@ class Points:
         options = dict(parse_qsl(url.query, keep_blank_values=True))
         if url.password is not None or url.username is not None or "api_key" in options:
             raise ValueError(
-                "a key in the address would be seen by whoever lists this machine's processes; "
-                f"give it in the variable {KEY}"
+                "other users who list this machine's processes would see a key in the address; "
+                f"set the variable {KEY} instead"
             )
         is_name = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", self.name) is not None
         is_location = bool(url.hostname) != bool(folder)  # either a server or a folder

@@ -44,8 +44,7 @@ MAX_ENTRIES = 50_000  # entries of a ZIP archive
 THUMBNAIL_SIDE = 320  # pixels of the longer side
 THUMBNAILS_BYTES = 2_000_000_000  # above this, the least recently used thumbnails are deleted
 _ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # of damaged archives
-_MAX_RATIO = 200  # unpacked bytes for each packed byte
-_SMALL = 16 * 2**20  # unpacked bytes up to which the ratio is not limited
+_MAX_RATIO, _SMALL = 200, 16 * 2**20  # maximum compression ratio; unpacked bytes exempt from it
 _SPARE = 2**30  # bytes that must stay free on the disk
 _MAX_NAME = 300  # characters of a folder's name in a message
 _TOUCH_INTERVAL = 24 * 3600.0  # seconds between updates of a thumbnail's last use
@@ -194,9 +193,7 @@ def from_pack(pack: Path) -> Collection:
 
 
 def open_images(path: Path, cache: Path, stopped: Event | None = None) -> Collection:
-    """Lists the images of a folder, see `from_folder`, or of a ZIP archive.
-
-    An archive is unpacked once, to a folder in `cache`.
+    """Lists the images of a folder, see `from_folder`, or of a ZIP archive, unpacked in `cache`.
 
     Raises:
         FileNotFoundError: the path does not exist, or the folder contains no image.
@@ -266,10 +263,7 @@ def sweep(thumbnails: Path) -> None:
 
 
 def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
-    """Yields the image files and ZIP archives below `root`, each after its printable name.
-
-    Adds unreadable folders and links to folders outside of `root` to `left_out`.
-    """
+    """Yields printable name and path of images and ZIP archives; extends `left_out` by folders."""
     pending = [str(root)]
 
     def printable(path: str) -> str:  # relative to `root`; bytes that are not UTF-8 are escaped
@@ -329,10 +323,7 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
 def _image_entries(
     entries: Sequence[zipfile.ZipInfo], name: str, size: int, free: int
 ) -> list[zipfile.ZipInfo]:
-    """Returns the images among the entries of an archive of `size` bytes.
-
-    Raises ValueError if a limit is exceeded, or `free` bytes on the disk are too few.
-    """
+    """Returns the images in an archive of `size` bytes; raises ValueError beyond the limits."""
     if len(entries) > MAX_ENTRIES:
         problem = f"{len(entries):,} entries, more than {MAX_ENTRIES:,}"
         raise ValueError(f"{name} has {problem}; make several archives")

@@ -30,13 +30,13 @@ from PIL import Image
 VIDEOS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm"})
 DECODER = Path(__file__)
 MEMORY = 1_500 * 2**20  # bytes of address space of the decoder; enforced on Linux only
-SECONDS = 900.0  # time limit for a clip, also on a busy machine
+SECONDS = 900.0  # time limit for decoding a clip, sufficient on a busy machine
 MIN_FRAMES, MAX_FRAMES = 8, 64  # limits on the frames chosen from a clip, one for each second
 HEADER = struct.Struct("<dIII")
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "h263", "mpeg2video")
 MAX_PIXELS = 36_000_000  # pixels of a frame; 8192 x 4320 is less
 ALL_PIXELS = 8_000_000_000  # pixels of all frames; above this, only key frames are decoded
-_LEAST_PIXELS = 50_000  # pixels that a smaller frame counts as
+_LEAST_PIXELS = 50_000  # minimum number of pixels that a frame counts as
 _SIDE = 1024  # longer side of the written frames
 _MAX_ASPECT = 4  # larger pixel aspect ratios, and their inverses, are ignored
 _CPU_SECONDS = 120  # CPU time of the decoder

@@ -156,8 +156,8 @@ class Downloads:
         if kind != PACK and not private:  # conversion takes minutes and much memory
             raise Refusal(
                 403,
-                "published weights are converted only by the app's owner, with --pack, or where no "
-                "other machine reaches the app; convert them there, and name the pack",
+                "a public app does not convert published weights; convert them in a private app or "
+                "with --pack, and name the pack",
             )
         folder = bundled_pack(address) or (Path(address) if private and address else None)
         if kind != PACK:
