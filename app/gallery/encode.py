@@ -177,12 +177,12 @@ class Encoder:
         for image in images:
             with suppress(OSError):  # opening the file reports the reason
                 stamps[image.file] = Stamp.of(image.path)
-        known, results = self.store.files(stamps), list[FileContent]()
+        unchanged, results = self.store.files(stamps), list[FileContent]()
         files, squares = dict[str, tuple[Stamp, int, Content]](), Squares()
         contents = dict[bytes, Content]()  # of new files, by SHA-256
         for image in images:
             try:
-                if (content := known.get(image.file)) is None:
+                if (content := unchanged.get(image.file)) is None:
                     with image.open() as file:
                         stamp, read_ns = Stamp.of(file), time.time_ns()
                         digest = hashlib.file_digest(file, "sha256").digest()

@@ -28,7 +28,6 @@ from polyview.app.gallery.video import Moment
 # the SHA-256 of a file (of a clip, followed by frame numbers), or a caption
 Key = bytes | str
 Vectors = dict[Key, np.ndarray]  # (n, d) by key
-DIGEST = 32  # bytes of a SHA-256
 _VERSION = 8  # SQLite files of another version are discarded
 _WAIT = 10.0  # seconds to wait for another process that writes
 # A file that was modified less than 2 seconds before it was read may change again without a new
@@ -155,7 +154,7 @@ class Store:
             paths = [path for (path,) in db.execute("SELECT DISTINCT path FROM files")]
             stale = [p for p in paths if p not in existing and not (root / os.fsdecode(p)).exists()]
             db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in stale])
-            digest = f"substr(key, 1, {DIGEST})"  # a frame's key starts with that of its clip
+            digest = "substr(key, 1, 32)"  # a key starts with the SHA-256 of a file
             unused = f"NOT {digest} IN (SELECT sha256 FROM files)"
             db.execute(f"DELETE FROM vectors WHERE typeof(key) = 'blob' AND {unused}")
 

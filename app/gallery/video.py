@@ -136,7 +136,7 @@ def read_video(
     )
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str]) -> None:
     """Writes the frames of the video on standard input; see the top of the module."""
     import av  # only in this process
 
@@ -168,7 +168,6 @@ def main(argv: list[str]) -> int:
     encoded = message.encode()
     out.write(HEADER.pack(0, 0, 0, len(encoded)) + encoded)
     out.flush()
-    return 0
 
 
 def _refuse(*_: object) -> None:
@@ -261,4 +260,4 @@ class Clip:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -209,7 +209,7 @@ class Downloads:
         raise Refusal(410, "this download is no longer known; fetch the pack again")
 
     def cancel(self, key: str) -> Job:
-        """Cancels a download. A conversion continues, and its result is deleted."""
+        """Cancels a download; incomplete files, and the result of a conversion, are deleted."""
         job = self.get(key)
         if job.state == "running":
             self._cancelled.set()

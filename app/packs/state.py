@@ -128,8 +128,6 @@ class AppState:
                 pack = PHOTOGRAPHS if info.name == SCENES or info.has_regions else pack
             elif collection and collection in self.packs():
                 pack = collection
-        if (pack, collection) == (self.first_pack, ""):
-            return self._first_keys
         return pack, collection or self._default_collection(pack)
 
     def peers(self, retriever: Retriever) -> dict[str, Retriever]:
@@ -370,7 +368,7 @@ class AppState:
 
     def _info(self, pack: str) -> PackInfo:
         """Returns a pack's description; raises `Refusal` for an unknown key."""
-        if runtime := self.runtimes.get(pack):  # needs no file
+        if runtime := self.runtimes.get(pack):  # saves reading the pack.json of every pack
             return runtime.info
         if info := self.packs().get(pack):
             return info
@@ -388,6 +386,7 @@ class AppState:
         return runtime
 
     def _default_collection(self, pack: str) -> str:
+        """Returns the key of a pack's default collection, see `resolve`."""
         if self._start_key and self._info(pack).image_encoder.file is not None:
             return self._start_key
         return next((key for key in (pack, self.first_pack) if self._info(key).gallery), SCENES)

@@ -106,7 +106,7 @@ class Uploads(dict[str, Upload]):
 
 
 def _disk_bytes(folder: Path) -> int:
-    """The total size of the files in a folder."""
+    """Returns the total size of the files in a folder."""
     sizes = []
     for path in folder.rglob("*"):
         with suppress(OSError):  # the file was deleted in the meantime
