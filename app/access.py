@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from polyview.app.gradio_queue import GradioQueue
 from polyview.app.refusal import Refusal, read_json
 
-JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000  # of a body; of one that may have an image
+JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000  # of a body; of a body with an image
 MAX_BODIES_BYTES = 300_000_000  # of all request bodies in memory
 BODY_SECONDS = 120.0  # time limit for receiving a body
 RATE, BURST = 20.0, 200.0  # requests per second of one client; its maximum burst after idling
@@ -75,7 +75,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The host names of the app."""
+    """The host names that the app accepts."""
 
     private: bool = True  # accept only loopback names, and no forwarded requests
     names: tuple[str, ...] = ()  # `host` or `host:port`; ".host" matches all subdomains of host
@@ -89,7 +89,7 @@ class Hosts:
                 "that the request was forwarded; start it with --allow-host NAME to serve others",
             )
         own_host = headers.get("host", "").lower()
-        forwarded_hosts = ",".join(headers.getlist("x-forwarded-host"))  # trusted by gradio
+        forwarded_hosts = ",".join(headers.getlist("x-forwarded-host"))  # which Gradio trusts
         for host in [own_host, *(forwarded_hosts.lower().split(",") if forwarded_hosts else ())]:
             if not self._accepts(host.strip()):
                 raise Refusal(
@@ -191,7 +191,7 @@ class RequestGuard:
     async def _post(
         self, scope: Scope, receive: Receive, answer: _Answer, client: _Client | None
     ) -> None:
-        """Receives a body within limits and forwards the request; `client` is None if unlimited."""
+        """Receives a body and forwards the request; `client` is None without limits per client."""
         headers, buffer = Headers(scope=scope), bytearray()
         is_queued = self._gradio_queue.accepts(scope["path"])
         try:
@@ -256,7 +256,7 @@ class RequestGuard:
 
 
 class _Client:
-    """The limits of one client: its open requests, slots and remaining burst."""
+    """The open requests, the slots and the remaining burst of one client."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -290,7 +290,7 @@ class _Answer:
         self._send, self._headers = send, headers
         self.slots: asyncio.Semaphore | None = None  # of the client; None without limits
         self._has_slot = self.has_started = False
-        self.first_part = b""  # of the body
+        self.first_part = b""  # the first part of the body that is not empty
         # ids of the queue events whose answers were sent; "" for the event in the URL
         self.delivered: list[str] = []
 
@@ -301,7 +301,7 @@ class _Answer:
             self._has_slot = True
 
     def release_slot(self) -> None:
-        """Releases the slot, if it is taken; a client that reads slowly does not occupy a slot."""
+        """Releases the slot, if it was taken."""
         if self.slots is not None and self._has_slot:
             self._has_slot = False
             self.slots.release()
@@ -310,7 +310,7 @@ class _Answer:
         """Sends a part of the response."""
         if message["type"] == "http.response.start":
             self.has_started = True
-            self.release_slot()
+            self.release_slot()  # a client that reads slowly must not occupy it
             headers = [
                 h for h in message.get("headers", ()) if not h[0].startswith(b"access-control-")
             ]

@@ -16,10 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class Refusal(ValueError):  # noqa: N818 an expected answer, not an error of the app
-    """The HTTP status and the message of a refused request.
-
-    `wait` is the number of seconds after which a repetition may succeed; 0 if it is unknown.
-    """
+    """The HTTP status and message of a refused request, which may succeed after `wait` seconds."""
 
     def __init__(self, status: int, message: str, wait: int = 0) -> None:
         super().__init__(message)

@@ -93,7 +93,7 @@ class Settings:
 
     @property
     def private(self) -> bool:
-        """Whether only this machine can reach the app; its users may then open local folders.
+        """True if only this machine can reach the app; its users may then open local folders.
 
         The app cannot detect every proxy: behind a proxy, --allow-host must be set.
         """
@@ -101,12 +101,12 @@ class Settings:
 
     @property
     def on_space(self) -> bool:
-        """Whether the app runs as a Hugging Face Space."""
+        """True if the app runs as a Hugging Face Space."""
         return "SPACE_ID" in os.environ
 
     @property
     def shared(self) -> bool:
-        """Whether Gradio opens a tunnel to the app."""
+        """True if Gradio opens a tunnel to the app."""
         return os.environ.get("GRADIO_SHARE", "").lower() == "true" and not self.on_space
 
     @property

@@ -1,6 +1,6 @@
 """Registers each endpoint as a route below /api/v1 and as an endpoint of Gradio.
 
-An endpoint is a function whose parameters have simple types and which returns a pydantic model.
+An endpoint is a function with parameters of simple types that returns a pydantic model.
 Another pydantic model, derived from the function's signature, validates the parameters.
 """
 
@@ -56,10 +56,10 @@ class Endpoint:
     """A function of the API, with its path and the model of its parameters.
 
     Args:
-        function: has typed parameters and a docstring for users. A parameter `state` receives the
-            app's `AppState`. A parameter `retriever` receives the retriever of the requested `pack`
-            and `collection`, which become parameters of the endpoint, and an empty `method` is
-            replaced by the pack's best.
+        function: its docstring is for users. A parameter `state` receives the app's `AppState`. A
+            parameter `retriever` receives the retriever of the requested `pack` and `collection`,
+            which become parameters of the endpoint; an empty `method` is then replaced by the
+            pack's best.
         quick: whether an answer takes about a millisecond with a small gallery.
 
     Attributes:
@@ -205,7 +205,7 @@ class Adapter:
         return function
 
     def refusal(self, error: Exception) -> Refusal:
-        """Turns an error into a refusal; unexpected errors are logged."""
+        """Converts an error to a refusal; logs unexpected errors."""
         if isinstance(error, Refusal):
             return error
         if isinstance(error, HTTPException):

@@ -27,7 +27,7 @@ class Refused(BaseModel):
 
 
 class Blob(BaseModel):
-    """A file, given by its path or its bytes: over HTTP the body, otherwise a data URI."""
+    """A file, as a path or as bytes. HTTP sends it as the body, Gradio as a data URI."""
 
     media_type: str
     data: bytes = b""
@@ -55,10 +55,7 @@ class _SharedFields(Timed):
 
 
 class Explanation(_SharedFields):
-    """A score, which is the sum of `base`, `cells` (N, M) and `whole_sentence` (N).
-
-    N is the number of cells of `grid` (rows, columns), M the number of `words`.
-    """
+    """A score: the sum of `base`, `cells` (N, M) and `whole_sentence` (N), N cells on `grid`."""
 
     read_as: str
     image_id: int
@@ -88,7 +85,7 @@ class HitExplanations(_SharedFields):
 
 
 class Mistakes(BaseModel):
-    """Captions, by whether the methods a and b rank a correct image within k.
+    """Captions, grouped by which of the methods a and b rank a correct image within k.
 
     Request again while `state` is "running". `export/mistakes.py` describes counts, kinds, words
     and rows. `pairs` has rows of the rank by a, the rank by b and the number of captions. `labels`
@@ -199,7 +196,7 @@ class Packs(BaseModel):
 
 
 class Check(BaseModel):
-    """The check of a pack's preprocessing against its model's; wrong steps come first."""
+    """A check of whether a pack preprocesses as its model expects; wrong steps come first."""
 
     method: str
     pairs: int  # of images and captions

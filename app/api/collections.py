@@ -78,21 +78,21 @@ def results(state: AppState, pack: p.Pack = "") -> answers.Results:
 
 
 def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
-    """Checks a pack's preprocessing against its model's, on captioned images of a collection."""
+    """Checks whether a pack preprocesses as its model expects, on captioned images."""
     if retriever.reads_sets:
         title = retriever.info.title
         raise ValueError(f"the pack {title} reads clips; only packs that read images are checked")
     method = retriever.methods.names(method)[0] if method else retriever.methods.best
-    stored = retriever.readings.get(("check", method), Reading())
-    if stored.result is None:  # a check takes seconds
+    key = ("check", method)
+    if (reading := retriever.readings.get(key)) is None:  # a check takes seconds
         captions = retriever.collection.captions
         pairs = choose_pairs([owner for _, owner in captions])
         images = [retriever.open(image_id) for image_id in pairs]
         texts = [captions[row][0] for row in pairs.values()]
         steps = check_preprocessing(retriever.runtime, method, images, texts)
-        stored = Reading(answers.Check(method=method, pairs=len(pairs), steps=steps))
-        retriever.readings.keep(("check", method), stored)
-    return answers.Check(**dict(stored.result))
+        check = answers.Check(method=method, pairs=len(pairs), steps=steps)
+        reading = retriever.readings.keep(key, Reading(check))
+    return answers.Check(**dict(reading.result))
 
 
 def collections(state: AppState) -> answers.Collections:
@@ -205,12 +205,9 @@ def look_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> ans
         "files": len(repo.files),
         "bytes": repo.missing_bytes,
     }
-    return answers.Look(
-        pack="",
-        missing_bytes=repo.missing_bytes,
-        unknown_sizes=sum(size is None for size in repo.missing.values()),
-        parts=[part],
-    )
+    unknown = sum(size is None for size in repo.missing.values())
+    missing = repo.missing_bytes
+    return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=[part])
 
 
 def fetch_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> Job:

@@ -122,7 +122,7 @@ def collapse(state: AppState, retriever: Retriever, method: p.Method = "") -> Co
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
-    """Finds an image of the collection by its id or file; raises ValueError for an unknown one."""
+    """Finds an image of the collection by id or file; raises ValueError if it is unknown."""
     if isinstance(image, int):
         return retriever.image(image)
     if matches := [other for other in retriever.collection.images if other.file == image]:

@@ -1,7 +1,7 @@
 """The endpoint `examples`: captions that only one method answers well, sentences, a sum of terms.
 
-Curated captions, on which methods differ, are in a JSON file beside the pack's folder, `Curated`,
-written by `python -m tests.app.api.curated`.
+Curated captions, on which methods differ, are in a JSON file (`Curated`) next to the pack's folder.
+`python -m tests.app.api.curated` writes the file.
 """
 
 import logging
@@ -56,7 +56,7 @@ def examples(retriever: Retriever) -> Examples:
 
 
 def curated_file(info: PackInfo) -> Path:
-    """Returns the path of a pack's curated examples, beside the pack's folder."""
+    """Returns the path of a pack's curated examples, next to the pack's folder."""
     return info.folder.parent / f"{info.folder.name}.examples.json"
 
 

@@ -62,7 +62,7 @@ class Why:
     """
 
     score: float  # of the image for the query
-    base: float  # the contribution of no cell
+    base: float  # the contribution that has no location in the image
     words: tuple[str, ...]
     cells: np.ndarray  # (rows, columns, M), the contribution of each pair of a cell and a word
     _draw: Callable[[str | None], Image.Image]

@@ -41,7 +41,7 @@ _LOWEST = -1e9  # the score of a file outside the gallery
 
 
 def add_queries(retriever: Retriever, content: p.Table) -> answers.Queries:
-    """Stores a CSV file of queries and their correct images, for `mistakes`."""
+    """Stores a CSV file of queries and their correct images; returns its key for `mistakes`."""
     key = hashlib.sha256(content).hexdigest()[:16]
     retriever.readings.keep(key, Reading(read_queries(retriever, content)))
     return answers.Queries(queries=key)
@@ -148,7 +148,7 @@ def read_ranks(
 def _rank(
     retriever: Retriever, captions: list[Caption], specs: Sequence[str], own: bool, reading: Reading
 ) -> dict[str, np.ndarray]:
-    """Calls `rank_captions`; with `own` captions of the collection, stores the ranks on disk."""
+    """Calls `rank_captions`; stores the ranks if the captions are the collection's (`own`)."""
     index = retriever.index
     texts = [] if own else [retriever.reworded(caption.text) for caption in captions]
     id_range, encode = range(len(captions)), retriever.runtime.text_views
@@ -172,10 +172,7 @@ def _rank(
 
 @torch.inference_mode()
 def file_scores(gallery: Gallery, texts: Views, files: int) -> np.ndarray:
-    """Scores all N files for q texts (q, W, D); returns (q, N).
-
-    A file that is not in the gallery scores `_LOWEST`.
-    """
+    """Returns scores (q, N) of texts (q, W, D) and N files; `_LOWEST` outside the gallery."""
     scores = torch.full((len(texts), files), _LOWEST)
     with shared_processors(files):
         for ids in torch.from_numpy(gallery.ids()).split(_IMAGES):

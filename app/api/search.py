@@ -16,6 +16,7 @@ from PIL import Image
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
+from polyview.app.api.parameters import MAX_QUERY, MAX_WEIGHT
 from polyview.app.explain.views import Lens, search_weighted
 from polyview.app.gallery.images import decode
 from polyview.app.gallery.scan import Collection
@@ -51,22 +52,21 @@ def parse(text: str) -> list[Term]:
     """
     if not text.strip():
         raise ValueError("the query is empty; type what the image should show")
-    if len(text) > p.MAX_QUERY:
-        raise ValueError(f"the query has {len(text):,} characters; use at most {p.MAX_QUERY:,}")
+    if len(text) > MAX_QUERY:
+        raise ValueError(f"the query has {len(text):,} characters; use at most {MAX_QUERY:,}")
     pieces = _SIGN.split(text)  # words, sign, words, sign, words ...
     pieces = ["+", *pieces] if pieces[0].strip() else pieces[1:]
     if len(pieces) > 2 * MAX_TERMS:
         raise ValueError(f"the query has {len(pieces) // 2} terms; use at most {MAX_TERMS}")
     terms = []
-    for sign, term in zip(pieces[::2], pieces[1::2], strict=True):
-        number, words = _WEIGHT.fullmatch(term).groups()  # type: ignore[union-attr]
+    for sign, piece in zip(pieces[::2], pieces[1::2], strict=True):
+        number, words = _WEIGHT.fullmatch(piece).groups()  # type: ignore[union-attr]
         weight, words = float(number or 1), words.strip()
         if not words:
             prefix, advice = f"{number}:" if number else sign, "write a word there or leave it out"
             raise ValueError(f'there are no words after "{prefix}"; {advice}')
-        if weight > p.MAX_WEIGHT:
-            limit = f"{p.MAX_WEIGHT:g}"
-            raise ValueError(f"a weight must be a number of at most {limit}, not {weight:g}")
+        if weight > MAX_WEIGHT:
+            raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {weight:g}")
         terms.append(Term(words, weight=-weight if sign == "-" else weight))
     return terms
 

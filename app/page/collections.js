@@ -344,7 +344,7 @@ function finished({ stage, progress, refused_count: count, mismatch }, mine, now
   const sentences = [left && `${count} ${count === 1 ? "file is" : "files are"} left out.`, mismatch?.sentence];
   const better = mismatch?.better;
   const change = better && button(`Use ${better}`, () => use(better, now.collection));
-  line(sentences.filter(Boolean).join(" "), 0, 0, change, left && button("Show them", () => open(context)));
+  line(sentences.filter(Boolean).join(" "), 0, 0, change, left && button("Show the files", () => open(context)));
 }
 
 /** The message for a collection that no longer exists. @param {string} sentence @returns {HTMLElement} */

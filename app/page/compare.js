@@ -303,12 +303,12 @@ class Compare {
   /** Requests the evidence of a column's images that have none yet. */
   async #explain(now, column) {
     const { answer } = this;
-    const entry = this.evidence.get(column.method) ?? { asked: new Set(), explanation: null, problem: "" };
+    const entry = this.evidence.get(column.method) ?? { requested: new Set(), explanation: null, problem: "" };
     this.evidence.set(column.method, entry);
     const ids = [...column.hits.map((hit) => hit.image_id), ...(now.image === null ? [] : [now.image])];
-    const missing = [...new Set(ids)].filter((id) => !entry.asked.has(id)).slice(-EXPLAINED);
+    const missing = [...new Set(ids)].filter((id) => !entry.requested.has(id)).slice(-EXPLAINED);
     if (!missing.length || entry.problem) return;
-    for (const id of missing) entry.asked.add(id);
+    for (const id of missing) entry.requested.add(id);
     const [pack, method] = column.method.includes("/") ? column.method.split("/") : [now.pack, column.method];
     try {
       const found = await api.explainHits({ ...now, pack, more: [], less: [] }, missing, method);

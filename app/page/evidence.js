@@ -1,7 +1,7 @@
 /**
  * Evidence and attention, drawn over images from arrays.
  *
- * Evidence shows what a word matched: colours are kept inside and muted outside, with a contour in
+ * Evidence shows what a word matched: colours are unchanged inside and muted outside, with a contour in
  * the word's colour. Attention shows where a view looked, as a viridis overlay.
  *
  * @typedef {Object} Map_ values over the cells of one image

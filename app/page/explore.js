@@ -12,7 +12,7 @@ import { content, go, state } from "./state.js";
 
 const PAGE = 60; // hits in a request
 const MAX_HITS = 1000;
-const WIDE = 760; // pixels; in a wider window, the panel is beside the results
+const WIDE = 760; // pixels; in a wider window, the panel is next to the results
 const EXPLAINED = 100; // images in one request for evidence
 const COMPUTED = 6; // the same, if evidence requires encoding the images again
 

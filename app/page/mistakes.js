@@ -10,7 +10,7 @@ const FIRST = { a: "", b: "", k: null, cell: "", kind: "", order: "", within: []
 const DEPTHS = [1, 5, 10, 50];
 const [PAGE, ALL] = [24, 5000]; // captions listed at a time, and in a CSV file
 const ASK_AGAIN = 500; // milliseconds between requests while captions are ranked
-const [EDGE, FOOT, PAD] = [34, 32, 16]; // pixels beside, below and within the scatter
+const [EDGE, FOOT, PAD] = [34, 32, 16]; // pixels left of, below and within the scatter plot
 
 /** @param {HTMLElement} container @param {import("./main.js").Context} context */
 export function render(container, context) {

@@ -1,4 +1,4 @@
-/** The selected image with its words and views, beside the results or, on a phone, as a sheet. */
+/** The selected image with its words and views: next to the results or, on a phone, in a sheet. */
 
 import * as api from "./api.js";
 import { button, el, icon, redraw, toggle } from "./dom.js";

@@ -34,7 +34,7 @@ const MINE = "mine";
 const KEY = "polyview.collection";
 const IMAGE = "polyview.image.";
 const MAX_SIDE = 640; // pixels; encoders read at most 384
-const MAX_KEPT = 8;
+const MAX_IMAGES = 8; // query images in session storage
 
 const text = (name) => ({ name, read: (all) => all[0] ?? "", write: (value) => (value ? [value] : []) });
 const number = (name) => ({
@@ -173,8 +173,8 @@ export async function keep(file) {
   context.fillRect(0, 0, canvas.width, canvas.height);
   context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
   const name = `${Date.now().toString(36)}-${file.name.replace(/[^\w.-]+/g, "_").slice(-40)}`;
-  const kept = Object.keys(sessionStorage).filter((key) => key.startsWith(IMAGE)).sort();
-  for (const key of kept.slice(0, Math.max(0, kept.length - MAX_KEPT + 1))) sessionStorage.removeItem(key);
+  const stored = Object.keys(sessionStorage).filter((key) => key.startsWith(IMAGE)).sort();
+  for (const key of stored.slice(0, Math.max(0, stored.length - MAX_IMAGES + 1))) sessionStorage.removeItem(key);
   sessionStorage.setItem(IMAGE + name, canvas.toDataURL("image/jpeg", 0.92));
   return name;
 }

@@ -1,4 +1,4 @@
-"""Clips in a ranking: the best frame ranks a clip; the frame that adds most to its score shows it.
+"""Ranks clips by their best frames, and finds the frames that contribute most to a score.
 
 Every indexed frame of a clip is an image; see `Clips` in `app/gallery/index.py`.
 """
@@ -24,7 +24,7 @@ _SETS_AT_ONCE = 16  # windows whose features are in memory at the same time
 class Scores(NamedTuple):
     """Scores (N,) float32 of images or files, and their ids (N,).
 
-    `images` (N,) are the same ids, or for files the ids of their best images.
+    `images` (N,) has the same ids; for files, it has the ids of their best images.
     """
 
     ids: np.ndarray

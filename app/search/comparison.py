@@ -32,7 +32,7 @@ class Truth(BaseModel):
 
 
 class Place(Hit):
-    """A hit in a column; the first column has `left_rank` and `move` None, and `new` false."""
+    """A hit in a column. In the first column, `left_rank` and `move` are None, `new` is false."""
 
     right: bool | None  # whether the image satisfies the query; None if not known
     left_rank: int | None  # rank in the column to the left
@@ -128,7 +128,7 @@ def truth(home: Retriever, terms: Sequence[Term]) -> Truth | None:
 def _run(
     column: Column, home: Retriever, pack: Retriever, terms: Sequence[Term], spec: str, k: int
 ) -> Scores:
-    """Scores all images for a column and times it; the k best clips become frames of `home`."""
+    """Scores all images for a column and times it; maps the k best clips to frames of `home`."""
     seconds: list[float] = []
     while len(seconds) < _RUNS and sum(seconds) < _ENOUGH:
         start = time.perf_counter()

@@ -94,9 +94,9 @@ class Answer(Timed):
 
 
 def add_layout(hits: Sequence[Hit], thumbnails: Mapping[int, Path]) -> None:
-    """Sets the size of each hit's thumbnail, and the first hit that looks nearly the same.
+    """Sets `width`, `height` and `alike` of the hits that have one of the thumbnails.
 
-    `thumbnails` has paths by image id; a hit without a thumbnail is left unchanged.
+    `thumbnails` has paths by image id.
     """
     visible = [hit for hit in hits if hit.image_id in thumbnails]
     firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in visible])
@@ -115,7 +115,7 @@ def add_size(hit: Hit, thumbnails: Mapping[int, Path]) -> None:
 def fingerprint(thumbnail: Path) -> np.ndarray:
     """Returns the aspect ratio and the colours of 16 x 16 cells: (1 + 16 * 16 * 3,) float32.
 
-    The cache needs only the path: the name of a thumbnail changes with its image.
+    Cached by path, because the name of a thumbnail changes with its image.
     """
     with Image.open(thumbnail) as image:
         ratio = image.width / image.height

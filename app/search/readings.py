@@ -27,7 +27,7 @@ class Reading:
 
 
 class Readings(dict[Hashable, Reading]):
-    """The long computations over one gallery, by key; one at a time runs in the whole process."""
+    """The long computations over one gallery, by key; the process runs one at a time."""
 
     def __init__(self, index: Index) -> None:
         super().__init__()

@@ -85,8 +85,8 @@ class Retriever:
     """Searches one collection with one pack; safe to use from several threads.
 
     A query is a sequence of terms. `spec` names a method of the pack, or several joined by "+",
-    whose scores are averaged; `name` names a single method. The member functions raise ValueError
-    for an unknown method or image, and for a text without a word.
+    whose scores are averaged; `name` names a single method. An unknown method or image, and a text
+    without a word, raise ValueError.
 
     `cache` is the folder of thumbnails and encoded views. `galleries`, by method, already contain
     the images; None to encode the images.
@@ -312,7 +312,7 @@ class Retriever:
         }
 
     def _features(self, images: Images, name: str) -> tuple[Tensor, Tensor | None]:
-        """Returns the features (n, N, d) of images, and their mask (n, N) if their N differ."""
+        """Returns features (n, N, d) and mask (n, N) of images; no mask for a decoded image."""
         if isinstance(images, Image.Image):
             return self.runtime.image_features([images], name), None
         sets = [self.index.clips.window_of(image_id) for image_id in images]
@@ -342,7 +342,7 @@ class Retriever:
     ) -> tuple[list[Match], np.ndarray | None]:
         """Finds the k best images, or captions if `texts`; a clip is found by its best frame.
 
-        Also returns the scores of all candidates (n,), or None if the gallery searched alone.
+        Also returns the scores (n,) of all candidates, or None if they were not computed.
         """
         if pair := single(query):
             gallery = self._filled_gallery(pair[0], texts)
@@ -366,7 +366,7 @@ class Retriever:
         return [Match(*triple) for triple in triples], values
 
     def _among(self, ids: np.ndarray, only: AbstractSet[int] | None) -> np.ndarray | slice:
-        """Selects the images, of ids (n,), whose files are in `only`; None selects all."""
+        """Selects the ids (n,) whose files are in `only`; None selects all."""
         return slice(None) if only is None else np.isin(ids % self.index.files, list(only))
 
     def _filled_gallery(self, name: str, texts: bool) -> Gallery:

@@ -113,7 +113,7 @@ def test_a_folder_is_stopped_and_resumed(private: Server, new_tab: NewTab, tmp_p
     resume.click()
     expect(reading).to_contain_text("1 file is left out", timeout=120_000)
     expect(reading.get_by_role("progressbar")).to_have_count(0)
-    page.get_by_role("button", name="Show them").click()
+    page.get_by_role("button", name="Show the files").click()
     page.locator("#menu .fold summary").click()
     expect(page.locator("#menu .fold")).to_contain_text("notes.png")
 
