@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def latency(pack: Path, queries: int) -> dict[str, Any]:
-    """Measures text queries for every method of a pack; returns the median milliseconds."""
+    """Measures text queries for every method of a pack; returns medians, counts and hardware."""
     runtime = Runtime.load(pack, "cpu")
     with tempfile.TemporaryDirectory() as cache:
         retriever = Retriever(runtime, from_pack(pack), Path(cache))

@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--pack", type=Path, default=BUNDLED / PHOTOGRAPHS)
     parser.add_argument("--gallery", type=Path, required=True, help="folder of images")
     parser.add_argument("--images", type=int, default=1000, help="number of images")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3, help="number of runs")
     options = parser.parse_args(argv)
     try:
         runtime = Runtime.load(options.pack, "cpu")

@@ -177,7 +177,7 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
 def ask(url: str, questions: Sequence[Question], reference: dict[Question, Hits]) -> list[str]:
     """Sends questions one by one; returns a message for each wrong or missing answer.
 
-    The first answer to a question is added to `reference`; further answers must equal it.
+    The first answer to a question is added to `reference`; later answers must agree with it.
     """
     client, failures = http.client.HTTPConnection(httpx.URL(url).netloc.decode()), list[str]()
     client.timeout = TIMEOUT

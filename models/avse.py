@@ -237,7 +237,7 @@ class AVSE(Method):
 
         In training, each group is an independent random sample. Otherwise elements are sorted by a
         fixed random projection of their features, and each group omits a different range of that
-        order. Features (B, N, d), mask (B, N) -> (n, B, N) bool, with any True in each row.
+        order. Features (B, N, d), mask (B, N) -> (n, B, N) bool, with a True in each row.
         """
         sizes = mask.sum(dim=1)  # (B,)
         count, share = self.config.views, self.config.test_share

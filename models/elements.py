@@ -68,7 +68,7 @@ class ElementConfig:
 
 
 class ElementMethod(Method):
-    """V = `cells` for images, `words` for texts; views have unit length, absent views are 0."""
+    """Elements as views: V = `cells` or `words`; views have unit length, absent views are 0."""
 
     attention_is = "1 at the cell of the view and 0 elsewhere"
     row_search = False
@@ -222,7 +222,7 @@ def _text_batches(images: Views, texts: Views) -> Iterator[Tensor]:
 
 
 def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yields, for each of `_text_batches`, the cosines (B_img, b, V, W'), cells and words."""
+    """Yields the cosines (B_img, b, V, W'), cells and words of each batch of `_text_batches`."""
     cells = images.embeddings
     for words in _text_batches(images, texts):
         yield torch.einsum("ivd,twd->itvw", cells, words), cells[:, None], words[None]

@@ -46,7 +46,7 @@ class RankPooling(nn.Module, ABC):
         """
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Pools sets, Eq. (2): (B, N, D), mask (B, N) with any True in each row -> (B, D)."""
+        """Pools sets, Eq. (2): (B, N, D), mask (B, N) with a True in each row -> (B, D)."""
         theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
         return pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
 

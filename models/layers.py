@@ -63,7 +63,7 @@ def cosine_attention(features: Tensor, embeddings: Tensor, mask: Tensor) -> Tens
 
 
 class FeatureProjection(nn.Module):
-    """The linear map to the joint space, with the residual MLP of VSE-infinity.
+    """The linear map to the joint space, optionally with the residual MLP of VSE-infinity.
 
     For region features the release adds `linear -> batch-norm -> ReLU -> linear` to the linear map.
 
@@ -106,7 +106,7 @@ class FeatureProjection(nn.Module):
 def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> nn.Module:
     """Builds the linear map from text features to the joint space, as VSE-infinity does for BERT.
 
-    Returns the identity if both widths are equal and `always` is False, as it does for its GRU.
+    Returns the identity if both widths are equal and `always` is False, as VSE-infinity with a GRU.
     """
     if text_dim == embed_dim and not always:
         return nn.Identity()
@@ -126,6 +126,6 @@ def drop_elements(mask: Tensor, rate: float, *, keep_first: bool = False) -> Ten
     if keep_first:
         draw[:, 0] = 1.0  # above every rate and every other draw
     remaining = mask & (draw >= rate)
-    survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the real element of the largest draw
+    survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the element of the largest draw
     rows = torch.arange(len(mask), device=mask.device)
     return remaining.index_put((rows, survivor), mask.new_tensor(True))

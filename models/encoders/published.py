@@ -13,11 +13,11 @@ from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.encoders.huggingface import build_network
 from polyview.models.views import lengths_to_mask
 
-EVAL_SHARE = 0.9  # number of patches in a view of `SampledViT` / number of tokens with [CLS]
+EVAL_SHARE = 0.9  # patches in a view of `SampledViT`, per token of the image (with [CLS])
 
 
 class _ConvNet(ImageEncoder):
-    """A convolutional network whose last feature map is the set: a cell for `stride` pixels."""
+    """A convolutional network; the cells of its last map, `stride` pixels apart, are the set."""
 
     model: Any
     stride: int
@@ -265,7 +265,7 @@ def _joint_space(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
 
 
 def _nearest(centre: int, side: int, count: int) -> Tensor:
-    """Returns the `count` patches nearest to the patch `centre`, nearest first; ties by index."""
+    """Returns indices of the `count` patches nearest to patch `centre`, in order; ties by index."""
     row, column = divmod(centre, side)
     index = torch.arange(side)
     squared_distances = (index[:, None] - row) ** 2 + (index[None] - column) ** 2  # (side, side)

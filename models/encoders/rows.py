@@ -57,7 +57,7 @@ class ImageRows(ImageEncoder):
         return self.encoder.grid(size)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Rows (B, 1 + N, D) that add up to the image embedding before normalisation."""
+        """Returns rows (B, 1 + N, D) that add up to the image embedding before normalisation."""
         if isinstance(self.encoder, CLIPImageEncoder):
             embedding, rows = self._clip(self.encoder, pixels)
         else:
@@ -88,7 +88,7 @@ class ImageRows(ImageEncoder):
 
 
 class TextRows(TextEncoder):
-    """The contributions of tokens to the text embedding; the last row has the remainder."""
+    """The contributions of tokens to the text embedding; the last row includes the remainder."""
 
     def __init__(self, encoder: CLIPTextEncoder | SiglipTextEncoder) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class TextRows(TextEncoder):
         self.dim, self.max_length = encoder.dim, encoder.max_length
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Rows (B, L, D), 0 on padding, that add up to the text embedding before normalisation."""
+        """Returns rows (B, L, D), 0 on padding, that sum to the unnormalised text embedding."""
         encoder, model, longest = self.encoder, self.encoder.model, ids.shape[1]
         last = lengths - 1  # (B,)
         if isinstance(encoder, CLIPTextEncoder):
