@@ -278,7 +278,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
 
 def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Fits T = `count` principal components of a teacher's maps (P, N, d) on some photographs.
+    """Fits T = `count` principal components of a teacher's maps (P, N, d), evenly sampled.
 
     Each component is divided by the square root of its standard deviation, so that the first
     components do not dominate. A common factor sets the mean square of all components to 1.

@@ -173,7 +173,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
 def _single_names(
     options: argparse.Namespace, names: Iterable[str], known: Iterable[str], kind: str
 ) -> list[str]:
-    """Returns each method or run in `names`, `--compare` and `--mistakes` once."""
+    """Returns the methods or runs in `names`, `--compare` and `--mistakes`, each once."""
     pairs = [text.split(",") for text in options.compare]
     for text, pair in zip(options.compare, pairs, strict=True):
         if len(pair) != 2 or not pair[1]:

@@ -88,7 +88,7 @@ def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
 
 
 def object_r_precision(logits: np.ndarray, truth: np.ndarray) -> float:
-    """Returns the mean R-precision of object logits (N, C) in percent; R is the object count."""
+    """Returns the mean R-precision of logits (N, C) in percent; R is an image's object count."""
     order = np.argsort(-logits, axis=1, kind="stable")
     hits = np.take_along_axis(truth, order, axis=1)
     counts = truth.sum(axis=1).astype(int)
@@ -138,7 +138,7 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
 
     @torch.no_grad()
     def validate(self, epoch: int) -> dict[str, float]:  # noqa: ARG002
-        """Returns object R-precision and surroundings accuracy on the validation scenes, in %."""
+        """Returns object R-precision and surroundings accuracy on validation scenes, in percent."""
         self.model.eval()
         objects, surroundings = [], []
         for start in range(0, len(self.val), 100):

@@ -21,8 +21,8 @@ class Batch:
         features: (I, N, d) float32 image features, or pixels (I, 3, S, S).
         mask: (I, N) bool, False at padding; N is 0 for pixels.
         rows: (B,) int64, the row of each pair's image among the I images.
-        ids: (B, L) int64 word ids, 0 at padding.
-        lengths: (B,) int64, numbers of words.
+        ids: (B, L) int64 token ids, 0 at padding.
+        lengths: (B,) int64, numbers of tokens.
         image_ids: (B,) int64, equal for pairs of the same image.
     """
 
@@ -80,9 +80,9 @@ def batches(
 
 
 def caption_order(group_of: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
-    """Returns the rows of N captions in random order, up to `size` of one group in sequence.
+    """Returns the rows of N captions in random order, up to `size` of a group in sequence.
 
-    `group_of` (N,) are equal for captions of the same image, or of alike images.
+    `group_of` (N,) has equal values for captions of the same image, or of alike images.
 
     >>> order = caption_order(np.array([0, 0, 1, 1]), 2, np.random.default_rng(0))
     >>> sorted(order[:2].tolist()) in ([0, 1], [2, 3])

@@ -1,7 +1,7 @@
 """Computes and caches the features of frozen image encoders.
 
-An encoder encodes each image once. Threads decode images ahead of the encoder (Pillow
-releases the GIL while decoding). Feature files are written atomically.
+An encoder encodes each image once. Threads decode images ahead of the encoder (Pillow releases the
+GIL while decoding). Feature files are written atomically.
 """
 
 import hashlib
@@ -96,7 +96,7 @@ def read_features(
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
-    """Returns the path of the features of a split's images, or of their random crops `copy` > 0.
+    """Returns the path of a split's features, of whole images or (`copy` > 0) of random crops.
 
     The file name includes a checksum of the encoder (weights, sizes and preprocessing) and, for
     photographs, of their names.

@@ -75,7 +75,7 @@ def find_damaged(images: ImageFiles) -> list[int]:
 
 
 def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:
-    """Returns random crops of at least half of each image, mirrored at random; seed `number`."""
+    """Returns random crops, seeded by `number`, of at least half of each image, half mirrored."""
 
     def crop(row: int) -> Image.Image:
         random = np.random.default_rng([number, row])
@@ -94,7 +94,7 @@ def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:
 def clip_frames(
     read: Callable[[int], list[Image.Image]], clips: int, frames: int
 ) -> Sequence[Image.Image]:
-    """Returns frame f of clip i as item i * frames + f; `read` returns all frames of a clip."""
+    """Returns a sequence with frame f of clip i at i * frames + f; `read` reads a clip's frames."""
     lock, cached = Lock(), lru_cache(_CACHED_CLIPS)(read)
 
     def frame(row: int) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Opens a split of any supported kind of folder, or the gallery of a pack.
+"""Opens splits of all supported kinds of folders, and galleries of packs.
 
 `python -m polyview data DIR` opens each split of a folder, decodes every image file and prints a
 summary. Training reads the folder with `--set data=DIR`, evaluation with `--data DIR`.

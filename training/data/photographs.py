@@ -45,7 +45,7 @@ _FIX = "correct it, or fetch it again"
 
 @dataclass
 class CaptionedImage:
-    """An image file below the folder of images, and its captions and split, None if unknown."""
+    """An image file below the folder of images, with its captions and split (None: unknown)."""
 
     file: str
     captions: list[str]
@@ -93,7 +93,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def find_captions(data: Path) -> Path | None:
-    """Finds the captions file of a folder; `data` itself if it is a file, None if there is none.
+    """Returns the captions file of a folder, or None; returns `data` if it is a file.
 
     Raises ValueError if several files of the folder may hold the captions.
     """
@@ -208,7 +208,7 @@ def _check_name(location: str, file: str) -> None:
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f'{location} names the file "{file}", which leaves the folder of images')
-    if not file.isprintable() or not 1 <= len(path.name) <= 255:  # as file systems allow
+    if not file.isprintable() or not 1 <= len(path.name) <= 255:  # the limits of file systems
         raise ValueError(f"{location}: {file!a:.80} cannot be a file name; {_FIX}")
 
 
@@ -249,7 +249,9 @@ def find_uncaptioned(data: Path) -> list[Path]:
     """Returns the image files of a folder that its captions file does not list, sorted by name."""
     path, images = read_folder(data)
     skipped = {path, *_paths(path, images)}
-    return sorted(file for file in _root(path).iterdir() if file.is_file() and file not in skipped)
+    return sorted(
+        file for file in _image_folder(path).iterdir() if file.is_file() and file not in skipped
+    )
 
 
 def read_folder(data: Path) -> tuple[Path, list[CaptionedImage]]:
@@ -261,7 +263,7 @@ def read_folder(data: Path) -> tuple[Path, list[CaptionedImage]]:
     return path, read_captions(path)
 
 
-def _root(path: Path) -> Path:
+def _image_folder(path: Path) -> Path:
     """Returns the folder of the images that a captions file lists."""
     folder = path.parent / IMAGES
     return folder if folder.is_dir() else path.parent
@@ -269,7 +271,7 @@ def _root(path: Path) -> Path:
 
 def _paths(path: Path, images: list[CaptionedImage]) -> list[Path]:
     """Returns the paths of photographs; raises FileNotFoundError if any is missing."""
-    paths = [_root(path) / image.file for image in images]
+    paths = [_image_folder(path) / image.file for image in images]
     # listing a folder once is much faster than checking 100,000 files
     folders = {file.parent for file in paths}
     existing = {file for parent in folders if parent.is_dir() for file in parent.iterdir()}

@@ -35,7 +35,7 @@ from polyview.training.settings import exit_on_error
 REPEATED = 5
 COUNT = 1000  # default number of images of a gallery
 SIDE = 640  # longer side of a stored photograph in pixels
-QUALITY = 82  # of the WebP files
+QUALITY = 82  # quality of WebP files
 _DRAWN = (320, 240)  # width and height of a drawing
 _PAPER, _INK = (243, 243, 240), (70, 78, 96)
 _LINES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # Okabe and Ito
@@ -103,7 +103,7 @@ def write_gallery(
 
     Raises:
         FileExistsError: `out` exists.
-        ValueError: the number of photographs differs from that of images.
+        ValueError: the numbers of photographs and images differ.
         OSError: a photograph cannot be read.
     """
     assert isinstance(data.features, np.ndarray)  # ready-made features are an array

@@ -96,7 +96,7 @@ class Split:
         return len(self.features) or len(self.images) // self.frames
 
     def with_frames(self, frames: int) -> Split:
-        """Limits clips to `frames` frames each, 0 for all; raises ValueError if there are none."""
+        """Limits clips to `frames` frames each, 0 for all; raises ValueError for other splits."""
         if not frames:
             return self
         if not isinstance(self.features, Clips):
@@ -187,7 +187,7 @@ class Copies:
 class Clips:
     """Features of the frames of N clips (N, n, d), padded with zeros to the longest clip.
 
-    `paths` are .npy files of floats (T, d) in time order. `limit_frames` limits their number.
+    `paths` are .npy files of floats (T, d) in time order. `limit_frames` limits T.
 
     Attributes:
         lengths: (N,) int64, the number of frames read from each clip.
@@ -225,7 +225,7 @@ class Clips:
         return self._read(list(spaced))
 
     def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Returns features (B, n, d) of the clips in `rows` (B,), of random frames of long clips.
+        """Returns features (B, n, d) of the clips in `rows` (B,); draws frames of long clips.
 
         PVSE, section 3.5: "for videos longer than 8 frames we select random subsequences".
         """
@@ -258,7 +258,7 @@ def _open(path: Path) -> np.ndarray:
 
 
 def load_array(path: Path, axes: int, layout: str) -> np.ndarray:
-    """Opens a memory-mapped .npy file of floats with `axes` non-empty axes."""
+    """Memory-maps a .npy file; raises ValueError unless it has floats in `axes` non-empty axes."""
     try:
         values: np.ndarray = np.load(path, mmap_mode="r")
     except (ValueError, EOFError) as error:

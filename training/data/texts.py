@@ -79,10 +79,10 @@ class TextConfig(Settings):
 
 
 class TokenTable:
-    """The tokenized captions of a split, padded to the longest.
+    """The tokenized captions of a split, padded to the longest caption.
 
     Attributes:
-        ids: (N_txt, L) int64 word ids, or row numbers (`numbered`); 0 is padding.
+        ids: (N_txt, L) int64 token ids, or row numbers (`numbered`); 0 is padding.
         lengths: (N_txt,) number of tokens of each caption.
         fixed: ids of padding and marks, which [UNK] never replaces.
 
@@ -108,7 +108,7 @@ class TokenTable:
         return self.ids[index, : lengths.max()], lengths
 
     def numbered(self, first: int) -> "TokenTable":
-        """Replaces ids by rows of a table of token features, from `first` + 1; 0 is padding."""
+        """Returns a copy with rows of a table of token features, from `first` + 1, as ids."""
         table = copy.copy(self)
         real = np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (N_txt, L)
         table.ids = np.zeros_like(self.ids)

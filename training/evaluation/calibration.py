@@ -36,7 +36,7 @@ REFUSED = 0.045  # maximum share of refused questions among those with an answer
 BINS = 10  # bins of the reliability curve
 _MIN_LEFT = 10  # minimum number of images after the relevant ones are removed
 _QUESTIONS = 2500  # questions for each size
-# Assumed shares of the kinds among questions with and without an answer; both are equally frequent.
+# Assumed shares of kinds. Questions with and without an answer are equally frequent.
 _PRESENT = {"caption": 0.4, "thing": 0.3, "pair": 0.2, "inserted": 0.1}
 _ABSENT = {
     "caption": 0.2, "thing": 0.3, "pair": 0.1, "gibberish": 0.15, "unknown": 0.1, "random": 0.15,

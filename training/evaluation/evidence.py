@@ -6,7 +6,7 @@ Evidence splits the score of a caption and its image over image cells and words
 - *Pointing*: does the cell with the most evidence, summed over all words, show an object that the
   caption mentions? `training/evaluation/views.py` defines accuracy and chance.
 - *Pointing of words*: does the cell with the most evidence for an object's name show an object of
-  that kind? Chance is the share of cells that do.
+  that kind? Chance is the share of cells that show one.
 - *Deletion* and *insertion* (Petsiuk et al., BMVC 2018): cells are removed from the image, or
   added to an empty image, in descending order of evidence; the area is the mean score over the
   steps. A good order has a low deletion area and a high insertion area. Evidence is compared with
@@ -216,7 +216,7 @@ def _areas(
         row, words = int(data.image_of[text]), runtime.text_views([data.captions[text]], name)
         image_views = runtime.image_views(features[row : row + 1], name, attention=True)
         orders = [evidence, *(random.random(len(evidence)) for _ in range(_RANDOM_ORDERS))]
-        assert image_views.attention is not None  # every method has maps on request
+        assert image_views.attention is not None  # every method returns attention if asked to
         winner = int(head.view_scores(image_views, words)[:, 0, 0].argmax())
         orders.append(runtime.on_grid(image_views.attention)[0, winner].flatten().cpu().numpy())
         score = partial(_score_sets, runtime, name, features[row], words)
@@ -235,7 +235,7 @@ def _areas(
 def _score_sets(
     runtime: Runtime, name: str, features: Tensor, words: Views, present: Tensor
 ) -> Tensor:
-    """Scores an image (N, d) of which only K sets of cells (K, cells) bool are present; (K,)."""
+    """Returns the scores (K,) of an image (N, d) with only the `present` cells (K, cells) bool."""
     mask = torch.ones(len(present), len(features), dtype=torch.bool)
     mask[:, -present.shape[1] :] = present  # a summary is never removed
     views = runtime.image_views(features.expand(len(present), -1, -1), name, mask=mask)

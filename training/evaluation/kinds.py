@@ -82,7 +82,7 @@ def _by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
-    """Returns 1 (N_txt,) if captions score their image above all alike images, 0.5 for ties."""
+    """Returns (N_txt,): 1 if a caption scores its image above all alike images, 0.5 for a tie."""
     same = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
     pairs = image_of, np.arange(len(image_of))
     same[pairs] = False

@@ -5,7 +5,7 @@ space:
 
 - *exact rows*: the patch's contribution to the score (`models/encoders/rows.py`); *last half*: the
   contribution of the last half of the layers, because the paper cited there omits the first layers.
-- *patch cosine*: the cosine of t and the patch's last state, projected as the image's embedding is.
+- *patch cosine*: the cosine of t and the patch's last state, projected like the image's embedding.
 - *rollout*: Samira Abnar and Willem Zuidema: Quantifying Attention Flow in Transformers, ACL 2020.
   It does not depend on the text.
 - *Grad-ECLIP*: Chenyang Zhao et al.: Gradient-based Visual Explanation for Transformer-based CLIP,
@@ -43,7 +43,7 @@ from polyview.training.evaluation.metrics import SEED, mean_interval
 from polyview.training.evaluation.report import Rows, format_value, print_rows, write_rows
 from polyview.training.evaluation.views import mentioned_cells
 
-CAPTIONS = 1000  # captions to compute maps for
+CAPTIONS = 1000  # maximum number of captions with maps
 # the sign of each metric: 1 if higher is better, -1 if lower is better
 MEASURES = {"sentence": 1, "word": 1, "name": 1, "deletion": -1, "insertion": 1}
 ROWS = "exact rows"
@@ -239,7 +239,7 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
 
 @torch.no_grad()
 def _score_sets(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor, present: Tensor) -> Tensor:
-    """Returns cosines (K,) of a text (D,) and K sets of patches (K, N) bool of (1, 3, S, S)."""
+    """Returns cosines (K,) of a text (D,) and an image with only the `present` patches (K, N)."""
     model = encoder.model
     tokens = model.pre_layrnorm(model.embeddings(pixels)[0])  # (T, h)
     present = nn.functional.pad(present.to(tokens.device), (1, 0), value=True)  # with [CLS]

@@ -3,7 +3,7 @@
 Kinds with an answer:
 
     caption    a caption of the split
-    thing      the name of an object or, for photographs, a word of their captions
+    thing      the name of an object or, for photographs, a word of the captions
     pair       two things
     inserted   a caption with an additional word of random letters
 
@@ -100,7 +100,7 @@ def _things(data: Split) -> dict[str, np.ndarray]:
 
 
 def _name_phrase(name: str, random: np.random.Generator) -> str:
-    """Puts an article before half of the names, at random."""
+    """Returns a name, half of the time with an article."""
     return with_article(name) if random.random() < 0.5 else name
 
 

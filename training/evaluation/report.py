@@ -45,7 +45,7 @@ def to_markdown(lines: Sequence[Sequence[str]], words: int = 1, notes: int = 0) 
 
 
 def write_into_page(page: Path, name: str, lines: Sequence[str]) -> None:
-    """Replaces the table of a sweep in a page; ValueError if the page has no block for it."""
+    """Replaces a sweep's table in a page; raises ValueError if the page has no block for it."""
     start, end = f"<!-- sweep {name} -->\n", f"<!-- end {name} -->"
     block = re.compile(rf"(?<={re.escape(start)}).*?(?={re.escape(end)})", re.DOTALL)
     text, count = block.subn(lambda _: "\n".join(["", *lines, "", ""]), page.read_text("utf-8"))

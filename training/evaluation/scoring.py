@@ -19,7 +19,7 @@ CAPTIONS_AT_ONCE = 256
 
 
 def half(data: Split, index: int) -> Split:
-    """Selects a random half, 0 or 1, of a split of photographs; ValueError for other images."""
+    """Selects random half 0 or 1 of a split of photographs; raises ValueError for others."""
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
         raise ValueError(f"--halves divides photographs; measure {data.folder} on another split")
     rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[index::2])

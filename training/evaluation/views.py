@@ -8,7 +8,8 @@ image mentions. It needs a mask for each object (rendered scenes).
   cells that do. Chance is the share of all cells that do, which is the result of a flat map.
 - *Mass*: the share of the map on mentioned objects. Negative values (of cosine maps) are set to 0,
   the map is scaled to sum to 1, and each cell counts by the share of its pixels that belong to
-  mentioned objects. Chance is their share of the image. A map without a positive value has mass 0.
+  mentioned objects. Chance is the objects' share of the image. A map without positive values has
+  mass 0.
 
 The maps do not depend on the caption. Captions without a visible mentioned object are left out.
 """

@@ -33,7 +33,7 @@ class OptimizerConfig(Settings):
     Attributes:
         learning_rate: base rate of AdamW.
         weight_decay: AdamW's decoupled weight decay.
-        clip_norm: maximum norm of the whole gradient (2.0 in the releases of the five papers).
+        clip_norm: maximum norm of the gradient of all weights (2.0 in the five papers' releases).
         schedule: "step" multiplies the rate by `decay` after each epoch of `decay_epochs`; "cosine"
             lowers it to 0 over all steps; "plateau" multiplies it by `decay` whenever the
             validation rsum has not risen for more than `plateau_epochs`, as in PyTorch's

@@ -49,7 +49,7 @@ class DualEncoder(nn.Module):
         return self
 
     def image_features(self, images: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns features (B, N, d) and their mask (B, N); encodes pixels (B, 3, S, S)."""
+        """Returns features (B, N, d) and their mask (B, N) of `images`, features or pixels."""
         if self.image_encoder is None:
             return images, mask
         features: Tensor = self.image_encoder(images)  # (B, N, d)

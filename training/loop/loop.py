@@ -33,7 +33,7 @@ B = TypeVar("B")
 
 
 class Loop(ABC, Generic[C, B]):
-    """A training run: `__init__` checks settings and sets the seed; `start` receives the modules.
+    """A training run: `__init__` checks settings and sets the seed; `start` receives the module.
 
     `out` is the run folder. `resume` continues its run; on a CPU the final weights equal those of
     an uninterrupted run bit for bit.

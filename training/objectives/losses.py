@@ -109,7 +109,7 @@ def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.
 
 
 class Objective(Settings):
-    """Computes a batch's loss from its views; its settings are a recipe's `objective`."""
+    """Computes the loss of a batch of views; the fields are a recipe's table `[objective]`."""
 
     @abstractmethod
     def __call__(

@@ -43,7 +43,7 @@ class Polysemous(Triplet):
             form = {"released": self.released, "hardest": hardest}
             ranking = multiple_instance(scores, positives, self.margin, **form)
         terms = {"mil": ranking}
-        if self.diversity and "residuals" in images.extras:  # K = 0 has none
+        if self.diversity and "residuals" in images.extras:  # absent if K = 0
             sides = (images.extras["residuals"], texts.extras["residuals"])
             first, second = (gram_diversity(side, released=self.released) for side in sides)
             terms["diversity"] = self._weigh(self.diversity, first + second, ranking)

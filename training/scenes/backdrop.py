@@ -38,7 +38,7 @@ def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
     inside = layout.setting in _ROOM_PAINTERS
     light = _color(time, "room" if inside else "ground")
     if inside:
-        sky = _sky(time, "clear", SIZE // 2, rng)  # through the window
+        sky = _sky(time, "clear", SIZE // 2, rng)  # seen through the window
         painted = _ROOM_PAINTERS[layout.setting](horizon, rng, sky)
     else:
         painted = GROUND_PAINTERS[layout.setting](horizon, rng, time)
@@ -76,6 +76,7 @@ def _sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Ima
 
 
 def _clouds(rng: np.random.Generator) -> Array:
+    """Returns smooth noise (SIZE, SIZE), mostly in 0..1."""
     noise = [Image.fromarray(rng.random(cells).astype(np.float32)) for cells in ((7, 4), (22, 12))]
     coarse, fine = (image.resize((SIZE, SIZE), Image.Resampling.BICUBIC) for image in noise)
     return np.asarray(0.7 * np.asarray(coarse) + 0.3 * np.asarray(fine), dtype=np.float32)
@@ -110,6 +111,7 @@ def _draw_lights(image: Image.Image, time: str, horizon: int, rng: np.random.Gen
 
 
 def _veil(scene: Array, color: Array, horizon: int, rng: np.random.Generator) -> Array:
+    """Adds fog, which is densest at the horizon."""
     rows = np.abs(np.arange(SIZE, dtype=np.float32) - horizon) / SIZE
     share = (0.82 - 0.75 * rows).clip(0.38, 0.82)[:, None, None]
     wisps = (_clouds(rng)[..., None] - 0.5) * 0.24

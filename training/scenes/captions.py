@@ -1,4 +1,4 @@
-"""Writes five captions for a scene, each about another aspect, and the fact that each asserts.
+"""Writes five captions for a scene, each about a different aspect, and the fact that each asserts.
 
 Captions are partial: each mentions one to three kinds of objects, a place, a relation or a number.
 The `fact` of a caption has exactly the assertions of its words.

@@ -83,7 +83,7 @@ COLORS: tuple[str, ...] = tuple(sorted({color for kind in CLASSES for color in k
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """Returns all singular and plural names of a class, or both forms of a noun that is no class.
+    """Returns all singular and plural names of a class, or the two forms of another noun.
 
     >>> names_of("dog")
     ('dog', 'dogs', 'puppy', 'puppies', 'hound', 'hounds')

@@ -22,7 +22,7 @@ from polyview.training.scenes.store import SceneData, is_clips, load_clips, load
 from polyview.training.scenes.world import SIZE, Caption, Scene
 from polyview.training.settings import exit_on_error
 
-_SCENE_QUALITY, _CLIP_QUALITY = 82, 45  # of the WebP files
+_SCENE_QUALITY, _CLIP_QUALITY = 82, 45  # quality of WebP files
 _FRAME_MILLISECONDS = 200
 _CLIPS = 300  # default number of clips in a gallery
 

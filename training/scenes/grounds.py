@@ -48,7 +48,7 @@ def floor(
 def ridge(
     y: float, height: float, points: int, rng: np.random.Generator
 ) -> list[tuple[float, float]]:
-    """Returns a random skyline polygon above the bottom edge of the image."""
+    """Returns the polygon between a random skyline and the bottom edge of the image."""
     xs = np.linspace(-10, SIZE + 10, points)
     ys = y - rng.uniform(0, height, points)
     line = list(zip(xs.tolist(), ys.tolist(), strict=True))

@@ -16,7 +16,7 @@ _WEATHER_ODDS = (0.46, 0.18, 0.18, 0.18)
 
 @dataclass(frozen=True)
 class Placement:
-    """A sprite's class, look, centre and side in pixels, flip, tilt in degrees, and support."""
+    """A sprite with its look, its centre and side in pixels, its flip and its tilt in degrees."""
 
     kind: ObjectClass
     look: Look
@@ -49,7 +49,10 @@ class Board:
     taken: list[Box] = field(default_factory=list)
 
     def fits(self, x: float, y: float, width: float, height: float) -> bool:
-        """Returns whether a rectangle centred at (x, y) overlaps no occupied one by over 8 %."""
+        """Returns whether a rectangle centred at (x, y) is free.
+
+        Overlaps of up to 8 % of the smaller rectangle are allowed.
+        """
         for x0, y0, x1, y1 in self.taken:
             wide = min(x + width / 2, x1) - max(x - width / 2, x0)
             high = min(y + height / 2, y1) - max(y - height / 2, y0)

@@ -49,14 +49,14 @@ _ATTEMPTS = 200
 class Action:
     """An action of an object for `EVENT_FRAMES`."""
 
-    kind: str  # of `PASSING` or `LASTING`
+    kind: str  # an element of `PASSING` or `LASTING`
     start: int  # first frame
     before: int | None = None  # index of the object that a mover with `passes_front` passes
 
 
 @dataclass(frozen=True)
 class MovingObject:
-    """An object of a clip, with its position before or after its action."""
+    """An object of a clip: its class and look, its position or its path's, and its action."""
 
     name: str  # name of the class
     look: int  # index into the looks of the class
@@ -181,7 +181,7 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
     shared = scene_generator(seed, split, index // 2, _PAIR_ATTEMPT)
     second_twin = index % 2 == 1
     actors = _actors(shared, swapped=second_twin)
-    free = _classes_without(*(actor.name for actor in actors))
+    free = [kind for kind in CLASSES if kind not in [actor.kind for actor in actors]]
     mover = free[int(shared.integers(len(free)))]
     kinds = [kind for kind in LASTING if kind != "takes_off" or mover.aloft]
     action = kinds[int(shared.integers(len(kinds)))]
@@ -192,10 +192,6 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
         if clip := _draw(f"{split}-{index:06d}", actors, mover, action, rng):
             return clip
     raise RuntimeError(f"clip {split}-{index} of seed {seed} does not fit in {_ATTEMPTS} attempts")
-
-
-def _classes_without(*names: str) -> list[ObjectClass]:
-    return [kind for kind in CLASSES if kind.name not in names]
 
 
 def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
@@ -240,7 +236,7 @@ def _draw(
     for actor in actors:
         if actor.deed and actor.deed.kind not in _VISITS:
             board.take(actor.x, actor.y, actor.size, actor.size)
-    free = _classes_without(mover.name, *(actor.name for actor in actors))
+    free = [kind for kind in CLASSES if kind not in (mover, *(actor.kind for actor in actors))]
     kinds = [free[i] for i in rng.choice(len(free), int(rng.integers(2, 4)), replace=False)]
     others = list[MovingObject]()
     for kind in [mover, *kinds] if change is None else kinds:

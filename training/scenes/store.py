@@ -133,7 +133,7 @@ def write_split(
 
 
 def _write_scenes(folder: Path, split: Split, count: int, seed: int, processes: int) -> None:
-    """Writes files sequentially, because a full disk is a bus error with memory-mapped files."""
+    """Renders scenes into files; memory-mapped files would cause a bus error on a full disk."""
     step, small = _STRIDES[split], SIZE // _STRIDES[split]
     shapes = {"images": (count, SIZE, SIZE, 3), "instances": (count, small, small)}
     if shutil.disk_usage(folder).free < sum(map(np.prod, shapes.values())):
