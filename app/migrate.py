@@ -42,7 +42,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
     still_ids = [i for i in ids.tolist() if i not in index.clips and i < index.files]
     shapes = {name: gallery.shape or (1, 1) for name, gallery in index.images.items()}  # (V, D)
     widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in shapes.items()}
-    exists = points.exist()
+    exists = points.exists()
     if exists and (sample := next(points.payloads(), None)):
         check_pack(points, str(sample[1].get("pack")), runtime)
     for start in range(0, len(still_ids), _PAGE):

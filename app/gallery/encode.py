@@ -235,7 +235,7 @@ class Encoder:
         return Content(digest, moments=tuple(moments)), squares
 
     def _stored_features(self, images: Sequence[CollectionImage], space: str) -> Vectors:
-        """Returns features (N, d) or sums (1, d) of images; computes and stores missing ones."""
+        """Loads features (N, d) or sums (1, d) of images; computes and stores missing features."""
         by_key: dict[Key, CollectionImage] = {self.key([image]): image for image in images}
 
         def make(missing: Iterable[Key]) -> Iterable[np.ndarray]:

@@ -267,7 +267,7 @@ class Gallery:
     def search_files(
         self, query: Views, k: int, only: AbstractSet[int] | None, files: int
     ) -> list[Match]:
-        """Finds the k best files for a query: `search`, with only the best frame of each clip.
+        """Finds the k best files for a query, see `search`; a match in a clip is its best frame.
 
         `only` has the ids of the files to rank; `files` is the number of files in the collection,
         see `Collection.file_id`.

@@ -115,7 +115,7 @@ class Points:
         """Closes the connection."""
         self._client.close()
 
-    def exist(self) -> bool:
+    def exists(self) -> bool:
         """Returns True if the collection exists."""
         return bool(self._call("collection_exists"))
 
@@ -271,7 +271,7 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
     QdrantError if Qdrant cannot be reached, or the collection is missing, empty or not written by
     `app/migrate.py`; the function raises QdrantError if the views come from another pack.
     """
-    if not points.exist():
+    if not points.exists():
         raise QdrantError(f"there is no collection {points.address}; create it with {_MIGRATE}")
     payloads = sorted(points.payloads(), key=lambda pair: str(pair[1].get("file")))
     if not payloads:
@@ -313,7 +313,7 @@ def check_pack(points: Points, pack: str, runtime: Runtime) -> None:
 
 
 def _image(image_id: int, payload: Mapping[str, Any], root: Path | None) -> CollectionImage:
-    """Makes an image from its untrusted payload; `root` is the only folder to open files in."""
+    """Makes an image from an untrusted payload; its file is opened only within `root`."""
     file = str(payload["file"])
     name = PurePosixPath(file)
     is_unsafe = len(file) > _MAX_NAME or "\0" in file or ".." in name.parts or name.is_absolute()
@@ -321,5 +321,5 @@ def _image(image_id: int, payload: Mapping[str, Any], root: Path | None) -> Coll
         raise ValueError(f'"{file[:200]}" is not an image')
     path = (root or Path("nowhere")) / file
     captions, objects = (tuple(map(str, payload[key])) for key in ("captions", "objects"))
-    facts = {str(name): str(value) for name, value in payload["facts"].items()}
+    facts = {str(fact): str(value) for fact, value in payload["facts"].items()}
     return CollectionImage(image_id, path, file, captions, objects, root=root, stored_facts=facts)

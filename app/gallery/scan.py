@@ -220,8 +220,8 @@ def from_folder(folder: Path) -> Collection:
     root, images, left_out = folder.resolve(), list[CollectionImage](), list[Refusal]()
     for name, path in sorted(_files(root, left_out)):
         if suffix_of(name) == ".zip":
-            sentence = f"{name} is an archive in a folder; unpack it, or open it by itself"
-            left_out.append(Refusal(name, sentence))
+            message = f"{name} is an archive in a folder; unpack it, or open it by itself"
+            left_out.append(Refusal(name, message))
         else:
             images.append(CollectionImage(len(images), path, name, root=root))
     if not images:
@@ -230,7 +230,7 @@ def from_folder(folder: Path) -> Collection:
 
 
 def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
-    """Lists the images of an upload: `files` are the paths below `folder` and the original names.
+    """Lists the images of an upload; `files` are the paths in `folder` and the original names.
 
     A repeated name is extended by a number. Raises ValueError if no file has an image suffix.
     """

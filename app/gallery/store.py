@@ -146,7 +146,7 @@ class Store:
     def prune(self, root: Path, keep: Iterable[str]) -> None:
         """Deletes entries of missing files, and vectors of contents that no file has.
 
-        Paths are relative to `root`. Paths in `keep` are not checked.
+        Paths are relative to `root`. Paths in `keep` exist and are not checked.
         """
         existing = {os.fsencode(path) for path in keep}
 

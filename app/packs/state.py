@@ -291,7 +291,7 @@ class AppState:
                 self._close(key)
 
     def close(self) -> None:
-        """Stops all opening and reading, deletes all uploads, and waits until reading ends."""
+        """Stops opening and reading, deletes uploads, and waits until the other reading ends."""
         with self._lock:
             for key in list(self.uploads):
                 self._close(key)

@@ -82,11 +82,11 @@ class Uploads(dict[str, Upload]):
             shutil.rmtree(upload.folder, ignore_errors=True)
 
     def unused(self, making_room: bool = False) -> list[str]:
-        """Returns the keys of uploads to delete: those not used for `UPLOAD_SECONDS`, and one more.
+        """Returns the keys of uploads to delete: those that were not used for `UPLOAD_SECONDS`.
 
-        This is the largest upload if all together exceed `ALL_BYTES` or the disk is nearly full.
-        With `making_room` it is the upload that was not used for longest, at least `YOUNG_SECONDS`,
-        if there are `MAX_UPLOADS` and no other is deleted.
+        With `making_room`, if there are none of these but `MAX_UPLOADS` uploads, returns the least
+        recently used upload, unless it was used in the last `YOUNG_SECONDS`. Without `making_room`,
+        adds the largest upload if the disk is nearly full or all uploads exceed `ALL_BYTES`.
         """
         now = time.monotonic()
         with self._lock:

@@ -121,7 +121,7 @@ def test_a_folder_is_migrated_stopped_and_moved(
     monkeypatch.setattr(index.encoder, "key", Mock(side_effect=MemoryError))
     with pytest.raises(MemoryError):
         migrate.migrate(runtime, index, points)
-    assert not points.exist()  # it is created with its first images
+    assert not points.exists()  # it is created with its first images
 
     def ending(part: Sequence[Point]) -> None:
         add(part)
