@@ -110,11 +110,15 @@ def test_wrong_arguments_are_refused(model: Model, error: type[Exception]) -> No
         assert "\n" not in str(caught.value)
 
 
-def test_each_command_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_have_a_help_text_and_an_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     for name in COMMANDS.keys() - {"app"}:
         with pytest.raises(SystemExit, match="0"):
             command_line([name, "--help"])
         assert capsys.readouterr().out.startswith(f"usage: python -m polyview {name} [-h]")
+    assert command_line(["serach"]) == 2
+    assert "\n  search\n" in capsys.readouterr().err
+    assert command_line(["--pack", "nowhere"]) == 1
+    assert "polyview: there is no folder nowhere" in capsys.readouterr().err
 
 
 def test_the_examples_of_the_library_page() -> None:

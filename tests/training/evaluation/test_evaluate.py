@@ -200,6 +200,7 @@ def test_wrong_options_are_refused(pack: Path, tmp_path: Path) -> None:
         (["--compare", "pvse"], '--compare takes two names as in "a,b", not "pvse"'),
         (["--compare", "pvse,nothing"], 'there is no method "nothing"'),
         (["--split", "val"], 'for "val" add --data DIR'),
+        (["--pack", "nowhere"], "there is no folder nowhere"),
         (["--data", "nowhere"], "nowhere"),
         (["--folds", "7"], "7 folds do not divide 20 images"),
         (["--data", photographs, "--foils"], "--foils needs rendered scenes"),
