@@ -70,8 +70,9 @@ def test_a_gallery_has_the_frames_and_the_truth_of_the_bundled_one(
         assert is_visible == (shares > 0).tolist()
     frames = read_frames(gallery.folder / image.file, 4)
     for frame, number in zip(frames, (2, 6, 10, 14), strict=True):
-        difference = np.asarray(drawn[number].image, float) - np.asarray(frame, float)
-        assert np.abs(difference).mean() < 12
+        decoded = np.asarray(frame, float)
+        errors = [np.abs(np.asarray(each.image, float) - decoded).mean() for each in drawn]
+        assert errors[number] == min(errors) < 12
 
 
 @pytest.mark.font
