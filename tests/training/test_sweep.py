@@ -114,31 +114,28 @@ def test_pages_show_the_recorded_tables(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_readme_has_the_recorded_numbers() -> None:
-    """The rsum of each method, and its differences from baselines in two sweeps."""
-    text = (ROOT / "README.md").read_text("utf-8")
-    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
-    rows = [[cell.replace("*", "").strip(" `") for cell in row] for row in rows]
+    """The rsum of each method in the pack, and its differences in docs/results.md."""
+    lines = (ROOT / "README.md").read_text("utf-8").replace("*", "").splitlines()
+    cells = [line.split("|")[1:-1] for line in lines if line.startswith("| `")]
+    rows = [[cell.strip(" `") for cell in row] for row in cells]
     methods = load_info(BUNDLED / "scenes", verify=False).methods
     rsums = {name: f"{m.metrics.values['rsum']:.1f}" for name, m in methods.items() if m.metrics}
     assert {row[0]: row[3] for row in rows} == rsums
     for name, column in (("scenes_paper", 6), ("scenes_alike", 7)):
-        record = sweep.Record(sweep.RESULTS, name)
-        recorded = dict[str, list[str]]()
-        for cells in sweep.table(sweep.load_sweep(name), [], record)[1:]:
-            recorded.setdefault(re.split(r"[,(] ?", cells[0])[0].strip(), cells)
+        block = sweep.PAGE.read_text("utf-8").partition(f"<!-- sweep {name} -->")[2]
+        recorded = dict[tuple[str, str], str]()  # lower-case method and baseline -> difference
+        for line in block.partition("<!-- end")[0].strip().splitlines()[2:]:
+            label, *_, against, differences, _ = line.split(" | ")
+            pairs = zip(against.split("<br>"), differences.split("<br>"), strict=True)
+            for baseline, difference in pairs:
+                first, second = (re.split(r" \(|, ", each)[0].lower() for each in (label, baseline))
+                numbers = re.findall(r"[+-][\d.]+", difference)
+                center, low, high = (f"{round(float(number)):+d}" for number in numbers)
+                recorded.setdefault((first.strip("| "), second), f"{center} [{low}, {high}]")
         for row in rows:
-            method, baselines = row[1].split(",")[0], row[5].split("<br>")
-            key = method[0].upper() + method[1:]
-            if key not in recorded:
-                assert row[column] == "-"
-                continue
-            against, differences = (recorded[key][index].split("<br>") for index in (10, 11))
-            expected = []
-            for baseline in baselines:
-                own = [each.split(" (")[0].lower() for each in against].index(baseline.lower())
-                numbers = re.findall(r"[+-][\d.]+", differences[own])
-                difference, low, high = (f"{round(float(number)):+d}" for number in numbers)
-                expected.append(f"{difference} [{low}, {high}]")
+            method = row[1].partition(",")[0].lower()
+            baselines = row[5].lower().split("<br>")
+            expected = [recorded.get((method, baseline), "-") for baseline in baselines]
             assert row[column].split("<br>") == expected
 
 

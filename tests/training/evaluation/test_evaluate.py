@@ -219,7 +219,7 @@ def test_wrong_options_are_refused(pack: Path, tmp_path: Path) -> None:
 
 def test_evidence_points_at_the_objects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     method, out = "vse_infty", tmp_path / "rows.json"
-    pack = write_sample(tmp_path / "scenes", 12, [method, "vsepp"])
+    pack = write_sample(tmp_path / "scenes", 8, [method, "vsepp"])
     before = load_info(pack).methods
     sources = {str(pack): sha256_of(pack / "pack.json")}
     options = ["--all", "--evidence", "--write", "--json", str(out)]

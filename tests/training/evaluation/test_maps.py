@@ -97,9 +97,9 @@ def test_no_layer_attends_to_deleted_patches(case: Case) -> None:
 
 
 def test_maps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Maps of a random CLIP over six scenes; refuses other weights."""
+    """Maps of a random CLIP over four scenes; refuses other weights."""
     source = save_clip(tmp_path / "source", size=224)
-    scenes = write_sample(tmp_path / "scenes", 6, ["vsepp"])
+    scenes = write_sample(tmp_path / "scenes", 4, ["vsepp"])
     build_clip(tmp_path / "pack", str(source), LABELS, scenes / "gallery")
     pack = ["--pack", f"{tmp_path}/pack", "--device", "cpu", "--json", f"{tmp_path}/rows.json"]
     main([*pack, "--evidence"])
