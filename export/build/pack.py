@@ -262,9 +262,8 @@ def check_parity(
             same_shape = values.shape == reference.shape
             drift = float((values - reference).abs().max()) / scale if same_shape else float("inf")
             if not drift <= TOLERANCE:
-                fault = f"{quantity} of the pack differ from torch by {drift:.2g} {sizes}"
-                limit = f"more than {TOLERANCE:g}"
-                raise ValueError(f"{name}: {fault}, {limit}; the export was not kept")
+                fault = f"{name}: {quantity} of the pack differ from torch by {drift:.2g} {sizes}"
+                raise ValueError(f"{fault}, more than {TOLERANCE:g}; the export was not kept")
             max_drift = max(max_drift, drift)
         if not same_ranking(actual["scores"], expected["scores"]):
             raise ValueError(f"{name}: rankings differ from torch {sizes}; the export was not kept")

@@ -101,7 +101,8 @@ def load_run(
         raise ValueError(f"{folder} was trained on ready-made features; leave --backbone out")
     if record.backbone_sha256 != encoder_spec.get("sha256", ""):
         data = f"another image encoder than {encoder_spec['source']}" if encoder_spec else "images"
-        raise ValueError(f"{folder} was trained on {data}; name the backbone of its config.toml")
+        advice = "name the backbone of its config.toml with --backbone"
+        raise ValueError(f"{folder} was trained on {data}; {advice}")
     tokenizer = folder / TOKENIZER
     if not tokenizer.is_file():
         raise FileNotFoundError(f"there is no {TOKENIZER} in {folder}; copy the whole run folder")

@@ -62,6 +62,7 @@ UNREADABLE = [b"{", b'{"a": NaN}', b'{"a": -Infinity}', b"\xff\xfe", b"[" * 100_
 def test_a_whole_pack_says_what_it_holds(pack: Path) -> None:
     info = load_info(pack)
     assert info.folder == pack
+    assert list(info.methods) == list(TRAINED)
     assert info.to_json() == json.loads((pack / "pack.json").read_text())
     gallery = load_gallery(pack)
     assert load_gallery(pack / "gallery") == gallery
