@@ -124,10 +124,10 @@ def _token_variants(
     step = "special tokens and padding"
     words = [[i for i in ids if i not in special] for ids in tokens]
     for template in TEMPLATES:
-        start, end = (part.split() for part in template.split("TEXT"))
+        start, end = (marks.split() for marks in template.split("TEXT"))
         if vocabulary.keys() >= {*start, *end}:
             remaining = limit - len(start + end)
-            prefix, suffix = ([vocabulary[name] for name in part] for part in (start, end))
+            prefix, suffix = ([vocabulary[name] for name in marks] for marks in (start, end))
             yield step, template, [[*prefix, *ids[:remaining], *suffix] for ids in words], None
     yield step, "TEXT alone", [ids or tokens[0] for ids in words], None
     for name in sorted(vocabulary.keys() & {*PADDINGS}):
@@ -137,16 +137,16 @@ def _token_variants(
     without_prompt: Tokens = []
     for text, ids in zip(texts, tokens, strict=True):
         prefix, suffix = ([*takewhile(special.__contains__, s)] for s in (ids, ids[::-1]))
-        content_ids = tokenizer.encode(text, add_special_tokens=False).ids
-        kept_ids = content_ids[: limit - len(prefix + suffix)]
-        without_prompt.append([*prefix, *kept_ids, *suffix[::-1]])
+        remaining = limit - len(prefix + suffix)
+        content = tokenizer.encode(text, add_special_tokens=False).ids[:remaining]
+        without_prompt.append([*prefix, *content, *suffix[::-1]])
     yield "prompt", "TEXT alone", without_prompt, None
     yield "lower case", "lower case", read(map(str.lower, texts)), read(map(str.upper, texts))
-    plain = [" ".join(re.findall(r"\w+", text)) for text in texts]
+    unpunctuated = [" ".join(re.findall(r"\w+", text)) for text in texts]
     # one comma in each text, or a comma after every word if the vocabulary has no comma
     count = 1 if vocabulary.keys() & {",", ",</w>"} else -1
-    punctuated = read(f"{text.replace(' ', ', ', count)}." for text in plain)
-    yield "punctuation", "none", read(plain), punctuated
+    punctuated = read(f"{text.replace(' ', ', ', count)}." for text in unpunctuated)
+    yield "punctuation", "none", read(unpunctuated), punctuated
 
 
 def pair_margins(scores: np.ndarray) -> np.ndarray:

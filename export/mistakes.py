@@ -74,10 +74,10 @@ def rank_captions(
     ranks = {spec: np.full((3, len(captions)), -1, np.int32) for spec in specs}
     step = min(_MAX_CAPTIONS, max(1, PART_BYTES // (4 * images)))
     for start in range(0, len(captions), step):
-        part = slice(start, start + step)
-        higher = np.ones((len(captions[part]), images), bool)  # above the labelled image
+        batch = slice(start, start + step)
+        higher = np.ones((len(captions[batch]), images), bool)  # above the labelled image
         for spec, table in ranks.items():
-            rows = zip(table[:, part].T, scores(spec, part), captions[part], higher, strict=True)
+            rows = zip(table[:, batch].T, scores(spec, batch), captions[batch], higher, strict=True)
             for rank, values, caption, above in rows:  # (3,), (N,), a caption, (N,)
                 right, top = np.array(caption.right), values.argmax()
                 if np.isnan(values[top]):  # argmax prefers NaN

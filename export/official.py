@@ -102,7 +102,7 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
     """
     settings, state = checkpoint.options, checkpoint.state
     if settings.order:
-        raise ValueError(f"{checkpoint.path} has order=True; convert one that scores by the cosine")
+        raise ValueError(f"{checkpoint.path} has order=True; convert a checkpoint of the cosine")
     legacy = settings.legacy if options.legacy_text is None else options.legacy_text
     attention, frames = "method.image_net.w2.weight", "method.image_global.gru.weight_ih_l0"
     views = checkpoint.shape(attention)[0] if attention in state else 0

@@ -58,7 +58,7 @@ class Methods(dict[str, Method]):
 
     def names(self, spec: str) -> tuple[str, ...]:
         """Splits "a" or "a+b" into names; raises ValueError if a name is unknown or repeated."""
-        names = tuple(part.strip() for part in str(spec).split("+"))
+        names = tuple(name.strip() for name in str(spec).split("+"))
         for name in names:
             self[name]  # raises for an unknown name
         if len(set(names)) < len(names):

@@ -33,7 +33,7 @@ GEMMA_END = "<eos>"  # end token of SigLIP 2
 _PUNCTUATION = r"[!-/:-@\[-`{-~]"  # ASCII punctuation, which SigLIP removes
 # The allowed regular expressions; any other could take exponential time.
 _PATTERNS = {r"\s+", WORDS, _CLIP, rf"<\|startoftext\|>|<\|endoftext\|>|{_CLIP}", _PUNCTUATION}
-_PARTS = {  # section of tokenizer.json -> allowed types of components
+_COMPONENTS = {  # section of tokenizer.json -> allowed types of components
     "normalizer": "NFC NFKC Lowercase Strip BertNormalizer Replace",
     "pre_tokenizer": "Whitespace Punctuation BertPreTokenizer ByteLevel Split Metaspace",
     "model": "WordLevel WordPiece BPE Unigram",
@@ -51,8 +51,8 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         if not isinstance(content, dict):
             raise ValueError("it is not a JSON object")
-        for section in _PARTS:
-            _check_part(section, content.get(section))
+        for section in _COMPONENTS:
+            _check_component(section, content.get(section))
         # Not from the file: its parser may choose another value of a duplicate key than ours.
         tokenizer = Tokenizer.from_str(json.dumps({**content, "decoder": None}))
     except Exception as error:  # tokenizers raises the bare Exception
@@ -112,18 +112,18 @@ def _rebuild_siglip(published: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _check_part(section: str, part: Any) -> None:
-    if part is None:
+def _check_component(section: str, component: Any) -> None:
+    if component is None:
         return
-    kind = part.get("type") if isinstance(part, dict) else part
+    kind = component.get("type") if isinstance(component, dict) else component
     if kind == "Sequence":
         for key in ("normalizers", "pretokenizers", "processors"):
-            for inner in part.get(key) or ():
-                _check_part(section, inner)
+            for inner in component.get(key) or ():
+                _check_component(section, inner)
         return
-    if kind not in (allowed := _PARTS[section].split()):
+    if kind not in (allowed := _COMPONENTS[section].split()):
         raise ValueError(f"its {section} contains {kind!r:.60}; allowed are {', '.join(allowed)}")
-    pattern = (part.get("pattern") or {}).get("Regex", r"\s+")
+    pattern = (component.get("pattern") or {}).get("Regex", r"\s+")
     if pattern not in _PATTERNS:
         advice = "use a tokenizer of BERT, CLIP or SigLIP"
         raise ValueError(f"its {section} has the regular expression {pattern!r:.60}; {advice}")
@@ -178,8 +178,8 @@ class TextReader:
             for index, (start, end) in enumerate(spans)
             if words[index] == self._unknown and not special_mask[index]
         }
-        plain = [word.removesuffix("</w>").removeprefix("▁") or word for word in words]
-        return Tokens(ids, plain, truncated, unknown, spans, frozenset(special))
+        unmarked = [word.removesuffix("</w>").removeprefix("▁") or word for word in words]
+        return Tokens(ids, unmarked, truncated, unknown, spans, frozenset(special))
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encodes at least one text as padded ids and lengths, see `pad`; raises as `read` does."""

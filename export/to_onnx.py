@@ -110,7 +110,7 @@ def _labels_for(
             derived["licence"] = _SCENES_LICENCE
         elif not options.licence:
             base = f" over {encoder['source']}" if encoder else ""
-            advice = 'state --licence, such as --licence CC-BY-NC-4.0 or --licence "research only"'
+            advice = 'state it, such as --licence CC-BY-NC-4.0 or --licence "research only"'
             weights = f"weights trained on {derived['name']}{base}"
             raise ValueError(f"the licence of {weights} is not known; {advice}")
     if options.name:

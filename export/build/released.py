@@ -58,8 +58,8 @@ def read_releases() -> dict[str, Release]:
     for method, entry in content.items():
         names = dict[str, str]()
         for released_prefix, our_prefix in entry.pop("weights").items():
-            start, _, part = our_prefix.partition("@")
-            for old, new in (parts[part] if part else {"": ""}).items():
+            start, _, group = our_prefix.partition("@")
+            for old, new in (parts[group] if group else {"": ""}).items():
                 names[released_prefix + old] = new if new == "-" else start + new
         releases[method] = Release(names, **entry)
     return releases
@@ -132,13 +132,13 @@ def read_checkpoint(path: Path, names: Mapping[str, str]) -> Checkpoint:
 def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
     """Returns the weights under the release's names, without `module.`, `DataParallel`'s prefix."""
     is_pair, weights = isinstance(model, list | tuple), dict[str, Tensor]()
-    for side, part in enumerate(model if is_pair else [model]):
-        tensors = isinstance(part, Mapping) and all(isinstance(v, Tensor) for v in part.values())
-        if not part or not tensors:
+    for side, state in enumerate(model if is_pair else [model]):
+        tensors = isinstance(state, Mapping) and all(isinstance(v, Tensor) for v in state.values())
+        if not state or not tensors:
             raise ValueError(f"{path} holds no dictionary of tensors; name a released checkpoint")
         start = f"model[{side}]." if is_pair else ""
-        wrapper = "module." if all(key.startswith("module.") for key in part) else ""
-        weights |= {start + key.removeprefix(wrapper): value for key, value in part.items()}
+        wrapper = "module." if all(key.startswith("module.") for key in state) else ""
+        weights |= {start + key.removeprefix(wrapper): value for key, value in state.items()}
     return weights
 
 

@@ -70,7 +70,7 @@ _TEXTS = {
 class _Source(NamedTuple):
     folder: Path
     name: str  # the source as requested
-    part: str  # the text after "#"
+    suffix: str  # the text after "#"
 
 
 def load_image_source(
@@ -127,8 +127,8 @@ def describe_text_source(source: str | Path) -> dict[str, Any]:
 
 
 def _locate(source: str | Path) -> _Source:
-    name, _, part = str(source).partition("#")
-    if part not in ("", PROJECTED, FRAME):
+    name, _, suffix = str(source).partition("#")
+    if suffix not in ("", PROJECTED, FRAME):
         raise ValueError(f'"{source}": after # there can only be "{PROJECTED}" or "{FRAME}"')
     try:
         folder = find_folder(name) or fetch_matching(name, ENCODER_FILES)
@@ -137,7 +137,7 @@ def _locate(source: str | Path) -> _Source:
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
         reason = f"{name} has no {RUN_WEIGHTS}, {MANIFEST} or config.json"
         raise FileNotFoundError(f"{reason}; name a run, a pack or a Hugging Face model")
-    return _Source(folder, str(source), part)
+    return _Source(folder, str(source), suffix)
 
 
 def _describe_image(source: _Source) -> dict[str, Any]:
@@ -150,11 +150,11 @@ def _describe_image(source: _Source) -> dict[str, Any]:
         spec["sha256"] = sha256_of(path)
     elif (source.folder / MANIFEST).is_file():
         spec = _describe_packed(source)
-    elif source.part == FRAME:
+    elif source.suffix == FRAME:
         raise ValueError(f'{source.name}: "#{FRAME}" is only for encoders trained by Polyview')
     else:
         return _describe_published(source, _IMAGES)
-    if source.part == FRAME:
+    if source.suffix == FRAME:
         spec["arguments"] = {**spec["arguments"], "parts": list(PARTS)}
         spec["sha256"] = _digest([spec["sha256"], PARTS]).hexdigest()
     return {**spec, "source": source.name}
@@ -200,7 +200,7 @@ def _trained_network(source: _Source) -> tuple[str, dict[str, Any]] | None:
         network = settings["network"]
         config = {**network["vision_config"], "projection_dim": network["projection_dim"]}
         config["model_type"] = "clip_vision_model"
-        return "clip_vision", {"config": config, "projected": source.part == PROJECTED}
+        return "clip_vision", {"config": config, "projected": source.suffix == PROJECTED}
     return None
 
 
@@ -225,8 +225,8 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
 
 
 def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[str, Any]:
-    images, projected = architectures is _IMAGES, source.part == PROJECTED
-    part = "vision" if images else "text"
+    images, projected = architectures is _IMAGES, source.suffix == PROJECTED
+    side = "vision" if images else "text"
     config = _read_config(source)
     model_type = config.get("model_type")
     if model_type not in architectures:
@@ -236,12 +236,12 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
             f"known: {', '.join(architectures)}"
         )
     arch = architectures[model_type]
-    projects = arch == f"clip_{part}"  # SigLIP's features are always in the joint space
+    projects = arch == f"clip_{side}"  # SigLIP's features are always in the joint space
     if projected and not (projects or model_type == "siglip"):
         raise ValueError(f'{source.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
     if model_type in ("clip", "siglip"):
         shared = {"projection_dim": config.get("projection_dim", 512)} if projects else {}
-        config = {**config[f"{part}_config"], **shared, "model_type": f"{model_type}_{part}_model"}
+        config = {**config[f"{side}_config"], **shared, "model_type": f"{model_type}_{side}_model"}
     config = {k: v for k, v in config.items() if k not in _NOT_SHAPE and k[:1] != "_"}
     if arch == "siglip_text":
         # SigLIP 2's config lacks the padding token; transformers would use that of SigLIP
@@ -307,10 +307,10 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
         raise ValueError(f"the weights of {source.name} do not load: {reason}") from error
 
     def encoder_name(name: str) -> str:
-        part, _, inner_name = name.partition(".")
-        if part in ("visual_projection", "text_projection"):
+        prefix, _, inner_name = name.partition(".")
+        if prefix in ("visual_projection", "text_projection"):
             return f"projection.{inner_name}"
-        return f"model.{inner_name if part in ('vision_model', 'text_model') else name}"
+        return f"model.{inner_name if prefix in ('vision_model', 'text_model') else name}"
 
     names = encoder.state_dict().keys()
     missing = sorted({encoder_name(name) for name in report["missing_keys"]} & names)

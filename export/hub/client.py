@@ -200,8 +200,8 @@ def _stays_inside(file: str) -> bool:
     [True, False, False, False, False]
     """
     parts = re.split(r"[/\\]", file)
-    plain = file.isprintable() and len(file) <= 1000
-    return plain and not {"", ".", ".."}.intersection(parts) and ":" not in parts[0]
+    is_readable = file.isprintable() and len(file) <= 1000
+    return is_readable and not {"", ".", ".."}.intersection(parts) and ":" not in parts[0]
 
 
 def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> None:

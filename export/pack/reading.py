@@ -195,21 +195,21 @@ def check_weights(path: Path) -> None:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # onnx does not export protobuf's error classes
         raise PackError(f"{path} is not a readable ONNX file: {error}") from error
-    for part in _parts(model):
+    for item in _submessages(model):
         # the two names of ONNX's default domain
-        if isinstance(part, onnx.NodeProto) and part.domain not in ("", "ai.onnx"):
-            operator = f"{part.op_type!s:.60} of the domain {part.domain!s:.60}"
+        if isinstance(item, onnx.NodeProto) and item.domain not in ("", "ai.onnx"):
+            operator = f"{item.op_type!s:.60} of the domain {item.domain!s:.60}"
             advice = "export it again with ONNX's own operators only"
             raise PackError(f"{path} uses the operator {operator}; {advice}")
-        if isinstance(part, onnx.TensorProto) and (part.data_location or part.external_data):
+        if isinstance(item, onnx.TensorProto) and (item.data_location or item.external_data):
             advice = "export it again, with all weights inside"
-            raise PackError(f"{path}: tensor {part.name!s:.60} is in another file; {advice}")
+            raise PackError(f"{path}: tensor {item.name!s:.60} is in another file; {advice}")
 
 
-def _parts(message: Any) -> Iterator[Any]:
+def _submessages(message: Any) -> Iterator[Any]:
     """Yields a protobuf message and all messages inside it, at any depth."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
             for inner in value if hasattr(value, "extend") else (value,):
-                yield from _parts(inner)
+                yield from _submessages(inner)

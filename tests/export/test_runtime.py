@@ -62,7 +62,6 @@ REFUSED: list[tuple[Callable[[Runtime], Any], str]] = [
     (lambda r: r.text_views(["..."], NAME), "the text is empty"),
     (lambda r: r.reader.read("a dog \ud800"), "not valid Unicode"),
     (lambda r: r.text_views(["a"], "nothing"), 'no method "nothing" in this pack; choose one of v'),
-    (lambda r: r.image_views(torch.zeros(1, 16, 12), "nothing"), 'no method "nothing"'),
     (lambda r: r.pixel_features(np.zeros((1, 3, 8, 8), np.float32)), r"must be \(B, 3, 64"),
     (lambda r: r.pixel_features(np.zeros((1, 3, 64, 64))), "float32, not .* float64"),
     (lambda r: r.pixel_features(np.zeros((0, 3, 64, 64), np.float32)), "pixels must be"),
