@@ -66,10 +66,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m polyview evaluate", description="Measure methods.")
+    parser = argparse.ArgumentParser(
+        "python -m polyview evaluate", description="Measure packs or runs."
+    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--pack", help="folder or Hub id of a pack")
-    help_text = "run folder of a method; repeatable, to also measure the runs' average score"
+    help_text = "run folder of a method; repeatable: also measures the mean score of the runs"
     source.add_argument("--run", type=Path, action="append", help=help_text)
     method_group = parser.add_mutually_exclusive_group()
     method_group.add_argument("--method", help="a method of the pack (default: all)")
@@ -83,7 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     help_text = "also compare for which captions A and B find the image; each is a method, an "
     help_text += "ensemble, a run or a TREC run file"
     add("--mistakes", nargs=2, metavar=("A", "B"), help=help_text, default=())
-    add("--k", type=int, default=1, help="--mistakes finds images up to this rank (default: 1)")
+    help_text = "rank up to which --mistakes counts an image as found (default: 1)"
+    add("--k", type=int, default=1, help=help_text)
     for flag, help_text in (
         ("views", "also measure how often each view wins and attends to mentioned objects"),
         ("evidence", "also measure whether evidence lies on named objects and changes the score"),
@@ -96,8 +99,8 @@ def _parser() -> argparse.ArgumentParser:
         add(f"--{flag}", action="store_true", help=help_text)
     help_text = "only compare explanation maps of CLIP; FROM is the source of the pack's weights"
     add("--maps", nargs="?", const=True, metavar="FROM", help=help_text)
-    add("--split", default="test", help="split (default: test)")
-    help_text = "captioned images or features (default: the pack's gallery, or a run's own data)"
+    add("--split", default="test", help="split to measure (default: test)")
+    help_text = "folder of images or features (default: the pack's gallery, or the run's data)"
     add("--data", type=Path, help=help_text)
     add("--folds", type=int, default=1, help="folds of images to average over (default: 1)")
     for name, metavar, help_text in (
@@ -107,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         ("trec", "DIR", "rankings in TREC's format, one file per method and direction"),
     ):
         add(f"--{name}", type=Path, metavar=metavar, help=f"also write {help_text}")
-    help_text = f"folder where --run stores features of images and texts (default: {CACHE})"
+    help_text = f"folder of image features that --run stores and reuses (default: {CACHE})"
     add("--cache", type=Path, default=CACHE, help=help_text)
     help_text = "where encoders and methods run (default: auto, a GPU if there is one)"
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help=help_text)

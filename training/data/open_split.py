@@ -216,7 +216,7 @@ def summary(data: Path) -> Iterator[str]:
         counts = f"{images:7,} images {captions:8,} captions, {captions / images:.1f} each"
         yield f"  {name:5} {counts}, of at most {longest} words"
     if "val" not in splits:
-        yield 'training needs a split "val"; add it, or leave the column split out'
+        yield 'training needs a split "val"; add it, or remove the column split'
     texts = splits["train"].captions
     words, repeated = (build_tokenizer(texts, count).get_vocab_size() for count in (1, 2))
     yield f"words: {words:,} in the training captions, {repeated:,} of them twice or more"

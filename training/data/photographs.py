@@ -207,7 +207,9 @@ def _parse(kind: type[_Model], location: str, value: str | dict[str, str]) -> _M
 def _check_name(location: str, file: str) -> None:
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f'{location} names the file "{file}", which leaves the folder of images')
+        raise ValueError(
+            f'{location} names the file "{file}", which is outside the folder of images'
+        )
     if not file.isprintable() or not 1 <= len(path.name) <= 255:  # the limits of file systems
         raise ValueError(f"{location}: {file!a:.80} cannot be a file name; {_FIX}")
 

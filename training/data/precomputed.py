@@ -66,7 +66,7 @@ def open_regions(folder: Path, name: str) -> Split:
         rows, boxes = rows[::REPEATED], None if boxes is None else boxes[::REPEATED]
     if len(captions) % len(rows):
         counts = f"there are {len(rows)} images and {len(captions)} captions"
-        reason = f"the captions of {folder / part}_caps.txt do not divide evenly"
+        reason = f"{folder / part}_caps.txt needs the same number of captions for each image"
         raise ValueError(f"{reason}: {counts}; fetch the files again")
     image_of = np.repeat(np.arange(len(rows)), len(captions) // len(rows))
     return Split(captions, image_of, features=rows, boxes=boxes, folder=folder / name)

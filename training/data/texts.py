@@ -110,9 +110,9 @@ class TokenTable:
     def numbered(self, first: int) -> "TokenTable":
         """Returns a copy with rows of a table of token features, from `first` + 1, as ids."""
         table = copy.copy(self)
-        real = np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (N_txt, L)
+        is_token = np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (N_txt, L)
         table.ids = np.zeros_like(self.ids)
-        table.ids[real] = first + np.arange(1, self.lengths.sum() + 1)
+        table.ids[is_token] = first + np.arange(1, self.lengths.sum() + 1)
         return table
 
 

@@ -60,7 +60,7 @@ class Answers(NamedTuple):
     right: np.ndarray  # (B, HITS) bool, whether a hit satisfies its question
     answered: np.ndarray  # (B,) bool, whether the gallery has a relevant image
     kinds: np.ndarray  # (B,) kinds of the questions
-    whole: np.ndarray  # (B,) bool, see `Questions`
+    complete: np.ndarray  # (B,) bool, see `Questions`
     weights: np.ndarray  # (B,) assumed frequencies of the questions, which sum to 1
 
     def judged_hits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -68,7 +68,7 @@ class Answers(NamedTuple):
 
         Returns their mask (B, HITS), scores (B, HITS) with 0 for other hits, and weights (H,).
         """
-        is_judged = np.isfinite(self.hits) & self.whole[:, None]
+        is_judged = np.isfinite(self.hits) & self.complete[:, None]
         weights = np.broadcast_to(self.weights[:, None], is_judged.shape)[is_judged]
         return is_judged, np.where(is_judged, self.hits, 0), weights
 
@@ -106,7 +106,8 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
             weights[rows] = share / max(rows.sum(), 1)
         weights[answered == present] /= 2 * weights[answered == present].sum()
     weights /= weights.sum()
-    return Answers(background, hits, right_hits, answered, repeated.kinds, repeated.whole, weights)
+    kinds, complete = repeated.kinds, repeated.complete
+    return Answers(background, hits, right_hits, answered, kinds, complete, weights)
 
 
 def _ask_galleries(questions: Questions, scores: np.ndarray, seed: int) -> Answers:

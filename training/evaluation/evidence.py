@@ -188,10 +188,10 @@ def _split_scores(
         rows = texts[start : start + _AT_ONCE]
         images = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
         words, mask = runtime.text_features([data.captions[row] for row in rows], name)
-        real = torch.ones(images.shape[:2], dtype=torch.bool, device=images.device)
-        evidence = head.evidence(head.image_parts(images, real), head.text_parts(words, mask))
+        all_cells = torch.ones(images.shape[:2], dtype=torch.bool, device=images.device)
+        evidence = head.evidence(head.image_parts(images, all_cells), head.text_parts(words, mask))
         scores = [
-            head.score(head.encode_image(images[i : i + 1], real[:1]), head.encode_text(*pair))
+            head.score(head.encode_image(images[i : i + 1], all_cells[:1]), head.encode_text(*pair))
             for i, pair in enumerate(zip(words.split(1), mask.split(1), strict=True))
         ]
         score = torch.cat(scores).flatten()  # (B,)

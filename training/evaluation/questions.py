@@ -38,7 +38,7 @@ class Questions(NamedTuple):
     texts: np.ndarray  # (Q,) str
     kinds: np.ndarray  # (Q,) str, see the module's docstring
     relevant: np.ndarray  # (N, Q) bool, whether an image satisfies a question
-    whole: np.ndarray  # (Q,) bool, False if only one relevant image is known
+    complete: np.ndarray  # (Q,) bool, False if only one relevant image is known
     words: np.ndarray  # (Q,) number of words
     unknown: np.ndarray  # (Q,) share of words that are not in the pack's vocabulary, in 0..1
 
@@ -68,19 +68,19 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
         questions.append((" ".join(words), "inserted", truth[row]))
         letters = " ".join(_nonsense(random) for _ in range(random.integers(1, 4)))
         questions.append((letters, "gibberish", no_images))
-        real = _name_phrase(str(random.choice(names)), random)
-        questions.append((f"{with_article(_nonsense(random))} and {real}", "unknown", no_images))
+        thing = _name_phrase(str(random.choice(names)), random)
+        questions.append((f"{with_article(_nonsense(random))} and {thing}", "unknown", no_images))
         drawn_words = random.choice(vocabulary, random.integers(3, 8)).tolist()
         questions.append((" ".join(drawn_words), "random", no_images))
     texts, kinds, rows = zip(*questions, strict=True)
     relevant = np.zeros((int(data.image_of.max()) + 1, len(questions)), np.bool_)
     for column, images in enumerate(rows):
         relevant[images, column] = True
-    whole = (data.relevant is not None) | ~np.isin(kinds, ["caption", "inserted"])
+    complete = (data.relevant is not None) | ~np.isin(kinds, ["caption", "inserted"])
     tokens = [runtime.reader.read(text) for text in texts]
     counts = np.array([len(each.words) for each in tokens])
     unknown = np.array([unknown_share(each.words, each.unknown) for each in tokens])
-    return Questions(np.array(texts), np.array(kinds), relevant, whole, counts, unknown)
+    return Questions(np.array(texts), np.array(kinds), relevant, complete, counts, unknown)
 
 
 def _things(data: Split) -> dict[str, np.ndarray]:

@@ -156,14 +156,14 @@ def faithfulness(
     peaks = attention == attention.max(axis=2, keepdims=True)  # (N_img, V, N)
     values: dict[str, float] = {}
     tables = (("pointing", peaks, covered > 0), ("mass", attention.clip(min=0), covered))
-    for name, maps, worth in tables:
+    for name, maps, target in tables:
         totals = maps.sum(axis=2, keepdims=True)
         weights = np.divide(maps, totals, out=np.zeros(maps.shape), where=totals > 0)
         of_texts = weights[image_of]  # (T, V, N); 0 for maps that are 0
-        on_objects = np.einsum("tvn,tn->tv", of_texts, worth.astype(float))  # (T, V)
+        on_objects = np.einsum("tvn,tn->tv", of_texts, target.astype(float))  # (T, V)
         values |= {f"{name}_{v + 1}": 100 * float(x) for v, x in enumerate(on_objects.mean(axis=0))}
         values[name] = 100 * float(on_objects[np.arange(len(winners)), winners].mean())
-        values[f"{name}_chance"] = 100 * float(worth.mean())
+        values[f"{name}_chance"] = 100 * float(target.mean())
     return values
 
 

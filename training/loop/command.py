@@ -41,7 +41,7 @@ def run_command(
     help_text = "continue the run in --out with its settings; --set epochs=N extends it"
     add("--resume", action="store_true", help=help_text)
     if cached:
-        help_text = f"folder that stores features of images and texts (default: {CACHE})"
+        help_text = f"folder of stored features of images and texts (default: {CACHE})"
         add("--cache", type=Path, default=CACHE, help=help_text)
         add("--skip-damaged", action="store_true", help="leave out images that cannot be read")
     add("--threads", type=int, default=0, help="CPU threads (default: 0, torch's default)")

@@ -97,7 +97,10 @@ def sentences(**values: object) -> Damage:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (text("train_caps.txt", "one\ntwo\nthree\n"), "evenly: there are 4 images and 3 captions"),
+        (
+            text("train_caps.txt", "one\ntwo\nthree\n"),
+            "each image: there are 4 images and 3 captions",
+        ),
         (lambda folder: (folder / "train_caps.txt").unlink(), r"there is no .*train_caps\.txt"),
         (text("train_caps.txt", "one\ntwo\n \n"), r"train_caps\.txt: line 3 is empty"),
         (array("train_ims.npy", np.zeros((4, 6))), r"regions, numbers\), not float64 \(4, 6"),
