@@ -66,9 +66,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m polyview evaluate", description="Measure packs or runs."
-    )
+    description = "Measure the methods of a pack, or runs."
+    parser = argparse.ArgumentParser("python -m polyview evaluate", description=description)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--pack", help="folder or Hub id of a pack")
     help_text = "run folder of a method; repeatable: also measures the mean score of the runs"
