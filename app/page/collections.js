@@ -315,7 +315,7 @@ export async function watch(now, context, grown) {
       return;
     }
     if (watched !== place) return;
-    const { stage, done, total, searchable, complete, progress } = found;
+    const { stage, done, total, searchable = 0, complete, progress } = found;
     if (complete || stage === "failed") {
       finished(found, mine, now, context);
       if (!first || searchable !== before) {
