@@ -167,13 +167,13 @@ def _compare(step: str, variant: str, baseline: np.ndarray, margins: np.ndarray)
     return Verdict(step, not gain > LIMIT * error, variant, gain, error)
 
 
-def choose_pairs(owners: Sequence[int], count: int = PAIRS) -> dict[int, int]:
+def choose_pairs(image_of: Sequence[int], count: int = PAIRS) -> dict[int, int]:
     """Chooses at most `count` evenly spaced images; returns image -> index of its first caption.
 
-    `owners` has the image of each caption. Raises ValueError if fewer than `FEWEST` images have
+    `image_of` is the image of each caption. Raises ValueError if fewer than `FEWEST` images have
     captions.
     """
-    first_captions = {image: row for row, image in reversed([*enumerate(owners)])}
+    first_captions = {image: row for row, image in reversed([*enumerate(image_of)])}
     images = sorted(first_captions)
     if len(images) < FEWEST:
         raise ValueError(f"a check needs {FEWEST} images with captions, not {len(images)}")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CELLS = ("a", "b", "both", "neither")  # which methods rank a correct image among the first k
+CELLS = ("a", "b", "both", "neither")  # by the methods that rank a correct image among the first k
 UNRANKED = np.iinfo(np.int32).max  # rank of an image that is not listed
 WORDS = 15  # maximum number of words listed for each method
 PART_BYTES = 8 * 2**20  # maximum bytes of the scores in one batch
@@ -162,7 +162,7 @@ def sign_test(wins: int, losses: int) -> float:
 
 
 def typical_words(some: Collection[Outcome], others: Collection[Outcome]) -> list[dict[str, Any]]:
-    """Returns at most `WORDS` words that are more frequent in `some`, most significant first.
+    """Returns up to `WORDS` words more frequent in `some` than in `others`, most significant first.
 
     Each has `word` and `ratio`, the ratio of the shares of captions with the word, after adding
     half a caption to each count. The log ratio is at least `_MIN_SIGNIFICANCE` standard errors.

@@ -79,7 +79,7 @@ class Judgement(NamedTuple):
 
     matches: bool  # whether any image matches
     probability: float  # probability that any image matches
-    hits: tuple[float, ...]  # the probability of each hit that it matches
+    hits: tuple[float, ...]  # for each hit the probability that the hit matches
 
 
 @dataclass(frozen=True, config=STRICT)
