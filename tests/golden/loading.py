@@ -18,9 +18,8 @@ TOLERANCE = 1e-5
 GPO_NAMES = {"linear.": "score."}
 
 
-def load(name: str) -> dict[str, Tensor]:
-    path = Path(__file__).with_name(f"{name}.npz")
-    with np.load(path, allow_pickle=False) as file:
+def load(name: str, folder: Path = Path(__file__).parent) -> dict[str, Tensor]:
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
         return {key: torch.from_numpy(np.asarray(file[key])) for key in file.files}
 
 
