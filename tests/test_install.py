@@ -61,12 +61,17 @@ def run(prefix: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("installed", ["wheel", "editable"], indirect=True)
-def test_commands_run_next_to_packages_of_the_same_names(installed: Path) -> None:
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)
+def test_the_command_is_installed(installed: Path) -> None:
     command = str(installed / "bin" / "polyview")
     done = run(installed, command, "search", "a panda", "--pack", "scenes", "-k", "3")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(".webp\n") == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("installed", ["wheel", "editable"], indirect=True)
+def test_commands_do_not_import_packages_of_the_user(installed: Path) -> None:
     done = run(installed, sys.executable, "-c", IMPORTS)
     assert done.returncode == 0, done.stderr
     owners, files = done.stdout.splitlines()
