@@ -74,7 +74,6 @@ MISTAKES: dict[type[Exception], list[tuple[Callable[[Any], object], str]]] = {
         (lambda m: m.encode_images(3), "an image is a path or a PIL image, not int 3"),
         (lambda m: m.encode_texts([3]), "a text is a string, not int 3"),
         (lambda _: polyview.register("x", cast(Any, dict)), "subclass of polyview"),
-        (lambda m: m.encode_texts([None]), "a string, not NoneType None"),
     ],
     ValueError: [
         (lambda m: m.encode_images([]), "no image to encode"),

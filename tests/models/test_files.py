@@ -5,10 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
 from polyview.models import files
-from polyview.models.checkpoint import load_tensors, save_tensors
 
 
 def fail_half_way(path: Path) -> None:
@@ -64,13 +62,3 @@ def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
         ("else", "else; look"),
     ):
         assert files.no_such("folder", tmp_path / name, "look").endswith(end)
-
-
-def test_tensors_and_metadata_are_read_as_written(tmp_path: Path) -> None:
-    tensors, path = {"a": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}, tmp_path / "w"
-    save_tensors(path, tensors, {"kind": "run", "seed": 1})
-    loaded, about = load_tensors(path)
-    assert about == {"kind": "run", "seed": 1}
-    assert all(torch.equal(loaded[k], tensors[k]) for k in tensors)
-    with pytest.raises(FileNotFoundError, match="no weights file"):
-        load_tensors(tmp_path / "none")

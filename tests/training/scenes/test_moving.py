@@ -88,10 +88,9 @@ def test_a_split_is_stored_and_read(tmp_path: Path, capsys: pytest.CaptureFixtur
             main(changed)
     folder = tmp_path / "val"
     meta = json.loads((folder / "meta.json").read_text())
-    for change, message in (({"moving_version": 0}, "another world"), ({"count": 5}, "should")):
-        (folder / "meta.json").write_text(json.dumps({**meta, **change}))
-        with pytest.raises(ValueError, match=message):
-            load_clips(folder)
+    (folder / "meta.json").write_text(json.dumps({**meta, "moving_version": 0}))
+    with pytest.raises(ValueError, match="another world"):
+        load_clips(folder)
 
 
 @pytest.fixture(scope="module")
