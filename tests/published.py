@@ -1,4 +1,4 @@
-"""Tiny random networks of the published classes, saved as their authors save them."""
+"""Tiny random networks of published architectures, saved in the format of their authors."""
 
 import json
 import string
@@ -47,7 +47,7 @@ TEXT_MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def save_image_model(folder: Path, kind: str) -> Path:
-    """A vision network in the Hub's format, one of `IMAGE_MODELS`."""
+    """Saves a network of `IMAGE_MODELS` in the Hub's format."""
     name, settings, processor, values = IMAGE_MODELS[kind]
     settle(_build(f"{name}ForImageClassification", settings, 1)).save_pretrained(folder)
     save_processor(folder, processor, values)
@@ -55,7 +55,7 @@ def save_image_model(folder: Path, kind: str) -> Path:
 
 
 def save_bert(folder: Path, kind: str = "bert") -> Path:
-    """A text network in the Hub's format, one of `TEXT_MODELS`, with its tokenizer."""
+    """Saves a network of `TEXT_MODELS` and its tokenizer in the Hub's format."""
     name, settings = TEXT_MODELS[kind]
     tokenizer = word_pieces()
     sizes = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 16}
@@ -65,13 +65,13 @@ def save_bert(folder: Path, kind: str = "bert") -> Path:
 
 
 def save_clip(folder: Path, layout: str = FIRST, size: int = SIZE, seed: int = 0) -> Path:
-    """A CLIP that reads `size` pixels, as its authors publish it.
+    """Saves a CLIP or SigLIP for images of `size` pixels in one of the published layouts.
 
-    FIRST has whole weights with `position_ids`, text settings whose end mark is 2 and not the
-    tokenizer's, and a processor whose sizes are plain numbers. SHARDS has weights in shards, and a
-    vocabulary with merges in place of `tokenizer.json`. SIGLIP has a sigmoid's bias, pooling by
-    attention, and word pieces of SentencePiece. SIGLIP_2 is the same with Gemma's pieces, whose
-    padding is 0, though its configuration does not say so.
+    FIRST has a single file of weights with `position_ids`, the end mark 2 in the text settings, not
+    the tokenizer's, and integer sizes in the processor. SHARDS has weights in shards, and a
+    vocabulary with merges instead of `tokenizer.json`. SIGLIP has a sigmoid loss with a bias,
+    attention pooling, and SentencePiece tokens. SIGLIP_2 has Gemma's tokens, with padding id 0,
+    which its configuration does not state.
     """
     vision = {**_LAYERS, "image_size": size, "patch_size": PATCH}
     if layout in (SIGLIP, SIGLIP_2):
@@ -85,7 +85,7 @@ def _save_clip(folder: Path, first: bool, vision: dict[str, Any], seed: int) -> 
     from transformers import CLIPTokenizer
 
     vocabulary, merges = _byte_pairs()
-    kind: Any = CLIPTokenizer  # which takes pairs, whatever it declares
+    kind: Any = CLIPTokenizer  # accepts pairs, contrary to its annotation
     tokenizer = kind(vocab=vocabulary, merges=merges, model_max_length=CONTEXT)
     start, end = (0, 2) if first else (vocabulary[mark] for mark in CLIP_MARKS)
     text = {**_LAYERS, "bos_token_id": start, "pad_token_id": 1, "eos_token_id": end}
@@ -143,7 +143,7 @@ def write(path: Path, value: object) -> None:
 
 
 def enlarge(folder: Path) -> Path:
-    """Adds 12 MB that nothing reads to whole weights: the Hub's client takes 10 MB at once."""
+    """Adds 12 MB of unused weights, since the Hub's client reads 10 MB at a time."""
     weights = load_file(folder / "model.safetensors")
     weights["unread"] = torch.rand(3_000_000)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
@@ -151,7 +151,7 @@ def enlarge(folder: Path) -> Path:
 
 
 def spread(network: Any) -> Any:
-    """Gives a network weights with which images and texts come out well apart."""
+    """Gives a network random weights with which embeddings differ clearly."""
     with torch.no_grad():
         for name, weight in network.named_parameters():
             if weight.dim() > 1:
@@ -162,7 +162,7 @@ def spread(network: Any) -> Any:
 
 
 def word_pieces() -> Tokenizer:
-    """BERT's tokenizer over a dozen pieces."""
+    """Builds BERT's tokenizer with 12 words."""
     vocabulary = {w: i for i, w in enumerate([*BERT_MARKS, *WORDS, "##s"])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
@@ -171,12 +171,12 @@ def word_pieces() -> Tokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    tokenizer.enable_padding(length=16)  # as some come, which must not matter
+    tokenizer.enable_padding(length=16)  # some published tokenizers pad; packs ignore it
     return tokenizer
 
 
 def unigram() -> Tokenizer:
-    """SigLIP's tokenizer, which does less to a text than SigLIP."""
+    """Builds SigLIP's tokenizer, without the cleaning of texts that SigLIP adds."""
     tokenizer = Tokenizer(models.Unigram(unigram_pieces(), 2))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -184,14 +184,14 @@ def unigram() -> Tokenizer:
 
 
 def unigram_pieces() -> list[tuple[str, float]]:
-    """Pieces and their log probabilities, as SigLIP's: padding, end, unknown, then the pieces."""
+    """Returns tokens and log probabilities in SigLIP's order: padding, end, unknown, others."""
     letters = [(letter, -9.0 - i / 9) for i, letter in enumerate("▁abcdefghijklmnopqrstuvwxyz0")]
     words = [(f"▁{word}", -3.0 - i / 7) for i, word in enumerate(WORDS)]
     return [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *words, ("ch", -5.0), *letters]
 
 
 def gemma() -> Tokenizer:
-    """SigLIP 2's tokenizer: pieces of bytes where no other fits, and no lower case."""
+    """Builds SigLIP 2's tokenizer, which has byte fallback and keeps upper case."""
     pieces = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
     pieces += ["▁", *string.ascii_letters]
     merges = _merges(["▁", *word] for word in WORDS)
@@ -209,7 +209,7 @@ def gemma() -> Tokenizer:
 
 
 def _byte_pairs() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """CLIP's kind of vocabulary: bytes, bytes that end a word, merges, and its two marks."""
+    """Returns CLIP's vocabulary (bytes, bytes at the end of a word, merges, marks) and merges."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = _merges([*word[:-1], f"{word[-1]}</w>"] for word in WORDS)
     names = [*letters, *(f"{letter}</w>" for letter in letters), *map("".join, merges)]
@@ -217,7 +217,7 @@ def _byte_pairs() -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def _merges(words: Iterable[list[str]]) -> list[tuple[str, str]]:
-    """The pairs that are merged until each word is one piece."""
+    """Returns the pairs to merge until each word is one token."""
     pairs = dict[tuple[str, str], None]()
     for word in words:
         for end in range(1, len(word)):
